@@ -35,11 +35,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from tables import SIZES, counted, records_of, released, tables_of
 
-from dpdist.arrays.lazy_vector import held
+from dpdist.arrays.lazy_vector import to_array
 from dpdist.domain import Layout
-from dpdist.measurement.adaptive.aim import Rounds, RoundsGrid, rounds_grid
+from dpdist.measurement.adaptive.aim import AimMeasurement, Rounds, aim_measurement
 from dpdist.measurement.adaptive.model_intervals import half_widths, largest_distances
-from dpdist.measurement.consistency.table_fitting import Part, parts_of, together, tolerance_for
+from dpdist.measurement.consistency.table_fitting import QueryGroup, fit_together, query_groups, tolerance_for
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.measured_tables import MeasuredTables
@@ -63,12 +63,12 @@ COLUMNS = (
 )
 
 
-def variation(parts: tuple[Part, ...], found: np.ndarray, truth: np.ndarray, records: int) -> float:
+def variation(parts: tuple[QueryGroup, ...], found: np.ndarray, truth: np.ndarray, records: int) -> float:
     """Mean total variation distance of tables."""
     if not parts:
         return math.nan
     return float(
-        np.mean([np.abs(found[part.first : part.stop] - truth[part.first : part.stop]).sum() for part in parts])
+        np.mean([np.abs(found[part.start : part.stop] - truth[part.start : part.stop]).sum() for part in parts])
     ) / (2 * records)
 
 
@@ -80,13 +80,13 @@ def errors(found: np.ndarray, truth: np.ndarray, raw: float) -> list[str]:
 
 def measured(
     codes: np.ndarray, workload: Workload, rho: Fraction, seed: int
-) -> tuple[RoundsGrid, MeasuredTables, Noise, np.ndarray, float]:
+) -> tuple[AimMeasurement, MeasuredTables, Noise, np.ndarray, float]:
     """What a release measures, with the true answers and the CPU seconds."""
-    grid = rounds_grid(workload, "add-remove", 1)
+    grid = aim_measurement(workload, "add-remove", 1)
     counts, clock = counted(codes, workload).astype(np.int64), time.process_time()  # in the order of the grid's tables
     noise, layout = grid.noise(Loss.gaussian(rho)), Layout(grid.shape, grid.tables)
     values = Rounds(grid, counts, layout, noise, rho, seed.to_bytes(32, "big")).values()
-    return grid, grid.found(values), noise, counts, time.process_time() - clock
+    return grid, grid.read_tables(values), noise, counts, time.process_time() - clock
 
 
 @dataclass(frozen=True)
@@ -107,23 +107,23 @@ class Made:
     used: float
 
 
-def made(given: tuple[RoundsGrid, MeasuredTables, Noise, np.ndarray, float], workload: Workload) -> Made:
+def made(given: tuple[AimMeasurement, MeasuredTables, Noise, np.ndarray, float], workload: Workload) -> Made:
     """Answers of the model of what was measured."""
     grid, found, noise, counts, took = given
     clock = time.process_time()
     model = found.model(noise)
 
     def answers(tables: Workload) -> np.ndarray:
-        return np.concatenate([model.table(part.axes).ravel() for part in parts_of(tables)])
+        return np.concatenate([model.table(part.axes).ravel() for part in query_groups(tables)])
 
     asked = answers(workload)
     took += time.process_time() - clock
     both = {ways: answers(tables_of(grid.shape, ways)) for ways in (2, 3) if len(grid.shape) > ways}
     bounds = largest_distances(found, grid.importances, model, noise)
-    parts = [part for part in parts_of(workload) if part.axes in bounds]
+    parts = [part for part in query_groups(workload) if part.axes in bounds]
     widths = half_widths(found, bounds, [part.axes for part in parts], model, noise)
     nothing = [np.zeros(0)]
-    true = [counts[part.first : part.stop] for part in parts]
+    true = [counts[part.start : part.stop] for part in parts]
     apart = [np.abs(model.table(part.axes).ravel() - each) for part, each in zip(parts, true, strict=True)]
     inside = [each <= widths[part.axes].ravel() for each, part in zip(apart, parts, strict=True)]
     used = max((float(each.sum()) / bounds[part.axes] for each, part in zip(apart, parts, strict=True)), default=math.nan)
@@ -146,10 +146,10 @@ def rows(
 ) -> Iterator[list[str]]:
     """The lines of one workload and budget."""
     workload, records = tables_of(sizes, ways), len(codes)
-    truth, parts, rho = counted(codes, workload), parts_of(workload), rho_for(epsilon, DELTA)
+    truth, parts, rho = counted(codes, workload), query_groups(workload), rho_for(epsilon, DELTA)
     unbiased = released(workload, codes, epsilon, of=workload)
-    raw, clock = float(((held(unbiased.answer) - truth) ** 2).sum()), time.process_time()
-    fitted, _ = together(parts, sizes, None, tolerance_for(parts, held(unbiased.error)), held(unbiased.answer))
+    raw, clock = float(((to_array(unbiased.answer) - truth) ** 2).sum()), time.process_time()
+    fitted, _ = fit_together(parts, sizes, None, tolerance_for(parts, to_array(unbiased.error)), to_array(unbiased.answer))
     took, own = time.process_time() - clock, f"{variation(parts, fitted, truth, records):.4f}"
     both = [own, ""] if ways == 2 else ["", own]
     yield [f"{ways}-way", f"{epsilon:g}", "marginals", *both, *errors(fitted, truth, raw), "", f"{took:.1f}"]
@@ -158,7 +158,8 @@ def rows(
     rounds = f"{np.mean([each[1].rounds for each in releases]):.1f}"
     found = [made(each, workload) for each in releases]
     variations = [
-        f"{np.mean([variation(parts_of(w), each.both[k], t, records) for each in found]):.4f}" for k, (w, t) in every.items()
+        f"{np.mean([variation(query_groups(w), each.both[k], t, records) for each in found]):.4f}"
+        for k, (w, t) in every.items()
     ]
     asked = np.mean([[float(text) for text in errors(each.asked, truth, raw)] for each in found], axis=0)
     cpu = f"{np.mean([each.took for each in found]):.1f}"

@@ -20,7 +20,7 @@ import numpy as np
 import scipy
 from buffers import bound, square_root
 
-from dpdist.strategies.streams.buffered_toeplitz import BUFFERS, fitted
+from dpdist.strategies.streams.buffered_toeplitz import BUFFER_COUNT, fit_buffers
 
 DENSE_STEPS = 256
 
@@ -87,7 +87,7 @@ def main() -> None:
     print("\n".join(lines))
     for steps in given.sizes:
         started, least = time.process_time(), bound(steps)
-        ratios = [square_root(steps) / least, fitted(steps, BUFFERS).cost / least]
+        ratios = [square_root(steps) / least, fit_buffers(steps, BUFFER_COUNT).cost / least]
         for bands in given.bands:
             ratios += [math.exp(log_cost(root(bands), steps)[0]) / least, fitted_bands(bands, steps, given.steps) / least]
         shown = " | ".join(f"{ratio:,.3f}" for ratio in ratios)

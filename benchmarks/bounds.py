@@ -36,9 +36,9 @@ import numpy as np
 
 from benchmarks.bounds_of_peers import QUANTILES, USUAL, is_here, opendp_quantile, tumult_bounds
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, shares
+from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, split_budget
 from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.statistics.truncation_loss import AMOUNTS_SEEN, NoisyCounts
+from dpdist.statistics.truncation_loss import AMOUNT_DETECTION_NATS, NoisyCounts
 
 GROUPS, RUNS, PART = 10, 60, Fraction(1, 10)
 LOSSES = (
@@ -63,13 +63,13 @@ PAID: dict[str, Draw] = {
 def chosen(rule: CountsBySize, counts: np.ndarray, variances: np.ndarray, seen: float, spread: float) -> int:
     """The bound that dpdist chooses."""
     noisy = rule.noisy(counts, lambda count: rule.noise.draw(os.urandom(32), count=count)) / 2.0**UNIT_BITS
-    return found_of(rule, noisy, seen).chosen(variances, spread)
+    return found_of(rule, noisy, seen).choose_bound(variances, spread)
 
 
 def found_of(rule: CountsBySize, noisy: np.ndarray, seen: float, made: type[NoisyCounts] = NoisyCounts) -> NoisyCounts:
     """Noisy numbers of persons, or of records."""
     deviation, laplace = rule.noise.deviation / 2.0**UNIT_BITS, rule.noise.kind == LAPLACE
-    return made(rule.firsts, rule.lasts, noisy, deviation, 1.96, laplace, seen)
+    return made(rule.bin_starts, rule.bin_ends, noisy, deviation, 1.96, laplace, seen)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Kind:
     seen: float
 
 
-OF_RECORDS = Kind("records of a person", 200, QUARTERS, NoisyCounts.seen)
-OF_AMOUNTS = Kind("amounts", 20_000, WHOLES, AMOUNTS_SEEN)
+OF_RECORDS = Kind("records of a person", 200, QUARTERS, NoisyCounts.detection_nats)
+OF_AMOUNTS = Kind("amounts", 20_000, WHOLES, AMOUNT_DETECTION_NATS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +114,16 @@ class Case:
     @cached_property
     def rule(self) -> CountsBySize:
         return counts_by_size(
-            self.kind.most, shares(self.loss, PART)[0], "add-remove", each=self.each, parts=self.kind.parts
+            self.kind.most,
+            split_budget(self.loss, PART)[0],
+            "add-remove",
+            most_per_person=self.each,
+            width_divisor=self.kind.parts,
         )
 
     @property
     def candidates(self) -> list[int]:
-        return [int(last) for last in self.rule.lasts]
+        return [int(last) for last in self.rule.bin_ends]
 
     def noise(self, part: float) -> float:
         """The variance of a group's answer to which one person adds ``each`` at most."""
@@ -135,7 +139,7 @@ class Case:
     @property
     def variances(self) -> np.ndarray:
         """What noise adds to all answers, squared, with each candidate."""
-        return GROUPS * self.noise(float(1 - PART)) * self.rule.lasts**2.0
+        return GROUPS * self.noise(float(1 - PART)) * self.rule.bin_ends**2.0
 
     def chosen(self) -> int:
         """The bound that dpdist chooses."""
@@ -171,7 +175,7 @@ def chosen_by_all(cases: list[Case]) -> Chosen:
             alike[case.loss, case.each, case.kind.most].append(case)
         bounds: dict[Case, list[int]] = {}
         for (loss, each, most), some in alike.items():
-            part = shares(loss, PART)[0]
+            part = split_budget(loss, PART)[0]
             bounds |= zip(some, tumult_bounds([case.sizes for case in some], part, each, most, RUNS), strict=True)
         found["Tumult"] = bounds
     return found
@@ -255,11 +259,11 @@ def row_of_groups(name: str, numbers: np.ndarray, rho: Fraction, lost: dict[int,
     def error(bound: int, part: float) -> float:
         return float(bound / (2 * float(rho) * part) + np.mean(lost[bound] ** 2))
 
-    variances = CELLS * rule.lasts / (2 * float(rho) * 0.9)
-    bounds = [chosen(rule, counts, variances, NoisyCounts.seen, 1 / CELLS) for _ in range(RUNS)]
+    variances = CELLS * rule.bin_ends / (2 * float(rho) * 0.9)
+    bounds = [chosen(rule, counts, variances, NoisyCounts.detection_nats, 1 / CELLS) for _ in range(RUNS)]
     found = math.sqrt(np.mean([error(bound, 0.9) for bound in bounds]))
     errors = [error(bound, 1.0) ** 0.5 for bound in GUESSES] + [
-        min(error(bound, 1.0) for bound in rule.lasts.tolist()) ** 0.5
+        min(error(bound, 1.0) for bound in rule.bin_ends.tolist()) ** 0.5
     ]
     cells = " | ".join(f"{value:,.0f}" for value in (found, *errors))
     return f"| {name} | {numbers.size:,} | {float(rho):g} | {min(bounds)} to {max(bounds)} | {cells} |"
@@ -269,7 +273,7 @@ def groups() -> None:
     """Print the table of persons by group."""
     guesses = " | ".join(f"{guess}, guessed" for guess in GUESSES)
     print(f"| groups of a person | persons | rho | chosen | dpdist | {guesses} | best |\n{'|---' * (6 + len(GUESSES))}|")
-    bounds = sorted({*counts_by_size(MOST_OF_PERSON, Loss.gaussian(1), "add-remove").lasts.tolist(), *GUESSES})
+    bounds = sorted({*counts_by_size(MOST_OF_PERSON, Loss.gaussian(1), "add-remove").bin_ends.tolist(), *GUESSES})
     for name, draw in NUMBERS.items():
         for many in (3_000, 30_000):
             state = np.random.default_rng(1)

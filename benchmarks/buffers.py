@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpdist.strategies.streams.buffered_toeplitz import fitted
+from dpdist.strategies.streams.buffered_toeplitz import fit_buffers
 
 
 def square_root(steps: int) -> float:
@@ -47,7 +47,7 @@ def main() -> None:
         found = []
         for count in given.buffers:
             started = time.process_time()
-            found.append(fitted(steps, count).cost / least)
+            found.append(fit_buffers(steps, count).cost / least)
             spent = time.process_time() - started
         ratios = " | ".join(f"{ratio:.4f}" for ratio in (square_root(steps) / least, *found))
         lines.append(f"| {steps:,} | {ratios} | {spent:.1f} |")

@@ -94,9 +94,9 @@ class RunsOfBins(NoisyCounts):
     """The rule of decision 17: nobody beyond the last bin from which a run has four or five standard errors, and the noise in the head."""
 
     @cached_property
-    def seen_in(self) -> int:
+    def occupied_bins(self) -> int:
         up_to, starts, found = np.append(0.0, np.cumsum(self.counts)), np.arange(self.counts.size), 0
-        errors = 5 if self.seen == OF_AMOUNTS.seen else 4
+        errors = 5 if self.detection_nats == OF_AMOUNTS.seen else 4
         for width in 2 ** np.arange(starts.size.bit_length()):
             ends = np.minimum(starts + width, starts.size)
             seen = up_to[ends] - up_to[starts] > errors * self.deviation * np.sqrt(ends - starts)
@@ -104,7 +104,7 @@ class RunsOfBins(NoisyCounts):
         return found
 
     def lost_squared(self, bounds: np.ndarray) -> np.ndarray:
-        weights = self._beyond(bounds[:, None])[0] * (np.arange(self.counts.size) < max(self.seen_in, 1))
+        weights = self._lost_records(bounds[:, None])[0] * (np.arange(self.counts.size) < max(self.occupied_bins, 1))
         return np.asarray(np.maximum(weights @ self.counts, 0.0) ** 2 + (weights**2).sum(axis=1) * self.deviation**2)
 
 
@@ -114,7 +114,7 @@ class Nobody(NoisyCounts):
 
     @cached_property
     def _tails(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros((1, self.counts.size - max(self.seen_in, 1))), np.ones(1)
+        return np.zeros((1, self.counts.size - max(self.occupied_bins, 1))), np.ones(1)
 
 
 Rules = dict[str, tuple[type[NoisyCounts], float]]
@@ -139,7 +139,7 @@ def errors(case: Case) -> dict[str, float]:
     found = {}
     for name, (made, times) in RULES.items():
         runs = (found_of(case.rule, row, case.kind.seen * times, made) for row in exact + noise)
-        squares = [lost[each.chosen(case.variances, 1 / GROUPS)] for each in runs]
+        squares = [lost[each.choose_bound(case.variances, 1 / GROUPS)] for each in runs]
         found[name] = math.sqrt(np.mean(squares) / best)
     return found
 

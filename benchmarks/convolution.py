@@ -23,9 +23,9 @@ from dpdist import engine
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier
-from dpdist.arrays.lazy_vector import Held, held
-from dpdist.measurement.filter_measurement import filter_grid
-from dpdist.measurement.integer_measurement import Noisy
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
+from dpdist.measurement.filter_measurement import filter_measurement
+from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.operators import Fourier
 from dpdist.pipeline.measure import draw
 from dpdist.privacy.keys import Secret
@@ -46,7 +46,7 @@ def filters(n: int) -> list[Filter]:
         exponential(0.9, n),
         polynomial(1.0, n),
         hodrick_prescott(1600.0, n),
-        hodrick_prescott(1600.0, n, part="cycle"),
+        hodrick_prescott(1600.0, n, component="cycle"),
         baxter_king(6, 32, 12),
     ]
 
@@ -69,8 +69,8 @@ def in_memory(exponents: list[int]) -> list[str]:
         plain = timed(lambda x=x: scipy.fft.rfft(x))
         operator = timed(lambda x=x, n=n: Fourier(n).matvec(x))
         workload = filtered(n, "x0", [window(24)], circular=True)
-        grid = filter_grid(convolution(workload).coefficients, neighbours="add-remove", most_records=1)
-        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(MEMORY, grid.coefficients, Held(x), n))
+        grid = filter_measurement(convolution(workload).coefficients, neighbours="add-remove", most_records=1)
+        exact = timed(lambda x=x, n=n, grid=grid: exact_convolution(MEMORY, grid.coefficients, ArrayVector(x), n))
         Noise(GAUSSIAN, 10**9).draw(bytes(32), count=1)
         noise = timed(lambda n=n: Noise(GAUSSIAN, 10**9).draw(bytes(32), count=n))
         lines.append(
@@ -107,7 +107,7 @@ def one(exponent: int, cap: float) -> None:
         source = StoredVector(store, store.put("x", x))
         limited = engine.Engine(workers=1, memory_bytes=int(cap * 8 * n), threads=1, connect=None, local=True)
         work = StoreWorkspace(store, limited)
-        fourier(work, work.write(Held(x[: 2**12])))
+        fourier(work, work.write(ArrayVector(x[: 2**12])))
         del x
         before = memory("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # resets the peak
@@ -115,8 +115,8 @@ def one(exponent: int, cap: float) -> None:
         grown = memory("VmHWM") - before
         noise = Noise(GAUSSIAN, 10**6)
         noise.draw(bytes(32), count=1)  # compiled
-        noisy = timed(lambda: draw(store, "noisy", Noisy(source, Secret(bytes(32)), noise), {}))
-        x = held(source)
+        noisy = timed(lambda: draw(store, "noisy", NoisyVector(source, Secret(bytes(32)), noise), {}))
+        x = to_array(source)
         plain = timed(lambda: scipy.fft.rfft(x))
     print(plain, took, grown, noisy)
 

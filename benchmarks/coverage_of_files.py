@@ -37,21 +37,21 @@ import pyarrow.parquet
 import yaml
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
 from dpdist.pipeline.histogram import count
 from dpdist.pipeline.measure import exact_measurement
-from dpdist.pipeline.preprocess import planned_errors, read_by
-from dpdist.pipeline.query_answers import in_records
-from dpdist.planner.bound_selection import LeftOutMeasurement, RangeChoice, RecordsChoice
-from dpdist.planner.derived_statistics import made_rows
-from dpdist.planner.preprocessing_steps import facts_before, found_before, preliminary_of
+from dpdist.pipeline.preprocess import planned_errors, records_in_parts
+from dpdist.pipeline.query_answers import scale_to_records
+from dpdist.planner.bound_selection import RangeChoice, RecordsChoice, TruncationLossMeasurement
+from dpdist.planner.derived_statistics import statistic_rows
+from dpdist.planner.preprocessing_steps import finished_steps, next_step, preprocessing_facts
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.noisy_truncation_loss import HEAD, ladder
-from dpdist.reconstruction.answer_vectors import Wanted
-from dpdist.runtime.context import Context, running
+from dpdist.privacy.noisy_truncation_loss import HEAD, size_bin_ends
+from dpdist.reconstruction.answer_vectors import AnswerRequest
+from dpdist.runtime.context import Context, open_context
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.spec import Job, load
 
@@ -114,24 +114,26 @@ class Released:
         counts, _ = count(context, job.source, job.measured, self.planned.layout)
         work = StoreWorkspace(context.store, context.engine)
         exact = exact_measurement(work, context.store, self.planned.grid, counts, self.planned.layout)
-        self.exact = Held(held(exact).astype(np.int64))
+        self.exact = ArrayVector(to_array(exact).astype(np.int64))
         self.answers, self.means = self._read(self.exact)[0], self._means(self.exact)
 
-    def _read(self, measured: Held) -> tuple[np.ndarray, np.ndarray]:
-        given, noise = in_records(self.planned, measured)
-        found = self.planned.grid.answers(self.planned.workload, given, noise, Wanted("answers", False), MEMORY)
-        return held(found.answer), held(found.half_width)
+    def _read(self, measured: ArrayVector) -> tuple[np.ndarray, np.ndarray]:
+        given, noise = scale_to_records(self.planned, measured)
+        found = self.planned.grid.answers(self.planned.workload, given, noise, AnswerRequest("answers", False), MEMORY)
+        return to_array(found.answer), to_array(found.half_width)
 
-    def _means(self, measured: Held) -> list[Any]:
+    def _means(self, measured: ArrayVector) -> list[Any]:
         domain = self.job.measured.domain
-        space = self.planned.grid.space(measured, domain.shape, MOST_BYTES)
-        rows = made_rows(self.job.workload, Measurement(space, domain, self.planned.noise))
-        return [each.made for _, some in rows for each in some]
+        space = self.planned.grid.measured_space(measured, domain.shape, MOST_BYTES)
+        rows = statistic_rows(self.job.workload, Measurement(space, domain, self.planned.noise))
+        return [each.estimate for _, some in rows for each in some]
 
     def held(self, key: Secret) -> Held95:
         """Which intervals hold the truth of the records that count, under the noise of a key."""
-        noisy = Held(
-            held(self.planned.grid.measured(self.exact, key, self.planned.noise, self.planned.bought)).astype(np.int64)
+        noisy = ArrayVector(
+            to_array(self.planned.grid.add_noise(self.exact, key, self.planned.noise, self.planned.budget_loss)).astype(
+                np.int64
+            )
         )
         answers, half = self._read(noisy)
         inside = np.abs(answers - self.answers) <= half
@@ -157,12 +159,15 @@ class Series:
     def held(self, number: int) -> Held95:
         """Which intervals of a release hold what they should."""
         job, stage = self.job, 0
-        while (before := preliminary_of(job)) is not None:
+        while (before := next_step(job)) is not None:
             if before.binding not in self.counted:
                 errors = before.errors(partial(planned_errors, self.context, before))
-                self.counted[before.binding] = before.counted(read_by(self.context, job)), errors
+                self.counted[before.binding] = before.count_records(records_in_parts(self.context, job)), errors
             counted, errors = self.counted[before.binding]
-            job, stage = before.with_found(before.kept(counted, self.key(number, stage).reveal(), errors)), stage + 1
+            job, stage = (
+                before.job_with_values(before.values_to_store(counted, self.key(number, stage).reveal(), errors)),
+                stage + 1,
+            )
         yield from self._before(job)
         if self.before:
             return
@@ -172,10 +177,10 @@ class Series:
         yield from self.released[bounds].held(self.key(number, stage))
 
     def _before(self, job: Job) -> Held95:
-        told = facts_before(job)
-        for before, _ in found_before(job):
+        told = preprocessing_facts(job)
+        for before, _ in finished_steps(job):
             counted, _ = self.counted[before.binding]
-            if isinstance(before, LeftOutMeasurement):
+            if isinstance(before, TruncationLossMeasurement):
                 yield from self._left_out(before, counted.counts, told["left_out"])
             elif isinstance(before, RecordsChoice):
                 yield from _bound(counted.counts, job.guarantee.person.most_records, "bound", told["chosen_bound"])
@@ -183,7 +188,7 @@ class Series:
                 (given,) = job.measured.sums.values()
                 yield from _bound(counted.counts, given.steps, "range", told["chosen_ranges"][0])
 
-    def _left_out(self, before: LeftOutMeasurement, exact: np.ndarray, told: dict[str, Any]) -> Held95:
+    def _left_out(self, before: TruncationLossMeasurement, exact: np.ndarray, told: dict[str, Any]) -> Held95:
         """Of persons beside the file itself, of amounts beside the rungs without noise."""
         numbers, persons = self.file.numbers, told["persons"]
         kept, lost = np.minimum(numbers, self.file.bound), np.maximum(numbers - self.file.bound, 0)
@@ -198,7 +203,7 @@ class Series:
         yield "left out: amounts outside", _holds(amounts["outside"], block[1:HEAD].sum() / block[:HEAD].sum())
         column = self.job.measured.domain.amounts[0].amounts
         assert column is not None
-        unit, ends = (column.range[1] - column.range[0]) / 16, ladder(2**11)
+        unit, ends = (column.range[1] - column.range[0]) / 16, size_bin_ends(2**11)
         above, below = (
             float((side * ends / 2 / rule.record)[ends * unit <= up_to * (1 + 1e-9)].sum()) * unit
             for side, up_to in zip(block[HEAD:].reshape(2, -1), amounts["up_to"], strict=True)
@@ -295,7 +300,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     home = Path(folder)
                     keys.initialise(home / "home")
-                    with running("inline", home=home / "home") as context:
+                    with open_context("inline", home=home / "home") as context:
                         row(context, file, private, kind, options, home)
 
 

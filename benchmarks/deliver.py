@@ -59,7 +59,7 @@ def measure(kind: str, number: int, folder: Path) -> None:
     os.environ["PYICEBERG_CATALOG__LAKE__URI"] = f"sqlite:///{folder}/catalog.db"
     os.environ["PYICEBERG_CATALOG__LAKE__WAREHOUSE"] = f"file://{folder}/lake"
     name = {"delta": str(folder / "answers"), "iceberg": "lake.privacy.answers", "postgres": "delivered"}[kind]
-    target = TARGETS.of({kind: name})
+    target = TARGETS.parse({kind: name})
     target.write(rows_of_a_release(1000))  # imports, connections and the table's first version
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     target.write(rows_of_a_release(number))

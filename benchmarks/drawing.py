@@ -25,8 +25,8 @@ import numcodecs
 import numpy as np
 from blake3 import blake3
 
-from dpdist.measurement.integer_measurement import GRID_BITS, Noisy
-from dpdist.pipeline.measure import draw, make_safe
+from dpdist.measurement.integer_measurement import GRID_BITS, NoisyVector
+from dpdist.pipeline.measure import draw, make_durable
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
@@ -61,7 +61,7 @@ def once(store: Store, exact: np.ndarray[Any, Any], noise: Noise) -> dict[str, f
     """Nanoseconds of each part, and the stored bytes a cell, of one release's noise."""
     cells, step = exact.size, store.sizes.shard_bytes // 8
     counts = store.put(f"counts/{uuid.uuid4().hex}", exact)
-    noisy = Noisy(StoredVector(store, counts), KEY, noise)
+    noisy = NoisyVector(StoredVector(store, counts), KEY, noise)
 
     def alone() -> None:
         for start in range(0, cells, step):
@@ -72,8 +72,8 @@ def once(store: Store, exact: np.ndarray[Any, Any], noise: Noise) -> dict[str, f
 
     out = {PARTS[0]: timed(alone, cells)[1], PARTS[1]: timed(lambda: store.check(counts), cells)[1]}
     stored, out[PARTS[2]] = timed(made, cells)
-    out[PARTS[3]] = timed(lambda: make_safe(store, stored), cells)[1]
-    written = sum(each.size for each in store.place.entries(stored.name) if "/c/" in each.name)
+    out[PARTS[3]] = timed(lambda: make_durable(store, stored), cells)[1]
+    written = sum(each.size for each in store.storage.entries(stored.name) if "/c/" in each.name)
     out["bytes"] = written / cells
     store.delete(counts.name)
     store.delete(stored.name)

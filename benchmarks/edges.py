@@ -70,12 +70,12 @@ def rows(name: str, steps: np.ndarray, size: int) -> None:
         rule = edges_rule(size, BINS, 1, Loss.gaussian(rho / 10))
         found = []
         for _ in range(RUNS):
-            inner = inner_edges(rule.chosen(counts, os.urandom(32)), size)
+            inner = inner_edges(rule.choose_edges(counts, os.urandom(32)), size)
             found.append(errors(steps, np.array([0, *inner, size]), float(rho) * 0.9, state))
         ways = [found, *([errors(steps, edges, float(rho), state) for _ in range(RUNS)] for edges in (even, doubling, best))]
         cells = [[f"{100 * math.sqrt(np.mean([each[place] for each in way])):.2g}" for way in ways] for place in (0, 1)]
         told = " | ".join(" | ".join(each) for each in cells)
-        print(f"| {name} | {steps.size:,} | {float(rho):g} | {rule.farthest:,} | {told} |", flush=True)
+        print(f"| {name} | {steps.size:,} | {float(rho):g} | {rule.largest_rank_error:,} | {told} |", flush=True)
 
 
 def main() -> None:

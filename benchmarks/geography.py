@@ -38,7 +38,7 @@ from dpdist.measurement.consistency.level_fitting import LevelFit
 from dpdist.measurement.hierarchy_measurement import NodeRows
 from dpdist.operators import Matrix
 from dpdist.reconstruction.answer_vectors import Answers
-from dpdist.reconstruction.node_variances import NodeVariances, Passes
+from dpdist.reconstruction.node_variances import MergedHierarchy, NodeVariances
 from dpdist.strategies import nested
 from dpdist.workloads import Workload
 from dpdist.workloads.nested_groups import Hierarchy, nested_of
@@ -73,7 +73,7 @@ def census(blocks: int, cells: int, *, even: bool = False, seed: int = 0) -> Wor
 
 def equal_shares(tree: Hierarchy) -> NodeVariances:
     """The best linear unbiased estimate of measurements that have the same rho at every level."""
-    passes = Passes(tree.parents, tree.weights, np.ones(tree.sizes[-1]))
+    passes = MergedHierarchy(tree.parents, tree.weights, np.ones(tree.sizes[-1]))
     share = 1.0 / len(tree.sizes)
     return NodeVariances.of(passes, [np.full(n, share) for n in tree.sizes], np.ones(tree.sizes[-1]))
 
@@ -99,20 +99,23 @@ def drawn(workload: Workload, rows: NodeRows, deviation: float, columns: int, se
     seconds = (time.process_time() - started) / columns
     truth = [counts[:, np.argsort(rows.nodes, kind="stable")].astype(np.float64)]
     for level in reversed(range(len(rows.inner))):
-        truth.insert(0, rows.up(level, truth[0]))
+        truth.insert(0, rows.sum_children(level, truth[0]))
     fit = LevelFit.of(workload, MEMORY)
     assert fit is not None
-    answers = np.concatenate([found[each.level][:, each.nodes].T for each in levels.asked])
+    answers = np.concatenate([found[each.level][:, each.nodes].T for each in levels.counted_nodes])
     closest = replace(fit, after=columns)
-    closest.held(answers[:, :1].repeat(columns, axis=1).ravel(), None)  # compiled
+    closest.fit_in_memory(answers[:, :1].repeat(columns, axis=1).ravel(), None)  # compiled
     started = time.process_time()
-    made = closest.held(answers.ravel(), None).reshape(answers.shape)
+    made = closest.fit_in_memory(answers.ravel(), None).reshape(answers.shape)
     fitting = (time.process_time() - started) / columns
-    asked = np.split(made, np.cumsum([each.nodes.size for each in levels.asked])[:-1])
+    asked = np.split(made, np.cumsum([each.nodes.size for each in levels.counted_nodes])[:-1])
     fitted = [
-        part for _, part in sorted(zip((each.level for each in levels.asked), asked, strict=True), key=lambda pair: pair[0])
+        part
+        for _, part in sorted(
+            zip((each.level for each in levels.counted_nodes), asked, strict=True), key=lambda pair: pair[0]
+        )
     ]
-    order = {each.level: each.nodes for each in levels.asked}
+    order = {each.level: each.nodes for each in levels.counted_nodes}
     errors = [float(np.mean((part - truth[level][:, order[level]].T) ** 2)) for level, part in enumerate(fitted)]
     return Drawn(_errors(found, truth), errors, _errors(top_down(rows, found), truth), seconds, fitting)
 

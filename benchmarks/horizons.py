@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.measurement.filter_measurement import FilterGrid
+from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.strategies import square_root
 from dpdist.strategies.filter_strategies import through_horizons
 from dpdist.strategies.representations import FilterStrategy
@@ -51,7 +51,7 @@ def extension(name: str, before: int, after: int) -> tuple[float, float]:
     short, long = (filtered(steps, "x0", [running_sum(steps)]) for steps in (before, after))
     extended = through_horizons((short, long), made, MEMORY, lambda workload, method: "")
     grid = extended.grid(long, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, FilterGrid)
+    assert isinstance(grid, FilterMeasurement)
     assert grid.first_squared is not None
     declared = made(long).workload_cost
     assert declared is not None

@@ -31,7 +31,7 @@ import yaml
 import dpdist as dp
 from dpdist.privacy import keys
 from dpdist.query import synthetic_records
-from dpdist.query.rubin_rules import combined
+from dpdist.query.rubin_rules import combine_estimates
 
 KINDS, UP_TO = ("one", "two", "three", "halves", "means"), (0, 10, 100, 1000)
 SPLIT, LARGE = ("measured", "model", "large measured", "large model"), 100
@@ -84,13 +84,13 @@ def rows(
                 "ledger": {"dataset": name, "cap": {"rho": 1000}, "shared_records": True}}  # fmt: skip
         Path("release.yaml").write_text(yaml.safe_dump(spec))
         published, clock = dp.run("release.yaml", engine="inline").published, time.process_time()
-        tables = synthetic_records.tables_of(published)
-        made = [tables.model(each + 1).made(len(codes)) for each in range(given.made)]
+        tables = synthetic_records.load_tables(published)
+        made = [tables.fit_model(each + 1).draw_records(len(codes)) for each in range(given.made)]
         took.append((time.process_time() - clock) / given.made)
         found = [numbers(each.codes, sizes, halves) for each in made]
         known.append(np.repeat([any({*pair} <= {*axes} for axes in made[0].measured) for pair in pairs], cells))
         for kind in KINDS:
-            every = [combined(column) for column in np.array([each[kind] for each in found]).T.tolist()]
+            every = [combine_estimates(column) for column in np.array([each[kind] for each in found]).T.tolist()]
             apart = np.abs(np.array([each.value for each in every]) - truth[kind])
             wide = np.array([each.high_95 - each.value for each in every])
             held.setdefault(kind, []).append(apart <= wide + 0.5 * (kind != "means"))

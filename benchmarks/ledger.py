@@ -30,7 +30,7 @@ from pathlib import Path
 import yaml
 
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.ledger.budget_ledger import Charge, Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Charge, Ledger, open_ledger
 from dpdist.privacy.privacy_unit import ProtectedRecords
 
 DAILY = (125, 250, 500)
@@ -60,7 +60,7 @@ def charge(number: int, cap: Cap) -> Charge:
         records = ledger.Records(f"source {number}", (f"file {number}",))
         return Charge(**known, period=day, histogram=lambda _: "counts", records=records)  # type: ignore[arg-type, call-arg]
     counted = ledger.Counted(lambda _: "counts", ledger.CountedRecords(f"source {number}", (f"file {number}",)))
-    return Charge(**known, period=day if cap.per == "day" else "total", asked="asked", counted=counted)  # type: ignore[arg-type]
+    return Charge(**known, period=day if cap.per == "day" else "total", approval_digest="asked", counted=counted)  # type: ignore[arg-type]
 
 
 def cpu(work: Callable[[], object]) -> float:
@@ -91,7 +91,7 @@ def at_once(path: Path, count: int) -> Ledger:
         (salt,) = connection.execute("SELECT salt FROM dpdist_salts").fetchone()
         last = connection.execute("SELECT sequence, digest, written_at FROM dpdist_rows ORDER BY sequence DESC").fetchone()
         for number in range(1, count):
-            seen = charge(number, cap).counted.records.seen
+            seen = charge(number, cap).counted.records.guarded_commitments
             facts["records"] |= {"source": f"source {number}", "digest": digest_of_seen(seen)}
             row = {"sequence": last[0] + 1, "event": "reserved", "dataset": "people", "release": f"r{number}", "attempt": 1}
             row |= {"facts": json.dumps(facts, sort_keys=True), "written_at": last[2], "previous": last[1]}
@@ -169,7 +169,7 @@ def listings(folder: Path, count: int) -> str:
         (releases / f"r{number}" / "release.json.sig").write_bytes(signatures.sign(keys.load(home), text))
         shutil.copytree(store_folder(home, "r"), store_folder(home, f"r{number}"))
     shutil.rmtree(store_folder(home, "r"))
-    ledger = opened(home)
+    ledger = open_ledger(home)
     budgets = cpu(lambda: ledger.budgets(charges=True))
     rows = cpu(ledger.entries)
     written = cpu(

@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 import yaml
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import held
+from dpdist.arrays.lazy_vector import to_array
 from dpdist.pipeline import release_run
 from dpdist.pipeline.histogram import count
 from dpdist.pipeline.query_answers import answer
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 
@@ -106,12 +106,12 @@ def row(name: str, folder: Path, repeats: int) -> str:
     squares, predicted, queries = [], 0.0, 0
     for number in range(repeats):
         path = written(name, folder, number)
-        context = Context(home, Store(home / "store"), engine.inline(), silent)
+        context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
         planned = plan(context, load(path))
         counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
         measured, charged = release_run.measure(context, planned, planned.job.source, counts)
         assert charged
-        answers = held(answer(context, planned, measured, []).answer)
+        answers = to_array(answer(context, planned, measured, []).answer)
         truth = exact(planned, table)
         squares.append(float(((answers - truth) ** 2).mean()))
         predicted, queries = planned.certificate()["mechanism"]["rmse"], truth.size
@@ -141,7 +141,7 @@ def written(name: str, folder: Path, number: int) -> Path:
     return path
 
 
-def exact(planned: Plan, table: pa.Table) -> np.ndarray:
+def exact(planned: ReleasePlan, table: pa.Table) -> np.ndarray:
     """The answers without noise."""
     domain = planned.job.measured.domain
     codes = []

@@ -66,7 +66,7 @@ def workers(gib: float, count: int = 2, *, drawing: bool = False) -> Iterator[en
     place = {"memory_limit": worker_limit(gib), "resources": {RESOURCE: 1} if drawing else None}
     with (
         LocalCluster(n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0", **place) as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
         mock.patch.object(engine.Engine, "elsewhere", False),
     ):
         started.client.run(_ready)

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.reconstruction.nonnegative_cells import Fit, closest
+from dpdist.reconstruction.nonnegative_cells import Fit, nonnegative_least_squares
 from dpdist.strategies import coa
 from dpdist.workloads import Workload, all_ranges, integer_basis, marginals, prefix, random_ranges
 
@@ -69,9 +69,9 @@ def row(name: str, kind: str, n: int, draws: int) -> str:
         total = _total(fit, estimate)
         weight = HELD * np.trace(precision) / precision.shape[0]
         found = {
-            "measurement": closest(precision, linear),
-            "total first": closest(precision + weight, linear + weight * total),
-            "answers": fit.closest(estimate),
+            "measurement": nonnegative_least_squares(precision, linear),
+            "total first": nonnegative_least_squares(precision + weight, linear + weight * total),
+            "answers": fit.closest_cells(estimate),
         }
         before.append(error @ fit.inner @ error)
         for rule, cells in found.items():

@@ -18,7 +18,7 @@ from typing import Any
 from dpdist.engine import inline
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 
@@ -59,7 +59,7 @@ def planned(kind: str, size: int, mechanism: str) -> str:
     """CPU seconds of one plan, its mechanism and the root of its mean squared error."""
     home = Path(tempfile.mkdtemp())
     keys.initialise(home)
-    context, job = Context(home, Store(home / "store"), inline(), silent), load(spec_of(kind, size, mechanism))
+    context, job = Context(home, Store(home / "store"), inline(), ignore_progress), load(spec_of(kind, size, mechanism))
     started = time.process_time()
     found = plan(context, job)
     seconds = time.process_time() - started

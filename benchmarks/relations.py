@@ -29,7 +29,7 @@ import yaml
 
 from dpdist.engine import inline
 from dpdist.planner.release_plan import plan
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
@@ -66,7 +66,8 @@ def row(sizes: tuple[int, ...], kind: str, peer: tuple[float, float] | None) -> 
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         made = plan(
-            Context(Path(folder), Store(Path(folder) / "store"), inline(), silent), load(written(Path(folder), sizes, kind))
+            Context(Path(folder), Store(Path(folder) / "store"), inline(), ignore_progress),
+            load(written(Path(folder), sizes, kind)),
         )
         taken = time.process_time() - started
         chosen = next(each for each in made.table if each.mechanism == made.strategy.name)

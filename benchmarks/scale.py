@@ -50,7 +50,7 @@ from dpdist.pipeline.release_run import Release
 from dpdist.privacy import keys
 from dpdist.process.resource_limits import cores
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.gram_computation import stored_gram
 from dpdist.sources import record_sources
 from dpdist.spec import Job, load
@@ -133,7 +133,7 @@ def gram(options: argparse.Namespace, folder: Path) -> list[str]:
         for start in range(0, m, 2**16):
             block = source.read(start, min(m, start + 2**16))
             truth += (block.T.astype(np.float32) @ block[:, some].astype(np.float32)).astype(np.int64)  # sums below 2^24
-        exact = bool((store.read(found)[:, some] == truth).all())
+        exact = bool((store.read_array(found)[:, some] == truth).all())
         rate = 2.0 * m * columns**2 / took["seconds"] / 1e9
         lines.append(
             f"| {m:,} | {m * columns / GIB:.1f} | {took['seconds']:.1f} | {took['cpu']:.1f} | {rate:.0f} | {rate / syrk:.2f} | "
@@ -231,7 +231,7 @@ def count(options: argparse.Namespace, folder: Path) -> list[str]:
     with workers(options.worker_gib) as started, measured() as took:
         source = record_sources.source_of(path, columns={})
         stored, _ = histogram_counting.count(source, domain, Store(folder / "store"), started, root=root)
-    counts = Store(folder / "store").read(stored)
+    counts = Store(folder / "store").read_array(stored)
     rows = [("dpdist, with digests", took, int(counts.sum()) == records)]
     rows += _group_bys(path, counts)
     own, written = rows[0][1]["seconds"], sum(each.stat().st_size for each in path.iterdir()) / GIB
@@ -286,7 +286,7 @@ def explicit(options: argparse.Namespace, folder: Path) -> list[str]:
         "ledger": {"dataset": "scale", "cap": {"rho": 0.1}},
     }
     lines, done = released(load(content), folder, options)
-    table, certificate = release_folder.load(Path(done.folder))
+    table, certificate = release_folder.load_release(Path(done.folder))
     x = np.bincount(pyarrow.parquet.read_table(folder / "records.parquet")["a"].to_numpy(), minlength=columns)
     truth = np.concatenate(
         [zarr_rows(str(folder / "w.zarr")).read(s, min(rows, s + 8192)) @ x for s in range(0, rows, 8192)]
@@ -424,7 +424,7 @@ def released(spec: Job, folder: Path, options: argparse.Namespace) -> tuple[list
         return out
 
     with workers(options.worker_gib) as started, measured() as whole:
-        context = Context(home, home_folder.store_of(home), started, silent)
+        context = Context(home, home_folder.store_of(home), started, ignore_progress)
         done = release_run.release(context, spec, step=step)
     lines = ["| stage | seconds | CPU s |", "|---|---|---|"]
     lines += [*(f"| {name} | {seconds:.1f} | {cpu:.1f} |" for name, (seconds, cpu) in took.items()), ""]
@@ -522,7 +522,7 @@ def _every_stage(
     os.environ["DPDIST_HOME"] = str(home)
     out: dict[tuple[str, str], Use] = {}
     with workers(gib, count, drawing=True) as started, measured() as took:
-        context = Context(home, home_folder.store_of(home), started, silent)
+        context = Context(home, home_folder.store_of(home), started, ignore_progress)
         for size, kinds in (("small", small), ("large", large)):
             for number, (kind, content) in enumerate(kinds.items()):
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpdist import engine
-from dpdist.measurement.integer_measurement import Noisy
+from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.operators import Generated
 from dpdist.page import charts
 from dpdist.pipeline.measure import draw
@@ -61,7 +61,7 @@ def scaling(
     m, n = rows[-1], columns[-1]
     results: list[dict[str, Any]] = []
     for count in workers if engine_address is None else (None,):
-        with engine.started(engine_address, workers=count) as started:
+        with engine.open_engine(engine_address, workers=count) as started:
             started.exchange = store
             shown = started.workers
             _gram_seconds(store, started, 1024, 64)  # workers start and import before anything is timed
@@ -90,7 +90,7 @@ def scaling(
         figure = charts.Figure(
             "bars", _MEANING[name], charts.Axis("", labels), ("",), values, 0 * values, f"seconds, {_MEANING[name]}"
         )
-        (target / f"{name}.svg").write_text(charts.standalone(charts.draw(figure, charts.WIDE)), encoding="utf-8")
+        (target / f"{name}.svg").write_text(charts.standalone_svg(charts.draw(figure, charts.WIDE)), encoding="utf-8")
     (target / "scaling.md").write_text(table(results), encoding="utf-8")
     return str(target / "scaling.md")
 
@@ -133,7 +133,7 @@ def _noise_seconds(store: Store, size: int) -> float:
     work = store.scratch()
     counts = store.put(f"{work}/counts", np.zeros(size, dtype=np.int64))
     begun = time.perf_counter()
-    noisy = Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise(GAUSSIAN, 1000))
+    noisy = NoisyVector(StoredVector(store, counts), Secret(bytes(32)), Noise(GAUSSIAN, 1000))
     draw(store, f"{work}/noisy", noisy, {})
     seconds = time.perf_counter() - begun
     store.delete(work)

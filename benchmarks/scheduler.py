@@ -58,7 +58,7 @@ def cluster(folder: Path) -> Iterator[tuple[engine.Engine, Any]]:
     os.environ[engine.WITHOUT_TLS] = "1"  # the rows are made up
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="3GiB", dashboard_address="127.0.0.1:0") as found,
-        engine.started(found.scheduler_address) as started,
+        engine.open_engine(found.scheduler_address) as started,
     ):
         started.exchange = Store(folder / "store")
         yield started, found.scheduler

@@ -30,9 +30,9 @@ from dpdist.stability import Distance
 from dpdist.strategies import banded, buffered, square_root
 from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.streams.banded_participation import persons_in_bands
-from dpdist.strategies.streams.participation_optimum import answers_visits, persons_by_step, steps_bound
-from dpdist.strategies.streams.triangular_factor import over_series, triangular
+from dpdist.strategies.streams.banded_participation import banded_person_strategy
+from dpdist.strategies.streams.participation_optimum import answers_participation, optimise_participation, steps_bound
+from dpdist.strategies.streams.triangular_factor import strategy_over_series, triangular
 from dpdist.workloads import Filter, Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum, window
 
@@ -82,13 +82,13 @@ def of_persons(peer: str | None) -> list[str]:
             for each in (square_root(workload), buffered(workload), banded(workload, moved=moved))
         ]
         bound = steps_bound(workload, moved).lower_bound
-        if answers_visits(workload, moved):
-            best = over_series(workload, persons_by_step(workload, moved))
+        if answers_participation(workload, moved):
+            best = strategy_over_series(workload, optimise_participation(workload, moved))
             assert best.persons is not None
             bound = max(bound, best.persons.lower_bound)
             found.append(error(best, workload, moved))
         else:
-            found.append(error(over_series(workload, persons_in_bands(workload, moved)), workload, moved))
+            found.append(error(strategy_over_series(workload, banded_person_strategy(workload, moved)), workload, moved))
         least = min(found)
         shown = [f"{each:.3f}" for each in (*found, math.sqrt(bound / steps))]
         shown += [f"{least**2 * steps / bound - 1:.1e}", *("" if each is None else f"{each:.3f}" for each in others)]

@@ -26,13 +26,13 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
-from dpdist.measurement.consistency.table_fitting import cut_at, parts_of, together, tolerance_for
+from dpdist.measurement.consistency.table_fitting import cut_answers, fit_together, query_groups, tolerance_for
 from dpdist.privacy.accounting import Loss, rho_for
-from dpdist.query.synthetic_records import Model
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
-from dpdist.reconstruction.nonnegative_cells import covering
+from dpdist.query.synthetic_records import TableModel
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import threshold
 from dpdist.reconstruction.posterior_tables import posterior_tables
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
@@ -81,9 +81,9 @@ def tables_of(sizes: tuple[int, ...], ways: int) -> Workload:
 def counted(codes: np.ndarray, workload: Workload) -> np.ndarray:
     """The true answers."""
     out = []
-    for part in parts_of(workload):
+    for part in query_groups(workload):
         places = np.ravel_multi_index(tuple(codes[:, axis] for axis in part.axes), part.shape)
-        out.append(np.bincount(places, minlength=part.stop - part.first))
+        out.append(np.bincount(places, minlength=part.stop - part.start))
     return np.concatenate(out).astype(float)
 
 
@@ -92,11 +92,11 @@ def released(workload: Workload, codes: np.ndarray, epsilon: float, *, of: Workl
     grid = marginal_optimum(workload).grid(workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(Loss(rho_for(epsilon, 1e-9)))
     drawn = np.rint(np.random.default_rng(0).standard_normal(grid.rows) * noise.deviation).astype(np.int64)
-    found = grid.answers(of, Held(drawn), noise, Wanted("x", integer=False), MEMORY)
-    return Answers(Held(counted(codes, of) + held(found.answer)), found.error, found.half_width)
+    found = grid.answers(of, ArrayVector(drawn), noise, AnswerRequest("x", integer=False), MEMORY)
+    return Answers(ArrayVector(counted(codes, of) + to_array(found.answer)), found.error, found.half_width)
 
 
-def expected(known: list[tuple[Workload, Answers]], sizes: tuple[int, ...]) -> Model:
+def expected(known: list[tuple[Workload, Answers]], sizes: tuple[int, ...]) -> TableModel:
     """The tables that records are made of: what is expected of them. Errors of sums over values are taken for independent here.
 
     Args:
@@ -104,34 +104,34 @@ def expected(known: list[tuple[Workload, Answers]], sizes: tuple[int, ...]) -> M
     """
     read = {}
     for tables, answers in known:
-        values, errors = held(answers.answer), held(answers.error)
-        for part in parts_of(tables):
-            rows = slice(part.first, part.stop)
+        values, errors = to_array(answers.answer), to_array(answers.error)
+        for part in query_groups(tables):
+            rows = slice(part.start, part.stop)
             read[part.axes] = values[rows].reshape(part.shape), errors[rows].reshape(part.shape)
 
     def sums(axis: int, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, errors = read[axis,]
         return vectors @ values, np.sqrt(vectors @ errors**2)
 
-    axes = tuple(part.axes for part in parts_of(known[-1][0]))
+    axes = tuple(part.axes for part in query_groups(known[-1][0]))
     total = float(np.mean([read[axis,][0].sum() for axis in range(len(sizes))]))
     attributes = tuple(Attribute(f"x{place}", edges=range(size + 1)) for place, size in enumerate(sizes))
-    return Model(attributes, axes, tuple(posterior_tables(axes, sizes, total, read.__getitem__, sums)), 1)
+    return TableModel(attributes, axes, tuple(posterior_tables(axes, sizes, total, read.__getitem__, sums)), 1)
 
 
 def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) -> str:
     """One line of the table."""
     workload = tables_of(sizes, ways)
-    truth, parts = counted(codes, workload), parts_of(workload)
+    truth, parts = counted(codes, workload), query_groups(workload)
     unbiased = released(workload, codes, epsilon, of=workload)
-    answers, half = held(unbiased.answer), held(unbiased.half_width)
-    groups = [slice(part.first, part.stop) for part in parts]
+    answers, half = to_array(unbiased.answer), to_array(unbiased.half_width)
+    groups = [slice(part.start, part.stop) for part in parts]
     apart = np.concatenate(
-        [cut_at(answers[group], "table", threshold(answers[group], answers[group].sum())) for group in groups]
+        [cut_answers(answers[group], "table", threshold(answers[group], answers[group].sum())) for group in groups]
     )
     clock = time.process_time()
-    tolerance = tolerance_for(parts, held(unbiased.error))
-    fitted, _ = together(parts, workload.domain.shape, None, tolerance, answers)
+    tolerance = tolerance_for(parts, to_array(unbiased.error))
+    fitted, _ = fit_together(parts, workload.domain.shape, None, tolerance, answers)
     took = time.process_time() - clock
 
     def variation(found: np.ndarray) -> float:
@@ -140,12 +140,12 @@ def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) ->
     smaller = [tables_of(sizes, fewer) for fewer in range(1, ways)]
     known = [(each, released(workload, codes, epsilon, of=each)) for each in smaller]
     model = expected([*known, (workload, unbiased)], sizes)
-    likely, made = np.concatenate([table.ravel() for table in model.tables]), model.made().codes
+    likely, made = np.concatenate([table.ravel() for table in model.tables]), model.draw_records().codes
     three = tables_of(sizes, 3)
-    beyond = [slice(part.first, part.stop) for part in parts_of(three)]
+    beyond = [slice(part.start, part.stop) for part in query_groups(three)]
     shares = [counted(each, three) / len(each) for each in (made, codes)]
     three_ways = float(np.mean([np.abs(shares[0][part] - shares[1][part]).sum() / 2 for part in beyond]))
-    around = covering(fitted, answers, half, 0.0)
+    around = covering_half_widths(fitted, answers, half, 0.0)
     low, high = np.maximum(fitted - around, 0), fitted + around
     inside, size = (low <= truth) & (truth <= high), np.searchsorted(SIZES, truth, side="right")
     covered = min(float(inside[size == k].mean()) for k in np.unique(size))

@@ -36,12 +36,15 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "the digest of the chain": ((database, "digest_of"),),
     "parsing its JSON": ((json, "loads"),),
     "the command that it answers, and the state it is about": (
-        (ledger_audit.Known, "_command"),
-        (ledger_audit.Known, "_part"),
+        (ledger_audit.ReplayedState, "_command"),
+        (ledger_audit.ReplayedState, "_part"),
     ),
     "`decide`": ((ledger_audit, "decide"),),
     "`apply`": ((ledger_audit, "apply"),),
-    "keeping the state; digests of salts and records": ((ledger_audit.Known, "_take"), (ledger_audit.Known, "_seen_by")),
+    "keeping the state; digests of salts and records": (
+        (ledger_audit.ReplayedState, "_take"),
+        (ledger_audit.ReplayedState, "_seen_by"),
+    ),
     "what the tables keep beside a page of rows": ((ledger_audit, "_turn_to"),),
     "comparing the tables at the end": tuple(
         (ledger_audit, f"_compare_{name}") for name in ("salts", "releases", "accounts", "caps", "records")

@@ -39,12 +39,12 @@ def specs() -> list[dict[str, object]]:
 def declare() -> None:
     """Declare the cap of the check's data set, with the login of the ledger's owner."""
     sys.path.insert(0, str(ROOT))
-    from dpdist.privacy.ledger.budget_ledger import opened
+    from dpdist.privacy.ledger.budget_ledger import open_ledger
     from dpdist.spec import load
     from dpdist.storage import home_folder
 
     checked = load(specs()[0])
-    with opened(home_folder.state_folder()) as ledger:
+    with open_ledger(home_folder.state_folder()) as ledger:
         ledger.declare(checked.guarantee.dataset, checked.guarantee.cap, checked.guarantee.protection)
 
 
@@ -58,7 +58,7 @@ def ask() -> None:
     if service is None:
         sys.exit(f"{service_address.SERVICE} is not set: there is no measuring service to ask")
     try:
-        next(service_client.ServedRelease(service, f"sha256:{'0' * 64}", None))
+        next(service_client.RemoteRelease(service, f"sha256:{'0' * 64}", None))
     except InvalidSpec:
         print(f"the measuring service at {service} answers, and refuses what it was not given")
     except DpdistError as error:
@@ -77,7 +77,7 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     from dpdist import engine
     from dpdist.pipeline import release_run
-    from dpdist.runtime.context import Context, silent
+    from dpdist.runtime.context import Context, ignore_progress
     from dpdist.spec import load
     from dpdist.storage import home_folder
     from flows.service import restricted_unpickler
@@ -90,8 +90,8 @@ def main() -> None:
         for content in specs():
             charged = []
             for _ in range(2):
-                with engine.started(None) as started:
-                    context = Context(home, home_folder.store_of(home), started, silent)
+                with engine.open_engine(None) as started:
+                    context = Context(home, home_folder.store_of(home), started, ignore_progress)
                     charged.append(release_run.release(context, load(content)).charged)
             if charged != [True, False]:
                 sys.exit(f"the release {content['release']} was run twice and charged {charged}; expected once")

@@ -6,14 +6,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpdist.optional_layers import layer
+from dpdist.optional_layers import optional_layer
 
 if TYPE_CHECKING:
     from dpdist import errors, operators, privacy, strategies, workloads
     from dpdist.domain import Attribute, Domain
     from dpdist.pipeline.release_run import Release
-    from dpdist.planner.release_plan import Plan
-    from dpdist.query.published_release import Published
+    from dpdist.planner.release_plan import ReleasePlan
+    from dpdist.query.published_release import PublishedRelease
     from dpdist.session import (
         Budget,
         Persons,
@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"dpdist.{name}")
     if name in __all__:
-        with layer("release", f"dpdist.{name}"):
+        with optional_layer("release", f"dpdist.{name}"):
             return getattr(import_module("dpdist.session"), name)
     raise AttributeError(f"module 'dpdist' has no attribute {name!r}")
 
@@ -88,7 +88,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def plan(spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> Plan:
+def plan(spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, engine: str | None = None) -> ReleasePlan:
     """Return the plan of a release: its strategy, noise and predicted errors. Touches no records and no budget.
 
     Args:
@@ -97,14 +97,14 @@ def plan(spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, engine: str |
         engine: ``tls://host:port``, ``"inline"``, or None: this process, or processes of this machine where planning takes long.
     Raises: InvalidSpec, OutOfMemory.
     """
-    with layer("release", "dpdist.plan"):
+    with optional_layer("release", "dpdist.plan"):
         from dpdist.pipeline import preflight
         from dpdist.planner import release_plan as planning
-        from dpdist.runtime.context import running
+        from dpdist.runtime.context import open_context
         from dpdist.spec import load
 
     job = load(spec, records=False)
-    with running(preflight.engine_to_plan(job, engine)) as context:
+    with open_context(preflight.choose_planning_engine(job, engine)) as context:
         return planning.plan(context, job)
 
 
@@ -120,22 +120,22 @@ def run(
         engine: as for ``plan``; None takes processes of this machine where there are many records, too.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """
-    with layer("release", "dpdist.run"):
+    with optional_layer("release", "dpdist.run"):
         from dpdist.pipeline import preflight
         from dpdist.spec import load
 
     return preflight.run(load(spec, records=records is None), records, engine=engine)
 
 
-def published(release: str | Path) -> Published:
+def published(release: str | Path) -> PublishedRelease:
     """Return a finished release, which can answer further questions. Touches no records and no budget.
 
     Args:
         release: its folder or URL, or its id.
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
-    with layer("release", "dpdist.published"):
+    with optional_layer("release", "dpdist.published"):
         from dpdist.query import published_release as asking
-        from dpdist.storage.home_folder import found_at
+        from dpdist.storage.home_folder import release_location
 
-    return asking.published(found_at(str(release)))
+    return asking.load_published(release_location(str(release)))

@@ -7,10 +7,10 @@ class DpdistError(Exception):
     """Base of all errors that dpdist raises on purpose. Their text is always one line."""
 
     def __str__(self) -> str:
-        line = " ".join(self.told().split())
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+        text = " ".join(self.message().split())
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
-    def told(self) -> str:
+    def message(self) -> str:
         """What was found, what is allowed, what to do."""
         return super().__str__()
 
@@ -43,12 +43,12 @@ class InvalidInput(DpdistError):
 class NotInstalled(DpdistError, ImportError):
     """Something was asked of a layer of dpdist that is not installed."""
 
-    def __init__(self, what: str, package: str, extra: str) -> None:
-        super().__init__(what, package, extra)
-        self.what, self.package, self.extra = what, package, extra
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        super().__init__(feature, package, extra)
+        self.feature, self.package, self.extra = feature, package, extra
 
-    def told(self) -> str:
-        return f'{self.what} needs the package {self.package}, which is not installed: pip install "dpdist[{self.extra}]"'
+    def message(self) -> str:
+        return f'{self.feature} needs the package {self.package}, which is not installed: pip install "dpdist[{self.extra}]"'
 
 
 class NotPositiveDefinite(InvalidInput):
@@ -62,7 +62,7 @@ class UnknownValue(DpdistError):
         super().__init__(attribute, source, ordered)
         self.attribute, self.source, self.ordered = attribute, source, ordered
 
-    def told(self) -> str:
+    def message(self) -> str:
         choices = "'outside: clip' or 'outside: drop'" if self.ordered else "'outside: drop'"
         return (
             f"{self.source} holds values of {self.attribute!r} outside its declared domain, or none at all; "
@@ -88,15 +88,15 @@ class BudgetExceeded(LedgerError):
     Amounts are in the unit of the cap; where that is an epsilon with a delta, at that delta.
     """
 
-    def __init__(self, dataset: str, asked: float, left: float, unit: str = "rho", delta: float = 0.0) -> None:
-        super().__init__(dataset, asked, left, unit, delta)
-        self.dataset, self.asked, self.left, self.unit, self.delta = dataset, asked, left, unit, delta
+    def __init__(self, dataset: str, requested: float, remaining: float, unit: str = "rho", delta: float = 0.0) -> None:
+        super().__init__(dataset, requested, remaining, unit, delta)
+        self.dataset, self.requested, self.remaining, self.unit, self.delta = dataset, requested, remaining, unit, delta
 
-    def told(self) -> str:
-        at = f" at delta={self.delta:g}" if self.delta else ""
+    def message(self) -> str:
+        delta_text = f" at delta={self.delta:g}" if self.delta else ""
         return (
-            f"budget of {self.dataset!r}: a charge of {self.unit}={self.asked:.6g}{at} was refused, "
-            f"{self.unit}={self.left:.6g} is left; "
+            f"budget of {self.dataset!r}: a charge of {self.unit}={self.requested:.6g}{delta_text} was refused, "
+            f"{self.unit}={self.remaining:.6g} is left; "
             "lower the release's budget, wait for the next period if the cap has periods, or have the cap's owner raise it "
             f"('dpdist ledger cap {self.dataset} --why ...'). Nothing was drawn and nothing was spent"
         )
@@ -105,13 +105,13 @@ class BudgetExceeded(LedgerError):
 class ReleaseConflict(LedgerError):
     """A release id is already bound to other data or another spec."""
 
-    def __init__(self, release: str, what: str) -> None:
-        super().__init__(release, what)
-        self.release, self.what = release, what
+    def __init__(self, release: str, conflict: str) -> None:
+        super().__init__(release, conflict)
+        self.release, self.conflict = release, conflict
 
-    def told(self) -> str:
+    def message(self) -> str:
         return (
-            f"release {self.release!r} is already bound to another {self.what}; the same id may never be used for "
+            f"release {self.release!r} is already bound to another {self.conflict}; the same id may never be used for "
             "different data or queries: choose a new release id (it is a new charge)"
         )
 
@@ -119,14 +119,19 @@ class ReleaseConflict(LedgerError):
 class ApprovalsMissing(LedgerError):
     """A release lacks approvals that its data set asks for. Nothing was charged."""
 
-    def __init__(self, release: str, needed: int, found: int, waiting: tuple[str, ...]) -> None:
-        super().__init__(release, needed, found, waiting)
-        self.release, self.needed, self.found, self.waiting = release, needed, found, waiting
+    def __init__(self, release: str, required_count: int, approval_count: int, unsigned_keys: tuple[str, ...]) -> None:
+        super().__init__(release, required_count, approval_count, unsigned_keys)
+        self.release, self.required_count, self.approval_count, self.unsigned_keys = (
+            release,
+            required_count,
+            approval_count,
+            unsigned_keys,
+        )
 
-    def told(self) -> str:
+    def message(self) -> str:
         return (
-            f"release {self.release!r} needs {self.needed} approvals of its spec as it is now, found {self.found}; have approvers "
-            f"of the data set run 'dpdist approve SPEC --key FILE' (keys that have not signed: {', '.join(self.waiting)})"
+            f"release {self.release!r} needs {self.required_count} approvals of its spec as it is now, found {self.approval_count}; have approvers "
+            f"of the data set run 'dpdist approve SPEC --key FILE' (keys that have not signed: {', '.join(self.unsigned_keys)})"
         )
 
 
@@ -145,7 +150,7 @@ class OutOfMemory(DpdistError):
         super().__init__(stage, needed_bytes, limit_bytes, cure)
         self.stage, self.needed_bytes, self.limit_bytes, self.cure = stage, needed_bytes, limit_bytes, cure
 
-    def told(self) -> str:
+    def message(self) -> str:
         gib = 2.0**30
         return f"{self.stage} needs {self.needed_bytes / gib:.2f} GiB, {self.limit_bytes / gib:.2f} GiB allowed: {self.cure}"
 

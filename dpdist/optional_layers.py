@@ -10,7 +10,7 @@ from dpdist.errors import NotInstalled
 
 
 @contextmanager
-def layer(extra: str, what: str) -> Iterator[None]:
+def optional_layer(extra: str, feature: str) -> Iterator[None]:
     """The imports of a layer, for the block. Raises: NotInstalled, naming the extra, where a package of another project is missing."""
     collects = gc.isenabled()
     gc.disable()  # what is imported stays: to look for garbage in it takes a sixth of the imports' time (benchmarks/start.py)
@@ -20,7 +20,7 @@ def layer(extra: str, what: str) -> Iterator[None]:
         package = (missing.name or "").partition(".")[0]
         if package in ("", "dpdist", "flows"):
             raise
-        raise NotInstalled(what, package, extra) from None
+        raise NotInstalled(feature, package, extra) from None
     finally:
         if collects:
             if not gc.get_freeze_count():

@@ -32,7 +32,7 @@ class Sizes:
         pair_cells: cells up to which all pairs of columns are compared for the L2 sensitivity under replace-one.
         pair_work: operations up to which all pairs of columns are compared for the L1 sensitivity under replace-one.
         factor_entries: entries beyond which a factor's coordinates in the integer basis are not written down.
-        listed: values, edges or names beyond which they are computed when asked for.
+        listed_values: values, edges or names beyond which they are computed when asked for.
         mapped_bytes: bytes of a file of rows beyond which it is read in blocks, where it lies.
         row_block_bytes: bytes of a block of rows in double precision: in half of it a product reaches 95 % of its rate.
         single_rows: rows of the smallest product that is worth its turn in single precision.
@@ -56,7 +56,7 @@ class Sizes:
     pair_cells: int = 16384
     pair_work: int = 2**33
     factor_entries: int = 2**22
-    listed: int = 2**20
+    listed_values: int = 2**20
     mapped_bytes: int = 2**28
     row_block_bytes: int = 2**27
     single_rows: int = 256

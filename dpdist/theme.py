@@ -34,15 +34,20 @@ MOST_FONT = 64 * 1024
 MOST_NAME = 80
 _GENERIC = ("serif", "sans-serif", "monospace", "system-ui", "ui-serif", "ui-sans-serif", "ui-rounded")
 _IMAGES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<svg": "svg+xml", b"<?xml": "svg+xml"}
-_OWN = {"accent": (LIGHT, "accent"), "accent_dark": (DARK, "accent"), "bars": (LIGHT, "c0"), "bars_dark": (DARK, "c0")}
+_THEME_COLOURS = {
+    "accent": (LIGHT, "accent"),
+    "accent_dark": (DARK, "accent"),
+    "bars": (LIGHT, "c0"),
+    "bars_dark": (DARK, "c0"),
+}
 _DATA = re.compile(r"data:(image/(png|jpeg|webp|svg\+xml)|font/woff2);base64,[A-Za-z0-9+/]+={0,2}")
 
-FILE = "site.json"
+THEME_FILE = "site.json"
 """What the publisher gave of its own to the page of a release (page/outputs/appearance.py)."""
 
 
 @dataclass(frozen=True)
-class Look:
+class Theme:
     """What a publisher's pages look like. The texts are checked: they can hold no markup, no rules and no addresses.
 
     Attributes:
@@ -65,9 +70,9 @@ class Look:
     def __post_init__(self) -> None:
         if len(self.name) > MOST_NAME or not self.name.isprintable():
             raise InvalidInput(f"the name has {len(self.name)} letters; it stands in one line of at most {MOST_NAME}")
-        for which in _OWN:
-            if colour := getattr(self, which):
-                _check_colour(which, colour)
+        for field_name in _THEME_COLOURS:
+            if colour := getattr(self, field_name):
+                _check_colour(field_name, colour)
         for family in self.families:
             if not re.fullmatch(r"[\w][\w -]{0,59}", family):
                 raise InvalidInput(
@@ -90,48 +95,51 @@ class Look:
             else ""
         )
         dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{self._variables(DARK)}}}}}"
-        return f"{face}:root{{color-scheme:light dark;{self.light}}}{dark}"
+        return f"{face}:root{{color-scheme:light dark;{self.light_variables}}}{dark}"
 
     @property
-    def light(self) -> str:
+    def light_variables(self) -> str:
         """The variables on light screens and on paper, the font among them."""
         names = [
-            each if each in _GENERIC else f"'{each}'" for each in (*(["publisher"] if self.face else []), *self.families)
+            family if family in _GENERIC else f"'{family}'"
+            for family in (*(["publisher"] if self.face else []), *self.families)
         ]
         return f"{self._variables(LIGHT)}--font:{', '.join([*names, FONT])};"
 
     def _variables(self, colours: Mapping[str, str]) -> str:
-        own = {
-            target: getattr(self, which) for which, (of, target) in _OWN.items() if of is colours and getattr(self, which)
+        theme_colours = {
+            target: getattr(self, field_name)
+            for field_name, (palette, target) in _THEME_COLOURS.items()
+            if palette is colours and getattr(self, field_name)
         }
-        if bars := own.get("c0"):
-            own |= {name: as_light(bars, colours[name]) for name in CLASSES}
-        return "".join(f"--{name}:{colour};" for name, colour in {**colours, **own}.items())
+        if bars := theme_colours.get("c0"):
+            theme_colours |= {name: match_luminance(bars, colours[name]) for name in CLASSES}
+        return "".join(f"--{name}:{colour};" for name, colour in {**colours, **theme_colours}.items())
 
     def facts(self) -> dict[str, str]:
         """What is given, for a file."""
         return {name: text for name, text in asdict(self).items() if text}
 
 
-PLAIN = Look()
+DEFAULT_THEME = Theme()
 """Of pages whose publisher gives nothing of its own."""
 
 
-def _check_colour(which: str, colour: str) -> None:
+def _check_colour(field_name: str, colour: str) -> None:
     if not re.fullmatch(r"#[0-9a-fA-F]{6}", colour):
-        raise InvalidInput(f"{which}: {colour[:20]!r} is no colour; write it as '#1d5c9e', in quotes")
-    theme, target = _OWN[which]
-    needed, grounds = (4.5, ("paper", "raised")) if target == "accent" else (3.0, ("paper",))
-    ground = min((theme[each] for each in grounds), key=lambda each: contrast(colour, each))
-    if (found := contrast(colour, ground)) < needed:
-        way = "darker" if theme is LIGHT else "lighter"
+        raise InvalidInput(f"{field_name}: {colour[:20]!r} is no colour; write it as '#1d5c9e', in quotes")
+    theme, target = _THEME_COLOURS[field_name]
+    min_contrast, grounds = (4.5, ("paper", "raised")) if target == "accent" else (3.0, ("paper",))
+    ground = min((theme[ground_name] for ground_name in grounds), key=lambda ground_name: contrast(colour, ground_name))
+    if (ratio := contrast(colour, ground)) < min_contrast:
+        direction = "darker" if theme is LIGHT else "lighter"
         raise InvalidInput(
-            f"{which}: {colour} has a contrast of {int(100 * found) / 100:.2f}:1 with the background {ground}, and {needed:g}:1 is needed "
-            f"(WCAG 2.2, level AA); take a {way} one"
+            f"{field_name}: {colour} has a contrast of {int(100 * ratio) / 100:.2f}:1 with the background {ground}, and {min_contrast:g}:1 is needed "
+            f"(WCAG 2.2, level AA); take a {direction} one"
         )
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(first_colour: str, second_colour: str) -> float:
     """The contrast ratio of two colours.
 
     Args:
@@ -139,35 +147,37 @@ def contrast(one: str, other: str) -> float:
     Returns: 1 to 21.
     Source: WCAG 2.2, relative luminance and contrast ratio.
     """
-    low, high = sorted(map(_luminance, (one, other)))
+    low, high = sorted(map(_luminance, (first_colour, second_colour)))
     return (high + 0.05) / (low + 0.05)
 
 
-def as_light(colour: str, other: str) -> str:
+def match_luminance(colour: str, reference: str) -> str:
     """A colour of the same hue that is as light as another: it has the contrasts of that, up to rounding.
 
     Args:
         colour, other: as #rrggbb.
     """
-    hue, _, saturation = colorsys.rgb_to_hls(*_parts(colour))
+    hue, _, saturation = colorsys.rgb_to_hls(*_colour_channels(colour))
     low, high = 0.0, 1.0
     for _ in range(16):
         middle = (low + high) / 2
-        found = "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, middle, saturation))
-        low, high = (middle, high) if _luminance(found) < _luminance(other) else (low, middle)
-    return found
+        candidate = "#" + "".join(f"{round(255 * channel):02x}" for channel in colorsys.hls_to_rgb(hue, middle, saturation))
+        low, high = (middle, high) if _luminance(candidate) < _luminance(reference) else (low, middle)
+    return candidate
 
 
 def _luminance(colour: str) -> float:
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _parts(colour))
+    red, green, blue = (
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in _colour_channels(colour)
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def _parts(colour: str) -> list[float]:
-    return [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+def _colour_channels(colour: str) -> list[float]:
+    return [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
 
 
-def logo_of(path: Path) -> str:
+def read_logo(path: Path) -> str:
     """A picture as a ``data:`` address, by which it is shown as an image and runs no script, also an SVG.
 
     Args:
@@ -181,7 +191,7 @@ def logo_of(path: Path) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def face_of(path: Path) -> str:
+def read_font(path: Path) -> str:
     """A font as a ``data:`` address.
 
     Args:
@@ -194,12 +204,12 @@ def face_of(path: Path) -> str:
     return f"data:font/woff2;base64,{base64.b64encode(data).decode()}"
 
 
-def _bytes_of(path: Path, most: int) -> bytes:
+def _bytes_of(path: Path, max_bytes: int) -> bytes:
     try:
         with path.open("rb") as file:
-            data = file.read(most + 1)
+            data = file.read(max_bytes + 1)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read ({error.strerror}); name a file beside the spec") from None
-    if len(data) > most:
-        raise InvalidInput(f"{path} is larger than {most // 1024} KiB, and every page holds it; make it smaller")
+    if len(data) > max_bytes:
+        raise InvalidInput(f"{path} is larger than {max_bytes // 1024} KiB, and every page holds it; make it smaller")
     return data

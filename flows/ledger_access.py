@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from dpdist.privacy.ledger.budget_ledger import Ledger
 
 
-def book(home: Path | None = None, *, patience: float | None = None) -> AbstractContextManager[Ledger]:
+def open_local_ledger(home: Path | None = None, *, patience: float | None = None) -> AbstractContextManager[Ledger]:
     """The ledger of a state folder, by default this machine's; its database is imported where a command asks it."""
-    from dpdist.privacy.ledger.budget_ledger import opened
+    from dpdist.privacy.ledger.budget_ledger import open_ledger
 
-    return opened(home or state_folder(), patience=patience)
+    return open_ledger(home or state_folder(), patience=patience)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from dpdist.errors import NotInstalled
-from dpdist.optional_layers import layer
-from flows.signals import guarded, without_collecting
+from dpdist.optional_layers import optional_layer
+from flows.signals import run_guarded, without_collecting
 
 
 def main() -> None:
@@ -14,13 +14,13 @@ def main() -> None:
 
     def run() -> None:
         try:
-            with layer("cli", "the command dpdist"), without_collecting():
+            with optional_layer("cli", "the command dpdist"), without_collecting():
                 from flows.commands import cli
         except NotInstalled as missing:
             sys.exit(f"error: {missing}")
         cli.main()
 
-    guarded(run)
+    run_guarded(run)
 
 
 if __name__ == "__main__":

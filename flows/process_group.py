@@ -12,7 +12,7 @@ import time
 import uuid
 from pathlib import Path
 
-MARK = "DPDIST_RUN"
+RUN_VARIABLE = "DPDIST_RUN"
 """Environment variable by which a run knows its own processes again, whoever their parent is by then."""
 SECONDS = 5.0
 """How long a process may take to end before it is killed."""
@@ -25,35 +25,35 @@ def end_with_this_process() -> subprocess.Popen[bytes]:
     A small program of its own session waits for the end of this process: its standard input is a pipe that closes then.
     It finds the others by their environment (Linux; elsewhere only the ends that Python sees are covered).
     """
-    os.environ[MARK] = uuid.uuid4().hex
-    command = [sys.executable, "-I", "-S", __file__, os.environ[MARK]]
+    os.environ[RUN_VARIABLE] = uuid.uuid4().hex
+    command = [sys.executable, "-I", "-S", __file__, os.environ[RUN_VARIABLE]]
     quiet = subprocess.DEVNULL
     watch = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
     watch.returncode = 0  # nobody waits for it: it outlives this process
     return watch  # kept by the cache: the pipe closes with it
 
 
-def marked(mark: str) -> list[int]:
+def processes_of_run(run_id: str) -> list[int]:
     """The processes of a run but this one, by the mark in their environment."""
-    found = []
+    processes = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return [process for process in found if process != os.getpid()]
+            if f"{RUN_VARIABLE}={run_id}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                processes.append(int(entry.name))
+    return [process for process in processes if process != os.getpid()]
 
 
-def _end(mark: str) -> None:
+def _end_processes(run_id: str) -> None:
     """Ask the processes of a run to end, and kill those that do not."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         until = time.monotonic() + SECONDS
-        for process in marked(mark):
+        for process in processes_of_run(run_id):
             with contextlib.suppress(OSError):
                 os.kill(process, number)
-        while time.monotonic() < until and marked(mark):
+        while time.monotonic() < until and processes_of_run(run_id):
             time.sleep(0.05)
 
 
 if __name__ == "__main__":
     sys.stdin.buffer.read()
-    _end(sys.argv[1])
+    _end_processes(sys.argv[1])

@@ -145,7 +145,7 @@ class RefusedPeriods(InvalidSpec):
         super().__init__(refused)
         self.refused = refused
 
-    def told(self) -> str:
+    def message(self) -> str:
         return "; ".join(f"period {day}: {each.line}" if day else each.line for day, each in self.refused.items())
 
 

@@ -32,7 +32,7 @@ TRIES = 3
 AGAIN_SECONDS = 5
 
 
-def repeated(name: str, work: Callable[[], _T]) -> _T:
+def run_repeatable(name: str, work: Callable[[], _T]) -> _T:
     """work(), begun again where the cluster went away and the stage may be repeated: the step runner of a process by itself."""
     tries = TRIES if name in REPEATED else 1
     while True:
@@ -63,15 +63,15 @@ def without_data(*harmless: type[Exception]) -> Iterator[None]:
     raise failure from None
 
 
-def released(
+def publish_release(
     job: Job,
     engine_address: str | None,
     home: Path | None,
     progress: Progress,
-    step: StepRunner = repeated,
+    step: StepRunner = run_repeatable,
     *,
-    every: str | None = None,
-    needed: bool = True,
+    period_length: str | None = None,
+    needs_records: bool = True,
     around: AbstractContextManager[object] | None = None,
     after: Callable[[Release, Ledger], None] | None = None,
     harmless: tuple[type[Exception], ...] = (),
@@ -80,22 +80,22 @@ def released(
 
     Args:
         step: runs a stage.
-        every: how long the periods of its schedule are, for observers.
-        needed: whether it is a failure if there are no records.
+        period_length: how long the periods of its schedule are, for observers.
+        needs_records: whether it is a failure if there are no records.
         around: what all stages run inside of.
         after: what else is done with the release while the ledger is open.
         harmless: errors that quote no record (``without_data``).
     """
     folder = home_folder.state_folder(home)
     with (
-        watching(job, folder, progress, every=every, needed=needed) as watch,
+        watching(job, folder, progress, period_length=period_length, needs_records=needs_records) as watch,
         without_data(*harmless),
         around or nullcontext(),
-        context.running(engine_address, progress, home=folder) as here,
+        context.open_context(engine_address, progress, home=folder) as here,
     ):
-        done = release_run.release(here, job, step=watch.stepping(step, here.engine))
+        release = release_run.release(here, job, step=watch.stepping(step, here.engine))
         if after is not None:
-            after(done, here.ledger)
-    watch.published(done)
-    notify({"release": job.release, "state": "published", "where": str(done.folder), "charged": done.charged})
-    return done
+            after(release, here.ledger)
+    watch.published(release)
+    notify({"release": job.release, "state": "published", "where": str(release.folder), "charged": release.charged})
+    return release

@@ -19,7 +19,7 @@ class Terminated(BaseException):
     """SIGTERM arrived."""
 
 
-def guarded(run: Callable[[], None]) -> None:
+def run_guarded(run: Callable[[], None]) -> None:
     """Run a command; a signal ends it in one line."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -38,8 +38,8 @@ def _terminated(number: int, frame: Any) -> None:
     raise Terminated
 
 
-def _end(what: str, code: int) -> None:
-    sys.stderr.write(f"{what}; {GO_ON}\n")
+def _end(reason: str, code: int) -> None:
+    sys.stderr.write(f"{reason}; {GO_ON}\n")
     sys.exit(code)
 
 

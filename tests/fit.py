@@ -14,14 +14,14 @@ import pyarrow as pa
 import scipy.optimize
 from scipy import stats
 
-from dpdist.arrays import Held, held
-from dpdist.measurement.dense_measurement import DenseGrid
-from dpdist.measurement.filter_measurement import FilterGrid
-from dpdist.measurement.hadamard_measurement import CharacterGrid
-from dpdist.measurement.laplace_terms import PureTermGrid
-from dpdist.measurement.term_measurement import TermGrid
+from dpdist.arrays import ArrayVector, to_array
+from dpdist.measurement.dense_measurement import DenseMeasurement
+from dpdist.measurement.filter_measurement import FilterMeasurement
+from dpdist.measurement.hadamard_measurement import HadamardMeasurement
+from dpdist.measurement.laplace_terms import LaplaceTermMeasurement
+from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.pipeline.release_run import Release
-from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest
 from tests.readers import Remembering, filtered_answers, formula_answers, of_block, reader_of
 
 RATE = 1e-4
@@ -35,18 +35,18 @@ def spread(done: Release) -> np.ndarray:
     grid, workload, noise = done.plan.grid, done.job.workload.queries, done.plan.noise
 
     def read(values: np.ndarray) -> np.ndarray:
-        if isinstance(grid, FilterGrid):
+        if isinstance(grid, FilterMeasurement):
             return filtered_answers(workload, grid, values, noise)[0]
-        if isinstance(grid, CharacterGrid):
+        if isinstance(grid, HadamardMeasurement):
             return formula_answers(workload, grid, values, noise)[0]
-        if isinstance(grid, PureTermGrid):
-            whole = Held(values.astype(np.int64))
-            return held(grid.answers(workload, whole, noise, Wanted("answers", False), Remembering()).answer)
-        if isinstance(grid, TermGrid):
+        if isinstance(grid, LaplaceTermMeasurement):
+            whole = ArrayVector(values.astype(np.int64))
+            return to_array(grid.answers(workload, whole, noise, AnswerRequest("answers", False), Remembering()).answer)
+        if isinstance(grid, TermMeasurement):
             return np.concatenate([of_block(grid, block, values, noise)[0] for block in workload.blocks])
         return reader.answers(0, workload.shape[0], reader.estimate(values), noise)[0]
 
-    if isinstance(grid, DenseGrid):
+    if isinstance(grid, DenseMeasurement):
         reader = reader_of(workload, grid, direct=not done.plan.strategy.consistent)
     return np.stack([read(values) for values in np.eye(grid.rows)], axis=1)
 

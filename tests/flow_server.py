@@ -21,7 +21,7 @@ def flow_server(folder: Path, **environment: str) -> Iterator[tuple[str, int]]:
     """Its API's URL and its process, which leads a group of its own and has further variables."""
     port = HeldPort()
     api = f"http://127.0.0.1:{port.number}/api"
-    environment = {**prefect_settings.SILENT, **stored(folder), **environment}
+    environment = {**prefect_settings.PREFECT_SETTINGS, **stored(folder), **environment}
     command = ("server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port.number))
     server = Program("prefect.__main__", *command, folder=folder, **environment)
     try:

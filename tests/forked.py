@@ -31,7 +31,7 @@ from distributed.utils import get_mp_context
 from dpdist import engine
 from dpdist.errors import DpdistError
 from dpdist.pipeline import release_run
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS, prefect_ahead
@@ -283,4 +283,4 @@ def limited_run(limit: int, spec: Path, home: Path, told: Connection) -> None:
 
 
 def _release(spec: Path, home: Path) -> None:
-    release_run.release(Context(home, Store(home / "store"), engine.inline(), silent), load(spec))
+    release_run.release(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(spec))

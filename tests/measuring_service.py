@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from flows.service.service_address import Address
 from flows.service.service_client import digest_of, request
 from tests import HANGS
@@ -134,5 +134,5 @@ class Running:
 
     def charges(self) -> list[str]:
         """The releases that the ledger has charged."""
-        with opened(self.home) as book:
+        with open_ledger(self.home) as book:
             return [release for budget in book.budgets(charges=True) for release in budget.charges]

@@ -72,12 +72,12 @@ class Ahead(MetaPathFinder, Loader):
 def load() -> None:
     """Import Prefect without telemetry, and without any other setting of this process."""
     known = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("PREFECT_")}
-    known |= {name: os.environ[name] for name in prefect_settings.SILENT if name in os.environ}
-    os.environ.update(prefect_settings.SILENT)
+    known |= {name: os.environ[name] for name in prefect_settings.PREFECT_SETTINGS if name in os.environ}
+    os.environ.update(prefect_settings.PREFECT_SETTINGS)
     try:
         for name in MODULES:
             importlib.import_module(name)
     finally:
-        for name in prefect_settings.SILENT:
+        for name in prefect_settings.PREFECT_SETTINGS:
             del os.environ[name]
         os.environ.update(known)

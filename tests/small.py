@@ -18,11 +18,11 @@ from dpdist import engine
 from dpdist.errors import InvalidSpec
 from dpdist.pipeline import release_run
 from dpdist.pipeline.release_audit import Verification
-from dpdist.pipeline.release_run import Release, StepRunner, plainly
+from dpdist.pipeline.release_run import Release, StepRunner, run_directly
 from dpdist.privacy import signatures
 from dpdist.privacy.keys import KEY_BYTES, Secret
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
-from dpdist.runtime.context import Context, Progress, silent
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.runtime.context import Context, Progress, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.record_sources import PersonColumn
 from dpdist.spec import load
@@ -94,8 +94,8 @@ def sign(folder: Path) -> None:
 
 def verified(home: Path, release: str) -> list[str]:
     """What is found of a release of a home, check after check."""
-    with opened(home) as ledger:
-        return [str(each) for each in Verification(Store(home / "store"), ledger, Path("site")).release(release)]
+    with open_ledger(home) as ledger:
+        return [str(each) for each in Verification(Store(home / "store"), ledger, Path("site")).verify_release(release)]
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -106,10 +106,10 @@ def tree(folder: Path) -> dict[str, bytes]:
 def run(
     path: Path,
     home: Path,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     *,
     sizes: Sizes = SIZES,
-    step: StepRunner = plainly,
+    step: StepRunner = run_directly,
     where: engine.Engine | None = None,
 ) -> Release:
     """The release, all in this process or on an engine."""

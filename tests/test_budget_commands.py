@@ -12,7 +12,7 @@ import pytest
 
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.size_limits import SIZES
 from flows.commands import budget_commands
 from tests import small
@@ -24,7 +24,7 @@ from tests.privacy.test_budget_ledger import charge, finished
 @pytest.fixture
 def charged(home: Path) -> Path:
     """A home whose ledger has one finished release of data set people, under a cap of rho 0.3."""
-    book = opened(home)
+    book = open_ledger(home)
     finished(book, charge("first"))
     book.close()
     return home
@@ -49,7 +49,7 @@ class Run:
 
 def test_a_narrow_terminal_cuts_nothing_off(charged: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     del charged
-    monkeypatch.setattr(budget_commands.out, "width", 40)
+    monkeypatch.setattr(budget_commands.console, "width", 40)
     code, printed = command()
     assert code == 0
     assert "…" not in printed
@@ -75,7 +75,7 @@ def test_the_part_for_selections_changes_by_itself(charged: Path, command: Run) 
     assert (code, "people: cap rho=0.3, 1e-07 for selections" in printed) == (0, True)
     assert command("cap", "people", "--epsilon", "2", "--delta", "1e-6", "--why", "an epsilon")[0] == 0
     assert command("cap", "people", "--selection", "2e-7", "--why", "more towns")[0] == 0
-    book = opened(charged)
+    book = open_ledger(charged)
     (budget,) = book.budgets("people")
     book.close()
     wanted = Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6), selection=Fraction(2, 10**7))
@@ -108,7 +108,7 @@ def test_a_cap_that_cannot_be_is_refused_and_nothing_changes(
     assert code != 0
     assert said in printed
     assert "Traceback" not in printed
-    book = opened(charged)
+    book = open_ledger(charged)
     assert [entry["event"] for entry in book.entries()] == ["declared", "reserved", "drawing", "committed"]
     book.close()
 
@@ -116,7 +116,7 @@ def test_a_cap_that_cannot_be_is_refused_and_nothing_changes(
 def test_who_changed_a_cap_is_no_variable(charged: Path, monkeypatch: pytest.MonkeyPatch, command: Run) -> None:
     monkeypatch.setenv("LOGNAME", "somebody else")
     monkeypatch.setattr("os.geteuid", lambda: 987654)  # as in a container: an account without a name
-    book = opened(charged)
+    book = open_ledger(charged)
     book.set_cap("people", cap=Cap(rho=Fraction(1, 2)), why="x")
     assert book.entries()[-1]["facts"]["who"] == "uid 987654"
     book.close()

@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from flows.commands import cli, console_output, reading_commands
 from tests import HANGS, forked, small
 from tests.command_line import CommandLine
@@ -112,7 +112,7 @@ def test_the_operator_alone_is_told_that_every_record_was_dropped(
     command = CommandLine(monkeypatch, capsys)
     refused = command("run", str(path))
     assert (refused.code, "the operator has to look at" in refused.err) == (1, True)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not ledger.budgets()
     assert command("run", str(path), "--accept-missing").code in (0, None)
     told = command("run", str(path))  # was charged: nothing refuses it now
@@ -151,8 +151,8 @@ def test_answers_go_into_a_pipe_as_one_line_each_and_as_csv(
     """One line before the table, whatever the width of the terminal that the other end of a pipe may have."""
     del story
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(console_output, "out", console_output.Screen())
-    monkeypatch.setattr(reading_commands, "out", console_output.out)
+    monkeypatch.setattr(console_output, "console", console_output.ConsoleOutput())
+    monkeypatch.setattr(reading_commands, "console", console_output.console)
     facts = json.loads(command("show", "small-1", "--json").out)
 
     def printed(*words: str) -> str:
@@ -259,7 +259,7 @@ def test_what_nobody_foresaw_is_told_by_its_kind_and_its_place() -> None:
     with pytest.raises(ValueError, match="KNOWN") as raised:
         outer()
     line = inner.__code__.co_firstlineno + 1
-    assert cli._told(raised.value) == f"ValueError at test_cli.py:{line}; run again with 'dpdist --debug' to see it"
+    assert cli._error_line(raised.value) == f"ValueError at test_cli.py:{line}; run again with 'dpdist --debug' to see it"
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("ledger", "explain"), ("plan", "data/release.yaml", "--engine")])
@@ -337,7 +337,7 @@ def test_a_place_that_cannot_be_written_is_named_in_one_line(
     )
     assert refused.err_lines == 1 or arguments[0] == "run"  # which tells how it plans
     assert set(place.rglob("*")) == before
-    with opened(tmp_path) as ledger:
+    with open_ledger(tmp_path) as ledger:
         assert ledger.budgets() == []
 
 

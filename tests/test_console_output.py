@@ -39,7 +39,7 @@ def test_in_a_narrow_terminal_numbers_stay_whole_and_no_letter_is_left_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And of several questions each stands above its groups."""
-    monkeypatch.setattr(console_output, "out", Console(width=50))
+    monkeypatch.setattr(console_output, "console", Console(width=50))
     row = {"group": "branch x age", "query": "branch Harbourside", "answer": 1232.6, "standard_error": 36.53}
     console_output.print_answers([{**row, "low_95": 1161.0, "high_95": 1304.2}], 1)
     shown = capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_in_a_narrow_terminal_numbers_stay_whole_and_no_letter_is_left_out(
     assert "…" not in shown
     groups = ({"branch": "North"}, {"branch": "Harbourside"})
     asked = ("count by branch", "mean of fee by branch")
-    console_output.print_asked([Answer(text, 5.0, 1.0, 3.0, 7.0, group) for text in asked for group in groups], None)
+    console_output.print_query_results([Answer(text, 5.0, 1.0, 3.0, 7.0, group) for text in asked for group in groups], None)
     lines = " ".join(capsys.readouterr().out.split())
     assert re.findall(r"count by branch|mean of fee by|North|Harb", lines) == [
         "count by branch",
@@ -61,14 +61,14 @@ def test_in_a_narrow_terminal_numbers_stay_whole_and_no_letter_is_left_out(
 
 def test_a_reason_is_one_line_however_long(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(plan_output, "out", console_output.Screen())
+    monkeypatch.setattr(plan_output, "console", console_output.ConsoleOutput())
     reason = "needs more memory than there is " * 20
-    plan_output.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, why=True)
+    plan_output.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, with_reasons=True)
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         f"coa, newton: {reason}".rstrip(),
         "eigen: is slower",
     ]
-    plan_output.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, why=False)
+    plan_output.print_left_out({"coa": reason, "eigen": "is slower", "newton": reason}, with_reasons=False)
     assert capsys.readouterr().out.split()[0] == "3"
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from dpdist import engine, spec
-from dpdist.digests import canonical, digest_of, text
+from dpdist.digests import canonical_form, canonical_text, compute_digest
 from dpdist.pipeline import continual_release
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy.ledger.budget_ledger import Receipt, StreamPart
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.sections.records import Person
 from dpdist.spec.value_types import SpecPart
@@ -79,8 +79,8 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
         one.digest,
         grows.digest,
         continual_release.stream_digest(plans[1], grows.guarantee.course.name),
-        *(Plan.binding(plan, part) for plan in plans),
-        digest_of("post-processing", one.outputs.postprocess),
+        *(ReleasePlan.binding(plan, part) for plan in plans),
+        compute_digest("post-processing", one.outputs.postprocess),
     ]
 
 
@@ -189,20 +189,20 @@ def test_a_default_that_is_written_down_is_left_out() -> None:
 
 def test_the_form() -> None:
     model = AttributeSpec.model_validate({"from": 0, "to": 3, "outside": "clip"})
-    assert text(model) == '{"from":0,"outside":"clip","to":3}'
+    assert canonical_text(model) == '{"from":0,"outside":"clip","to":3}'
     assert (
-        text({"b": Fraction(1, 10), "a": (datetime.date(2026, 1, 5), None, 0.1)})
+        canonical_text({"b": Fraction(1, 10), "a": (datetime.date(2026, 1, 5), None, 0.1)})
         == '{"a":["2026-01-05",null,0.1],"b":"1/10"}'
     )
-    assert text(PART) == f'{{"digest":"{"d" * 64}","start":0,"stop":4,"stream":"ages"}}'
-    assert digest_of("spec", {"a": 1}) == "ccad4b1431522f03af26538efdd65308705825620c655b062b58434ba36ad4eb"
-    assert digest_of("spec", 1) != digest_of("stream", 1)
+    assert canonical_text(PART) == f'{{"digest":"{"d" * 64}","start":0,"stop":4,"stream":"ages"}}'
+    assert compute_digest("spec", {"a": 1}) == "ccad4b1431522f03af26538efdd65308705825620c655b062b58434ba36ad4eb"
+    assert compute_digest("spec", 1) != compute_digest("stream", 1)
 
 
 @pytest.mark.parametrize("value", [object(), b"x", {1, 2}, Path("x"), Person])
 def test_values_without_a_form_are_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="no canonical form"):
-        canonical({"a": [value]})
+        canonical_form({"a": [value]})
 
 
 def receipt(digest: str, part: StreamPart | None = None) -> Receipt:
@@ -210,6 +210,6 @@ def receipt(digest: str, part: StreamPart | None = None) -> Receipt:
     return Receipt(**{**names, "release": "small-1", "spec_digest": digest, "part": part, "state": "reserved"})
 
 
-def planned(tmp_path: Path, content: dict[str, Any]) -> Plan:
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+def planned(tmp_path: Path, content: dict[str, Any]) -> ReleasePlan:
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     return plan(context, spec.load(content))

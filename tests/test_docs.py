@@ -22,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from docs import figures, generate
 from dpdist.spec import ReleaseSpec
-from dpdist.spec.tagged_unions import Family, OfKinds
+from dpdist.spec.tagged_unions import Family, UnionPart
 from flows.commands import cli
 from tests import HANGS, forked
 from tests.page.browsing import browser, shown, violations
@@ -285,7 +285,7 @@ def test_the_reference_names_every_key_with_an_example_that_is_valid() -> None:
     text = (ROOT / "docs" / "reference" / "spec.md").read_text()
     seen = 0
     for model in _models(ReleaseSpec):
-        families = model.families() if issubclass(model, OfKinds) else {}
+        families = model.families() if issubclass(model, UnionPart) else {}
         for name, field in ((name, field) for name, field in model.model_fields.items() if name not in families):
             assert re.search(rf"^### `(\S+\.)?{field.alias or name}` ", text, re.MULTILINE), name
             for example in field.examples or ():

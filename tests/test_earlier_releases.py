@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 from dpdist import verify
-from dpdist.pipeline.release_audit import verified_public
+from dpdist.pipeline.release_audit import verify_public
 from dpdist.publish import release_folder
-from dpdist.query.published_release import published
-from dpdist.storage.objects import place_at
+from dpdist.query.published_release import load_published
+from dpdist.storage.objects import parse_location
 
 EARLIER = Path(__file__).parent / "earlier"
 COMMITS = sorted(path.name.partition(".")[0] for path in EARLIER.glob("*.tar.xz"))
@@ -53,9 +53,9 @@ def test_releases_of_several_commits_are_kept() -> None:
 @pytest.mark.parametrize("name", RELEASES)
 @pytest.mark.parametrize("commit", COMMITS)
 def test_a_release_of_an_earlier_commit_is_verified(commit: str, name: str, earlier: Any) -> None:
-    findings = list(verified_public(place_at(earlier(commit) / name)))
+    findings = list(verify_public(parse_location(earlier(commit) / name)))
     assert [str(each) for each in findings if each.differs] == []
-    right = {each.checked for each in findings if each.told.startswith("right")}
+    right = {each.checked for each in findings if each.success_text.startswith("right")}
     assert {"sensitivity", "rho", "epsilon", "answers", "standard errors", "cost", "page", "data dictionary"} <= right
 
 
@@ -64,7 +64,7 @@ def test_a_release_of_an_earlier_commit_is_shown_and_answered(commit: str, earli
     for name in RELEASES:
         rows, total = release_folder.first_rows(earlier(commit) / name, group=None, limit=5)
         assert len(rows) == min(5, total)
-    found = published(place_at(earlier(commit) / "counts"))
+    found = load_published(parse_location(earlier(commit) / "counts"))
     (answer,) = found.ask("sum of sex=f")
     shown, _ = release_folder.first_rows(earlier(commit) / "counts", group="sex", limit=0)
     assert answer.value == pytest.approx(shown[0]["answer"], abs=1e-3)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from flows import process_group
 from tests import small
 from tests.flow_server import flow_server
@@ -40,7 +40,7 @@ RUN = [sys.executable, "-m", "flows.main", "run", "data/release.yaml"]
 def gone(mark: str) -> bool:
     """Whether no process of a run is left, within the time that ending them may take."""
     for _ in range(600):
-        if not process_group.marked(mark):
+        if not process_group.processes_of_run(mark):
             return True
         time.sleep(0.05)
     return False
@@ -54,7 +54,7 @@ def test_processes_end_with_their_parent(end: signal.Signals | None) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     mark = parent.stdout.readline().strip()
-    assert len(process_group.marked(mark)) == 3  # the two, and the program that watches
+    assert len(process_group.processes_of_run(mark)) == 3  # the two, and the program that watches
     if end is not None:
         parent.send_signal(end)
     parent.communicate()
@@ -93,7 +93,7 @@ def test_a_flow_server_killed_amid_a_run_does_not_hide_its_release(tmp_path: Pat
         assert "run the same command again" in told
         again = subprocess.run(RUN, cwd=tmp_path, env={**os.environ, "DPDIST_HOME": str(home)}, check=False)
         assert again.returncode == 0
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         (receipt,) = [ledger.receipt("small-1")]
     assert receipt is not None
     assert receipt.state == "committed"

@@ -61,7 +61,7 @@ def test_hodrick_prescott_inside_a_series() -> None:
     """Far from the ends, where the published filter is not a convolution, it solves (I + l D'D) trend = x."""
     second = np.diff(np.eye(200), 2, axis=0)
     exact = np.linalg.solve(np.eye(200) + 50.0 * second.T @ second, X)
-    trend, cycle = (applied(hodrick_prescott(50.0, 200, part=part)) for part in ("trend", "cycle"))
+    trend, cycle = (applied(hodrick_prescott(50.0, 200, component=part)) for part in ("trend", "cycle"))
     np.testing.assert_allclose(trend[80:120], exact[80:120], atol=1e-6)
     np.testing.assert_allclose(trend + cycle, X, atol=1e-6)
     np.testing.assert_allclose(hodrick_prescott(1600.0, 900).coefficients.sum(), 1.0, atol=1e-9)
@@ -113,7 +113,7 @@ def test_filters_by_group() -> None:
         (lambda: exponential(1.0, 5), "running sum"),
         (lambda: polynomial(-1.0, 5), "positive"),
         (lambda: hodrick_prescott(0.0, 5), "positive lambda"),
-        (lambda: hodrick_prescott(5.0, 5, part="both"), "'trend' or 'cycle'"),
+        (lambda: hodrick_prescott(5.0, 5, component="both"), "'trend' or 'cycle'"),
         (lambda: baxter_king(8, 8, 3), "shortest < longest"),
         (lambda: filtered(5, "x0", []), "at least one"),
         (lambda: filtered(5, "x0", [window(2), window(2)]), "distinct names"),

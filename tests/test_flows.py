@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from tests import forked, small, zoned
 
@@ -79,7 +79,7 @@ def test_periods_through_the_flows(home: Path) -> None:
     assert "2026-10-12" in broken or "cannot be read" in broken  # a broken file is not passed over as a missing one is
     assert "2026-10-19" not in broken
     assert "period 2026-10-19 is skipped: the records are not there" in done.stderr
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert {budget.period: budget.releases for budget in ledger.budgets()} == {
             "2026-W44": 1,
             "2026-W45": 1,
@@ -136,18 +136,18 @@ def test_a_killed_backfill_goes_on_over_the_end_of_summer_time(home: Path) -> No
         )
 
     assert run(f"visits-{days[2]}").returncode == -signal.SIGKILL
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert [budget.period for budget in ledger.budgets()] == [str(day) for day in days[:3]]
     done = run("")
     assert done.returncode == 0, done.stderr
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert {budget.period: list(budget.charges) for budget in ledger.budgets(charges=True)} == {
             str(day): [f"visits-{day}"] for day in days
         }
         assert sum(budget.spent.rho for budget in ledger.budgets()) == Fraction(4, 10)
         assert ledger.verify().running == 0
     for day in days:
-        table, certificate = release_folder.load(home.parent / "releases" / f"visits-{day}")
+        table, certificate = release_folder.load_release(home.parent / "releases" / f"visits-{day}")
         assert (certificate["release"], table.num_rows) == (
             f"visits-{day}",
             24 + 3 + 24 * 3,

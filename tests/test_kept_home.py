@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
 from tests.kept_home.__main__ import BEGUN, FINISHED, PLACE, finish, give_key
 
@@ -25,7 +25,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_kept_home_is_finished_with_the_same_noise(kept: Path) -> None:
-    with opened(kept / "home") as ledger:
+    with open_ledger(kept / "home") as ledger:
         assert ledger.verify().running == 1
         before = {release: ledger.receipt(release) for release in (FINISHED, BEGUN)}
         head = ledger.checkpoint().head
@@ -34,7 +34,7 @@ def test_a_kept_home_is_finished_with_the_same_noise(kept: Path) -> None:
         BEGUN: "drawing",
     }
     assert finish(kept) == json.loads((PLACE / "digests.json").read_text())
-    with opened(kept / "home") as ledger:
+    with open_ledger(kept / "home") as ledger:
         audit = ledger.verify(head)
         assert (audit.releases, audit.running) == (2, 0)
         assert ledger.budgets()[0].releases == 2  # nothing was charged again

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.operators import Circulant, Toeplitz
-from dpdist.operators.linear_operator import Listed
+from dpdist.operators.linear_operator import StoredEntries
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.size_limits import Sizes
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.time_filters import RowNames, window
 
-BITS = Domain.of_shape((2,) * 9, Sizes(listed=100))
+BITS = Domain.of_shape((2,) * 9, Sizes(listed_values=100))
 STEPS = 3000
-SMALL = Sizes(listed=100)
+SMALL = Sizes(listed_values=100)
 """What is computed beyond a million values is computed beyond a hundred."""
 
 
@@ -58,7 +58,7 @@ def test_taps_that_follow_a_rule_are_the_listed_ones() -> None:
         Circulant(256, np.ones(9), -3),
     ):
         whole = Circulant(256, each.coefficients, each.first_lag).coefficients
-        pieces = [each.around(256, start, min(256, start + 37)) for start in range(0, 256, 37)]
+        pieces = [each.wrap_coefficients(256, start, min(256, start + 37)) for start in range(0, 256, 37)]
         np.testing.assert_array_equal(np.concatenate(pieces), whole)
 
 
@@ -79,8 +79,8 @@ def test_tables_of_truth_are_computed() -> None:
         dnf(BITS, [["x0", "x1", "x4"], ["x2", "x3"], ["x5", "x6", "x7", "x8"]]),
         dnf(Domain.of_shape((2,) * 6, SMALL), [["x0", "x1"], ["x2", "x5"]]),
     )
-    assert not isinstance(lazy.blocks[0].factors[0].entries, Listed)
-    assert isinstance(listed.blocks[0].factors[0].entries, Listed)
+    assert not isinstance(lazy.blocks[0].factors[0].entries, StoredEntries)
+    assert isinstance(listed.blocks[0].factors[0].entries, StoredEntries)
     function: Any = lazy.blocks[0].factors[0]
     other = type(function)(function.values)
     assert other.fingerprint == function.fingerprint

@@ -27,8 +27,8 @@ from flows.prefect import release_flow
 from flows.service import measuring_service, release_process, service_address, service_client
 from flows.service.measuring_service import ClientLimits, Service
 from flows.service.service_address import Address
-from flows.service.service_client import ServedRelease
-from flows.service.spec_registry import Given
+from flows.service.service_client import RemoteRelease
+from flows.service.spec_registry import SpecFolder
 from tests import HANGS, forked, small
 from tests.measuring_service import ROOT, Running, folder_for_all
 from tests.test_spec_registry import WEEK, weekly
@@ -59,18 +59,18 @@ def ended(running: Running, spec: Path, period: object = WEEK) -> dict[str, Any]
 
 
 def test_a_release_is_published_once_and_only_public_stages_are_told(running: Running) -> None:
-    first = ServedRelease(running.address, str(spec_of(running)), WEEK)
+    first = RemoteRelease(running.address, str(spec_of(running)), WEEK)
     events = list(first)
-    assert {event.stage for event in events if event.mark == "ended"} == {"plan", "answer", "publish"}
+    assert {event.stage for event in events if event.kind == "ended"} == {"plan", "answer", "publish"}
     assert not {"extract", "select", "count", "measure"} & {event.stage for event in events}
-    assert first.done == service_client.PublishedRelease(
+    assert first.result == service_client.PublishedRelease(
         f"small-{WEEK}", str(running.folder / "releases" / f"small-{WEEK}"), True
     )
-    before = small.tree(Path(first.done.folder))
-    again = ServedRelease(running.address, f"sha256:{service_client.digest_of(str(spec_of(running)))}", WEEK)
+    before = small.tree(Path(first.result.folder))
+    again = RemoteRelease(running.address, f"sha256:{service_client.digest_of(str(spec_of(running)))}", WEEK)
     list(again)
-    assert (again.done.folder, again.done.charged) == (first.done.folder, False)
-    assert small.tree(Path(first.done.folder)) == before
+    assert (again.result.folder, again.result.charged) == (first.result.folder, False)
+    assert small.tree(Path(first.result.folder)) == before
     assert running.charges() == [f"small-{WEEK}"]
 
 
@@ -86,7 +86,11 @@ def test_the_command_is_a_client(running: Running, tmp_path: Path, monkeypatch: 
     assert (refused.returncode, "has an engine of its own; leave out --engine" in refused.stderr) == (1, True)
     monkeypatch.setenv(service_address.SERVICE, running.listen)
     with pytest.raises(InvalidInput, match="leave out 'engine_address' and 'home'"):
-        list(release_flow._released(str(spec_of(running)), [WEEK], "inline", None, needed=[WEEK], every="week"))
+        list(
+            release_flow._release_periods(
+                str(spec_of(running)), [WEEK], "inline", None, needed_days=[WEEK], period_length="week"
+            )
+        )
 
 
 def test_what_was_not_given_is_refused_in_one_line(running: Running, tmp_path: Path) -> None:
@@ -94,7 +98,7 @@ def test_what_was_not_given_is_refused_in_one_line(running: Running, tmp_path: P
     edited = tmp_path / "weekly.yaml"
     edited.write_text(spec_of(running).read_text().replace("0.1", "0.2"))
     with pytest.raises(InvalidSpec, match="the measuring service has no spec of digest"):
-        ServedRelease(running.address, str(edited), WEEK).__next__()
+        RemoteRelease(running.address, str(edited), WEEK).__next__()
     for period in ("-", "2026-11-03", "9999-12-27", "0001-01-01"):
         facts = running.asked(spec_of(running), period)
         assert (facts["status"], facts["state"], facts["line"].count("\n")) == (422, "refused", 0)
@@ -107,7 +111,7 @@ def test_a_refusal_of_the_release_reaches_its_client(running: Running) -> None:
     facts = ended(running, spec_of(running), earlier)
     assert (facts["state"], facts["reason"]) == ("refused", "NoRecords")
     with pytest.raises(service_client.NoRecords, match="the records are not there"):
-        list(ServedRelease(running.address, str(spec_of(running)), earlier))
+        list(RemoteRelease(running.address, str(spec_of(running)), earlier))
 
 
 MALFORMED = [
@@ -179,7 +183,7 @@ def test_requests_of_one_user_do_not_take_every_place(running: Running) -> None:
         assert time.monotonic() < deadline
 
 
-class Pretended(Given):
+class Pretended(SpecFolder):
     """Specs of two data sets, without files."""
 
     def job(self, digest: str, period: Any) -> Any:
@@ -216,11 +220,11 @@ def test_releases_of_a_data_set_run_one_after_the_other(tmp_path: Path, monkeypa
     async def work(found: Service) -> list[Any]:
         asked = [(f"{dataset}{number}" + "0" * 62, None) for dataset in "ab" for number in range(3)]
         for key in [*asked, *asked]:  # asked for twice while they wait: begun once
-            await found._asked(key)
+            await found._request_release(key)
         Path("go").touch()
         while found._running:
             await asyncio.sleep(0.05)
-        return [found._courses[key].end for key in asked]
+        return [found._releases[key].end for key in asked]
 
     assert all(end["state"] == "published" for end in served(work, TRACKED, monkeypatch, ClientLimits()))
     lines = (tmp_path / "starts").read_text().split()
@@ -245,10 +249,10 @@ def test_a_process_that_breaks_is_told_and_its_turn_is_free(
     async def work(found: Service) -> list[Any]:
         keys = [(letter * 64, None) for letter in "ab"]
         for key in keys:
-            await found._asked(key)
+            await found._request_release(key)
             while found._running:
                 await asyncio.sleep(0.05)
-        return [found._courses[key].end for key in keys]
+        return [found._releases[key].end for key in keys]
 
     for end in served(work, program, monkeypatch, ClientLimits(runs=1)):
         assert end["state"] == "refused"
@@ -259,20 +263,22 @@ def test_limits_of_what_waits_and_is_remembered(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
 
     async def work(found: Service) -> int:
-        await found._asked(("a" * 64, None))
-        await found._asked(("b" * 64, None))
+        await found._request_release(("a" * 64, None))
+        await found._request_release(("b" * 64, None))
         with pytest.raises(measuring_service.Refused, match="2 releases wait for their turn"):
-            await found._asked(("c" * 64, None))
+            await found._request_release(("c" * 64, None))
         Path("go").touch()
         for letter in "cdef":
             while found._running:
                 await asyncio.sleep(0.05)
-            await found._asked((letter * 64, None))
+            await found._request_release((letter * 64, None))
         while found._running:
             await asyncio.sleep(0.05)
-        return len(found._courses)
+        return len(found._releases)
 
-    assert served(work, TRACKED, monkeypatch, ClientLimits(waiting=2, kept=2)) == 3  # two that ended, and the one that came
+    assert (
+        served(work, TRACKED, monkeypatch, ClientLimits(waiting=2, remembered_releases=2)) == 3
+    )  # two that ended, and the one that came
 
 
 def test_slow_clients_are_hung_up_on(
@@ -301,9 +307,9 @@ def test_slow_clients_are_hung_up_on(
     assert "408 no request within 0.5 s" in capsys.readouterr().err
 
 
-def kept_going(running: Running, spec: Path, disturb: Callable[[ServedRelease], None]) -> ServedRelease:
+def kept_going(running: Running, spec: Path, disturb: Callable[[RemoteRelease], None]) -> RemoteRelease:
     """A release that is asked for, disturbed once it runs, and followed to its end."""
-    course = ServedRelease(running.address, str(spec), WEEK)
+    course = RemoteRelease(running.address, str(spec), WEEK)
     next(course)
     disturb(course)
     list(course)
@@ -336,7 +342,7 @@ def test_a_service_that_is_killed_loses_nothing() -> None:
     with folder_for_all() as folder:
         running, spec = one_service(folder)
 
-        def kill(course: ServedRelease) -> None:
+        def kill(course: RemoteRelease) -> None:
             running.kill()
             deadline = time.monotonic() + HANGS
             while processes_of(folder):
@@ -346,7 +352,7 @@ def test_a_service_that_is_killed_loses_nothing() -> None:
 
         try:
             course = kept_going(running, spec, kill)
-            assert course.done.release == f"small-{WEEK}"
+            assert course.result.release == f"small-{WEEK}"
             assert running.charges() == [f"small-{WEEK}"]
         finally:
             running.end()
@@ -424,4 +430,4 @@ def test_a_client_gives_up_on_a_service_that_stays_away(monkeypatch: pytest.Monk
     with pytest.raises(
         EngineError, match="does not answer .*; check DPDIST_SERVICE, start it, and run the same command again"
     ):
-        ServedRelease(Address.of(f"unix:{tmp_path / 'nothing'}"), f"sha256:{'0' * 64}", None)
+        RemoteRelease(Address.of(f"unix:{tmp_path / 'nothing'}"), f"sha256:{'0' * 64}", None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from dpdist.mechanisms.comparison import considered
+from dpdist.mechanisms.comparison import compared_mechanisms
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.workloads import prefix
 from tests import small
@@ -62,5 +62,5 @@ def test_nobody_else_may_write_what_is_published(home: Path, tmp_path: Path) -> 
 def test_auto_takes_no_longer_than_a_minute_of_a_laptop() -> None:
     for cells in (256, 1024, 2048, 4096, 8192):
         for norm in ("l1", "l2"):
-            names = considered("auto", norm, prefix(cells))
+            names = compared_mechanisms("auto", norm, prefix(cells))
             assert all(mechanism_of(name).effort(prefix(cells)).nominal_seconds <= LAPTOP_SECONDS for name in names)

@@ -61,7 +61,7 @@ def test_a_server_is_told_of_a_release_and_nothing_of_its_records(
     here: list[str] = []
     rows = 3217
     path = small.write(tmp_path, table=small.records(rows))
-    small.run(path, home, release_flow._told_to(lambda stage, line: here.append(f"{stage}: {line}")))
+    small.run(path, home, release_flow._with_run_log(lambda stage, line: here.append(f"{stage}: {line}")))
     log = [record.getMessage() for record in caplog.records if record.name == "tests.run"]
     of_records = [line for line in here if line.startswith(("count: ", "extract: "))]
     assert of_records

@@ -122,7 +122,7 @@ def test_refusals(build: object, match: str) -> None:
 def test_a_filter_is_the_top_of_its_circle() -> None:
     """The circulant matrix of enough points, cut to n x n, is the filter; its eigenvalues are the spectrum."""
     for operator in (Toeplitz(6, np.array([1.0, 2.0, -1.0])), Toeplitz(6, np.array([0.5, 2.0, -1.0, 0.25]), -2)):
-        points = 6 + operator.reach
+        points = 6 + operator.padding_steps
         around = Circulant(points, operator.coefficients, operator.first_lag)
         np.testing.assert_allclose(around.dense()[:6, :6], operator.dense())
         x = STATE.standard_normal(points)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import StoreError
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.storage import home_folder
 from tests import small
@@ -22,11 +22,11 @@ def test_a_release_goes_where_the_environment_says(home: Path, tmp_path: Path, m
 
 
 def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert home_folder.published_at("a").given == Path.cwd() / "releases" / "a"
+    assert home_folder.published_at("a").path_or_url == Path.cwd() / "releases" / "a"
     monkeypatch.setenv(home_folder.OUTPUT, "s3://bucket/public/")
-    assert home_folder.published_at("a").given == "s3://bucket/public/a"
-    assert home_folder.published_at("a", "here").given == Path.cwd() / "here"
-    assert home_folder.published_at("a", "gs://other/x").given == "gs://other/x"
+    assert home_folder.published_at("a").path_or_url == "s3://bucket/public/a"
+    assert home_folder.published_at("a", "here").path_or_url == Path.cwd() / "here"
+    assert home_folder.published_at("a", "gs://other/x").path_or_url == "gs://other/x"
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_charge(
@@ -35,5 +35,5 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_charge(
     monkeypatch.setenv(home_folder.OUTPUT, "/proc/releases")
     with pytest.raises(StoreError, match="/proc"):
         small.run(small.write(tmp_path / "spec"), home)
-    with opened(home) as book:
+    with open_ledger(home) as book:
         assert book.budgets() == []

@@ -7,7 +7,7 @@ import zoneinfo
 
 import pytest
 
-from flows.periods import Every, due
+from flows.periods import PeriodLength, due_periods
 
 
 def local(moment: str, zone: str) -> datetime.datetime:
@@ -34,17 +34,17 @@ def local(moment: str, zone: str) -> datetime.datetime:
         ("2028-03-01T00:00", "UTC", "day", "2028-02-29"),
     ],
 )
-def test_the_period_of_a_scheduled_run(moment: str, zone: str, every: Every, first: str) -> None:
-    assert due(local(moment, zone), every) == [datetime.date.fromisoformat(first)]
+def test_the_period_of_a_scheduled_run(moment: str, zone: str, every: PeriodLength, first: str) -> None:
+    assert due_periods(local(moment, zone), every) == [datetime.date.fromisoformat(first)]
 
 
 @pytest.mark.parametrize("every", ["day", "week", "month"])
-def test_every_hour_of_two_years_meets_every_period_once_and_in_order(every: Every) -> None:
+def test_every_hour_of_two_years_meets_every_period_once_and_in_order(every: PeriodLength) -> None:
     """Runs that catch up one period see each period after the one before, whatever the clocks do."""
     hour = local("2026-01-01T00:00", "Europe/Berlin").astimezone(datetime.UTC)
     seen: list[datetime.date] = []
     for _ in range(2 * 8766):
-        before, last = due(hour.astimezone(zoneinfo.ZoneInfo("Europe/Berlin")), every, catch_up=1)
+        before, last = due_periods(hour.astimezone(zoneinfo.ZoneInfo("Europe/Berlin")), every, catch_up=1)
         if not seen or last != seen[-1]:
             assert not seen or before == seen[-1]
             seen.append(last)
@@ -55,7 +55,7 @@ def test_every_hour_of_two_years_meets_every_period_once_and_in_order(every: Eve
 def test_a_given_day_stands_for_its_period() -> None:
     """A manual run for a Wednesday releases the week that the schedule releases, under the same id."""
     moment = local("2026-11-21T10:00", "UTC")
-    assert due(moment, "week", period=datetime.date(2026, 11, 18), catch_up=1) == [
+    assert due_periods(moment, "week", period=datetime.date(2026, 11, 18), catch_up=1) == [
         datetime.date(2026, 11, 9),
         datetime.date(2026, 11, 16),
     ]

@@ -21,11 +21,11 @@ from prefect.states import Scheduled
 from dpdist.errors import ApprovalsMissing, InvalidInput
 from dpdist.privacy.ledger import approvals
 from dpdist.privacy.ledger.approvals import Approvers
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
 from flows.commands import cli
 from flows.prefect import automations, prefect_settings, work_pool
-from flows.prefect.automations import zombies
+from flows.prefect.automations import zombie_automations
 from flows.prefect.registration import Registration, register, wait_for_server
 from flows.prefect.release_flow import release
 from tests import HANGS, forked, small
@@ -162,12 +162,12 @@ def test_a_kubernetes_template_is_closed() -> None:
     """Containers' arguments, environment and image, as Prefect's own template for Kubernetes has them."""
     shipped = Path(prefect.server.api.__file__).parent / "collections_data" / "views" / "aggregate-worker-metadata.json"
     template = json.loads(shipped.read_text())["prefect-kubernetes"]["kubernetes"]["default_base_job_configuration"]
-    made = work_pool.closed(template, {"image": "dpdist@sha256:0"})
+    made = work_pool.close_template(template, {"image": "dpdist@sha256:0"})
     (container,) = made["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "dpdist@sha256:0"
     assert not container.keys() & {"args", "env"}
     assert not made["variables"]["properties"].keys() & {"command", "env", "image"}
-    assert work_pool.closed(made, {}) == made
+    assert work_pool.close_template(made, {}) == made
     assert made["job_configuration"]["namespace"] == template["job_configuration"]["namespace"]  # the rest stays
 
 
@@ -212,12 +212,12 @@ def test_the_command(server: str, tmp_path: Path) -> None:
 def test_registering_replaces_automations_of_earlier_versions(client: SyncPrefectClient, tmp_path: Path) -> None:
     """Its own only; what is of this version stays as operators left it, and one that they disabled stays disabled."""
     what = Registration(shipped(tmp_path), pool="automations", prefix="older")
-    silent, starting = zombies("older")
+    silent, starting = zombie_automations("older")
     another = f"{silent.description} of before"
     before = silent.model_copy(update={"description": another, "trigger": starting.trigger, "enabled": False})
     gone = silent.model_copy(update={"name": "older dpdist: runs that nobody watches"})
     mine = silent.model_copy(update={"name": "older dpdist: tell me", "description": "an operator's"})
-    other = zombies("older-2")[0].model_copy(update={"name": "older-2 dpdist: of another installation"})
+    other = zombie_automations("older-2")[0].model_copy(update={"name": "older-2 dpdist: of another installation"})
     for automation in (before, gone, mine, other):
         client.create_automation(automation)
     assert {line for line in register(client, what) if " automation " in line} == {
@@ -236,7 +236,7 @@ def test_registering_replaces_automations_of_earlier_versions(client: SyncPrefec
 
 def test_a_run_that_never_sent_a_heartbeat_is_told_as_crashed() -> None:
     """Killed as soon as it runs, it has sent none: its state starts the clock (tests/deploy/test_kills.py tries it)."""
-    silent, starting = zombies("")
+    silent, starting = zombie_automations("")
     assert silent.trigger.after == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
     assert starting.trigger.after == {"prefect.flow-run.Pending"}
     for automation in (silent, starting):
@@ -259,12 +259,12 @@ def test_a_run_waits_for_its_approvals(
     spec = data / "release.yaml"
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
     checked = load(spec, period=datetime.date(2026, 11, 2))
-    with opened(home) as book:
+    with open_ledger(home) as book:
         book.declare("small", checked.guarantee.cap, checked.guarantee.protection)
         book.set_approvers("small", Approvers((approvals.new_key(key),), 1), "agreed on")
 
     def charged() -> list[str]:
-        with opened(home) as book:
+        with open_ledger(home) as book:
             return [release for budget in book.budgets(charges=True) for release in budget.charges]
 
     register(client, Registration(shipped(tmp_path / "file"), pool="waits", prefix="waits"))

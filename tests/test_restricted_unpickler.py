@@ -123,7 +123,7 @@ def failing(how: str) -> None:
         except OSError as error:
             raise (StoreError("honest words") if how == "refuses" else ValueError("a record")) from error
 
-    tasks._called = failed
+    tasks._call_stage = failed
 
 
 @pytest.fixture(scope="module")

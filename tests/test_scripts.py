@@ -12,7 +12,7 @@ import pytest
 
 import dpdist as dp
 from dpdist.errors import InvalidSpec, NoRecords
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import HANGS, small
 from tests.often import slow
 
@@ -58,7 +58,7 @@ def test_a_plain_script_publishes_once(home: Path, how: str, most: int) -> None:
     )
     started = str(most == LARGE).lower()
     assert (done.stdout, done.stderr) == (f"once\n[true, 107, true, {started}]\n", "")
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         (budget,) = ledger.budgets(charges=True)
     assert [*budget.charges] == ["small-1"]
     assert (Path("releases/small-1") / "answers.csv").read_text().count("\n") == 108
@@ -93,5 +93,5 @@ def test_a_plan_touches_no_records(home: Path) -> None:
     assert dp.plan(small.spec(records={"sql": "SELECT * FROM 'nowhere.parquet'"})).strategy.name == "coa"
     with pytest.raises(NoRecords, match="no records in .*nowhere.parquet"):
         dp.run(spec)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None

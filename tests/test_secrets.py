@@ -27,8 +27,8 @@ from dpdist.engine import task_queue, tasks
 from dpdist.errors import DpdistError, InvalidSpec, TaskFailed, UnknownValue
 from dpdist.pipeline import release_run
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -40,7 +40,7 @@ from tests.often import always
 def secrets_of(home: Path) -> dict[str, bytes]:
     """The three secrets of a reserved release."""
     root = keys.load(home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1")
     assert receipt is not None
     assert receipt.salt is not None
@@ -161,9 +161,9 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Ledger, "reserve", reserve)
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
-        context = Context(home, Store(home / "store"), started, silent)
+        context = Context(home, Store(home / "store"), started, ignore_progress)
         done = release_run.release(context, load(path))
         shown += [repr(context), repr(done), repr(done.plan), str(vars(done)), repr(keys.load(home))]
     assert len(sent) >= 4
@@ -203,7 +203,7 @@ def test_noise_workers_tell_no_secret(home: Path, monkeypatch: pytest.MonkeyPatc
         LocalCluster(
             n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", resources={"noise": 1}
         ) as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
         release_run.release(Context(home, Store(home / "store", sizes), started, progress), load(path, sizes=sizes))
         seen = [started.client.get_scheduler_logs(), started.client.get_worker_logs(), cluster.scheduler.transition_log]
@@ -255,9 +255,9 @@ def test_the_scheduler_is_told_no_digest_of_exact_values(home: Path, case: str, 
     monkeypatch.setattr(Store, "finish", finish)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
-        release_run.release(Context(home, Store(home / "store", sizes), started, silent), load(path, sizes=sizes))
+        release_run.release(Context(home, Store(home / "store", sizes), started, ignore_progress), load(path, sizes=sizes))
     assert len(exact) > 1
     assert len(passed) > 4
     assert [digest for digest in exact if digest.encode() in b"".join(passed)] == []
@@ -343,9 +343,9 @@ def test_dask_is_told_nothing_of_the_records(
     with (
         caplog.at_level("DEBUG"),
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
-        context = Context(home, Store(home / "store"), started, silent)
+        context = Context(home, Store(home / "store"), started, ignore_progress)
         with contextlib.nullcontext() if fault == "none" else pytest.raises(DpdistError):
             release_run.release(context, load(path))
         scheduler = cluster.scheduler
@@ -387,6 +387,6 @@ def refuses(item: str) -> None:
 def test_what_a_task_refuses_has_no_error_behind_it() -> None:
     """The error that it was made from may quote a record."""
     with pytest.raises(InvalidSpec, match="^a row cannot be read$") as found:
-        tasks.fetched(None, tasks.without_data(refuses, PERSON))
+        tasks.fetch_result(None, tasks.without_data(refuses, PERSON))
     assert found.value.__context__ is None
     assert found.value.__cause__ is None

@@ -12,8 +12,8 @@ from dpdist.errors import DpdistError, EngineError, InvalidInput, InvalidSpec
 from flows.service import measuring_service, service_address, service_client
 from flows.service.listener import serve
 from flows.service.service_address import Address
-from flows.service.service_client import ServedRelease
-from flows.service.spec_registry import Given
+from flows.service.service_client import RemoteRelease
+from flows.service.spec_registry import SpecFolder
 from tests import certificates
 from tests.measuring_service import Running
 from tests.ports import HeldPort
@@ -35,14 +35,14 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
     try:
         token.write_text(TOKEN[::-1])
         with pytest.raises(DpdistError, match="the token is missing or wrong"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
+            RemoteRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
         token.write_text(TOKEN)
         with pytest.raises(InvalidSpec, match="has no spec of digest"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
+            RemoteRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
         monkeypatch.delenv(service_address.TOKEN_FILE)
         assert running.health()  # a probe has no token, and hears nothing else
         with pytest.raises(DpdistError, match="the token is missing or wrong"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
+            RemoteRelease(running.address, f"sha256:{'0' * 64}", None).__next__()
         held = [socket.create_connection(("localhost", port.number), source_address=("127.0.0.2", 0)) for _ in range(30)]
         context = ssl.create_default_context(cafile=str(certificate))
         held = [context.wrap_socket(each, server_hostname="localhost") for each in held]
@@ -53,7 +53,7 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
             each.close()
         monkeypatch.delenv(service_client.CA_FILE)
         with pytest.raises(EngineError, match="does not answer .*CERTIFICATE|does not answer"):
-            ServedRelease(running.address, f"sha256:{'0' * 64}", None)
+            RemoteRelease(running.address, f"sha256:{'0' * 64}", None)
     finally:
         running.end()
         port.release()
@@ -77,7 +77,12 @@ def test_no_port_is_opened_without_a_token_and_a_certificate(
         monkeypatch.setenv(service_address.TOKEN_FILE, str(tmp_path / "token"))
     with pytest.raises(InvalidInput, match=line):
         serve(
-            Given(tmp_path / "specs"), listen, group=None, certificate=None, key=None, ready=lambda told: pytest.fail(told)
+            SpecFolder(tmp_path / "specs"),
+            listen,
+            group=None,
+            certificate=None,
+            key=None,
+            ready=lambda told: pytest.fail(told),
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import HANGS, small
 from tests.engine.test_engine import Processes
 
@@ -81,7 +81,7 @@ def soak(folder: Path, releases: int, seed: int) -> tuple[int, int]:
         assert small.tree(Path("releases/small-1")) == expected
         for file in sorted(Path("releases").rglob("*"), reverse=True):
             file.unlink() if file.is_file() else file.rmdir()
-        with opened(home) as ledger:
+        with open_ledger(home) as ledger:
             assert ledger.budgets()[0].releases == 1
             assert ledger.verify().rows == 6  # budget, reserved, drawing, committed, signer, published
     return kills, runs

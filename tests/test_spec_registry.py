@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from dpdist.errors import InvalidInput, InvalidSpec
-from flows.periods import after, last_complete, start_of
-from flows.service.spec_registry import Given, NotGiven
+from flows.periods import last_complete, next_period, start_of
+from flows.service.spec_registry import SpecFolder, UnknownSpec
 from tests import small
 
 NOW = datetime.datetime.now(datetime.UTC)
@@ -42,12 +42,12 @@ def weekly(folder: Path, **changes: Any) -> str:
 
 def test_a_spec_is_known_by_its_bytes(tmp_path: Path) -> None:
     digest = weekly(tmp_path)
-    given = Given(tmp_path)
+    given = SpecFolder(tmp_path)
     assert given.check() == 1
     assert given.job(digest, WEEK).release == f"small-{WEEK}"
     path = tmp_path / "weekly.yaml"
     path.write_text(path.read_text() + "\n")
-    with pytest.raises(NotGiven, match=f"no spec of digest {digest[:12]}"):
+    with pytest.raises(UnknownSpec, match=f"no spec of digest {digest[:12]}"):
         given.job(digest, WEEK)
 
 
@@ -65,21 +65,21 @@ def test_a_spec_is_known_by_its_bytes(tmp_path: Path) -> None:
 def test_periods_that_nobody_may_name(day: datetime.date, reason: str, tmp_path: Path) -> None:
     digest = weekly(tmp_path)
     with pytest.raises(InvalidSpec, match=reason):
-        Given(tmp_path).job(digest, day)
+        SpecFolder(tmp_path).job(digest, day)
 
 
 def test_the_period_of_a_cap_in_total_is_told_by_the_operator(tmp_path: Path) -> None:
     digest = weekly(tmp_path, ledger={"dataset": "small", "cap": {"rho": 0.1}})
     tuesday = WEEK + datetime.timedelta(days=1)
-    assert Given(tmp_path).job(digest, tuesday).guarantee.period == tuesday
+    assert SpecFolder(tmp_path).job(digest, tuesday).guarantee.period == tuesday
     with pytest.raises(InvalidSpec, match="is not the first day of a week"):
-        Given(tmp_path, every="week").job(digest, tuesday)
+        SpecFolder(tmp_path, period_length="week").job(digest, tuesday)
 
 
 def test_a_spec_of_one_release_takes_no_period(tmp_path: Path) -> None:
     """Each day would be another release of the same records."""
     digest = hashlib.sha256(small.write(tmp_path).read_bytes()).hexdigest()
-    given = Given(tmp_path)
+    given = SpecFolder(tmp_path)
     assert given.job(digest, None).release == "small-1"
     with pytest.raises(InvalidSpec, match="every period would read and charge the same records"):
         given.job(digest, WEEK)
@@ -87,9 +87,9 @@ def test_a_spec_of_one_release_takes_no_period(tmp_path: Path) -> None:
 
 def test_a_window_reaches_the_week_that_just_ended(tmp_path: Path) -> None:
     digest = weekly(tmp_path)
-    assert after(WEEK, "week") <= NOW.date()
+    assert next_period(WEEK, "week") <= NOW.date()
     with pytest.raises(InvalidSpec, match="more than 3 days ago"):
-        Given(tmp_path, window=3).job(digest, WEEK)
+        SpecFolder(tmp_path, window=3).job(digest, WEEK)
 
 
 @pytest.mark.parametrize("name", [".", "weekly.yaml"])
@@ -97,7 +97,7 @@ def test_specs_that_others_may_write_are_refused(name: str, tmp_path: Path) -> N
     digest = weekly(tmp_path / "specs")
     place = tmp_path / "specs" / name
     place.chmod(place.stat().st_mode | 0o020)
-    for use in (Given(tmp_path / "specs").check, lambda: Given(tmp_path / "specs").job(digest, WEEK)):
+    for use in (SpecFolder(tmp_path / "specs").check, lambda: SpecFolder(tmp_path / "specs").job(digest, WEEK)):
         with pytest.raises(InvalidInput, match="others may change what is released; run: chmod go-w"):
             use()
 
@@ -136,13 +136,13 @@ def write_named(folder: Path, name: str, other: bool = False) -> Path:
 def test_the_files_that_a_spec_names_are_given_with_it(kind: str, tmp_path: Path) -> None:
     """Exchanged for another one they are refused, and never read; put back they are taken again."""
     changes, name = NAMED[kind]
-    given = Given(tmp_path)
+    given = SpecFolder(tmp_path)
     write_named(tmp_path, name)
     digest = weekly(tmp_path, **changes)
     assert given.check() >= 1
     job = given.job(digest, WEEK)
     write_named(tmp_path, name, other=True)
-    with pytest.raises(NotGiven, match="is not the one that was given with it"):
+    with pytest.raises(UnknownSpec, match="is not the one that was given with it"):
         given.job(digest, WEEK)
     if kind in ("rows", "a file of a folder"):  # which are read when they are first asked for: those that were given
         assert np.asarray(job.workload.queries.blocks[0].factors[0].matvec(np.ones(72))).max() == 1
@@ -160,14 +160,14 @@ def test_files_that_others_may_write_are_not_given(kind: str, tmp_path: Path) ->
     digest = weekly(tmp_path, **changes)
     path.chmod(0o666)
     with pytest.raises(InvalidInput, match="others may change what is released"):
-        Given(tmp_path).check()
+        SpecFolder(tmp_path).check()
     with pytest.raises(InvalidInput, match="others may change what is released"):
-        Given(tmp_path).job(digest, WEEK)
+        SpecFolder(tmp_path).job(digest, WEEK)
     path.chmod(0o644)
     if path.parent != tmp_path:  # who may write the folder may exchange the file
         path.parent.chmod(0o777)
         with pytest.raises(InvalidInput, match="others may change what is released"):
-            Given(tmp_path).job(digest, WEEK)
+            SpecFolder(tmp_path).job(digest, WEEK)
 
 
 def test_files_elsewhere_are_not_given(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_files_elsewhere_are_not_given(tmp_path: Path) -> None:
     specs.mkdir()
     outside = write_named(tmp_path, "q.npy")
     digest = weekly(specs, workload=[{"rows": {"file": "../q.npy"}}])
-    with pytest.raises(NotGiven, match="below the service's folder"):
-        Given(specs).job(digest, WEEK)
+    with pytest.raises(UnknownSpec, match="below the service's folder"):
+        SpecFolder(specs).job(digest, WEEK)
     digest = weekly(specs, workload=[{"rows": {"file": str(outside)}}])
-    with pytest.raises(NotGiven, match="below the service's folder"):
-        Given(specs).job(digest, WEEK)
+    with pytest.raises(UnknownSpec, match="below the service's folder"):
+        SpecFolder(specs).job(digest, WEEK)
     (specs / "link.npy").symlink_to(outside)
     digest = weekly(specs, workload=[{"rows": {"file": "link.npy"}}])
-    with pytest.raises(NotGiven, match="below the service's folder"):
-        Given(specs).job(digest, WEEK)
+    with pytest.raises(UnknownSpec, match="below the service's folder"):
+        SpecFolder(specs).job(digest, WEEK)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from dpdist import engine
-from dpdist.optional_layers import layer
+from dpdist.optional_layers import optional_layer
 from dpdist.pipeline import preflight
 from dpdist.planner import size_estimate
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS, forked, small
@@ -94,18 +94,18 @@ def test_a_layer_is_imported_without_looking_for_garbage() -> None:
         gc.unfreeze()  # what tests/conftest.py has put aside; a layer leaves what others put aside where it is
         gc.collect()  # what is counted begins here
         ran.clear()
-        with layer("release", "a test"):
+        with optional_layer("release", "a test"):
             held: list[list[int]] = [[] for _ in range(20_000)]
             assert not ran
         assert any(each is held for each in gc.get_objects(generation=2)), (
             "what was imported is looked through as if it were new"
         )
         assert gc.isenabled()
-        with pytest.raises(ValueError, match="of the block"), layer("release", "a test"):
+        with pytest.raises(ValueError, match="of the block"), optional_layer("release", "a test"):
             raise ValueError("of the block")
         assert gc.isenabled()
         gc.disable()
-        with layer("release", "a test"):
+        with optional_layer("release", "a test"):
             pass
         assert not gc.isenabled()
         del held
@@ -222,12 +222,12 @@ def test_a_release_whose_files_are_gone_is_not_taken_for_finished(
     home, path = published
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.chdir(home.parent)
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
-    done = preflight.finished(context, load(path))
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
+    done = preflight.load_finished(context, load(path))
     assert done is not None
     assert done.charged is False
     monkeypatch.chdir(tmp_path)  # here it was never published
-    assert preflight.finished(context, load(path)) is None
+    assert preflight.load_finished(context, load(path)) is None
 
 
 def test_nothing_that_only_its_files_hold_is_made_again(
@@ -237,15 +237,18 @@ def test_nothing_that_only_its_files_hold_is_made_again(
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.chdir(home.parent)
     monkeypatch.setattr("dpdist.pipeline.publish.published_measurements", lambda *_: pytest.fail("made again"))
-    assert preflight.finished(Context(home, Store(home / "store"), engine.inline(), silent), load(path)) is not None
+    assert (
+        preflight.load_finished(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
+        is not None
+    )
 
 
 def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By cells, answers, multiplications of the optimiser and bytes of records, each just within and just beyond its limit."""
     monkeypatch.delenv("DPDIST_ENGINE", raising=False)
     checked = load(small.write(home.parent / "data"))
-    assert preflight.engine_for(checked, None) == "inline"
-    assert preflight.engine_for(checked, "tls://somewhere:1") == "tls://somewhere:1"
+    assert preflight.choose_engine(checked, None) == "inline"
+    assert preflight.choose_engine(checked, "tls://somewhere:1") == "tls://somewhere:1"
     rows, cells = checked.workload.queries.shape
     size = sum(os.path.getsize(path) for path, _ in checked.source.files.files)
     for name, value in (("ANSWERS", rows), ("CELLS", cells), ("RECORD_BYTES", size)):
@@ -254,11 +257,11 @@ def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.Monke
             assert size_estimate.fits_one_process(checked, size)
             patch.setattr(size_estimate, name, value - 1)
             assert not size_estimate.fits_one_process(checked, size)
-            assert preflight.engine_for(checked, None) is None
+            assert preflight.choose_engine(checked, None) is None
     monkeypatch.setattr(size_estimate, "OPERATIONS", 1.0)
     assert not size_estimate.plans_in_one_process(checked)
     monkeypatch.setenv("DPDIST_ENGINE", "tls://elsewhere:1")
-    assert preflight.engine_for(checked, None) is None  # the engine asks the variable
+    assert preflight.choose_engine(checked, None) is None  # the engine asks the variable
 
 
 def test_quiet_prints_what_was_asked_for_and_nothing_else(published: tuple[Path, Path]) -> None:

@@ -21,11 +21,11 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.planner.simulated_answers import assumed
+from dpdist.planner.simulated_answers import assumed_answers
 from dpdist.session import PlannedRelease
 from dpdist.sources.file_columns import Column
 from flows.commands.studio import draft_view, studio_command
-from flows.commands.studio.studio_server import PAGE, Desk, application
+from flows.commands.studio.studio_server import PAGE, StudioSession, application
 from tests import HANGS, small
 from tests.often import always, first_of
 from tests.page.browsing import SCREENS, browser, sync_api, violations
@@ -41,11 +41,11 @@ DRAFT = small.spec(
 
 
 @pytest.fixture
-def desk(home: Path) -> Desk:
-    return Desk(Path("release.yaml").resolve(), [Column("sex", "text"), Column("paid", "money")], dict(DRAFT), None)
+def desk(home: Path) -> StudioSession:
+    return StudioSession(Path("release.yaml").resolve(), [Column("sex", "text"), Column("paid", "money")], dict(DRAFT), None)
 
 
-def test_the_page_shows_the_half_widths_that_are_published(home: Path, desk: Desk) -> None:
+def test_the_page_shows_the_half_widths_that_are_published(home: Path, desk: StudioSession) -> None:
     found = desk.plan({"content": DRAFT, "records": "3000", "shape": "even"})
     assert found["refused"] == ""
     table = small.records().append_column("minutes", pa.array(np.full(3000, 7)))
@@ -63,7 +63,7 @@ def test_the_page_shows_the_half_widths_that_are_published(home: Path, desk: Des
 
 
 def test_what_is_spent_is_asked_of_the_ledger_that_is_charged(
-    home: Path, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    home: Path, desk: StudioSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPDIST_LEDGER", f"sqlite:///{home}/elsewhere.db")
     content = small.spec()
@@ -80,7 +80,7 @@ def test_days_of_a_spec_come_to_the_page_and_back(home: Path) -> None:
     content = small.spec(
         domain={"day": {"dates": {"from": day, "to": datetime.date(2026, 11, 8)}, "title": "Sold on"}}, workload=[MARGINALS]
     )
-    desk = Desk(Path("release.yaml").resolve(), [], content, None)
+    desk = StudioSession(Path("release.yaml").resolve(), [], content, None)
     for found in (desk.state({}), desk.parse({"yaml": yaml.dump(content)})):
         shown = json.loads(json.dumps(found))["content"]
         assert shown["domain"]["day"]["dates"]["from"] == "2026-11-02"
@@ -100,29 +100,29 @@ def test_assumed_answers_add_up() -> None:
     domain = dp.Domain((dp.Attribute("x", edges=range(31)), dp.Attribute("y", categories=("a", "b"))))
     workload = dp.workloads.marginals(domain, [0, 1, 2])
     for block in workload.blocks:
-        even, falling = (assumed(workload, block, 1000, shape) for shape in ("even", "falling"))
+        even, falling = (assumed_answers(workload, block, 1000, shape) for shape in ("even", "falling"))
         assert len(even.labels) == even.values.size == min(block.queries, 24)
         if block.queries <= 24:
             assert even.values.sum() == pytest.approx(falling.values.sum()) == pytest.approx(1000)
     rows = np.array([[1.0] * 60, [0, 1] * 30])
     own = explicit(rows, domain)
-    assert assumed(own, own.blocks[0], 1000, "falling").values == pytest.approx([1000, 1000 * 0.8 / 1.8])
+    assert assumed_answers(own, own.blocks[0], 1000, "falling").values == pytest.approx([1000, 1000 * 0.8 / 1.8])
 
 
-def test_what_a_question_costs_the_others(home: Path, desk: Desk) -> None:
+def test_what_a_question_costs_the_others(home: Path, desk: StudioSession) -> None:
     found = desk.costs({"content": DRAFT})["costs"]
     assert [each["question"] for each in found] == [0, 1]
     without = {key: each for key, each in DRAFT.items() if key != "sums"} | {"workload": DRAFT["workload"][:1]}
     alone = PlannedRelease(without).errors
     whole = PlannedRelease(DRAFT).errors
-    ratios = [whole.of(each.group) / each.half_width for each in alone.groups]
+    ratios = [whole.half_width_of(each.group) / each.half_width for each in alone.groups]
     assert found[1]["narrower"] == pytest.approx(np.exp(np.mean(np.log(ratios))))
     told = desk.costs({"content": {**DRAFT, "left_out": {"share": 0.05}}})["costs"]  # goes with the only column of amounts
     assert told[1]["narrower"] == pytest.approx(found[1]["narrower"] * 0.95**-0.5, rel=1e-3)
     assert desk.costs({"content": without}) == {"costs": []}
 
 
-def test_bounds_are_compared_on_assumed_records(home: Path, desk: Desk) -> None:
+def test_bounds_are_compared_on_assumed_records(home: Path, desk: StudioSession) -> None:
     assert desk.plan({"content": DRAFT})["bounds"] is None
     person = {"path": "x.csv", "person": {"column": "who", "most_records": 2}}
     content = {**DRAFT, "records": person, "assume": {"persons": 1000, "records_per_person": "geometric 3"}}
@@ -155,7 +155,7 @@ def test_python_of_a_draft_plans_the_same_release(home: Path, name: str) -> None
     assert found["planned"].job.digest == PlannedRelease(CONTENTS[name]).job.digest
 
 
-def test_nothing_is_charged_that_nobody_has_confirmed(home: Path, desk: Desk) -> None:
+def test_nothing_is_charged_that_nobody_has_confirmed(home: Path, desk: StudioSession) -> None:
     pyarrow.parquet.write_table(small.records(), "records.parquet")
     content = small.spec()
     with pytest.raises(InvalidInput, match="what is asked has changed since its charge was shown"):
@@ -175,7 +175,7 @@ def test_nothing_is_charged_that_nobody_has_confirmed(home: Path, desk: Desk) ->
     assert desk.progress({}) == {"printed": [], "ended": None}
 
 
-def test_a_file_that_somebody_else_has_changed_is_not_written_over(home: Path, desk: Desk) -> None:
+def test_a_file_that_somebody_else_has_changed_is_not_written_over(home: Path, desk: StudioSession) -> None:
     assert desk.save({"content": DRAFT}) == {"saved": "release.yaml"}
     assert yaml.safe_load(Path("release.yaml").read_text())["sums"] == DRAFT["sums"]
     desk.save({"content": DRAFT})
@@ -186,7 +186,7 @@ def test_a_file_that_somebody_else_has_changed_is_not_written_over(home: Path, d
 
 
 @pytest.mark.parametrize("content", [[], "x", None, {1: 2}])
-def test_what_is_no_draft_is_refused(desk: Desk, content: Any) -> None:
+def test_what_is_no_draft_is_refused(desk: StudioSession, content: Any) -> None:
     for task in (desk.plan, desk.costs, desk.save, desk.charge, desk.start):
         with pytest.raises(InvalidInput, match="a draft is a mapping"):
             task({"content": content})
@@ -209,13 +209,13 @@ def test_what_is_no_draft_is_refused(desk: Desk, content: Any) -> None:
 
 
 def test_a_new_draft_begins_with_the_records_and_says_what_is_missing(home: Path) -> None:
-    content = studio_command._begun(Path("visits.yaml").resolve(), Path("data/visits.parquet"))
+    content = studio_command._new_draft(Path("visits.yaml").resolve(), Path("data/visits.parquet"))
     assert (content["release"], content["records"]["path"]) == ("visits-1", "data/visits.parquet")
-    assert "domain" in draft_view.shown(content, Path(), 10, "even")["refused"]
+    assert "domain" in draft_view.describe_draft(content, Path(), 10, "even")["refused"]
 
 
 @pytest.fixture
-def served(desk: Desk) -> Iterator[Any]:
+def served(desk: StudioSession) -> Iterator[Any]:
     """A studio at a port, as ``serve`` has it, in a thread."""
     import socket
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import HANGS
 from tests.page.browsing import SCREENS, browser, sync_api, violations
 
@@ -139,7 +139,7 @@ def test_a_release_by_keyboard_alone(browser: Any, studio: str, home: Path, scre
         {"marginals": {"of": [["branch"]]}, "mean": "minutes"},
     ]
     assert (saved["records"]["person"], saved["left_out"]) == ({"column": "card", "most_records": 3}, {"share": 0.05})
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not ledger.budgets()
 
     hands.to("Publish")

@@ -26,8 +26,8 @@ import dpdist as dp
 from dpdist import engine
 from dpdist.errors import DpdistError
 from dpdist.extracts import table_extracts
-from dpdist.pipeline.release_run import plainly, release
-from dpdist.runtime.context import Context, silent
+from dpdist.pipeline.release_run import release, run_directly
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources.formats.format_registry import FORMATS
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -67,8 +67,8 @@ class Heard:
             else:
                 checked = load(path)
                 context = Context(self.home, Store(self.home / "store"), engine.inline(), self.tell)
-                with observers.watching(checked, self.home, self.tell, every="week") as watched:
-                    shown = release(context, checked, step=watched.stepping(plainly, context.engine))
+                with observers.watching(checked, self.home, self.tell, period_length="week") as watched:
+                    shown = release(context, checked, step=watched.stepping(run_directly, context.engine))
             self.lines += [repr(shown), shown._repr_html_()]
             self.lines += [file.read_text(errors="replace") for file in Path(shown.folder).rglob("*") if file.is_file()]
         except DpdistError as error:
@@ -310,9 +310,9 @@ def test_dask_hears_nothing(fault: str | None, home: Path, caplog: pytest.LogCap
     with (
         caplog.at_level("DEBUG"),
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
-        context = Context(home, Store(home / "store"), started, silent)
+        context = Context(home, Store(home / "store"), started, ignore_progress)
         with nullcontext() if fault is None else pytest.raises(DpdistError):
             release(context, load(path))
         seen = [started.client.get_scheduler_logs(), started.client.get_worker_logs(), cluster.scheduler.transition_log]

@@ -23,11 +23,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpdist import verify
-from dpdist.pipeline.release_audit import Verification, named
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.query.published_release import published
+from dpdist.pipeline.release_audit import Verification, resolve_release
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from tests import small
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
@@ -242,8 +242,12 @@ def test_every_claim_of_every_kind_of_release_is_right(name: str, tmp_path: Path
     folder = release_of(name, tmp_path)
     found = verify.verify(folder)
     assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
-    with opened(tmp_path / "home") as ledger:
-        own = list(Verification(Store(tmp_path / "home" / "store"), ledger, tmp_path / "site").release(*named(str(folder))))
+    with open_ledger(tmp_path / "home") as ledger:
+        own = list(
+            Verification(Store(tmp_path / "home" / "store"), ledger, tmp_path / "site").verify_release(
+                *resolve_release(str(folder))
+            )
+        )
     assert [str(each) for each in own if each.differs] == []
     unchecked = {claim for claim, line in found.items() if not line.startswith("right")} - SOMETIMES
     expected = UNSIGNED | UNCHECKED.get(name, UNCHECKED.get(name.rpartition(", ")[0], set()))
@@ -323,7 +327,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pa
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(folder)
                 release = release_of(name, folder)
-            with opened(folder / "home") as ledger:
+            with open_ledger(folder / "home") as ledger:
                 made[name] = release, {"entries": ledger.entries()}
         return made[name]
 
@@ -507,9 +511,9 @@ def fewer_records(of: Forged) -> None:
     values, rungs, by = np.array(facts["values"], dtype=float), verify.rungs_to(facts["most"]), (verify.NORMAL_95, 4.0)
     facts["records"], scale = 1, facts["scale"]
     facts["rho"] = str(Fraction(facts["rho"]) * Fraction(1001, 1000))  # 2^24 is no multiple of three
-    facts["persons"] = verify.of_persons(values, rungs, scale, by, 1)
+    facts["persons"] = verify.person_bound_loss(values, rungs, scale, by, 1)
     rest, ends = values[3 + len(rungs) :], verify.rungs_to(2**11)
-    facts["amounts"]["amount"] = verify.of_amounts(rest, ends, scale / unit, by, unit, 35 / 16)
+    facts["amounts"]["amount"] = verify.amount_bound_loss(rest, ends, scale / unit, by, unit, 35 / 16)
 
 
 def quantile(name: str, value: Any, *, row: bool = False) -> Callable[[Forged], None]:
@@ -837,7 +841,9 @@ def test_a_lie_is_reported_by_the_line_of_its_claim(name: str, honest: Any, tmp_
     copy = forged(tmp_path / "release", ledger)
     lie(copy)
     copy.write(tmp_path / "release")
-    assert verify.line_of(verify.CLAIMS[claim], verify.Claimed(tmp_path / "release", **copy.asked)).startswith("wrong")
+    assert verify.claim_result(verify.CLAIMS[claim], verify.ReleaseClaims(tmp_path / "release", **copy.asked)).startswith(
+        "wrong"
+    )
 
 
 @pytest.mark.parametrize("name", [COA, TERMS, TABLES, LEFT_OUT, TOTALS, WORST, *SLOWLY])
@@ -881,7 +887,7 @@ def test_points_that_are_none_are_refused() -> None:
 
 def test_means_of_all_groups_take_one_inverse(honest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An inverse for each group took minutes: of 1,000 cells a second each."""
-    release, inverses, true = verify.Claimed(honest("sums")[0]), [], np.linalg.pinv
+    release, inverses, true = verify.ReleaseClaims(honest("sums")[0]), [], np.linalg.pinv
     monkeypatch.setattr(np.linalg, "pinv", lambda rows, **how: inverses.append(rows.shape) or true(rows, **how))
     told = release.check_statistics("means.csv")
     with (release.folder / "means.csv").open(encoding="utf-8", newline="") as file:
@@ -894,7 +900,7 @@ def test_what_ask_answers_varies_together_as_is_recomputed(honest: Any) -> None:
     """Random linear questions of a release: estimates and covariances."""
     for name in (COA, TERMS):
         folder, _ = honest(name)
-        release, found = verify.Claimed(folder), published(place_at(folder))
+        release, found = verify.ReleaseClaims(folder), load_published(parse_location(folder))
         questions = [
             "sum of age>=3",
             "sum of sex=m, age<7",
@@ -921,7 +927,7 @@ def test_more_attributes_than_the_program_takes_are_not_called_wrong(more: int, 
     copy, count = forged(tmp_path / "release", ledger), verify.MOST_AXES + more
     copy.facts.update(shape=[1] * count, attributes=copy.facts["attributes"][:1] * count)
     copy.write(tmp_path / "release")
-    release = verify.Claimed(tmp_path / "release")
+    release = verify.ReleaseClaims(tmp_path / "release")
     if not more:
         assert release.shape == (1,) * count
         return

@@ -88,10 +88,10 @@ def test_every_leaf_that_is_altered_is_found_or_on_the_list(name: str, honest: A
             (work / "release.json").write_text(json.dumps(with_leaf(certificate, place, lie)))
             tried += 1
             try:
-                release = verify.Claimed(work)
+                release = verify.ReleaseClaims(work)
             except (verify.WrongClaim, *verify.DAMAGED):
                 continue  # 'verify' says so of every claim
-            lines = [verify.line_of(verify.CLAIMS[claim], release) for claim in verify.checkers_of(path)]
+            lines = [verify.claim_result(verify.CLAIMS[claim], release) for claim in verify.checkers_of(path)]
             if not any(line.startswith("wrong") for line in lines):
                 missed.append((place, value, lie))
     assert missed == []

@@ -56,7 +56,9 @@ def test_what_queries_can_count_has_the_signs_of_their_entries() -> None:
     for _ in range(60):
         sizes = tuple(state.integers(1, 4, 2).tolist())
         entries = [state.integers(*ends, (2, size)) for ends, size in zip(state.permutation(SIGNS)[:2], sizes, strict=True)]
-        factors = tuple(verify.Along(size, 2, lambda each=each: each) for each, size in zip(entries, sizes, strict=True))
+        factors = tuple(
+            verify.AxisFactor(size, 2, lambda each=each: each) for each, size in zip(entries, sizes, strict=True)
+        )
         dense = reduce(np.kron, entries)
         low, high = verify.Rows((0, 1), factors, (), 1.0).ends
         assert low == (0 if dense.min() >= 0 else -np.inf)

@@ -15,7 +15,7 @@ import yaml
 
 import dpdist as dp
 from dpdist.content.release_content import versions
-from dpdist.version import BUILT, commit
+from dpdist.version import BUILD_COMMIT_FILE, commit
 from tests import HANGS
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ def test_a_checkout_names_its_commit_however_it_is_kept(checkout: Path, state: s
 
 
 def test_the_commit_of_a_build_wins_and_nonsense_is_no_commit(checkout: Path, tmp_path: Path) -> None:
-    written = checkout / "dpdist" / BUILT
+    written = checkout / "dpdist" / BUILD_COMMIT_FILE
     written.write_text(WRITTEN + "\n")
     assert commit(checkout / "dpdist") == WRITTEN
     written.write_text("yesterday's\n")

@@ -49,7 +49,7 @@ def mixed() -> object:
     return union(
         marginals(DOMAIN, (0, 1), among=("age", "sex", "work")),
         cdf(DOMAIN, "age", ("sex",)),
-        ranges_of(DOMAIN, ("age",), listed={"age": [(0, 2), (3, 6)]}),
+        ranges_of(DOMAIN, ("age",), intervals={"age": [(0, 2), (3, 6)]}),
         predicates(DOMAIN, ["age >= 3 and sex == 'm'", "sex == 'm' or work in ['a', 'b']"]),
         weights=(1.0, 2.0, 0.5, 1.0),
     )

@@ -24,7 +24,7 @@ import numpy as np
 import pycountry
 from babel import Locale
 
-from dpdist.domain.map_boundaries import on_grid
+from dpdist.domain.map_boundaries import snap_to_grid
 from dpdist.language import LANGUAGES
 
 TARGET = Path(__file__).parents[1] / "dpdist" / "domain" / "countries.json"
@@ -80,7 +80,7 @@ def main(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         read = zip(rows(file.read(f"{PLACE}.dbf")), shapes(file.read(f"{PLACE}.shp")), strict=True)
         drawn = {
-            code(row): [steps(ring) for ring in on_grid([ring * UNITS_PER_DEGREE for ring in rings])]
+            code(row): [steps(ring) for ring in snap_to_grid([ring * UNITS_PER_DEGREE for ring in rings])]
             for row, rings in read
             if row["name"] not in LEFT_OUT
         }

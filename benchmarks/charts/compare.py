@@ -33,11 +33,11 @@ from typing import Any
 import numpy as np
 
 from dpdist.domain.map_boundaries import boundaries
-from dpdist.page.chart_embedding import plot
+from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts import NARROW, STYLE, WIDE, Axis, Figure, draw
 from dpdist.page.charts.chart_data import Outlines
-from dpdist.page.charts.heat_map import classes_of, limits_of
-from dpdist.theme import PLAIN
+from dpdist.page.charts.heat_map import cell_classes, class_limits
+from dpdist.theme import DEFAULT_THEME
 
 HERE = Path(__file__).parent
 MEASURE = "People"
@@ -115,8 +115,8 @@ def given(figure: Figure) -> dict[str, Any]:
     """What the peers get of a chart."""
     low, high = figure.intervals
     drowned = figure.kind in ("heat", "map")
-    limits = limits_of(figure) if drowned else []
-    kinds = classes_of(figure, limits) if drowned else np.zeros(figure.values.shape, int)
+    limits = class_limits(figure) if drowned else []
+    kinds = cell_classes(figure, limits) if drowned else np.zeros(figure.values.shape, int)
     rows = [
         {
             "name": str(name),
@@ -142,7 +142,7 @@ def given(figure: Figure) -> dict[str, Any]:
     if figure.outlines is not None:
         out["size"] = figure.outlines.size
         out["areas"] = [list(map(list, rings)) for rings in figure.outlines.areas]
-        out["others"] = [list(ring) for ring in figure.outlines.others]
+        out["others"] = [list(ring) for ring in figure.outlines.other_areas]
     return out
 
 
@@ -175,7 +175,7 @@ def again_of(out: Path, maker: str) -> float:
 
 def html(svgs: dict[int, str], title: str) -> str:
     """A page with both widths of one chart, under the policy of dpdist's pages: its own style by its digest, and nothing else."""
-    style = PLAIN.style() + STYLE.replace("text{", ":where(.wide,.narrow) text{", 1) + RULES
+    style = DEFAULT_THEME.style() + STYLE.replace("text{", ":where(.wide,.narrow) text{", 1) + RULES
     parts = "".join(f'<div class="at-{width}">{svg}</div>' for width, svg in svgs.items())
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'; img-src data:\">"
@@ -244,7 +244,7 @@ def main() -> None:
             }
             sizes[maker, name] = sum(len(svg.encode()) for svg in svgs.values())
             (asked.out / f"{maker}-{name}.html").write_text(html(svgs, figure.title), encoding="utf-8")
-    data = {name: len(plot(figure, "", "r", "t", MEASURE)["data"]) for name, figure in shown.items()}
+    data = {name: len(embed_chart(figure, "", "r", "t", MEASURE)["data"]) for name, figure in shown.items()}
     table = written(list(shown), cpu, sizes, data, seen(asked.out, list(shown), list(cpu)))
     print(table)
     if asked.table:

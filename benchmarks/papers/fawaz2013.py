@@ -29,7 +29,7 @@ def filters(n: int) -> dict[str, Filter]:
         "window of 24 steps": window(24),
         "exponential decay 0.9": exponential(0.9, n),
         "polynomial decay 1": polynomial(1.0, n),
-        "Hodrick-Prescott cycle": hodrick_prescott(1600.0, n, part="cycle"),
+        "Hodrick-Prescott cycle": hodrick_prescott(1600.0, n, component="cycle"),
         "Baxter-King 6 to 32": baxter_king(6, 32, 12),
     }
 

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 from experiment import Experiment, Figure, Found, Measurement, Size, histograms
 
-from dpdist.measurement.adaptive.dawa import adaptive_grid, measured, read
+from dpdist.measurement.adaptive.dawa import dawa_measurement, measure_buckets, parse_measurement
 from dpdist.privacy.accounting import Loss
 from dpdist.strategies import (
     Strategy,
@@ -175,11 +175,13 @@ def data_dependent(points: Callable[[Size], Iterator[tuple[float, int, int]]]) -
 
 def _dawa(counts: np.ndarray, m: int, keys: int) -> Found:
     workload = random_ranges(counts.size, m, seed=0)
-    grid = adaptive_grid(workload, "add-remove", 1)
+    grid = dawa_measurement(workload, "add-remove", 1)
     budget, truth = Loss.laplace(Fraction(str(EPSILON))), workload.rows(slice(None)) @ counts
     found = []
     for key in range(keys):
-        inner, spacing, noisy = read(measured(counts, workload, grid, budget, key.to_bytes(32, "big")), workload, grid)
+        inner, spacing, noisy = parse_measurement(
+            measure_buckets(counts, workload, grid, budget, key.to_bytes(32, "big")), workload, grid
+        )
         reader = spacing.least_squares(inner)
         answers, _, _ = reader.answers(0, workload.shape[0], reader.estimate(noisy), grid.noise(budget))
         found.append(float(np.mean((answers - truth) ** 2)))

@@ -18,13 +18,13 @@ import numpy as np
 from benchmarks.simulator import simulated, stages
 from benchmarks.simulator.rates import RATES, Rates
 from dpdist import engine
-from dpdist.arrays.lazy_vector import Constant, Held
+from dpdist.arrays.lazy_vector import ArrayVector, Constant
 from dpdist.content.answer_tables import write_tables
 from dpdist.content.destination import DraftFolder, TaskMap
-from dpdist.content.release_content import Content
-from dpdist.measurement.integer_measurement import Noisy
+from dpdist.content.release_content import ReleaseContent
+from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.pipeline.measure import draw
-from dpdist.pipeline.publish import checked
+from dpdist.pipeline.publish import write_checked
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
@@ -131,7 +131,7 @@ def compared(
     begun = time.perf_counter()
     simulated.scan_of(work, made)
     seconds["scan"] = time.perf_counter() - begun
-    seconds["publish"] = _published(run.map if run.in_process else partial(checked, run), answers)
+    seconds["publish"] = _published(run.map if run.in_process else partial(write_checked, run), answers)
 
     def told(rates: Rates) -> dict[str, float]:
         cluster = stages.Cluster(run.workers, run.memory_bytes, rates)
@@ -159,7 +159,7 @@ def table(found: Sequence[Compared]) -> str:
 
 def here(workers: int = 2) -> tuple[Rates, list[Compared]]:
     """The rates of this machine with so many worker processes and a store in its temporary folder, and the stages compared."""
-    with tempfile.TemporaryDirectory(prefix="dpdist-") as folder, engine.started(workers=workers) as started:
+    with tempfile.TemporaryDirectory(prefix="dpdist-") as folder, engine.open_engine(workers=workers) as started:
         run = engine.Engine(
             workers=started.workers, memory_bytes=TASK_BYTES, threads=1, connect=lambda: started.client, local=True
         )
@@ -186,7 +186,7 @@ def _drawn(store: Store, cells: int) -> float:
     work = store.scratch()
     counts = store.put(f"{work}/counts", np.zeros(cells, dtype=np.int64))
     begun = time.perf_counter()
-    draw(store, f"{work}/noisy", Noisy(StoredVector(store, counts), Secret(bytes(32)), Noise(GAUSSIAN, 1000)), {})
+    draw(store, f"{work}/noisy", NoisyVector(StoredVector(store, counts), Secret(bytes(32)), Noise(GAUSSIAN, 1000)), {})
     seconds = time.perf_counter() - begun
     store.delete(work)
     return seconds
@@ -195,9 +195,9 @@ def _drawn(store: Store, cells: int) -> float:
 def _published(spread: TaskMap, answers: int, *, parts: int = 0) -> float:
     """Seconds of writing so many answers into a folder; in so many parts, or in those of a release."""
     sizes = Sizes(file_rows=answers // parts, export_rows=answers // parts) if parts else Sizes()
-    values = Held(np.random.default_rng(0).normal(1000, 100, answers).round())
+    values = ArrayVector(np.random.default_rng(0).normal(1000, 100, answers).round())
     errors = (Constant(100.0, answers), Constant(196.0, answers))
-    content = Content("fit", "", prefix(answers), values, *errors, {}, formats=("parquet", "zarr"), sizes=sizes)
+    content = ReleaseContent("fit", "", prefix(answers), values, *errors, {}, formats=("parquet", "zarr"), sizes=sizes)
     with tempfile.TemporaryDirectory(prefix="dpdist-") as folder:
         draft = Path(folder) / "draft"
         draft.mkdir()

@@ -16,11 +16,11 @@ from benchmarks.simulator.stages import LISTED_AT_ONCE
 from benchmarks.simulator.world import SCALE, SimulatedEngine, SimulatedStore
 from dpdist.arrays.lazy_vector import FLOAT, Constant
 from dpdist.content.answer_tables import write_tables
-from dpdist.content.destination import Objects, Written
-from dpdist.content.release_content import Content
+from dpdist.content.destination import ObjectStorePrefix, WrittenFile
+from dpdist.content.release_content import ReleaseContent
 from dpdist.errors import StoreError
 from dpdist.operators import Matrix
-from dpdist.pipeline.publish import checked
+from dpdist.pipeline.publish import write_checked
 from dpdist.privacy import signatures
 from dpdist.privacy.keys import KEY_BYTES, Secret
 from dpdist.publish import release_folder
@@ -33,17 +33,17 @@ PUBLISHED = Bucket("published", "published", "published")
 
 
 @dataclass(frozen=True)
-class SimulatedObjects(Objects):
+class SimulatedObjects(ObjectStorePrefix):
     """The objects of a release, beside those of the run's store."""
 
     store: SimulatedStore
 
-    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+    def write_file(self, name: str, write: Callable[[BinaryIO], object]) -> WrittenFile:
         file = io.BytesIO()
         write(file)
-        return self.put(name, file.getvalue())
+        return self.write_bytes(name, file.getvalue())
 
-    def put(self, name: str, data: bytes) -> Written:
+    def write_bytes(self, name: str, data: bytes) -> WrittenFile:
         world = self.store.world
         world.requested(_scaled(data), written=self._at(name) not in world.objects)
         world.objects[self._at(name)] = data
@@ -51,7 +51,7 @@ class SimulatedObjects(Objects):
         truth = _seen(name, data)
         return replace(truth, digest="0" * 64) if world.parts == world.faults.part_liar else truth
 
-    def seen(self, name: str) -> Written | None:
+    def read_back(self, name: str) -> WrittenFile | None:
         found = self.store.world.objects.get(self._at(name))
         self.store.world.requested(0 if found is None else _scaled(found))
         return None if found is None else _seen(name, found)
@@ -78,7 +78,7 @@ class SimulatedObjects(Objects):
         return self.store.world.objects[self._at(name)]
 
     def _at(self, name: str) -> str:
-        return f"{self.place}/{name}"
+        return f"{self.bucket}/{name}"
 
 
 def _scaled(data: bytes) -> int:
@@ -86,8 +86,10 @@ def _scaled(data: bytes) -> int:
     return len(data) + (SCALE - 1) * max(0, len(data) - BESIDE_ROWS)
 
 
-def _seen(name: str, data: bytes) -> Written:
-    return Written(name, hashlib.sha256(data).hexdigest(), len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
+def _seen(name: str, data: bytes) -> WrittenFile:
+    return WrittenFile(
+        name, hashlib.sha256(data).hexdigest(), len(data), hashlib.md5(data, usedforsecurity=False).hexdigest()
+    )
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str
     """Write a release of so many answers, check its parts and seal it. Returns: the digest of its certificate."""
     place = SimulatedObjects(PUBLISHED, True, store)
     size = answers // SCALE
-    content = Content(
+    content = ReleaseContent(
         "simulated",
         "",
         prefix(size),
@@ -123,9 +125,9 @@ def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str
         formats=("parquet", "zarr"),
         sizes=store.sizes,
     )
-    written = write_tables(content, 0, place, partial(checked, engine))
+    written = write_tables(content, 0, place, partial(write_checked, engine))
     certificate = {"release": content.release, "files": {each.name: each.digest for each in written}}
-    release_folder.seal_at(place, written, json.dumps(certificate).encode(), _Seal())
+    release_folder.seal_release(place, written, json.dumps(certificate).encode(), _Seal())
     return hashlib.sha256(place.read(release_folder.CERTIFICATE)).hexdigest()
 
 

@@ -32,14 +32,14 @@ from dpdist.arrays.lazy_vector import Vector
 from dpdist.counting import histogram_counting
 from dpdist.domain import Attribute, Domain, EvenEdges
 from dpdist.errors import StoreError
-from dpdist.measurement.integer_measurement import Noisy
+from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.operators import Generated, Identity, Kronecker, Matrix, Prefix
-from dpdist.pipeline.distributed_noise import ONE_TILE_IN, Claim, drawn_by_workers
+from dpdist.pipeline.distributed_noise import ONE_TILE_IN, Claim, draw_on_workers
 from dpdist.pipeline.measure import draw
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, Samples
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.gram_computation import stored_gram
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
 from dpdist.size_limits import SIZES
@@ -120,12 +120,12 @@ def simulate(
     m, n = (size // math.isqrt(SCALE) for size in ROWS)
     done: dict[str, Any] = {}
 
-    def noisy() -> Noisy:
-        return Noisy(done["count"], Secret(bytes(32)), _Noise(GAUSSIAN, 1000))
+    def noisy() -> NoisyVector:
+        return NoisyVector(done["count"], Secret(bytes(32)), _Noise(GAUSSIAN, 1000))
 
     def by_workers(home: str) -> None:
-        context, claim = Context(Path(home), store, run, silent), _Claim("simulated", 1, "", "")
-        drawn_by_workers(context, claim, "measurements/y", noisy(), {})
+        context, claim = Context(Path(home), store, run, ignore_progress), _Claim("simulated", 1, "", "")
+        draw_on_workers(context, claim, "measurements/y", noisy(), {})
 
     with registered(store), tempfile.TemporaryDirectory() as home:
         steps: dict[str, Callable[[], Any]] = {

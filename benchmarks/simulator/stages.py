@@ -11,13 +11,13 @@ import numpy as np
 
 from benchmarks.simulator.rates import RATES, Rates
 from dpdist.arrays.kronecker_transform import COPIES
-from dpdist.arrays.transpose_passes import LARGEST_SHARDS, Exchange, Side, Target, cut, slab_bytes
+from dpdist.arrays.transpose_passes import LARGEST_SHARDS, Exchange, Target, TransformPass, cut, slab_bytes
 from dpdist.counting import histogram_counting
 from dpdist.engine import runner, task_queue
 from dpdist.engine.tree_reduction import FAN_IN
 from dpdist.operators import Matrix
-from dpdist.pipeline.distributed_noise import DRAWN_AGAIN, ONE_TILE_IN
-from dpdist.pipeline.publish import ONE_PART_IN, WRITTEN_AGAIN
+from dpdist.pipeline.distributed_noise import ONE_TILE_IN, REDRAWN_SHARDS
+from dpdist.pipeline.publish import MOST_REWRITTEN, PARTS_PER_CHECK
 from dpdist.runtime.gram_computation import RANGES_A_WORKER, block_columns
 from dpdist.size_limits import SIZES
 
@@ -118,7 +118,7 @@ def drawn(cluster: Cluster, cells: int) -> Stage:
     """Noise that workers draw; each half of them reads back what the other one wrote, half after half, and the flow some shards."""
     shards = math.ceil(8 * cells / SIZES.shard_bytes)
     tasks = cluster.grouped(shards) + sum(cluster.grouped(math.ceil(shards / 2), some) for some in cluster.halves)
-    again, rate = min(DRAWN_AGAIN, shards), cluster.rates.noisy_cells
+    again, rate = min(REDRAWN_SHARDS, shards), cluster.rates.noisy_cells
     requests, moved = 4 * shards + 2 * tasks + 2 * again + 9, 32.0 * cells + 2.0 * again * SIZES.shard_bytes
     drawing = cluster.spent(requests / 2, moved / 2, cells / rate)
     checking = cluster.spent(requests / 2, moved / 2, cells / rate / ONE_TILE_IN)
@@ -128,7 +128,9 @@ def drawn(cluster: Cluster, cells: int) -> Stage:
 
 def product(cluster: Cluster, cells: int, width: int) -> list[Stage]:
     """A product over two attributes, and a scan of what it wrote."""
-    sides = [Side(lines, _nothing, 8 * COPIES * cells // lines) for lines in (cells // width, width, cells // width)]
+    sides = [
+        TransformPass(lines, _nothing, 8 * COPIES * cells // lines) for lines in (cells // width, width, cells // width)
+    ]
     divided = cut(_Long(cells), sides, [Target(width, np.int64)], cluster.memory_bytes, SIZES)
     first, second, third = (len(some) for some in divided.slabs)
     shards, exchanges = math.ceil(8 * cells / SIZES.shard_bytes), divided.exchanges
@@ -212,8 +214,8 @@ def published(cluster: Cluster, answers: int) -> Stage:
     tasks, read, moved, seconds = 0, 0, ANSWER_BYTES * answers * rounds, 0.0
     for rows, files in ((SIZES.file_rows, 1), (SIZES.export_rows, ZARR_COLUMNS)):
         parts = math.ceil(answers / rows)
-        again = math.ceil(parts / ONE_PART_IN)
-        by_flow = min(WRITTEN_AGAIN, again) + (parts if len(halves) < 2 else 0)
+        again = math.ceil(parts / PARTS_PER_CHECK)
+        by_flow = min(MOST_REWRITTEN, again) + (parts if len(halves) < 2 else 0)
         tasks += cluster.grouped(parts) + sum(cluster.grouped(parts, some) for some in halves)
         there += files * parts
         read += files * (parts * len(halves) + by_flow)
@@ -221,7 +223,7 @@ def published(cluster: Cluster, answers: int) -> Stage:
         seconds += math.ceil(parts / cluster.workers) * cluster.spent(files + 1, size, core)
         for some in halves:
             seconds += math.ceil(parts / some) * cluster.spent(files + 1, size) + math.ceil(again / some) * core
-        seconds += by_flow * cluster.spent(files, size) + min(WRITTEN_AGAIN, again) * core
+        seconds += by_flow * cluster.spent(files, size) + min(MOST_REWRITTEN, again) * core
     requests = there + 2 + math.ceil(there / LISTED_AT_ONCE) + read + 2 * tasks + 4 * rounds
     return Stage("publish", tasks, requests, there + 2 + tasks + 2 * rounds, moved, seconds)
 

@@ -101,7 +101,7 @@ class SimulatedStore(Store):
     """A store whose objects are held in memory; arrays are one object a shard."""
 
     def __init__(self, world: World, sizes: Sizes) -> None:
-        self.world, self.sizes, self.location, self._given = world, sizes, "simulated", "simulated"
+        self.world, self.sizes, self.location, self._given_lease = world, sizes, "simulated", "simulated"
 
     def __reduce__(self) -> Any:
         return _here, (id(self),)
@@ -122,9 +122,9 @@ class SimulatedStore(Store):
         name = f"{stored.name}/{stored.plan.attempt}/c/{shard}"
         return self.get_block(name, (stop - start, *stored.plan.shape[1:]), stored.plan.dtype, stored.shard_digests[shard])
 
-    def get_blocks(self, parts: Iterable[StoredPart]) -> Iterator[Matrix]:
+    def get_blocks(self, stored_parts: Iterable[StoredPart]) -> Iterator[Matrix]:
         """One after the other: seven million threads' turns took longer than everything else at 10^11 cells."""
-        return (self.get_block(part.name, part.shape, part.dtype, part.digest, start=part.start) for part in parts)
+        return (self.get_block(part.name, part.shape, part.dtype, part.digest, start=part.start) for part in stored_parts)
 
     def get_values(self, name: str, start: int, length: int) -> memoryview:
         self.world.requested(_moved(name, length))
@@ -158,7 +158,7 @@ class SimulatedStore(Store):
     def has_document(self, name: str) -> bool:
         return name in self.world.objects
 
-    def delete(self, name: str, *, first: Sequence[str] = ()) -> None:
+    def delete(self, name: str, *, delete_first: Sequence[str] = ()) -> None:
         for each in [each for each in self.world.objects if each == name or each.startswith(f"{name}/")]:
             del self.world.objects[each]
 
@@ -213,18 +213,22 @@ class SimulatedEngine(engine.Engine):
         items: Sequence[Any],
         *,
         among: Sequence[str] | None = None,
-        on_done: engine.OnDone | None = None,
+        report_progress: engine.ProgressCallback | None = None,
     ) -> list[Any]:
         """Tasks on some workers; none of them leaves for good."""
         there = self.with_resource(resource or "worker") if among is None else list(among)
         if not there or not items:
             return [None] * len(items)
-        return self._mapped(function, items, on_done, WorkerSet(resource, len(there), there))
+        return self._map_groups(function, items, report_progress, WorkerSet(resource, len(there), there))
 
-    def _distributed(
-        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: engine.OnDone | None, some: Any = None
+    def _hand_out(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        report_progress: engine.ProgressCallback | None,
+        worker_set: Any = None,
     ) -> list[Any]:
-        world, out, free = self.world, [], [0.0] * (self.workers if some is None else some.tasks)
+        world, out, free = self.world, [], [0.0] * (self.workers if worker_set is None else worker_set.tasks)
         begun, dispatched = world.spent, 0.0
         for number, item in enumerate(items):
             world.tasks += 1
@@ -234,10 +238,14 @@ class SimulatedEngine(engine.Engine):
             found = self._survived(function, item)
             free[worker] = max(free[worker], dispatched) + world.spent
             out.append(
-                _told_by(self.with_resource(RESOURCE) if some is None else some.addresses, worker, self._fetched(found))
+                _told_by(
+                    self.with_resource(RESOURCE) if worker_set is None else worker_set.addresses,
+                    worker,
+                    self._fetched(found),
+                )
             )
-            if on_done is not None:
-                on_done(number + 1, len(items))
+            if report_progress is not None:
+                report_progress(number + 1, len(items))
         world.spent = begun + max(free, default=0.0)
         return out
 
@@ -263,7 +271,7 @@ class SimulatedEngine(engine.Engine):
     def _fetched(self, result: Any) -> Any:
         for again in range(4):
             try:
-                return tasks.fetched(self.exchange, result)
+                return tasks.fetch_result(self.exchange, result)
             except StoreError:  # a client of an object store asks again by itself
                 if again == 3:
                     raise

@@ -5,9 +5,9 @@ Nothing here imports a store or an engine: what needs them asks a ``Workspace``.
 
 from dpdist.arrays.array_workspace import InMemory, Workspace
 from dpdist.arrays.lazy_vector import (
+    ArrayVector,
     Blocks,
     Constant,
-    Held,
     Interleaved,
     LazyVector,
     Repeated,
@@ -15,15 +15,15 @@ from dpdist.arrays.lazy_vector import (
     Strided,
     Vector,
     batches,
-    held,
     least_positive,
     scaled,
+    to_array,
 )
 
 __all__ = [
+    "ArrayVector",
     "Blocks",
     "Constant",
-    "Held",
     "InMemory",
     "Interleaved",
     "LazyVector",
@@ -33,7 +33,7 @@ __all__ = [
     "Vector",
     "Workspace",
     "batches",
-    "held",
     "least_positive",
     "scaled",
+    "to_array",
 ]

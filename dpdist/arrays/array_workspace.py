@@ -8,13 +8,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dpdist.arrays.lazy_vector import Held, Vector
-from dpdist.arrays.transpose_passes import Side, Target
+from dpdist.arrays.lazy_vector import ArrayVector, Vector
+from dpdist.arrays.transpose_passes import Target, TransformPass
 from dpdist.operators import Matrix
 
 _T = TypeVar("_T")
 
-OnDone = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with (steps finished, steps in all)."""
 Filling = Callable[[int, int], Sequence[Matrix]]
 """Gives the values from one place to another of several vectors."""
@@ -38,7 +38,7 @@ class Workspace(Protocol):
     def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> Vector:
         """The vector, computed once. Under a name it is kept: the first one kept there wins, and is returned."""
 
-    def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
+    def find_vector(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """The vector kept under a name and its facts, None if there is none."""
 
     def fold(
@@ -50,13 +50,17 @@ class Workspace(Protocol):
             ranges: of the values that are read; default: all.
         """
 
-    def passes(
-        self, source: Vector, sides: Sequence[Side], targets: Sequence[Target], on_done: OnDone | None = None
+    def run_passes(
+        self,
+        source: Vector,
+        sides: Sequence[TransformPass],
+        targets: Sequence[Target],
+        report_progress: ProgressCallback | None = None,
     ) -> list[Vector]:
         """Vectors made of one that holds a matrix of ``sides[0].lines`` rows, in C order: one a target."""
 
     def fill(
-        self, names: Sequence[str], size: int, rows: int, function: Filling, on_done: OnDone | None = None
+        self, names: Sequence[str], size: int, rows: int, function: Filling, report_progress: ProgressCallback | None = None
     ) -> list[Vector]:
         """float64 vectors, one a name: function(start, stop) returns those values of each, for ``rows`` of them at a time."""
 
@@ -79,9 +83,9 @@ class InMemory:
 
     def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> Vector:
         """The vector, computed."""
-        return vector if isinstance(vector, Held) else Held(vector.read(0, vector.size))
+        return vector if isinstance(vector, ArrayVector) else ArrayVector(vector.read(0, vector.size))
 
-    def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
+    def find_vector(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """None: nothing is kept."""
         return None
 
@@ -93,22 +97,26 @@ class InMemory:
         whole = [(0, size)] if ranges is None else ranges
         return [function(start, *(vector.read(start, stop) for vector in vectors)) for start, stop in whole]
 
-    def passes(
-        self, source: Vector, sides: Sequence[Side], targets: Sequence[Target], on_done: OnDone | None = None
+    def run_passes(
+        self,
+        source: Vector,
+        sides: Sequence[TransformPass],
+        targets: Sequence[Target],
+        report_progress: ProgressCallback | None = None,
     ) -> list[Vector]:
         """One vector a target; every pass takes all lines at once."""
-        made: Any = source.read(0, source.size).reshape(sides[0].lines, -1)
-        for number, side in enumerate(sides):
-            made = side.apply(0, made)
-            if on_done is not None:
-                on_done(number + 1, len(sides))
-        return [Held(_typed(values, target)) for values, target in zip(made, targets, strict=True)]
+        slabs: Any = source.read(0, source.size).reshape(sides[0].line_count, -1)
+        for number, transform_pass in enumerate(sides):
+            slabs = transform_pass.apply(0, slabs)
+            if report_progress is not None:
+                report_progress(number + 1, len(sides))
+        return [ArrayVector(_typed(values, target)) for values, target in zip(slabs, targets, strict=True)]
 
     def fill(
-        self, names: Sequence[str], size: int, rows: int, function: Filling, on_done: OnDone | None = None
+        self, names: Sequence[str], size: int, rows: int, function: Filling, report_progress: ProgressCallback | None = None
     ) -> list[Vector]:
         """All of it at once."""
-        return [Held(values) for values in function(0, size)]
+        return [ArrayVector(values) for values in function(0, size)]
 
     def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
         """The computation, here."""

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.fourier import Spectrum, fourier, inverse_fourier, spectral
 from dpdist.arrays.lazy_vector import LazyVector, Vector
 from dpdist.operators import Matrix, Toeplitz
@@ -36,43 +36,51 @@ class Optimum:
     cost: float
     deviations: tuple[float, ...]
 
-    def coefficients(self, work: Workspace, on_done: OnDone | None = None) -> Vector:
+    def coefficients(self, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         """The coefficients around the circle."""
-        return inverse_fourier(work, self.response, on_done=on_done)
+        return inverse_fourier(work, self.response, report_progress=report_progress)
 
 
 def optimum(
-    work: Workspace, filters: Sequence[Toeplitz], weights: Sequence[float], points: int, on_done: OnDone | None = None
+    work: Workspace,
+    filters: Sequence[Toeplitz],
+    weights: Sequence[float],
+    points: int,
+    report_progress: ProgressCallback | None = None,
 ) -> Optimum:
     """The filter that measures weighted filters around ``points`` steps with the least total error."""
-    spectra = [spectrum_of(work, each, points, on_done) for each in filters]
-    values = [each.values for each in spectra]
-    least = NEGLIGIBLE * max(work.fold(partial(_largest, weights), *values))
-    sums = work.fold(partial(_root_sums, weights, least, spectra[0].times), *values)
-    total = math.fsum(part[0] for part in sums)
+    spectra = [spectrum_of(work, entry, points, report_progress) for entry in filters]
+    values = [entry.values for entry in spectra]
+    threshold = NEGLIGIBLE * max(work.fold(partial(_largest, weights), *values))
+    sums = work.fold(partial(_root_sums, weights, threshold, spectra[0].times), *values)
+    total = math.fsum(frequency_sums[0] for frequency_sums in sums)
     # a filter's reading has squares w^2 |H|^2 / (P root / total), summed over all frequencies and divided by P
-    squares = (math.fsum(part[1 + i] for part in sums) for i in range(len(filters)))
-    deviations = tuple(math.sqrt(each * total) / points for each in squares)
-    response = spectral(tuple(spectra), partial(_response, weights, least, points / total), "response")
+    squares = (math.fsum(frequency_sums[1 + i] for frequency_sums in sums) for i in range(len(filters)))
+    deviations = tuple(math.sqrt(entry * total) / points for entry in squares)
+    response = spectral(tuple(spectra), partial(_response, weights, threshold, points / total), "response")
     return Optimum(response, filters[0].n * (total / points) ** 2, deviations)
 
 
-def spectrum_of(work: Workspace, each: Toeplitz, points: int, on_done: OnDone | None = None) -> Spectrum:
+def spectrum_of(
+    work: Workspace, series_filter: Toeplitz, points: int, report_progress: ProgressCallback | None = None
+) -> Spectrum:
     """The transform of a filter's coefficients around the circle."""
-    about = f"coefficients of {each.fingerprint}"
-    return fourier(work, LazyVector(points, (), partial(_around, each, points), 3 * 8, about), on_done)
+    about = f"coefficients of {series_filter.fingerprint}"
+    return fourier(
+        work, LazyVector(points, (), partial(_circular_coefficients, series_filter, points), 3 * 8, about), report_progress
+    )
 
 
-def _around(each: Toeplitz, points: int, start: int, count: int) -> Matrix:
-    return each.around(points, start, start + count)
+def _circular_coefficients(series_filter: Toeplitz, points: int, start: int, count: int) -> Matrix:
+    return series_filter.wrap_coefficients(points, start, start + count)
 
 
-def _roots(weights: Sequence[float], least: float, spectra: Sequence[Matrix]) -> Matrix:
+def _roots(weights: Sequence[float], threshold: float, spectra: Sequence[Matrix]) -> Matrix:
     """v^1/2 of W'W's eigenvalues v at some frequencies; those that are rounding error are zero."""
     values = np.zeros(spectra[0].size)
-    for weight, part in zip(weights, spectra, strict=True):
-        values += weight**2 * (part.real**2 + part.imag**2)
-    values[values < least] = 0.0
+    for weight, spectrum in zip(weights, spectra, strict=True):
+        values += weight**2 * (spectrum.real**2 + spectrum.imag**2)
+    values[values < threshold] = 0.0
     return np.sqrt(values)
 
 
@@ -81,28 +89,28 @@ def _largest(weights: Sequence[float], start: int, *spectra: Matrix) -> float:
 
 
 def _root_sums(
-    weights: Sequence[float], least: float, times: Callable[[int, int], Matrix], start: int, *spectra: Matrix
+    weights: Sequence[float], threshold: float, times: Callable[[int, int], Matrix], start: int, *spectra: Matrix
 ) -> list[float]:
     """Over some frequencies and their conjugates: the sum of the roots, and of |H|^2 over the roots for every filter."""
-    roots = _roots(weights, least, spectra)
+    roots = _roots(weights, threshold, spectra)
     often = times(start, start + roots.size)
-    asked = roots > 0
-    below = np.where(asked, roots, 1.0)
-    out = [float(often @ roots)]
-    return out + [float((often * np.where(asked, (p.real**2 + p.imag**2) / below, 0.0)).sum()) for p in spectra]
+    is_significant = roots > 0
+    below = np.where(is_significant, roots, 1.0)
+    result = [float(often @ roots)]
+    return result + [float((often * np.where(is_significant, (p.real**2 + p.imag**2) / below, 0.0)).sum()) for p in spectra]
 
 
-def _response(weights: Sequence[float], least: float, factor: float, start: int, count: int, *spectra: Matrix) -> Matrix:
+def _response(weights: Sequence[float], threshold: float, factor: float, start: int, count: int, *spectra: Matrix) -> Matrix:
     """The spectrum of the strategy's coefficients: (P root / total)^1/2."""
-    return np.sqrt(factor * _roots(weights, least, spectra)).astype(np.complex128)
+    return np.sqrt(factor * _roots(weights, threshold, spectra)).astype(np.complex128)
 
 
-def read_around(
+def read_circular_filters(
     work: Workspace,
     coefficients: Vector,
     filters: Sequence[Toeplitz],
     measured: Sequence[Vector],
-    on_done: OnDone | None = None,
+    report_progress: ProgressCallback | None = None,
 ) -> Iterator[tuple[list[Vector], float]]:
     """For every filter what it answers from each measured series, and the standard error for noise of deviation 1.
 
@@ -110,31 +118,44 @@ def read_around(
         coefficients: of the filter that measured, around its circle.
         measured: what it measured of every series.
     """
-    given = fourier(work, coefficients, on_done)
-    seen = [fourier(work, each, on_done) for each in measured]
-    for each in filters:
-        asked = spectrum_of(work, each, given.points, on_done)
+    measurement_spectrum = fourier(work, coefficients, report_progress)
+    series_spectra = [fourier(work, entry, report_progress) for entry in measured]
+    for entry in filters:
+        filter_spectrum = spectrum_of(work, entry, measurement_spectrum.points, report_progress)
         # |H|^2 up to here is rounding error
-        least = NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), asked.values))
-        squares = work.fold(partial(_reading_squares, asked.times, least), asked.values, given.values)
-        error = math.sqrt(math.fsum(squares) / given.points)
-        through = partial(_read_through, least)
+        threshold = NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), filter_spectrum.values))
+        squares = work.fold(
+            partial(_reading_squares, filter_spectrum.times, threshold), filter_spectrum.values, measurement_spectrum.values
+        )
+        error = math.sqrt(math.fsum(squares) / measurement_spectrum.points)
+        make_reading = partial(_apply_reading, threshold)
         yield (
-            [inverse_fourier(work, spectral((asked, given, one), through, "reading"), on_done=on_done) for one in seen],
+            [
+                inverse_fourier(
+                    work,
+                    spectral((filter_spectrum, measurement_spectrum, series_spectrum), make_reading, "reading"),
+                    report_progress=report_progress,
+                )
+                for series_spectrum in series_spectra
+            ],
             error,
         )
-        work.delete(asked.values)
+        work.delete(filter_spectrum.values)
 
 
-def _reading(least: float, asked: Matrix, given: Matrix) -> Matrix:
-    wanted = asked.real**2 + asked.imag**2 > least
-    return np.where(wanted, asked / np.where(wanted, given, 1.0), 0.0)
+def _reading(threshold: float, filter_spectrum: Matrix, measurement_spectrum: Matrix) -> Matrix:
+    is_significant = filter_spectrum.real**2 + filter_spectrum.imag**2 > threshold
+    return np.where(is_significant, filter_spectrum / np.where(is_significant, measurement_spectrum, 1.0), 0.0)
 
 
-def _reading_squares(times: Callable[[int, int], Matrix], least: float, start: int, asked: Matrix, given: Matrix) -> float:
-    found = _reading(least, asked, given)
-    return float(times(start, start + found.size) @ (found.real**2 + found.imag**2))
+def _reading_squares(
+    times: Callable[[int, int], Matrix], threshold: float, start: int, filter_spectrum: Matrix, measurement_spectrum: Matrix
+) -> float:
+    reading = _reading(threshold, filter_spectrum, measurement_spectrum)
+    return float(times(start, start + reading.size) @ (reading.real**2 + reading.imag**2))
 
 
-def _read_through(least: float, start: int, count: int, asked: Matrix, given: Matrix, seen: Matrix) -> Matrix:
-    return _reading(least, asked, given) * seen
+def _apply_reading(
+    threshold: float, start: int, count: int, filter_spectrum: Matrix, measurement_spectrum: Matrix, series_spectrum: Matrix
+) -> Matrix:
+    return _reading(threshold, filter_spectrum, measurement_spectrum) * series_spectrum

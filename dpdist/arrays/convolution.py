@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.fourier import Spectrum, fourier, inverse_fourier, spectral
 from dpdist.arrays.lazy_vector import LazyVector, Strided, Vector
 from dpdist.errors import InvalidInput
@@ -33,24 +33,27 @@ TRUST = 0.25
 WHOLE = np.dtype(np.int64)
 
 
-def exact_convolution(work: Workspace, left: Vector, right: Vector, length: int, on_done: OnDone | None = None) -> Vector:
+def exact_convolution(
+    work: Workspace, left_factor: Vector, right_factor: Vector, length: int, report_progress: ProgressCallback | None = None
+) -> Vector:
     """The convolution of whole numbers around a circle of ``length`` values, int64, exact; results must fit into 62 bits.
 
     Args:
-        right: several vectors held together are convolved one by one.
+        right_factor: several vectors held together are convolved one by one.
     Raises: InvalidInput when even single bits would not be exact (lengths beyond 2^40); FloatingPointError when a value is not as
         close to a whole number as it must be, or a sum check modulo 2^64 fails: the processor's arithmetic is faulty.
     """
-    reach = left.size + right.size - 1
+    reach = left_factor.size + right_factor.size - 1
     points = length if length & (length - 1) == 0 else 1 << (reach - 1).bit_length()
-    facts = [_facts_of(work, each) for each in (left, right)]
+    facts = [_facts_of(work, entry) for entry in (left_factor, right_factor)]
     with work.scratch() as inner:
-        width, limbs = _limbs(inner, left, right, max(each.bits for each in facts), points)
-        tell = Steps(on_done, sum(limbs) + sum(limbs) - 1)
+        width, limbs = _limbs(inner, left_factor, right_factor, max(entry.bits for entry in facts), points)
+        report_step = Steps(report_progress, sum(limbs) + sum(limbs) - 1)
         spectra = [
-            _spectra(inner, each, width, count, points, tell) for each, count in zip((left, right), limbs, strict=True)
+            _spectra(inner, entry, width, count, points, report_step)
+            for entry, count in zip((left_factor, right_factor), limbs, strict=True)
         ]
-        total = _accumulated(inner, spectra[0], spectra[1], width, tell, work if points == length else inner)
+        total = _sum_limb_products(inner, spectra[0], spectra[1], width, report_step, work if points == length else inner)
         if np.any((_facts_of(inner, total).total - facts[0].total * facts[1].total) % 2**64):
             raise FloatingPointError(
                 "an exact convolution failed its sum check: this processor's arithmetic cannot be trusted"
@@ -58,25 +61,25 @@ def exact_convolution(work: Workspace, left: Vector, right: Vector, length: int,
         if points == length:
             return total
         turns = range(0, min(reach, points), length)
-        parts = tuple(Strided(total, start, 1, min(length, points - start)) for start in turns)
-        return work.write(LazyVector(length, parts, _added, 8 * (len(parts) + 2), f"{length} around", WHOLE))
+        segments = tuple(Strided(total, start, 1, min(length, points - start)) for start in turns)
+        return work.write(LazyVector(length, segments, _sum_segments, 8 * (len(segments) + 2), f"{length} around", WHOLE))
 
 
-def _added(start: int, count: int, *parts: Matrix) -> Matrix:
-    return np.asarray(sum(parts[1:], parts[0]))
+def _sum_segments(start: int, count: int, *segments: Matrix) -> Matrix:
+    return np.asarray(sum(segments[1:], segments[0]))
 
 
-def _limbs(work: Workspace, left: Vector, right: Vector, widest: int, points: int) -> tuple[int, list[int]]:
+def _limbs(work: Workspace, left_factor: Vector, right_factor: Vector, widest: int, points: int) -> tuple[int, list[int]]:
     """The widest limbs whose convolutions are within 1/8 of a whole number: their width, and how many each side has."""
     squares: dict[int, list[list[Matrix]]] = {}
 
     def lengths(width: int) -> tuple[float, float]:
-        squares[width] = [_limb_squares(work, each, width) for each in (left, right)]
-        found = [sum(float(np.sqrt(limb).max()) for limb in each) for each in squares[width]]
-        return found[0], found[1]
+        squares[width] = [_limb_squares(work, entry, width) for entry in (left_factor, right_factor)]
+        norms = [sum(float(np.sqrt(limb).max()) for limb in entry) for entry in squares[width]]
+        return norms[0], norms[1]
 
     width = limb_width(widest, points, lengths)
-    return width, [len(each) for each in squares[width]]
+    return width, [len(limb_norms) for limb_norms in squares[width]]
 
 
 def limb_width(widest: int, length: int, lengths: Callable[[int], tuple[float, float]]) -> int:
@@ -104,8 +107,8 @@ class _Facts:
 
 
 def _facts_of(work: Workspace, source: Vector) -> _Facts:
-    parts = work.fold(_facts_in, source)
-    return _Facts(max(part.bits for part in parts), np.asarray(sum(part.total for part in parts), dtype=object))
+    all_facts = work.fold(_facts_in, source)
+    return _Facts(max(facts.bits for facts in all_facts), np.asarray(sum(facts.total for facts in all_facts), dtype=object))
 
 
 def _facts_in(start: int, values: Matrix) -> _Facts:
@@ -117,34 +120,36 @@ def _facts_in(start: int, values: Matrix) -> _Facts:
 
 def digits(values: Matrix, width: int) -> list[Matrix]:
     """Digits in [-2^(width-1), 2^(width-1)), lowest first: values = sum of digit_i 2^(width i)."""
-    out, rest, half = [], values.astype(np.int64), np.int64(2 ** (width - 1))
+    digit_list, rest, half = [], values.astype(np.int64), np.int64(2 ** (width - 1))
     while True:
         digit = ((rest + half) & np.int64(2**width - 1)) - half
-        out.append(digit)
+        digit_list.append(digit)
         rest = (rest - digit) >> np.int64(width)
         if not rest.any():
-            return out
+            return digit_list
 
 
 def _limb_squares(work: Workspace, source: Vector, width: int) -> list[Matrix]:
     """Squared L2 norm of every limb, of every vector that is held together."""
-    parts = work.fold(partial(_limb_squares_in, width), source)
-    longest = max(len(part) for part in parts)
-    return [np.asarray(sum(part[i] for part in parts if i < len(part))) for i in range(longest)]
+    range_squares = work.fold(partial(_limb_squares_in, width), source)
+    longest = max(len(squares) for squares in range_squares)
+    return [np.asarray(sum(squares[i] for squares in range_squares if i < len(squares))) for i in range(longest)]
 
 
 def _limb_squares_in(width: int, start: int, values: Matrix) -> list[Matrix]:
     return [np.square(limb, dtype=np.float64).sum(axis=-1) for limb in digits(values, width)]
 
 
-def _spectra(work: Workspace, source: Vector, width: int, limbs: int, points: int, on_done: OnDone) -> list[Spectrum]:
+def _spectra(
+    work: Workspace, source: Vector, width: int, limbs: int, points: int, report_progress: ProgressCallback
+) -> list[Spectrum]:
     """The transform of every limb of a vector, laid around a circle."""
     bytes_each = 8 * (limbs + 6)
-    made = [
+    limb_vectors = [
         LazyVector(points, (source,), partial(_limb, width, i), bytes_each, f"limb {i} of {width} bits")
         for i in range(limbs)
     ]
-    return [fourier(work, each, on_done) for each in made]
+    return [fourier(work, limb, report_progress) for limb in limb_vectors]
 
 
 def _limb(width: int, number: int, start: int, count: int, values: Matrix) -> Matrix:
@@ -155,18 +160,27 @@ def _limb(width: int, number: int, start: int, count: int, values: Matrix) -> Ma
     return np.asarray(((rest + np.int64(half)) & np.int64(2**width - 1)) - np.int64(half), dtype=np.float64)
 
 
-def _accumulated(
-    inner: Workspace, left: list[Spectrum], right: list[Spectrum], width: int, on_done: OnDone, work: Workspace
+def _sum_limb_products(
+    inner: Workspace,
+    left_spectra: list[Spectrum],
+    right_spectra: list[Spectrum],
+    width: int,
+    report_progress: ProgressCallback,
+    work: Workspace,
 ) -> Vector:
     """The sum over all pairs of limbs, shifted to their places; the last one is written in ``work``."""
     total: Vector | None = None
-    last = len(left) + len(right) - 2
-    for shift in range(last + 1):
-        pairs = [(left[i], right[shift - i]) for i in range(len(left)) if 0 <= shift - i < len(right)]
-        product = spectral(tuple(part for pair in pairs for part in pair), products, f"products of limbs {shift}")
-        turn = partial(_added_to, total, width * shift)
-        before, place = total, work if shift == last else inner
-        total = inverse_fourier(place, product, turn=turn, dtype=WHOLE, on_done=on_done)
+    last_shift = len(left_spectra) + len(right_spectra) - 2
+    for shift in range(last_shift + 1):
+        pairs = [
+            (left_spectra[i], right_spectra[shift - i])
+            for i in range(len(left_spectra))
+            if 0 <= shift - i < len(right_spectra)
+        ]
+        product = spectral(tuple(spectrum for pair in pairs for spectrum in pair), products, f"products of limbs {shift}")
+        turn = partial(_add_shifted, total, width * shift)
+        before, workspace = total, work if shift == last_shift else inner
+        total = inverse_fourier(workspace, product, turn=turn, dtype=WHOLE, report_progress=report_progress)
         if before is not None:
             inner.delete(before)
     assert total is not None
@@ -175,37 +189,37 @@ def _accumulated(
 
 def products(start: int, count: int, *spectra: Matrix) -> Matrix:
     """Sum of products of pairs of spectra."""
-    out = spectra[0] * spectra[1]
+    total = spectra[0] * spectra[1]
     for i in range(2, len(spectra), 2):
-        out += spectra[i] * spectra[i + 1]
-    return np.asarray(out)
+        total += spectra[i] * spectra[i + 1]
+    return np.asarray(total)
 
 
-def _added_to(before: Vector | None, shift: int, start: int, values: Matrix) -> Matrix:
+def _add_shifted(before: Vector | None, shift: int, start: int, values: Matrix) -> Matrix:
     """Whole numbers times 2^shift, added to what there is; wrapping on the way cancels, the result fits."""
     whole = np.rint(values)
     values -= whole
     if max(float(values.max(initial=0.0)), -float(values.min(initial=0.0))) > TRUST:
         raise FloatingPointError("an exact convolution was not exact: this processor's arithmetic cannot be trusted")
-    made = whole.astype(np.int64)
-    made <<= np.int64(shift)
+    integers = whole.astype(np.int64)
+    integers <<= np.int64(shift)
     if before is not None:
-        made += before.read(start, start + values.shape[-1])
-    return made
+        integers += before.read(start, start + values.shape[-1])
+    return integers
 
 
 @dataclass
 class Steps:
     """Tells how far several transforms are, one after another."""
 
-    on_done: OnDone | None
+    report_progress: ProgressCallback | None
     transforms: int
     finished: int = 0
 
-    def __call__(self, done: int, of: int) -> None:
-        if self.on_done is not None:
-            self.on_done(100 * self.finished + 100 * done // of, 100 * self.transforms)
-        if done == of:
+    def __call__(self, completed: int, total: int) -> None:
+        if self.report_progress is not None:
+            self.report_progress(100 * self.finished + 100 * completed // total, 100 * self.transforms)
+        if completed == total:
             self.finished += 1
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, LazyVector, Vector
-from dpdist.arrays.transpose_passes import Side, Target
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector
+from dpdist.arrays.transpose_passes import Target, TransformPass
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 
@@ -48,16 +48,16 @@ class Spectrum:
 def _times(points: int, in_memory: bool, start: int, stop: int) -> Matrix:
     """Twice, unless they are their own conjugates."""
     n1, width = (points, 1) if in_memory else stored_shape(points)
-    line = np.arange(start, stop) // width
-    return np.where((line == 0) | (2 * line == n1), 1.0, 2.0)
+    row = np.arange(start, stop) // width
+    return np.where((row == 0) | (2 * row == n1), 1.0, 2.0)
 
 
 def spectral(spectra: tuple[Spectrum, ...], make: Callable[..., Matrix], about: str) -> Spectrum:
     """A spectrum that is computed where it is read, value by value, from others of the same points."""
-    first = spectra[0]
-    size, bytes_each = first.values.size, COMPLEX.itemsize * (len(spectra) + 4)
-    made = LazyVector(size, tuple(each.values for each in spectra), make, bytes_each, about, COMPLEX)
-    return replace(first, values=made)
+    template = spectra[0]
+    size, bytes_each = template.values.size, COMPLEX.itemsize * (len(spectra) + 4)
+    values = LazyVector(size, tuple(spectrum.values for spectrum in spectra), make, bytes_each, about, COMPLEX)
+    return replace(template, values=values)
 
 
 def stored_shape(n: int) -> tuple[int, int]:
@@ -72,19 +72,19 @@ def stored_shape(n: int) -> tuple[int, int]:
     return best, n // best
 
 
-def fourier(work: Workspace, source: Vector, on_done: OnDone | None = None) -> Spectrum:
+def fourier(work: Workspace, source: Vector, report_progress: ProgressCallback | None = None) -> Spectrum:
     """The transform of a real vector. Its bytes do not depend on how slabs are cut."""
     n = source.size
     if work.in_memory:
-        return Spectrum(Held(scipy.fft.rfft(source.read(0, n))), n, True)
+        return Spectrum(ArrayVector(scipy.fft.rfft(source.read(0, n))), n, True)
     n1, n2 = stored_shape(n)
     sides = [
-        Side(n1, _turned, 8 * 4 * n2),
-        Side(n2, partial(_columns_forward, n), COMPLEX.itemsize * COPIES * n1),
-        Side(n1 // 2 + 1, _rows_forward, COMPLEX.itemsize * COPIES * n2),
+        TransformPass(n1, _turned, 8 * 4 * n2),
+        TransformPass(n2, partial(_columns_forward, n), COMPLEX.itemsize * COPIES * n1),
+        TransformPass(n1 // 2 + 1, _rows_forward, COMPLEX.itemsize * COPIES * n2),
     ]
-    (made,) = work.passes(source, sides, [Target(n2, COMPLEX, compressed=False)], on_done)
-    return Spectrum(made, n, False)
+    (spectrum_values,) = work.run_passes(source, sides, [Target(n2, COMPLEX, compressed=False)], report_progress)
+    return Spectrum(spectrum_values, n, False)
 
 
 def inverse_fourier(
@@ -93,7 +93,7 @@ def inverse_fourier(
     *,
     turn: Callable[[int, Matrix], Matrix] | None = None,
     dtype: Any = np.float64,
-    on_done: OnDone | None = None,
+    report_progress: ProgressCallback | None = None,
 ) -> Vector:
     """The real vector of a spectrum, (N,).
 
@@ -103,68 +103,68 @@ def inverse_fourier(
     n = spectrum.points
     if work.in_memory:
         values = scipy.fft.irfft(spectrum.values.read(0, spectrum.values.size), n)
-        return Held(values if turn is None else turn(0, values))
+        return ArrayVector(values if turn is None else turn(0, values))
     n1, n2 = stored_shape(n)
     sides = [
-        Side(n1 // 2 + 1, partial(_rows_back, n), COMPLEX.itemsize * COPIES * n2),
-        Side(n2, partial(_columns_back, n1), COMPLEX.itemsize * COPIES * n1),
-        Side(n1, kept if turn is None else partial(_turned_values, turn, n2), 8 * 5 * n2),
+        TransformPass(n1 // 2 + 1, partial(_rows_back, n), COMPLEX.itemsize * COPIES * n2),
+        TransformPass(n2, partial(_columns_back, n1), COMPLEX.itemsize * COPIES * n1),
+        TransformPass(n1, identity_slab if turn is None else partial(_turned_values, turn, n2), 8 * 5 * n2),
     ]
-    return work.passes(spectrum.values, sides, [Target(n2, dtype, compressed=False)], on_done)[0]
+    return work.run_passes(spectrum.values, sides, [Target(n2, dtype, compressed=False)], report_progress)[0]
 
 
-def kept(start: int, gathered: Matrix) -> tuple[Matrix]:
+def identity_slab(start: int, slab: Matrix) -> tuple[Matrix]:
     """What was gathered, as it is."""
-    return (gathered,)
+    return (slab,)
 
 
-def _turned_values(turn: Callable[[int, Matrix], Matrix], width: int, start: int, gathered: Matrix) -> tuple[Matrix]:
-    return (turn(start * width, gathered.reshape(-1)),)
+def _turned_values(turn: Callable[[int, Matrix], Matrix], width: int, start: int, slab: Matrix) -> tuple[Matrix]:
+    return (turn(start * width, slab.reshape(-1)),)
 
 
 def _turned(start: int, slab: Matrix) -> Matrix:
     return np.ascontiguousarray(slab.T)
 
 
-def _columns_forward(n: int, start: int, gathered: Matrix) -> Matrix:
+def _columns_forward(n: int, start: int, slab: Matrix) -> Matrix:
     """Lines j2: transform over j1, then the twiddle exp(-2 pi i j2 k1 / N)."""
-    made = scipy.fft.rfft(gathered, axis=1)
-    _twiddle(made, start, n, back=False)
-    return np.ascontiguousarray(made.T)
+    transformed = scipy.fft.rfft(slab, axis=1)
+    _twiddle(transformed, start, n, back=False)
+    return np.ascontiguousarray(transformed.T)
 
 
-def _twiddle(made: Matrix, start: int, n: int, *, back: bool) -> None:
+def _twiddle(spectrum_rows: Matrix, start: int, n: int, *, back: bool) -> None:
     """Multiply (line, column) by exp(-+ 2 pi i line column / N), in place."""
-    step = max(1, TWIDDLE_LINES // made.shape[1])
-    columns = np.arange(made.shape[1])
-    for first in range(0, made.shape[0], step):
-        lines = np.arange(first, min(first + step, made.shape[0]))[:, None] + start
-        factors = roots(lines * columns, n)
-        made[first : first + step] *= factors if back else factors.conj()
+    step = max(1, TWIDDLE_LINES // spectrum_rows.shape[1])
+    columns = np.arange(spectrum_rows.shape[1])
+    for first_row in range(0, spectrum_rows.shape[0], step):
+        row_numbers = np.arange(first_row, min(first_row + step, spectrum_rows.shape[0]))[:, None] + start
+        factors = roots(row_numbers * columns, n)
+        spectrum_rows[first_row : first_row + step] *= factors if back else factors.conj()
 
 
-def _rows_forward(start: int, gathered: Matrix) -> tuple[Matrix]:
-    return (scipy.fft.fft(gathered, axis=1, overwrite_x=True),)
+def _rows_forward(start: int, slab: Matrix) -> tuple[Matrix]:
+    return (scipy.fft.fft(slab, axis=1, overwrite_x=True),)
 
 
 def _rows_back(n: int, start: int, slab: Matrix) -> Matrix:
     """Lines k1: inverse transform over k2, then the twiddle exp(2 pi i j2 k1 / N)."""
-    made = scipy.fft.ifft(slab, axis=1)
-    _twiddle(made, start, n, back=True)
-    return np.ascontiguousarray(made.T)
+    transformed = scipy.fft.ifft(slab, axis=1)
+    _twiddle(transformed, start, n, back=True)
+    return np.ascontiguousarray(transformed.T)
 
 
-def _columns_back(n1: int, start: int, gathered: Matrix) -> Matrix:
-    return np.ascontiguousarray(scipy.fft.irfft(gathered, n1, axis=1).T)
+def _columns_back(n1: int, start: int, slab: Matrix) -> Matrix:
+    return np.ascontiguousarray(scipy.fft.irfft(slab, n1, axis=1).T)
 
 
 def roots(powers: Matrix, n: int) -> Matrix:
     """exp(2 pi i p / n) for whole p, complex128, within an ulp: angles are reduced to an eighth of the circle in integers."""
     quarter = (4 * (powers % n) + n // 2) // n
     angle = (0.5 * np.pi) * ((4 * (powers % n) - quarter * n) / n)
-    out = np.empty(angle.shape, dtype=np.complex128)
+    factors = np.empty(angle.shape, dtype=np.complex128)
     cosine, sine = np.cos(angle), np.sin(angle)
     turned = quarter % 4
-    out.real = np.select([turned == 0, turned == 1, turned == 2], [cosine, -sine, -cosine], sine)
-    out.imag = np.select([turned == 0, turned == 1, turned == 2], [sine, cosine, -sine], -cosine)
-    return out
+    factors.real = np.select([turned == 0, turned == 1, turned == 2], [cosine, -sine, -cosine], sine)
+    factors.imag = np.select([turned == 0, turned == 1, turned == 2], [sine, cosine, -sine], -cosine)
+    return factors

@@ -47,7 +47,7 @@ FLOAT = np.dtype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class ArrayVector:
     """An array in memory; its last axis is the vector's."""
 
     values: Matrix = field(repr=False)
@@ -86,7 +86,7 @@ class LazyVector:
     """
 
     size: int
-    parts: tuple[Vector, ...]
+    sources: tuple[Vector, ...]
     make: Callable[..., Matrix]
     bytes_each: int
     about: str = ""
@@ -95,17 +95,17 @@ class LazyVector:
     @property
     def digest(self) -> str:
         """SHA-256 over what it is computed from."""
-        return hashlib.sha256(repr((self.size, self.about, [part.digest for part in self.parts])).encode()).hexdigest()
+        return hashlib.sha256(repr((self.size, self.about, [source.digest for source in self.sources])).encode()).hexdigest()
 
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
-        return self.make(start, stop - start, *(_padded(part, start, stop) for part in self.parts))
+        return self.make(start, stop - start, *(_padded(source, start, stop) for source in self.sources))
 
 
-def _padded(part: Vector, start: int, stop: int) -> Matrix:
+def _padded(source: Vector, start: int, stop: int) -> Matrix:
     """Values start..stop of a vector that ends in zeros."""
-    end = max(start, min(stop, part.size))
-    rows = part.read(min(start, part.size), min(end, part.size))
+    end = max(start, min(stop, source.size))
+    rows = source.read(min(start, source.size), min(end, source.size))
     missing = stop - end
     return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)]) if missing else rows
 
@@ -129,9 +129,9 @@ class _Rearranged:
 
 @dataclass(frozen=True)
 class Strided(_Rearranged):
-    """Every ``stride``-th value of a vector, from ``first``."""
+    """Every ``stride``-th value of a vector, from ``offset``."""
 
-    first: int
+    offset: int
     stride: int
     size: int
 
@@ -143,14 +143,14 @@ class Strided(_Rearranged):
     @property
     def digest(self) -> str:
         """Tells it from other parts."""
-        return f"{self.vector.digest}[{self.first}::{self.stride}][:{self.size}]"
+        return f"{self.vector.digest}[{self.offset}::{self.stride}][:{self.size}]"
 
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
         if start >= stop:
-            return self.vector.read(self.first, self.first)
-        low = self.first + start * self.stride
-        return self.vector.read(low, self.first + (stop - 1) * self.stride + 1)[..., :: self.stride]
+            return self.vector.read(self.offset, self.offset)
+        low = self.offset + start * self.stride
+        return self.vector.read(low, self.offset + (stop - 1) * self.stride + 1)[..., :: self.stride]
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,10 @@ class Reversed(_Rearranged):
 
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
-        first = self.vector.read(0, min(1, stop)) if start == 0 else self.vector.read(0, 0)
+        first_value = self.vector.read(0, min(1, stop)) if start == 0 else self.vector.read(0, 0)
         low, high = max(start, 1), max(stop, 1)
         rest = self.vector.read(self.size - high + 1, self.size - low + 1)[..., ::-1]
-        return np.concatenate([first, rest], axis=-1)
+        return np.concatenate([first_value, rest], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -196,26 +196,26 @@ class Constant:
 
 @dataclass(frozen=True)
 class Blocks:
-    """One number for every group of ``each`` values."""
+    """One number for every group of ``group_size`` values."""
 
     values: tuple[float, ...]
-    each: int
+    group_size: int
     dtype: np.dtype[Any] = FLOAT
     bytes_each: int = 8
 
     @property
     def size(self) -> int:
         """Number of values."""
-        return len(self.values) * self.each
+        return len(self.values) * self.group_size
 
     @property
     def digest(self) -> str:
         """Tells it from other vectors."""
-        return f"{self.values!r} * {self.each}"
+        return f"{self.values!r} * {self.group_size}"
 
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
-        return np.array(self.values, dtype=self.dtype)[np.arange(start, stop) // self.each]
+        return np.array(self.values, dtype=self.dtype)[np.arange(start, stop) // self.group_size]
 
 
 @dataclass(frozen=True)
@@ -238,14 +238,14 @@ class Repeated(_Rearranged):
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
         lane = self.vector.size * self.after
-        out = [self.vector.read(0, 0)]
+        segments = [self.vector.read(0, 0)]
         while start < stop:
             end, base = min(stop, (start // lane + 1) * lane), start // lane * lane
             low, high = (start - base) // self.after, -(-(end - base) // self.after)
             rows = np.repeat(self.vector.read(low, high), self.after)
-            out.append(rows[start - base - low * self.after : end - base - low * self.after])
+            segments.append(rows[start - base - low * self.after : end - base - low * self.after])
             start = end
-        return np.concatenate(out)
+        return np.concatenate(segments)
 
 
 @dataclass(frozen=True)
@@ -273,21 +273,21 @@ class Interleaved:
     @property
     def digest(self) -> str:
         """SHA-256 over the vectors' digests."""
-        content = [self.steps, [[part.digest for part in group] for group in self.groups]]
+        content = [self.steps, [[vector.digest for vector in group] for group in self.groups]]
         return hashlib.sha256(repr(content).encode()).hexdigest()
 
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
-        out, begin = [self.groups[0][0].read(0, 0)], 0
+        segments, begin = [self.groups[0][0].read(0, 0)], 0
         for group in self.groups:
             width, size = len(group), len(group) * self.steps
-            first, last = max(start - begin, 0), min(stop - begin, size)
-            if first < last:
-                low, high = first // width, -(-last // width)
-                alternating = np.stack([part.read(low, high) for part in group], axis=1).ravel()
-                out.append(alternating[first - low * width : last - low * width])
+            group_start, group_stop = max(start - begin, 0), min(stop - begin, size)
+            if group_start < group_stop:
+                low, high = group_start // width, -(-group_stop // width)
+                alternating = np.stack([vector.read(low, high) for vector in group], axis=1).ravel()
+                segments.append(alternating[group_start - low * width : group_stop - low * width])
             begin += size
-        return np.concatenate(out)
+        return np.concatenate(segments)
 
 
 def scaled(vector: Vector, factor: float, added: float = 0.0, *, whole: bool = False) -> Vector:
@@ -297,21 +297,21 @@ def scaled(vector: Vector, factor: float, added: float = 0.0, *, whole: bool = F
 
 
 def _scaled(factor: float, added: float, whole: bool, start: int, count: int, values: Matrix) -> Matrix:
-    made = values * factor
+    result = values * factor
     if whole:
-        made = np.rint(made)
-    return np.asarray(made + added if added else made, dtype=np.float64)
+        result = np.rint(result)
+    return np.asarray(result + added if added else result, dtype=np.float64)
 
 
-def held(vector: Vector) -> Matrix:
+def to_array(vector: Vector) -> Matrix:
     """All values of a vector that fits in memory."""
     return vector.read(0, vector.size)
 
 
 def rows_of(vector: Vector) -> list[Vector]:
     """Vectors that are held together, one by one."""
-    if isinstance(vector, Held) and vector.values.ndim > 1:
-        return [Held(row) for row in vector.values.reshape(-1, vector.size)]
+    if isinstance(vector, ArrayVector) and vector.values.ndim > 1:
+        return [ArrayVector(row) for row in vector.values.reshape(-1, vector.size)]
     return [vector]
 
 
@@ -319,9 +319,9 @@ def least_positive(vector: Vector) -> float:
     """The smallest value above zero, 1 if there is none."""
     if isinstance(vector, Constant):
         return vector.value
-    parts = (vector.read(start, stop) for start, stop in batches(vector.size))
-    found = min(float(part.min(initial=np.inf, where=part > 0)) for part in parts)
-    return found if np.isfinite(found) else 1.0
+    value_batches = (vector.read(start, stop) for start, stop in batches(vector.size))
+    smallest = min(float(value_batch.min(initial=np.inf, where=value_batch > 0)) for value_batch in value_batches)
+    return smallest if np.isfinite(smallest) else 1.0
 
 
 def batches(size: int, step: int = BATCH) -> Iterator[tuple[int, int]]:

@@ -24,18 +24,18 @@ LARGEST_SHARDS = 2
 
 
 @dataclass(frozen=True)
-class Side:
+class TransformPass:
     """One pass.
 
     Attributes:
-        lines: rows (or columns) that it treats, one by one.
+        line_count: rows (or columns) that it treats, one by one.
         apply: called with the number of the first line of a slab and the slab. The first pass gets (lines, width), a later one what
             was gathered, (lines, lines of the pass before, ...). It returns (lines of the next pass, lines of the slab, ...); the
             last pass returns one array a target.
         line_bytes: what a line takes while ``apply`` works on it, all arrays together.
     """
 
-    lines: int
+    line_count: int
     apply: Callable[[int, Matrix], Any]
     line_bytes: int
 
@@ -95,12 +95,12 @@ class Exchange:
     @property
     def merges(self) -> int:
         """Tasks between the two passes."""
-        return 0 if self.slabs_together == 1 else len(self.groups) * len(_even(self.tasks, self.tasks_together))
+        return 0 if self.slabs_together == 1 else len(self.groups) * len(_even_slabs(self.tasks, self.tasks_together))
 
     def merged(self, folder: str) -> list[tuple[str, int, int, int]]:
         """What each of them is given: the object to write, the number of its group of slabs, its first task and one past the last."""
-        tasks = _even(self.tasks, self.tasks_together)
-        return [(f"{folder}/{i}/{j}", i, *some) for i in range(len(self.groups)) for j, some in enumerate(tasks)]
+        tasks = _even_slabs(self.tasks, self.tasks_together)
+        return [(f"{folder}/{i}/{j}", i, *task_range) for i in range(len(self.groups)) for j, task_range in enumerate(tasks)]
 
 
 LEAST_TOGETHER = 3
@@ -109,7 +109,7 @@ LEAST_TOGETHER = 3
 
 def exchanged(tasks: int, slabs: list[tuple[int, int]], sizes: Sizes) -> Exchange:
     """How the tasks of a pass and the slabs of the next one meet."""
-    together = _nearly(tasks, math.isqrt(tasks)), _nearly(len(slabs), math.isqrt(len(slabs)))
+    together = _even_step(tasks, math.isqrt(tasks)), _even_step(len(slabs), math.isqrt(len(slabs)))
     if tasks * len(slabs) <= sizes.tiles or min(together) < LEAST_TOGETHER:
         return Exchange(tasks, slabs, 1, 1)
     return Exchange(tasks, slabs, *together)
@@ -130,32 +130,37 @@ class Cut:
     shard_lines: int
 
 
-def cut(source: Vector, sides: Sequence[Side], targets: Sequence[Target], memory_bytes: int, sizes: Sizes = SIZES) -> Cut:
+def cut(
+    source: Vector, sides: Sequence[TransformPass], targets: Sequence[Target], memory_bytes: int, sizes: Sizes = SIZES
+) -> Cut:
     """The slabs of every pass. Raises: OutOfMemory when a single line does not fit."""
     budget = slab_bytes(memory_bytes, source.size, sizes)
-    reading = source.bytes_each * (source.size // sides[0].lines)
-    slabs = [_cut(replace(side, line_bytes=side.line_bytes + (0 if i else reading)), budget) for i, side in enumerate(sides)]
-    last, before = sides[-1], len(slabs[-2])
+    reading = source.bytes_each * (source.size // sides[0].line_count)
+    slabs = [
+        _cut(replace(transform_pass, line_bytes=transform_pass.line_bytes + (0 if i else reading)), budget)
+        for i, transform_pass in enumerate(sides)
+    ]
+    final_pass, before = sides[-1], len(slabs[-2])
     widest = max(target.line_size * np.dtype(target.dtype).itemsize for target in targets)
-    lines = _nearly(last.lines, min(slabs[-1][0][1], LARGEST_SHARDS * sizes.shard_bytes // widest))
-    shards = math.ceil(last.lines / lines)
-    together = max(1, min(budget // (lines * last.line_bytes), shards // before))
-    slabs[-1] = _even(last.lines, lines * together)
-    exchanges = [exchanged(len(some), following, sizes) for some, following in pairwise(slabs)]
-    return Cut(slabs, exchanges, lines)
+    shard_lines = _even_step(final_pass.line_count, min(slabs[-1][0][1], LARGEST_SHARDS * sizes.shard_bytes // widest))
+    shards = math.ceil(final_pass.line_count / shard_lines)
+    together = max(1, min(budget // (shard_lines * final_pass.line_bytes), shards // before))
+    slabs[-1] = _even_slabs(final_pass.line_count, shard_lines * together)
+    exchanges = [exchanged(len(slab_ranges), following, sizes) for slab_ranges, following in pairwise(slabs)]
+    return Cut(slabs, exchanges, shard_lines)
 
 
-def _cut(side: Side, budget: int) -> list[tuple[int, int]]:
-    if side.line_bytes > budget:
+def _cut(transform_pass: TransformPass, budget: int) -> list[tuple[int, int]]:
+    if transform_pass.line_bytes > budget:
         cure = "give the workers more memory, or merge values of the attributes"
-        raise OutOfMemory("one line of a product", side.line_bytes, budget, cure)
-    return _even(side.lines, _nearly(side.lines, budget // side.line_bytes))
+        raise OutOfMemory("one line of a product", transform_pass.line_bytes, budget, cure)
+    return _even_slabs(transform_pass.line_count, _even_step(transform_pass.line_count, budget // transform_pass.line_bytes))
 
 
-def _nearly(lines: int, step: int) -> int:
+def _even_step(line_count: int, step: int) -> int:
     """The step of slabs of nearly equal size, at most ``step`` if that is positive."""
-    return math.ceil(lines / math.ceil(lines / max(1, step)))
+    return math.ceil(line_count / math.ceil(line_count / max(1, step)))
 
 
-def _even(lines: int, step: int) -> list[tuple[int, int]]:
-    return [(start, min(start + step, lines)) for start in range(0, lines, step)]
+def _even_slabs(line_count: int, step: int) -> list[tuple[int, int]]:
+    return [(start, min(start + step, line_count)) for start in range(0, line_count, step)]

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
 
 from dpdist.errors import StoreError
 from dpdist.process.durable_files import published_mode
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 from dpdist.storage.documents import Documents
-from dpdist.storage.objects import Missing, Place, place_at
-from dpdist.storage.objects.atomic_folder import could_not_write, parts_of
+from dpdist.storage.objects import Missing, StorageLocation, parse_location
+from dpdist.storage.objects.atomic_folder import could_not_write, unfinished_folder
 
 if TYPE_CHECKING:
     from dpdist.storage.objects.bucket import Bucket
@@ -39,13 +39,13 @@ class TaskMap(Protocol):
         """function of every item, in order."""
 
 
-def here(function: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
+def map_in_threads(function: Callable[[_Item], _T], items: Sequence[_Item]) -> list[_T]:
     """function of every item, by threads of this process."""
-    return list(in_order(function, items))
+    return list(map_in_order(function, items))
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """A file of a release.
 
     Attributes:
@@ -64,27 +64,27 @@ class Destination(ABC):
     """Where the files of one release are written. Small: travels to workers."""
 
     @abstractmethod
-    def seen(self, name: str) -> Written | None:
+    def read_back(self, name: str) -> WrittenFile | None:
         """A file as it is there now, read from end to end; None if there is none."""
 
     @abstractmethod
-    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+    def write_file(self, name: str, write: Callable[[BinaryIO], object]) -> WrittenFile:
         """Write a file: ``write`` is called with one that is open. Raises: StoreError when that is not possible."""
 
-    def put(self, name: str, data: bytes) -> Written:
+    def write_bytes(self, name: str, data: bytes) -> WrittenFile:
         """Write a file of these bytes."""
-        return self.fill(name, lambda file: file.write(data))
+        return self.write_file(name, lambda file: file.write(data))
 
 
 class DryRun(Destination):
     """Where files are made to see what they would be."""
 
-    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+    def write_file(self, name: str, write: Callable[[BinaryIO], object]) -> WrittenFile:
         with tempfile.TemporaryFile(prefix="dpdist-") as file:
             write(file)
-            return Written(name, *_digest(file))
+            return WrittenFile(name, *_digest(file))
 
-    def seen(self, name: str) -> None:
+    def read_back(self, name: str) -> None:
         del name
 
 
@@ -94,30 +94,30 @@ class PartWriter(Generic[_Item]):
 
     Attributes:
         write: the files of one part, the same bytes wherever they are written.
-        named: the names that they may have; a chunk of zeros is no file in Zarr.
+        possible_names: the names that they may have; a chunk of zeros is no file in Zarr.
     """
 
-    write: Callable[[Destination, _Item], list[Written]]
-    place: Destination
-    named: Callable[[_Item], list[str]]
+    write: Callable[[Destination, _Item], list[WrittenFile]]
+    destination: Destination
+    possible_names: Callable[[_Item], list[str]]
 
-    def __call__(self, item: _Item) -> list[Written]:
-        return self.write(self.place, item)
+    def __call__(self, item: _Item) -> list[WrittenFile]:
+        return self.write(self.destination, item)
 
     def fault(self, report: PartReport[_Item]) -> str:
         """What is wrong with a part that somebody else wrote, empty if nothing: it is read back, and written again elsewhere if asked."""
-        for each in report.files:
-            seen = self.place.seen(each.name)
-            if seen is None:
-                return f"{each.name} is not there"
-            if (seen.digest, seen.size) != (each.digest, each.size):
-                return f"{each.name} does not hold what its writer said"
-            if seen.tag != each.tag:
-                return f"{each.name} was written again"
-        if report.again and {(each.name, each.digest) for each in self.write(DryRun(), report.item)} != {
-            (each.name, each.digest) for each in report.files
-        }:
-            return f"{self.named(report.item)[0]} does not hold the answers that belong there"
+        for reported_file in report.files:
+            stored_file = self.destination.read_back(reported_file.name)
+            if stored_file is None:
+                return f"{reported_file.name} is not there"
+            if (stored_file.digest, stored_file.size) != (reported_file.digest, reported_file.size):
+                return f"{reported_file.name} does not hold what its writer said"
+            if stored_file.tag != reported_file.tag:
+                return f"{reported_file.name} was written again"
+        if report.needs_rewrite and {
+            (reported_file.name, reported_file.digest) for reported_file in self.write(DryRun(), report.item)
+        } != {(reported_file.name, reported_file.digest) for reported_file in report.files}:
+            return f"{self.possible_names(report.item)[0]} does not hold the answers that belong there"
         return ""
 
 
@@ -126,8 +126,8 @@ class PartReport(Generic[_Item]):
     """What the writer of a part says of it; again: whether it is to be written once more, elsewhere."""
 
     item: _Item
-    files: list[Written]
-    again: bool
+    files: list[WrittenFile]
+    needs_rewrite: bool
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,11 @@ class DraftFolder(Destination):
     @staticmethod
     def of(draft: Path, target: Path) -> DraftFolder:
         """The place that a draft is."""
-        parts_of(draft).mkdir(mode=0o700, exist_ok=True)
+        unfinished_folder(draft).mkdir(mode=0o700, exist_ok=True)
         return DraftFolder(draft, target, published_mode())
 
-    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
-        attempt = parts_of(self.draft) / uuid.uuid4().hex
+    def write_file(self, name: str, write: Callable[[BinaryIO], object]) -> WrittenFile:
+        attempt = unfinished_folder(self.draft) / uuid.uuid4().hex
         try:
             with attempt.open("w+b") as file:
                 write(file)
@@ -166,10 +166,10 @@ class DraftFolder(Destination):
             raise could_not_write(self.target, error, "the release is measured and charged") from None
         finally:
             attempt.unlink(missing_ok=True)
-        return Written(name, digest, size)
+        return WrittenFile(name, digest, size)
 
-    def seen(self, name: str) -> Written | None:
-        return _seen(place_at(self.draft), name)
+    def read_back(self, name: str) -> WrittenFile | None:
+        return _read_written_file(parse_location(self.draft), name)
 
     def _make_folders(self, name: str) -> None:
         for folder in reversed(PurePosixPath(name).parents[:-1]):
@@ -179,71 +179,71 @@ class DraftFolder(Destination):
 
 
 @dataclass(frozen=True)
-class Objects(Destination):
+class ObjectStorePrefix(Destination):
     """A prefix of an object store. A file is sent by one request, so a killed writer leaves the object of before or none.
 
     Attributes:
         md5_tags: whether the tags that the store gives are MD5 sums.
     """
 
-    place: Bucket
+    bucket: Bucket
     md5_tags: bool
 
     @staticmethod
-    def of(place: Bucket) -> Objects:
+    def of(bucket: Bucket) -> ObjectStorePrefix:
         """The destination at a place. Raises: StoreError when it cannot be written."""
-        return Objects(place, place.has_md5_tags())
+        return ObjectStorePrefix(bucket, bucket.has_md5_tags())
 
-    def fill(self, name: str, write: Callable[[BinaryIO], object]) -> Written:
+    def write_file(self, name: str, write: Callable[[BinaryIO], object]) -> WrittenFile:
         with tempfile.TemporaryFile(prefix="dpdist-") as file:
             write(file)
             file.flush()
             digest, size = _digest(file)
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:  # pages of the file: no memory of its own
-                return Written(name, digest, size, self.place.upload(name, data, md5_tags=self.md5_tags))
+                return WrittenFile(name, digest, size, self.bucket.upload(name, data, md5_tags=self.md5_tags))
 
-    def seen(self, name: str) -> Written | None:
-        return _seen(self.place, name)
+    def read_back(self, name: str) -> WrittenFile | None:
+        return _read_written_file(self.bucket, name)
 
-    def put(self, name: str, data: bytes) -> Written:
-        tag = self.place.upload(name, data, md5_tags=self.md5_tags)
-        return Written(name, hashlib.sha256(data).hexdigest(), len(data), tag)
+    def write_bytes(self, name: str, data: bytes) -> WrittenFile:
+        tag = self.bucket.upload(name, data, md5_tags=self.md5_tags)
+        return WrittenFile(name, hashlib.sha256(data).hexdigest(), len(data), tag)
 
-    def check(self, written: Sequence[Written]) -> list[str]:
+    def check(self, written: Sequence[WrittenFile]) -> list[str]:
         """Compare what the store lists with what its replies to the writers said: nothing is downloaded.
 
         Returns: the names of other objects below the prefix.
         Raises: StoreError when a file is missing or has changed.
         """
-        found = self.tags()
-        for each in written:
-            if found.pop(each.name, None) != (each.size, each.tag):
-                raise StoreError(f"{self.place}: {each.name} changed while the release was published; run again")
-        return sorted(found)
+        tags_by_name = self.tags()
+        for written_file in written:
+            if tags_by_name.pop(written_file.name, None) != (written_file.size, written_file.tag):
+                raise StoreError(f"{self.bucket}: {written_file.name} changed while the release was published; run again")
+        return sorted(tags_by_name)
 
     def tags(self) -> dict[str, tuple[int, str | None]]:
         """Size and tag of every object at the place."""
-        return tags_at(self.place)
+        return list_tags(self.bucket)
 
     def delete(self, names: list[str]) -> None:
         """Remove objects."""
-        self.place.delete(names)
+        self.bucket.delete(names)
 
 
-def tags_at(place: Place) -> dict[str, tuple[int, str | None]]:
+def list_tags(location: StorageLocation) -> dict[str, tuple[int, str | None]]:
     """Size and tag of every file at a place. Raises: StoreError when they cannot be listed."""
-    return {each.name: (each.size, each.tag) for each in place.entries()}
+    return {entry.name: (entry.size, entry.tag) for entry in location.entries()}
 
 
-def _seen(place: Place, name: str) -> Written | None:
+def _read_written_file(location: StorageLocation, name: str) -> WrittenFile | None:
     """A file as it is there now, read from end to end; None if there is none."""
     try:
-        return Written(name, *place.digest(name))
+        return WrittenFile(name, *location.digest(name))
     except Missing:
         return None
 
 
-class Notes:
+class UploadRecords:
     """What the object store said of the files of a published release, noted in the run's own store: to know them again by.
 
     Args:
@@ -253,21 +253,21 @@ class Notes:
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
 
-    def write(self, place: Place, tags: dict[str, tuple[int, str | None]]) -> None:
+    def write(self, location: StorageLocation, tags: dict[str, tuple[int, str | None]]) -> None:
         """Note the size and the tag of every object."""
-        self._documents.write_document(_note_of(place), {"files": tags})
+        self._documents.write_document(_record_name(location), {"files": tags})
 
-    def hold(self, place: Place, tags: dict[str, tuple[int, str | None]]) -> bool:
+    def has_tags(self, location: StorageLocation, tags: dict[str, tuple[int, str | None]]) -> bool:
         """Whether these very objects are noted; never of a store that gives no tags."""
-        name = _note_of(place)
+        name = _record_name(location)
         if any(tag is None for _, tag in tags.values()) or not self._documents.has_document(name):
             return False
-        noted = self._documents.read_document(name)["files"]
-        return {name: (size, tag) for name, (size, tag) in noted.items()} == tags
+        recorded_tags = self._documents.read_document(name)["files"]
+        return {name: (size, tag) for name, (size, tag) in recorded_tags.items()} == tags
 
 
-def _note_of(place: Place) -> str:
-    return f"published/{hashlib.sha256(place.location.encode()).hexdigest()[:32]}.json"
+def _record_name(location: StorageLocation) -> str:
+    return f"published/{hashlib.sha256(location.location.encode()).hexdigest()[:32]}.json"
 
 
 def _digest(file: Any) -> tuple[str, int]:

@@ -22,7 +22,7 @@ ANYWHERE: Ends = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
-class Possible:
+class CellConstraints:
     """What is known of the true counts of the cells.
 
     Attributes:
@@ -34,10 +34,10 @@ class Possible:
     records: float | None = None
 
     @staticmethod
-    def of(certificate: Mapping[str, Any]) -> Possible:
+    def of(certificate: Mapping[str, Any]) -> CellConstraints:
         """What a certificate says; nothing is known where it says nothing."""
-        given = certificate.get("confidence", {}).get("possible")
-        return Possible(False) if given is None else Possible(records=given["records"])
+        possible_facts = certificate.get("confidence", {}).get("possible")
+        return CellConstraints(False) if possible_facts is None else CellConstraints(records=possible_facts["records"])
 
     def facts(self) -> dict[str, Any]:
         """What a certificate says."""
@@ -49,12 +49,12 @@ class Possible:
         >>> Possible().ends((0.0, 1.0)), Possible(records=50).ends((-1.0, 2.0)), Possible().ends((-1.0, 2.0))
         ((0.0, inf), (-50.0, 100.0), (-inf, inf))
         """
-        least, largest = entries
+        lowest, largest = entries
         if not self.non_negative:
             return ANYWHERE
         if self.records is not None:
-            return self.records * least, self.records * largest
-        return 0.0 if least >= 0 else -math.inf, 0.0 if largest <= 0 else math.inf
+            return self.records * lowest, self.records * largest
+        return 0.0 if lowest >= 0 else -math.inf, 0.0 if largest <= 0 else math.inf
 
     def of_block(self, block: Block) -> Ends:
         """The ends for a group of queries."""
@@ -63,8 +63,8 @@ class Possible:
 
 def interval(answers: Matrix | float, half: Matrix | float, ends: Sequence[float] = ANYWHERE) -> tuple[Matrix, Matrix]:
     """Both ends of 95 % intervals, cut at what is possible; NaN where none is known."""
-    least, largest = ends
-    low, high = (np.clip(answers + side * half, least, largest) for side in (-1, 1))
+    lowest, largest = ends
+    low, high = (np.clip(answers + sign * half, lowest, largest) for sign in (-1, 1))
     return low, high
 
 

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from dpdist.domain import Attribute, Domain, EvenEdges, Level, Line, amounts_attribute, even_edges
+from dpdist.domain import Attribute, Domain, EvenEdges, Level, LinearCombination, amounts_attribute, even_edges
 from dpdist.domain.calendar import Times
 from dpdist.domain.numeric_columns import ENDS, Amounts, Bound
 from dpdist.errors import StoreError
@@ -34,7 +34,7 @@ from dpdist.storage.documents import check_form
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound, PersonsBound
 from dpdist.workloads import Workload
 
-FORMAT, WITH_SHARES, OTHER_BINS, ONLY_CHECKED, IN_ROUNDS = 1, 2, 3, 4, 5
+FORMAT, WITH_RECORD_SHARES, OTHER_BINS, ONLY_CHECKED, IN_ROUNDS = 1, 2, 3, 4, 5
 """Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
 sums alone), the fourth where sums of cells are no counts, so that it only serves those who check the release, the fifth where tables were
 chosen in rounds, so that a question is read from the first that holds it."""
@@ -43,7 +43,7 @@ MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
 
-_SPACES = {
+_SPACE_READERS = {
     "choosing": measured_tables_from,
     "separate": separate_products_from,
     "terms": product_space_from,
@@ -58,25 +58,25 @@ class Measurement:
 
     Attributes:
         digest: of the noisy integers in the ledger.
-        why: readers can ask no further questions of it; None where they can.
+        unanswerable_reason: readers can ask no further questions of it; None where they can.
     """
 
     space: MeasuredSpace
     domain: Domain
     noise: Noise
     digest: str = ""
-    why: str | None = None
+    unanswerable_reason: str | None = None
 
     @property
     def format(self) -> int:
         """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
-        if self.why is not None:
+        if self.unanswerable_reason is not None:
             return ONLY_CHECKED
         if isinstance(self.space, MeasuredTables):
             return IN_ROUNDS
-        if any(each.amounts is not None and each.amounts.bins != ENDS for each in self.domain.amounts):
+        if any(attribute.amounts is not None and attribute.amounts.bins != ENDS for attribute in self.domain.amounts):
             return OTHER_BINS
-        return WITH_SHARES if self.domain.amounts else FORMAT
+        return WITH_RECORD_SHARES if self.domain.amounts else FORMAT
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Evidence:
     largest: LargestBound | None = field(default=None, repr=False)
 
 
-def write(measurement: Measurement, evidence: Evidence, release: str, file: BinaryIO) -> None:
+def write_measurement(measurement: Measurement, evidence: Evidence, release: str, file: BinaryIO) -> None:
     """The file: the same bytes whenever it is written."""
     facts, arrays = measurement.space.facts()
     about = {
@@ -106,18 +106,18 @@ def write(measurement: Measurement, evidence: Evidence, release: str, file: Bina
         "measurement": measurement.digest,
         "strategy": facts,
     }
-    for part, written in (
-        ("queries", queries_written(evidence.workload)),
-        ("bound", _bound(evidence.weights)),
-        ("largest", _largest(evidence.largest)),
+    for member, facts_and_arrays in (
+        ("queries", encode_queries(evidence.workload)),
+        ("bound", _bound_facts(evidence.weights)),
+        ("largest", _largest_bound_facts(evidence.largest)),
     ):
-        about[part] = written[0]
-        arrays = {**arrays, **written[1]}
-    named = {"facts": np.array(json.dumps(about)), "values": measurement.space.values, **arrays}
-    np.savez(file, allow_pickle=False, **named)
+        about[member] = facts_and_arrays[0]
+        arrays = {**arrays, **facts_and_arrays[1]}
+    file_arrays = {"facts": np.array(json.dumps(about)), "values": measurement.space.values, **arrays}
+    np.savez(file, allow_pickle=False, **file_arrays)
 
 
-def _bound(weights: DualWeights | PersonsBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
+def _bound_facts(weights: DualWeights | PersonsBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
     """The weights that prove the lower bound; in single precision, of which the bound depends in second order only."""
     if weights is None:
         return None, {}
@@ -125,34 +125,49 @@ def _bound(weights: DualWeights | PersonsBound | None) -> tuple[dict[str, Any] |
         columns = np.full((len(weights.columns), max(map(len, weights.columns), default=0)), -1, dtype=np.int32)
         for row, cells in zip(columns, weights.columns, strict=True):
             row[: len(cells)] = cells
-        listed: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
+        bound_arrays: dict[str, Matrix] = {"bound_columns": columns, "bound_0": np.array(weights.weights, dtype=np.float64)}
         if weights.chain is not None:
-            listed = {"bound_0": weights.chain.first, "bound_onward": weights.chain.onward.astype(np.float32)}
+            bound_arrays = {
+                "bound_0": weights.chain.start_probabilities,
+                "bound_onward": weights.chain.onward.astype(np.float32),
+            }
         return {
             "weights": "persons",
             "attributes": [],
             "sizes": weights.listed_sizes,
-            "spread": weights.spread,
+            "spread": weights.block_size,
             "axis": weights.axis,
-        }, listed
-    return _cells("bound", weights)
+        }, bound_arrays
+    return _weights_facts("bound", weights)
 
 
-def _cells(name: str, weights: DualWeights) -> tuple[dict[str, Any], dict[str, Matrix]]:
-    named = {f"{name}_{axis}": each.astype(np.float32) for axis, each in weights.arrays.items()}
-    return {"weights": weights.kind, "attributes": sorted(weights.arrays) if weights.kind == "products" else []}, named
+def _weights_facts(name: str, weights: DualWeights) -> tuple[dict[str, Any], dict[str, Matrix]]:
+    named_arrays = {f"{name}_{axis}": weights_array.astype(np.float32) for axis, weights_array in weights.arrays.items()}
+    return {
+        "weights": weights.kind,
+        "attributes": sorted(weights.arrays) if weights.kind == "products" else [],
+    }, named_arrays
 
 
-def _largest(proof: LargestBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
+def _largest_bound_facts(proof: LargestBound | None) -> tuple[dict[str, Any] | None, dict[str, Matrix]]:
     """The weights that prove the bound of the largest error, of cells and of answers."""
     if proof is None:
         return None, {}
-    facts, arrays = _cells("largest", proof.cells)
+    facts, arrays = _weights_facts("largest", proof.cells)
     answers = []
-    for group, (share, parts) in enumerate(proof.answers):
-        given = {f"answers_{group}_{place}": each for place, each in enumerate(parts)}
-        answers.append({"share": share, "arrays": [None if each is None else name for name, each in given.items()]})
-        arrays |= {name: each.astype(np.float32) for name, each in given.items() if each is not None}
+    for group, (group_share, weight_arrays) in enumerate(proof.answers):
+        named_arrays = {
+            f"answers_{group}_{factor_index}": weight_array for factor_index, weight_array in enumerate(weight_arrays)
+        }
+        answers.append(
+            {
+                "share": group_share,
+                "arrays": [None if weight_array is None else name for name, weight_array in named_arrays.items()],
+            }
+        )
+        arrays |= {
+            name: weight_array.astype(np.float32) for name, weight_array in named_arrays.items() if weight_array is not None
+        }
     return {**facts, "answers": answers}, arrays
 
 
@@ -161,12 +176,12 @@ def noisy_integers(path: Path) -> tuple[str, Matrix]:
 
     Raises: StoreError when it is damaged.
     """
-    with _opened(path) as (facts, arrays):
+    with _open_arrays(path) as (facts, arrays):
         return str(facts["measurement"]), np.asarray(arrays["values"]).ravel()
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Matrix]]]:
+def _open_arrays(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Matrix]]]:
     """Facts and arrays of a measurement's file. Raises: StoreError where it cannot be read, in the block, too."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -176,17 +191,17 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Matrix]]]:
         raise StoreError(f"{path} cannot be read ({type(error).__name__}); get the release's files again") from None
 
 
-def read(path: Path) -> Measurement:
+def read_measurement(path: Path) -> Measurement:
     """The measurement in a release's folder. Raises: StoreError when it is another format or damaged."""
-    with _opened(path) as (facts, arrays):
+    with _open_arrays(path) as (facts, arrays):
         check_form(facts["format"], f"{path}", IN_ROUNDS)
-        if facts["format"] not in (FORMAT, WITH_SHARES, OTHER_BINS, IN_ROUNDS):
+        if facts["format"] not in (FORMAT, WITH_RECORD_SHARES, OTHER_BINS, IN_ROUNDS):
             raise StoreError(
                 f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: get the release's files again"
             )
-        domain = Domain(tuple(_attribute(each) for each in facts["attributes"]))
-        kind = next((name for name in _SPACES if name in facts["strategy"]), "")
-        space = _SPACES[kind](facts["strategy"], arrays, domain.shape, arrays["values"])
+        domain = Domain(tuple(_read_attribute(attribute_facts) for attribute_facts in facts["attributes"]))
+        kind = next((name for name in _SPACE_READERS if name in facts["strategy"]), "")
+        space = _SPACE_READERS[kind](facts["strategy"], arrays, domain.shape, arrays["values"])
         noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
         return Measurement(space, domain, noise, facts["measurement"])
 
@@ -203,21 +218,22 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
         facts["total"] = attribute.total
     if attribute.apart:
         facts["apart"] = [
-            (own.start, most) for own, most in zip(attribute.bins_of_levels.values(), attribute.apart, strict=True)
+            (bin_range.start, max_groups)
+            for bin_range, max_groups in zip(attribute.bins_of_levels.values(), attribute.apart, strict=True)
         ]
     if attribute.line is not None:
-        of = [_attribute_facts(each) for each in attribute.line.of]
-        facts["line"] = {"of": of, "coefficients": attribute.line.coefficients}
+        line_attributes = [_attribute_facts(line_attribute) for line_attribute in attribute.line.of]
+        facts["line"] = {"of": line_attributes, "coefficients": attribute.line.coefficients}
     if attribute.times is not None:
         times = attribute.times
         return {**facts, "times": {**asdict(times), "first": times.first.isoformat()}}
     if attribute.amounts is not None:
         amounts = attribute.amounts
-        told: dict[str, Any] = {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}
+        amount_facts: dict[str, Any] = {"first": str(amounts.first), "step": str(amounts.step), "steps": amounts.steps}
         if amounts.bound is not None:
-            told |= {"low": amounts.low, "high": amounts.low + amounts.width, "bound": asdict(amounts.bound)}
-        told |= {name: True for name in ("squares", "alone") if getattr(amounts, name)}
-        return {**facts, "amounts": told}
+            amount_facts |= {"low": amounts.low, "high": amounts.low + amounts.width, "bound": asdict(amounts.bound)}
+        amount_facts |= {name: True for name in ("squares", "alone") if getattr(amounts, name)}
+        return {**facts, "amounts": amount_facts}
     edges = attribute.edges
     if isinstance(edges, EvenEdges):
         return {**facts, "even": asdict(edges)}
@@ -225,37 +241,49 @@ def _attribute_facts(attribute: Attribute) -> dict[str, Any]:
     return {**facts, **values, "labels": list(attribute.labels[: attribute.values]) if attribute.named else []}
 
 
-def _attribute(facts: dict[str, Any]) -> Attribute:
-    given: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
-    given["total"], given["apart"] = facts.get("total"), tuple(most for _, most in facts.get("apart", ()))
-    given["levels"] = tuple(
-        Level(each["name"], tuple(each["labels"]), tuple(each["groups"])) for each in facts.get("levels", ())
+def _read_attribute(facts: dict[str, Any]) -> Attribute:
+    arguments: dict[str, Any] = {name: facts[name] for name in ("name", "outside", "missing", "other")}
+    arguments["total"], arguments["apart"] = (
+        facts.get("total"),
+        tuple(max_groups for _, max_groups in facts.get("apart", ())),
+    )
+    arguments["levels"] = tuple(
+        Level(member_facts["name"], tuple(member_facts["labels"]), tuple(member_facts["groups"]))
+        for member_facts in facts.get("levels", ())
     )
     if "line" in facts:
-        first, second = (_attribute(each) for each in facts["line"]["of"])
-        a, b = facts["line"]["coefficients"]
-        given["line"] = Line((first, second), (a, b))
+        first_attribute, second_attribute = (_read_attribute(member_facts) for member_facts in facts["line"]["of"])
+        first_coefficient, second_coefficient = facts["line"]["coefficients"]
+        arguments["line"] = LinearCombination((first_attribute, second_attribute), (first_coefficient, second_coefficient))
     if "times" in facts:
         times = Times(**{**facts["times"], "first": datetime.datetime.fromisoformat(facts["times"]["first"])})
-        return Attribute(**given, edges=even_edges(0, 1, times.steps), times=times)
+        return Attribute(**arguments, edges=even_edges(0, 1, times.steps), times=times)
     if "amounts" in facts:
-        of = facts["amounts"]
-        bound = Bound(**of["bound"]) if "bound" in of else None
-        ends = Fraction(of["first"]), Fraction(of["step"]), of["steps"], of.get("low", 0), of.get("high")
+        amount_facts = facts["amounts"]
+        bound = Bound(**amount_facts["bound"]) if "bound" in amount_facts else None
+        ends = (
+            Fraction(amount_facts["first"]),
+            Fraction(amount_facts["step"]),
+            amount_facts["steps"],
+            amount_facts.get("low", 0),
+            amount_facts.get("high"),
+        )
         return amounts_attribute(
-            facts["name"], Amounts(*ends, bound, of.get("squares", False), of.get("alone", False)), facts["missing"]
+            facts["name"],
+            Amounts(*ends, bound, amount_facts.get("squares", False), amount_facts.get("alone", False)),
+            facts["missing"],
         )
     if "even" in facts:
-        return Attribute(**given, edges=even_edges(**facts["even"]))
+        return Attribute(**arguments, edges=even_edges(**facts["even"]))
     values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}
-    return Attribute(**given, **values)
+    return Attribute(**arguments, **values)
 
 
 MOST_ENTRIES = 2**22
 """Entries of all written rows together; what is known by a name takes none."""
 MOST_SMALL = 127
 """Whole numbers up to here are written in one byte."""
-_NAMED: tuple[tuple[type[Operator], str], ...] = (
+_NAMED_OPERATORS: tuple[tuple[type[Operator], str], ...] = (
     (Identity, "identity"),
     (Total, "total"),
     (Prefix, "prefix"),
@@ -265,7 +293,7 @@ _NAMED: tuple[tuple[type[Operator], str], ...] = (
 Facts = dict[str, Any]
 
 
-def queries_written(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
+def encode_queries(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
     """The groups of queries in the order of the answers, and the arrays that they name.
 
     docs/reference/files.md describes the members, and ``dpdist/verify.py`` reads them without this code.
@@ -279,9 +307,11 @@ def queries_written(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
         for factor, scales in zip(block.factors, block.scales or (None,) * len(block.factors), strict=True):
             entries += _entries(factor) + (0 if scales is None else scales.size)
             if entries > MOST_ENTRIES:
-                why = f"its rows have more than {MOST_ENTRIES:,} entries"
-                return {"groups": None, "why": why}, {}
-            factors.append({**_facts(factor, arrays), "scales": None if scales is None else _named(scales, arrays)})
+                reason = f"its rows have more than {MOST_ENTRIES:,} entries"
+                return {"groups": None, "why": reason}, {}
+            factors.append(
+                {**_factor_facts(factor, arrays), "scales": None if scales is None else _store_array(scales, arrays)}
+            )
         groups.append({"name": block.name, "weight": block.weight, "attributes": list(block.axes), "factors": factors})
     return {"groups": groups, "why": None, "shares": float(workload.domain.scale)}, arrays
 
@@ -289,30 +319,34 @@ def queries_written(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
 def _entries(factor: Operator) -> int:
     """How many numbers are written down of a factor."""
     inner = factor.unpadded
-    if isinstance(inner, tuple(kind for kind, _ in _NAMED)):
+    if isinstance(inner, tuple(kind for kind, _ in _NAMED_OPERATORS)):
         return 0
     return int(inner.entries.size) if isinstance(inner, Toeplitz) else inner.shape[0] * inner.shape[1]
 
 
-def _facts(factor: Operator, arrays: dict[str, Matrix]) -> Facts:
+def _factor_facts(factor: Operator, arrays: dict[str, Matrix]) -> Facts:
     """A factor by its name, or by the array of its coefficients or rows."""
     inner = factor.unpadded
     facts: Facts = {"values": inner.shape[1], "left_out": factor.shape[1] - inner.shape[1]}
-    kind = next((name for known, name in _NAMED if isinstance(inner, known)), None)
+    kind = next((name for operator_type, name in _NAMED_OPERATORS if isinstance(inner, operator_type)), None)
     if kind is not None:
         return {"kind": kind, **facts}
     if isinstance(inner, Toeplitz):
         shape = {"kind": "circle" if inner.circular else "filter", "first_lag": inner.first_lag}
-        return {**shape, **facts, "array": _named(inner.coefficients, arrays)}
-    return {"kind": "matrix", **facts, "array": _named(inner.dense(), arrays)}
+        return {**shape, **facts, "array": _store_array(inner.coefficients, arrays)}
+    return {"kind": "matrix", **facts, "array": _store_array(inner.dense(), arrays)}
 
 
-def _named(array: Matrix, arrays: dict[str, Matrix]) -> str:
+def _store_array(array: Matrix, arrays: dict[str, Matrix]) -> str:
     """The name of an array that is put beside the others, in the least type that holds it; an equal one is put there once."""
     small = bool((np.abs(array) <= MOST_SMALL).all() and (np.rint(array) == array).all())
-    held = array.astype(np.int8 if small else np.float64)
-    for name, known in arrays.items():
-        if known.dtype == held.dtype and known.shape == held.shape and (known == held).all():
+    compact_array = array.astype(np.int8 if small else np.float64)
+    for name, stored_array in arrays.items():
+        if (
+            stored_array.dtype == compact_array.dtype
+            and stored_array.shape == compact_array.shape
+            and (stored_array == compact_array).all()
+        ):
             return name
-    arrays[f"query_{len(arrays)}"] = held
+    arrays[f"query_{len(arrays)}"] = compact_array
     return f"query_{len(arrays) - 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dpdist.language import MINUS, number, say
+from dpdist.language import MINUS, localize_number, say
 
 
 def capitalised(text: str) -> str:
@@ -13,17 +13,17 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def plain(value: float, digits: int = 0) -> str:
+def format_number(value: float, digits: int = 0) -> str:
     """A number with its thousands apart and a true minus; never minus zero."""
-    text = number(f"{abs(value):,.{digits}f}")
+    text = localize_number(f"{abs(value):,.{digits}f}")
     return text if value >= 0 or not any(c in "123456789" for c in text) else MINUS + text
 
 
 def number_text(value: float) -> str:
     """A value of an attribute: years keep together, larger ones have their thousands apart."""
     if not float(value).is_integer():
-        return number(f"{value:g}")
-    return str(int(value)) if abs(value) < 10_000 else plain(value)
+        return localize_number(f"{value:g}")
+    return str(int(value)) if abs(value) < 10_000 else format_number(value)
 
 
 def digits_for(half: float, value: float = 0.0) -> int:
@@ -37,14 +37,14 @@ def with_interval(value: float, half: float, sides: Sequence[float] = ()) -> str
     """``4,829 ± 27``; the number alone where no interval is known or it is exact; ``4.1 (3.9 to 4.5)`` if sides are given."""
     digits = digits_for(half, value)
     if not math.isfinite(half) or half <= 0:
-        return plain(value, digits)
+        return format_number(value, digits)
     digits = min(digits, 1) if abs(value) >= 100 else digits
     if sides:
-        low, high = (plain(side, digits) for side in sides)
-        return f"{plain(value, digits)} ({say('{low} to {high}', low=low, high=high)})"
-    return f"{plain(value, digits)} ± {plain(half, digits)}"
+        low, high = (format_number(interval_end, digits) for interval_end in sides)
+        return f"{format_number(value, digits)} ({say('{low} to {high}', low=low, high=high)})"
+    return f"{format_number(value, digits)} ± {format_number(half, digits)}"
 
 
-def listed(texts: list[str]) -> str:
+def join_with_and(texts: list[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     return texts[0] if len(texts) == 1 else say("{first} and {last}", first=", ".join(texts[:-1]), last=texts[-1])

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.content.table_rows import NUMBERS
-from dpdist.content.truncated_intervals import given_shown
+from dpdist.content.truncated_intervals import intervals_of_shown
 from dpdist.errors import InvalidInput
 from dpdist.language import say
 from dpdist.operators import Matrix
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, NORMAL_95, Kind
 
-DROPPED = 0.025
+DROPPED_FRACTION = 0.025
 """From ``sure_from`` on at most this share of the rows of mean error is dropped."""
 
 
@@ -71,7 +71,7 @@ class Suppression:
         if not (self.below >= 0 and self.at >= 0 and np.isfinite(self.below) and np.isfinite(self.at)):
             raise InvalidInput(f"suppression needs below >= 0 and at >= 0, found {self.below:g} and {self.at:g}")
 
-    def shows(self, answers: Matrix, errors: Matrix) -> Matrix:
+    def is_shown(self, answers: Matrix, errors: Matrix) -> Matrix:
         """Which answers are shown, by their standard errors."""
         return np.asarray(answers >= self.limits(errors))
 
@@ -89,13 +89,13 @@ class Suppression:
             answers: NaN where they are hidden.
             compared: which of them the rule is for.
         """
-        return given_shown(answers, errors, usual, self.limits(errors), compared, self.noise, self.extra)
+        return intervals_of_shown(answers, errors, usual, self.limits(errors), compared, self.noise, self.extra)
 
     def limits(self, errors: Matrix) -> Matrix:
         """The least answers that are shown, by their standard errors."""
         return np.asarray(self.below + self.at * errors)
 
-    def predicted(self, errors: Iterable[Matrix]) -> SuppressionRates:
+    def predict_rates(self, errors: Iterable[Matrix]) -> SuppressionRates:
         """How often this errs for answers with these standard errors, given in parts.
 
         Answers hold sums of many draws. Under Laplace noise their tails lie between those of one draw and of a normal
@@ -103,22 +103,22 @@ class Suppression:
         """
         zero = double = total = 0.0
         rows = 0
-        for part in errors:
-            zero += float(_above(self.below + self.at * part, part, self.noise).sum())
-            double += float(_above(self.below - self.at * part, part, self.noise).sum())
-            total += float(part.sum())
-            rows += part.size
-        one = np.ones(1)
-        sure = max(NORMAL_95, -math.log(2 * DROPPED) / math.sqrt(2.0) if self.noise is LAPLACE else 0.0)
+        for error_batch in errors:
+            zero += float(_exceedance_probability(self.below + self.at * error_batch, error_batch, self.noise).sum())
+            double += float(_exceedance_probability(self.below - self.at * error_batch, error_batch, self.noise).sum())
+            total += float(error_batch.sum())
+            rows += error_batch.size
+        unit_error = np.ones(1)
+        sure = max(NORMAL_95, -math.log(2 * DROPPED_FRACTION) / math.sqrt(2.0) if self.noise is LAPLACE else 0.0)
         return SuppressionRates(
             zero / rows,
-            float(_above(self.at * one, one, self.noise)[0]),
+            float(_exceedance_probability(self.at * unit_error, unit_error, self.noise)[0]),
             double / rows,
             self.below + (self.at + sure) * total / rows,
         )
 
 
-def _above(height: Matrix, errors: Matrix, noise: Kind) -> Matrix:
+def _exceedance_probability(height: Matrix, errors: Matrix, noise: Kind) -> Matrix:
     """The probability that noise exceeds a height; an answer without noise never strays."""
     import scipy.special
 
@@ -130,12 +130,12 @@ def _above(height: Matrix, errors: Matrix, noise: Kind) -> Matrix:
     return np.asarray(np.maximum(normal, np.where(steps > 0, tail, 1.0 - tail)))
 
 
-def suppressed_sentence(certificate: dict[str, Any]) -> str | None:
+def suppression_sentence(certificate: dict[str, Any]) -> str | None:
     """How many answers are not shown, and how often that errs; None where all are."""
     facts = certificate.get("suppression")
     if facts is None:
         return None
-    predicted = SuppressionRates(**{each.name: facts[each.name] for each in fields(SuppressionRates)})
+    predicted = SuppressionRates(**{rate_field.name: facts[rate_field.name] for rate_field in fields(SuppressionRates)})
     return say(
         "{hidden:,} of {answers:,} answers are suppressed: they do not lie at least {at:g} standard errors above {below:g}. The noisy "
         "answers alone decided; {predicted}.",
@@ -148,7 +148,7 @@ def suppressed_sentence(certificate: dict[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True)
-class Suppressed:
+class SuppressionResult:
     """The answers that are kept.
 
     Attributes:
@@ -175,7 +175,9 @@ class Suppressed:
         )
 
 
-def suppressed(table: pa.Table, *, below: float, at: float = 2.0, certificate: Mapping[str, Any]) -> Suppressed:
+def suppress_small_answers(
+    table: pa.Table, *, below: float, at: float = 2.0, certificate: Mapping[str, Any]
+) -> SuppressionResult:
     """The published rows whose answer lies at least ``at`` standard errors above ``below``, with intervals given that they are shown.
 
     The decision is a function of published numbers, so it is post-processing and costs nothing. Tune neither number on exact counts.
@@ -190,23 +192,23 @@ def suppressed(table: pa.Table, *, below: float, at: float = 2.0, certificate: M
     errors = table["standard_error"].to_numpy()
     if not errors.size:
         raise InvalidInput("there is no answer to show: the release suppressed all of them")
-    kept = table.filter(pa.array(rule.shows(table["answer"].to_numpy(), errors)))
+    shown_rows = table.filter(pa.array(rule.is_shown(table["answer"].to_numpy(), errors)))
     fitted = any(text.startswith("the non-negative") for text in certificate["post_processing"])
     if not (fitted or mechanism["biased"]):
-        kept = _with_intervals(kept, rule, certificate)
-    return Suppressed(kept, rule, table.num_rows, rule.predicted([errors]))
+        shown_rows = _conditional_intervals(shown_rows, rule, certificate)
+    return SuppressionResult(shown_rows, rule, table.num_rows, rule.predict_rates([errors]))
 
 
-def _with_intervals(kept: pa.Table, rule: Suppression, certificate: Mapping[str, Any]) -> pa.Table:
+def _conditional_intervals(shown_rows: pa.Table, rule: Suppression, certificate: Mapping[str, Any]) -> pa.Table:
     """The rows that are kept, with their intervals given that. Of two rules the one with the higher limit decided."""
-    answer, error, *usual = (kept[name].to_numpy().astype(np.float64) for name in NUMBERS)
-    limits, first = rule.limits(error), certificate.get("suppression")
-    if first is not None:
-        limits = np.maximum(limits, first["below"] + first["at"] * error)
-    every = np.ones(error.size, dtype=bool)
-    ends = given_shown(answer, error, (usual[0], usual[1]), limits, every, rule.noise, rule.extra)
+    answer, error, *usual = (shown_rows[name].to_numpy().astype(np.float64) for name in NUMBERS)
+    limits, release_rule = rule.limits(error), certificate.get("suppression")
+    if release_rule is not None:
+        limits = np.maximum(limits, release_rule["below"] + release_rule["at"] * error)
+    all_compared = np.ones(error.size, dtype=bool)
+    ends = intervals_of_shown(answer, error, (usual[0], usual[1]), limits, all_compared, rule.noise, rule.extra)
     counts = "possible" in certificate["confidence"] and "sums" not in certificate["method"]
-    for name, end, before in zip(NUMBERS[2:], ends, usual, strict=True):
-        column = np.where(counts & (before >= 0), np.maximum(end, 0.0), end)  # below 0 where answers may be negative
-        kept = kept.set_column(kept.column_names.index(name), name, pa.array(np.round(column, 6)))
-    return kept
+    for name, end, usual_end in zip(NUMBERS[2:], ends, usual, strict=True):
+        column = np.where(counts & (usual_end >= 0), np.maximum(end, 0.0), end)  # below 0 where answers may be negative
+        shown_rows = shown_rows.set_column(shown_rows.column_names.index(name), name, pa.array(np.round(column, 6)))
+    return shown_rows

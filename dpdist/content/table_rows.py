@@ -17,7 +17,7 @@ VALUES = "values.csv"
 MOST_QUERIES = 5000
 """Groups of more queries are not drawn over the periods of a site, nor are their texts in ``values.csv``."""
 
-_MARKED = re.compile(r"'" + FORMULA[1:])
+_ESCAPED_FORMULA = re.compile(r"'" + FORMULA[1:])
 
 
 def without_formula(value: Any) -> Any:
@@ -28,23 +28,23 @@ def without_formula(value: Any) -> Any:
 def short_rows(folder: Path) -> Iterator[dict[str, Any]] | None:
     """The rows of a release's ``answers.csv``, as its Parquet file holds them; None where the file is missing or long."""
     path = folder / "answers.csv"
-    return _rows(path) if path.is_file() and path.stat().st_size <= SHORT_BYTES else None
+    return _read_rows(path) if path.is_file() and path.stat().st_size <= SHORT_BYTES else None
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     csv.field_size_limit(SHORT_BYTES)
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            yield {name: _number(text) if name in NUMBERS else _text(text) for name, text in row.items()}
+            yield {name: _parse_number(text) if name in NUMBERS else _unescape_text(text) for name, text in row.items()}
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
     return float(text) if text else None
 
 
-def _text(text: str) -> str:
+def _unescape_text(text: str) -> str:
     """A text as it was before it got an apostrophe for spreadsheets."""
-    return text[1:] if _MARKED.match(text) else text
+    return text[1:] if _ESCAPED_FORMULA.match(text) else text
 
 
 def column_of(name: str) -> str:
@@ -53,26 +53,30 @@ def column_of(name: str) -> str:
     return f"attribute_{name}" if name in reserved else name
 
 
-def values_in(path: Path) -> dict[str, dict[str, str]]:
+def read_value_labels(path: Path) -> dict[str, dict[str, str]]:
     """What the page of a release calls the texts of each column, from its file (``dpdist.publish.outputs.value_names``)."""
-    out: dict[str, dict[str, str]] = {}
+    labels: dict[str, dict[str, str]] = {}
     with path.open(encoding="utf-8", newline="") as file:
-        for column, text, called in (map(_text, row.values()) for row in csv.DictReader(file)):
-            out.setdefault(column, {})[text] = called
-    return out
+        for column, text, label in (map(_unescape_text, row.values()) for row in csv.DictReader(file)):
+            labels.setdefault(column, {})[text] = label
+    return labels
 
 
-def titled(row: Mapping[str, Any], titles: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:
+def titled_query(row: Mapping[str, Any], titles: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:
     """The query of a published row as its page lists it; as it is where it has a name of its own.
 
     Args:
         titles: of attributes and levels, by their names.
         values: what the texts of a column are called, by column, where that is another text.
     """
-    query, given = str(row["query"]), {}
+    query, titled_parts = str(row["query"]), {}
     for name, title in titles.items():
         column = column_of(name)
         if text := row.get(column):
-            given[f"{name} {text}"] = f"{title} {values.get(column, {}).get(text, text)}"
-    parts = sorted(given, key=query.find)
-    return ", ".join(given[part] for part in parts) if parts and ", ".join(parts) == query else query
+            titled_parts[f"{name} {text}"] = f"{title} {values.get(column, {}).get(text, text)}"
+    ordered_texts = sorted(titled_parts, key=query.find)
+    return (
+        ", ".join(titled_parts[original_text] for original_text in ordered_texts)
+        if ordered_texts and ", ".join(ordered_texts) == query
+        else query
+    )

@@ -39,7 +39,7 @@ def laplace_tail(x: Matrix) -> Matrix:
     return np.where(x >= 0, falling, np.log1p(-0.5 * np.exp(ROOT * np.minimum(x, 0.0))))
 
 
-def end(above: Matrix, share: float, tail: Callable[[Matrix], Matrix]) -> Matrix:
+def truncated_end(above: Matrix, probability: float, tail: Callable[[Matrix], Matrix]) -> Matrix:
     """The m for which noise around m that exceeds 0 exceeds ``above`` with a probability; all in standard errors.
 
     The probability grows with m (a monotone likelihood ratio), so that halving an interval finds it.
@@ -47,12 +47,14 @@ def end(above: Matrix, share: float, tail: Callable[[Matrix], Matrix]) -> Matrix
     low, high = np.full_like(above, -FARTHEST), above + 4.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2.0
-        small = tail(above - middle) - tail(-middle) < math.log(share)
+        small = tail(above - middle) - tail(-middle) < math.log(probability)
         low, high = np.where(small, middle, low), np.where(small, high, middle)
     return low
 
 
-def adjusted(answers: Matrix, errors: Matrix, limits: Matrix, noise: Kind, extra: float = 0.0) -> tuple[Matrix, Matrix]:
+def truncated_intervals(
+    answers: Matrix, errors: Matrix, limits: Matrix, noise: Kind, extra: float = 0.0
+) -> tuple[Matrix, Matrix]:
     """Both ends of 95 % intervals of answers, given that each is shown because it is at least its limit.
 
     Under Laplace noise answers hold sums of many draws, whose distribution lies between that of one draw and a normal one: the interval
@@ -64,13 +66,13 @@ def adjusted(answers: Matrix, errors: Matrix, limits: Matrix, noise: Kind, extra
     """
     above = np.maximum(answers - limits, 0.0) / errors
     tails = (normal_tail,) if noise is GAUSSIAN else (normal_tail, laplace_tail)
-    low, high = ([end(above, share, tail) for tail in tails] for share in TAILS)
-    least, most = np.minimum.reduce(low), np.maximum.reduce(high)
-    least = np.where(least <= -FARTHEST + 1e-6, -np.inf, least)
-    return limits + least * errors - extra, limits + most * errors + extra
+    low, high = ([truncated_end(above, probability, tail) for tail in tails] for probability in TAILS)
+    lowest, highest = np.minimum.reduce(low), np.maximum.reduce(high)
+    lowest = np.where(lowest <= -FARTHEST + 1e-6, -np.inf, lowest)
+    return limits + lowest * errors - extra, limits + highest * errors + extra
 
 
-def given_shown(
+def intervals_of_shown(
     answers: Matrix,
     errors: Matrix,
     usual: tuple[Matrix, Matrix],
@@ -85,7 +87,9 @@ def given_shown(
         answers: NaN where they are hidden.
         usual: the ends of the intervals of all other answers, and of those far above their limits.
     """
-    low, high = (side.copy() for side in usual)
-    near = compared & (errors > 0) & (answers - limits < UNTOUCHED * errors)
-    low[near], high[near] = adjusted(answers[near], errors[near], limits[near], noise, extra)
+    low, high = (interval_end.copy() for interval_end in usual)
+    is_near_limit = compared & (errors > 0) & (answers - limits < UNTOUCHED * errors)
+    low[is_near_limit], high[is_near_limit] = truncated_intervals(
+        answers[is_near_limit], errors[is_near_limit], limits[is_near_limit], noise, extra
+    )
     return low, high

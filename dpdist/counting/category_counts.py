@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, PersonKey, check_complete, first_of_each, person_hashes
-from dpdist.counting.person_histograms import RecordsInParts
+from dpdist.counting.contribution_bounding import HASHED, PersonKey, check_complete, first_records, person_hashes
+from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain.labels import apparent
 from dpdist.engine.shuffle import Rows
 from dpdist.errors import InvalidSpec, OutOfMemory
 from dpdist.process import arrow_arrays
-from dpdist.process.resource_limits import left_bytes
+from dpdist.process.resource_limits import free_bytes
 from dpdist.sources.formats.column_conversion import texts_of
 from dpdist.sources.formats.record_format import Partition
 from dpdist.sources.formats.weighted_rows import counted_rows
@@ -38,133 +38,138 @@ NAME_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Names:
+class NameCounts:
     """Names in the order of their UTF-8 bytes, with the records of each, and how many records were read; nothing shows in a repr."""
 
     names: tuple[str, ...] = field(repr=False)
     counts: NDArray[np.int64] = field(repr=False)
-    read: int = field(repr=False)
+    records_read: int = field(repr=False)
 
     @property
     def digest(self) -> str:
         """SHA-256 of names and counts: only a commitment of it may be written down."""
-        found = hashlib.sha256()
+        hasher = hashlib.sha256()
         for name, count in zip(self.names, self.counts.tolist(), strict=True):
             text = name.encode()
-            found.update(len(text).to_bytes(8, "big") + text + count.to_bytes(8, "big"))
-        return found.hexdigest()
+            hasher.update(len(text).to_bytes(8, "big") + text + count.to_bytes(8, "big"))
+        return hasher.hexdigest()
 
 
 def check_memory(candidates: int) -> None:
     """Accept a declared number of names that fit into this process, before a record is read. Raises: OutOfMemory."""
-    needed, left = NAME_BYTES * candidates, left_bytes()
-    if needed > left:
+    needed_bytes, available_bytes = NAME_BYTES * candidates, free_bytes()
+    if needed_bytes > available_bytes:
         cure = f"give it more memory, lower 'candidates' ({candidates:,}), or list the categories"
-        raise OutOfMemory("counting names in this process", needed, left, cure)
+        raise OutOfMemory("counting names in this process", needed_bytes, available_bytes, cure)
 
 
-def names_of(records: RecordsInParts, attribute: str, left_out: frozenset[str], candidates: int) -> Names:
+def count_names(records: PartitionedRecords, attribute: str, excluded_names: frozenset[str], candidates: int) -> NameCounts:
     """Every name of an attribute with its records; of each person only the first ``source.most_records`` that have one.
 
     The records are read as counting will read them: what that refuses is refused here, before anything is charged.
 
     Args:
         records: with placeholders in place of the attribute's names.
-        left_out: names that stand for something else, such as the bin of other names.
+        excluded_names: names that stand for something else, such as the bin of other names.
         candidates: the most different names, as declared.
     Raises: InvalidSpec for a missing column, a file that cannot be read, or more names; UnknownValue; OutOfMemory; StoreError. No message
         tells a number that depends on the records.
     """
     check_memory(candidates)
     check_columns(records.source, records.domain)
-    names = _Reading(records, attribute, left_out, candidates)
+    names = _NameReader(records, attribute, excluded_names, candidates)
     totals = np.zeros(0, dtype=np.int64)
     if records.source.person is None:
         for _, _, codes, numbers in names.tables():
-            totals = _added(totals, codes, len(names.known), numbers)
+            totals = _add_counts(totals, codes, len(names.name_numbers), numbers)
     else:
-        with closing(records.dealt_out(names.rows)) as parts:
-            for rows in parts:
-                counting = first_of_each(rows, records.source.most_records)
-                totals = _added(totals, rows["cell"][counting], len(names.known))
-    order = sorted(names.known, key=str.encode)
-    places = np.array([names.known[name] for name in order], dtype=np.int64)
-    counted = _added(totals, np.zeros(0, dtype=np.int64), len(order))[places]
-    kept = np.flatnonzero(counted)  # a person's later records can have names that nobody else has
-    return Names(tuple(order[int(place)] for place in kept), counted[kept], names.read)
+        with closing(records.deal_out(names.rows)) as person_parts:
+            for rows in person_parts:
+                counting = first_records(rows, records.source.most_records)
+                totals = _add_counts(totals, rows["cell"][counting], len(names.name_numbers))
+    order = sorted(names.name_numbers, key=str.encode)
+    name_numbers = np.array([names.name_numbers[name] for name in order], dtype=np.int64)
+    counted = _add_counts(totals, np.zeros(0, dtype=np.int64), len(order))[name_numbers]
+    positions = np.flatnonzero(counted)  # a person's later records can have names that nobody else has
+    return NameCounts(tuple(order[int(position)] for position in positions), counted[positions], names.records_read)
 
 
-def check_names(records: RecordsInParts, attribute: str, left_out: frozenset[str], candidates: int) -> None:
+def check_names(records: PartitionedRecords, attribute: str, left_out: frozenset[str], candidates: int) -> None:
     """Accept records with as many different names as are declared, before something else is found. Raises: as ``names_of``."""
     check_memory(candidates)
     check_columns(records.source, records.domain)
-    for _ in _Reading(records, attribute, left_out, candidates).tables():
+    for _ in _NameReader(records, attribute, left_out, candidates).tables():
         pass
 
 
-def distinguishable(name: str, left_out: frozenset[str]) -> bool:
+def is_distinguishable(name: str, excluded_names: frozenset[str]) -> bool:
     """Whether a name can stand on a page: as readers see it, printable, not too long, and none that stands for something else."""
-    if not name or len(name) > LONGEST or name != apparent(name) or name in map(apparent, left_out):
+    if not name or len(name) > LONGEST or name != apparent(name) or name in map(apparent, excluded_names):
         return False
     return not any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for letter in name)
 
 
 @dataclass
-class _Reading:
+class _NameReader:
     """The names of the records as they are read.
 
     Attributes:
-        known: every name, with its number in the order in which names come.
-        read: how many records were read.
+        name_numbers: every name, with its number in the order in which names come.
+        records_read: how many records were read.
     """
 
-    records: RecordsInParts
+    records: PartitionedRecords
     attribute: str
-    left_out: frozenset[str]
+    excluded_names: frozenset[str]
     candidates: int
-    known: dict[str, int] = field(default_factory=dict, repr=False)
-    read: int = field(default=0, repr=False)
+    name_numbers: dict[str, int] = field(default_factory=dict, repr=False)
+    records_read: int = field(default=0, repr=False)
 
     def tables(self) -> Iterator[tuple[pa.Table, tuple[Partition, int], NDArray[np.int64], NDArray[np.int64] | None]]:
         """The records: of which partition and where in it, the number of every row's name, -1 where it has none, and how many records the
         rows stand for.
         """
-        source, domain, known = self.records.source, self.records.domain, self.known
+        source, domain, name_numbers = self.records.source, self.records.domain, self.name_numbers
         for partition in partitions_of(source):
-            for place, given in enumerate(tables_of(source, domain, partition)):
+            for table_index, read_table in enumerate(tables_of(source, domain, partition)):
                 table, numbers = (
-                    (given, None) if source.counts is None else counted_rows(given, source.counts, partition.called)
+                    (read_table, None)
+                    if source.counts is None
+                    else counted_rows(read_table, source.counts, partition.source_label)
                 )
-                cells = cells_of(table, source, domain, partition.called)[0]
-                check_complete(table, self.records.complete, source, cells, partition.called)
-                with reading(partition.called):
+                cells = cells_of(table, source, domain, partition.source_label)[0]
+                check_complete(table, self.records.complete, source, cells, partition.source_label)
+                with reading(partition.source_label):
                     encoded = texts_of(table[source.columns.get(self.attribute, self.attribute)]).dictionary_encode()
                     texts = encoded.dictionary.to_pylist()
-                    places = arrow_arrays.places_of(encoded)
-                named = [distinguishable(text, self.left_out) for text in texts]
-                codes = [known.setdefault(text, len(known)) if name else -1 for text, name in zip(texts, named, strict=True)]
-                if len(known) > self.candidates:
+                    text_codes = arrow_arrays.dictionary_indices(encoded)
+                is_name = [is_distinguishable(text, self.excluded_names) for text in texts]
+                codes = [
+                    name_numbers.setdefault(text, len(name_numbers)) if name else -1
+                    for text, name in zip(texts, is_name, strict=True)
+                ]
+                if len(name_numbers) > self.candidates:
                     raise InvalidSpec(
                         f"the records hold more than {self.candidates:,} different names of {self.attribute!r}, the most that its "
                         "'selection' allows: raise 'candidates', clean the names, or list the categories"
                     )
-                self.read += table.num_rows if numbers is None else int(numbers.sum())
-                yield table, (partition, place), np.array([*codes, -1], dtype=np.int64)[places], numbers
+                self.records_read += table.num_rows if numbers is None else int(numbers.sum())
+                yield table, (partition, table_index), np.array([*codes, -1], dtype=np.int64)[text_codes], numbers
 
     def rows(self, key: PersonKey) -> Iterator[Rows]:
         """The records that have a name and a person, with the number of the name as their cell."""
-        for table, (partition, place), codes, _ in self.tables():
-            hashed, dropped = person_hashes(table, self.records.source, partition, place, key)
-            kept = (codes >= 0) & ~dropped
-            rows = np.empty(int(kept.sum()), dtype=HASHED)
-            rows["high"], rows["low"], rows["cell"] = hashed[kept, 0], hashed[kept, 1], codes[kept]
+        for table, (partition, table_index), codes, _ in self.tables():
+            hashed, dropped = person_hashes(table, self.records.source, partition, table_index, key)
+            is_counted = (codes >= 0) & ~dropped
+            rows = np.empty(int(is_counted.sum()), dtype=HASHED)
+            rows["high"], rows["low"], rows["cell"] = hashed[is_counted, 0], hashed[is_counted, 1], codes[is_counted]
             yield rows
 
 
-def _added(
+def _add_counts(
     totals: NDArray[np.int64], codes: NDArray[np.int64], names: int, numbers: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    grown = np.zeros(names, dtype=np.int64)
-    grown[: totals.size] = totals
-    np.add.at(grown, codes[codes >= 0], 1 if numbers is None else numbers[codes >= 0])
-    return grown
+    grown_totals = np.zeros(names, dtype=np.int64)
+    grown_totals[: totals.size] = totals
+    np.add.at(grown_totals, codes[codes >= 0], 1 if numbers is None else numbers[codes >= 0])
+    return grown_totals

@@ -14,16 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpdist.counting.partial_counts import Batch, Counter
-from dpdist.counting.record_cells import CountSummary, cells_of, explained, tables_of
+from dpdist.counting.record_cells import CountSummary, cells_of, explain_conversion_errors, tables_of
 from dpdist.domain import Attribute, Domain
-from dpdist.engine import Engine, OnDone
-from dpdist.engine.shuffle import Dealt, Gathered, Rows, RunKey, deal, gather
+from dpdist.engine import Engine, ProgressCallback
+from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.errors import InvalidSpec
 from dpdist.process import arrow_arrays
-from dpdist.sources.formats.column_conversion import WORDS, Column, Unconvertible, converted, family_of, texts_of
+from dpdist.sources.formats.column_conversion import WORDS, Column, Unconvertible, convert_column, family_of, texts_of
 from dpdist.sources.formats.record_format import BATCH_ROWS, Partition
 from dpdist.sources.record_sources import Participations, PersonType, Source, without_files
-from dpdist.sources.source_labels import Called
+from dpdist.sources.source_labels import SourceLabel
 from dpdist.storage.array_store import Store
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
@@ -34,10 +34,10 @@ PART_COPIES = 6
 """Arrays of a part's records while persons are told apart."""
 
 
-def parts_of(source: Source, engine: Engine, tasks: int) -> int:
+def choose_part_count(source: Source, engine: Engine, tasks: int) -> int:
     """How many parts records are dealt out to: as many for every task as bring a part into a quarter of a worker's memory."""
     part_bytes = max(1, engine.memory_bytes // 4 // PART_COPIES)
-    return tasks * max(1, math.ceil(DEALT_BYTES * sum(each.size for each in source.tags) / part_bytes / tasks))
+    return tasks * max(1, math.ceil(DEALT_BYTES * sum(tags.size for tags in source.tags) / part_bytes / tasks))
 
 
 def pending_rows(store: Store, engine: Engine) -> int:
@@ -53,24 +53,26 @@ def count_by_person(
     key: RunKey,
     groups: list[list[Partition]],
     tasks: int,
-    on_done: OnDone | None,
-) -> tuple[CountSummary, list[Dealt]]:
+    report_progress: ProgressCallback | None,
+) -> tuple[CountSummary, list[DealtObject]]:
     """Count at most ``source.most_records`` records of each person into the counter's partial counts, in so many tasks.
 
     Args:
         groups: of partitions, in the order of files and rows, a task each.
     """
-    parts = parts_of(source, engine, tasks)
+    part_count = choose_part_count(source, engine, tasks)
     pending = pending_rows(counter.store, engine)
-    dealing = Dealing(without_files(source), domain, counter.store, counter.work, parts, pending)
-    read, gathered = dealing.dealt(engine, key, groups, on_done)
-    counting = partial(_count_parts, without_files(source), domain, counter, gathered)
-    each = parts // tasks
+    dealing = Dealing(without_files(source), domain, counter.store, counter.work, part_count, pending)
+    summary, shuffle_index = dealing.deal_all(engine, key, groups, report_progress)
+    counting = partial(_count_parts, without_files(source), domain, counter, shuffle_index)
+    parts_per_task = part_count // tasks
     counted = engine.map(
-        counting, [(task, range(task * each, (task + 1) * each), key) for task in range(tasks)], on_done=on_done
+        counting,
+        [(task, range(task * parts_per_task, (task + 1) * parts_per_task), key) for task in range(tasks)],
+        report_progress=report_progress,
     )
-    tally = sum((tally for tally, _ in counted), read)
-    return tally, [one for _, some in counted for one in some]
+    tally = sum((tally for tally, _ in counted), summary)
+    return tally, [dealt_object for _, task_dealt in counted for dealt_object in task_dealt]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Dealing:
 
     Attributes:
         work: a folder of the store.
-        parts: how many there are.
+        part_count: how many there are.
         pending: records that a task holds before it deals them out.
         columns: whose amounts go along.
         complete: columns of which every record within the domain must have an amount.
@@ -89,98 +91,106 @@ class Dealing:
     domain: Domain
     store: Store
     work: str
-    parts: int
+    part_count: int
     pending: int
     columns: tuple[Attribute, ...] = ()
     complete: tuple[Attribute, ...] = ()
 
-    def dealt(
-        self, engine: Engine, key: RunKey, groups: list[list[Partition]], on_done: OnDone | None = None
-    ) -> tuple[CountSummary, Gathered]:
+    def deal_all(
+        self, engine: Engine, key: RunKey, groups: list[list[Partition]], report_progress: ProgressCallback | None = None
+    ) -> tuple[CountSummary, ShuffleIndex]:
         """Deal out all records so that those of one person are in one part, in the order of files and rows.
 
         Args:
             key: what is dealt out is sealed under it.
             groups: of partitions, in the order of files and rows, a task each.
         """
-        found = engine.map(self.deal, [(group, key) for group in groups], on_done=on_done)
-        tally = sum((tally for tally, _ in found), CountSummary())
-        return tally, gather(self.store, self.work, key, self.parts, [each for _, some in found for each in some])
+        results = engine.map(self.deal, [(group, key) for group in groups], report_progress=report_progress)
+        tally = sum((tally for tally, _ in results), CountSummary())
+        return tally, gather(
+            self.store,
+            self.work,
+            key,
+            self.part_count,
+            [dealt_object for _, task_dealt in results for dealt_object in task_dealt],
+        )
 
-    def deal(self, task: tuple[list[Partition], RunKey]) -> tuple[CountSummary, list[Dealt]]:
+    def deal(self, task: tuple[list[Partition], RunKey]) -> tuple[CountSummary, list[DealtObject]]:
         """Deal out the records of some partitions."""
         partitions, key = task
-        person_key, tally = PersonKey(key.derived(b"persons")), [CountSummary()]
+        person_key, tally = PersonKey(key.derive_key(b"persons")), [CountSummary()]
 
         def batches() -> Iterator[Rows]:
             for partition in partitions:
                 for number, table in enumerate(tables_of(self.source, self.domain, partition)):
-                    part, rows = self._rows(table, partition, number, person_key)
-                    tally.append(part)
+                    table_summary, rows = self._rows(table, partition, number, person_key)
+                    tally.append(table_summary)
                     yield rows
 
-        out = dealt_by_person(batches(), np.zeros(0, dtype=self.dtype), self.store, self.work, key, self.parts, self.pending)
-        return sum(tally, CountSummary()), out
+        dealt_objects = deal_by_person(
+            batches(), np.zeros(0, dtype=self.dtype), self.store, self.work, key, self.part_count, self.pending
+        )
+        return sum(tally, CountSummary()), dealt_objects
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of a record that is dealt out."""
-        return np.dtype([*HASHED.descr, *((amount_of(place), "<f8") for place in range(len(self.columns)))])
+        return np.dtype([*HASHED.descr, *((amount_of(column_index), "<f8") for column_index in range(len(self.columns)))])
 
     def _rows(self, table: pa.Table, partition: Partition, number: int, key: PersonKey) -> tuple[CountSummary, Rows]:
         """The records of a table that lie within the domain and have a person."""
-        cells, tally = cells_of(table, self.source, self.domain, partition.called)
-        check_complete(table, self.complete, self.source, cells, partition.called)
+        cells, tally = cells_of(table, self.source, self.domain, partition.source_label)
+        check_complete(table, self.complete, self.source, cells, partition.source_label)
         persons, dropped = person_hashes(table, self.source, partition, number, key)
-        kept = cells >= 0
-        tally = replace(tally, dropped=tally.dropped + int((kept & dropped).sum()))
-        kept &= ~dropped
-        rows = np.empty(int(kept.sum()), dtype=self.dtype)
-        rows["high"], rows["low"], rows["cell"] = persons[kept, 0], persons[kept, 1], cells[kept]
-        for place, column in enumerate(self.columns):
-            rows[amount_of(place)] = amounts_of(table, column, self.source, partition.called)[kept]
+        is_counted = cells >= 0
+        tally = replace(tally, dropped=tally.dropped + int((is_counted & dropped).sum()))
+        is_counted &= ~dropped
+        rows = np.empty(int(is_counted.sum()), dtype=self.dtype)
+        rows["high"], rows["low"], rows["cell"] = persons[is_counted, 0], persons[is_counted, 1], cells[is_counted]
+        for column_index, column in enumerate(self.columns):
+            rows[amount_of(column_index)] = amounts_of(table, column, self.source, partition.source_label)[is_counted]
         return tally, rows
 
 
-def dealt_by_person(
-    batches: Iterable[Rows], none: Rows, store: Store, work: str, key: RunKey, parts: int, pending: int
-) -> list[Dealt]:
+def deal_by_person(
+    batches: Iterable[Rows], none: Rows, store: Store, work: str, key: RunKey, part_count: int, pending: int
+) -> list[DealtObject]:
     """Deal records out by the hash of their person, so many at a time.
 
     Args:
         none: no record, of the type of all.
         pending: records that are held before they are dealt out.
     """
-    held, out = [none], list[Dealt]()
+    buffered_rows, dealt_objects = [none], list[DealtObject]()
 
     def flush() -> None:
-        rows = np.concatenate(held)
-        held[:] = [none]
-        part = (rows["high"] % np.uint64(parts)).astype(np.int64)
-        out.append(deal(store, work, key, parts, part, rows))
+        rows = np.concatenate(buffered_rows)
+        buffered_rows[:] = [none]
+        part_numbers = (rows["high"] % np.uint64(part_count)).astype(np.int64)
+        dealt_objects.append(deal(store, work, key, part_count, part_numbers, rows))
 
     for rows in batches:
-        held.append(rows)
-        if sum(some.size for some in held) >= pending:
+        buffered_rows.append(rows)
+        if sum(row_block.size for row_block in buffered_rows) >= pending:
             flush()
     flush()
-    return out
+    return dealt_objects
 
 
-def amount_of(place: int) -> str:
+def amount_of(column_index: int) -> str:
     """The field of a record that is dealt out with the amount of one of the columns."""
-    return f"amount {place}"
+    return f"amount {column_index}"
 
 
-def amounts_of(table: pa.Table, column: Attribute, source: Source, called: Called) -> NDArray[np.float64]:
+def amounts_of(table: pa.Table, column: Attribute, source: Source, source_label: SourceLabel) -> NDArray[np.float64]:
     """The amount of every record, NaN where there is none."""
     name = source.columns.get(column.name, column.name)
-    with explained(called, f"the column {name!r}"):
-        return arrow_arrays.floats_of(converted(table[name], "number"))
+    with explain_conversion_errors(source_label, f"the column {name!r}"):
+        return arrow_arrays.floats_of(convert_column(table[name], "number"))
 
 
 def check_complete(
-    table: pa.Table, columns: Sequence[Attribute], source: Source, cells: NDArray[np.int64], called: Called
+    table: pa.Table, columns: Sequence[Attribute], source: Source, cells: NDArray[np.int64], called: SourceLabel
 ) -> None:
     """Accept records that all have an amount of some columns, where the spec does not say what else becomes of them.
 
@@ -201,46 +211,51 @@ class PersonKey:
 
     content: bytes = field(repr=False)
 
-    def hashed(self, persons: Iterable[str], *, alone: bool = False) -> NDArray[np.uint64]:
+    def hash_persons(self, persons: Iterable[str], *, alone: bool = False) -> NDArray[np.uint64]:
         """128 bits of keyed BLAKE2b of each person, (persons, 2).
 
         Args:
             alone: whether they are not persons' names, but the places of records that name none.
         """
-        begun = hashlib.blake2b(key=self.content, digest_size=16, person=b"alone" if alone else b"").copy
-        found = bytearray()
+        new_hash = hashlib.blake2b(key=self.content, digest_size=16, person=b"alone" if alone else b"").copy
+        digests = bytearray()
         for person in persons:  # to copy what has read the key takes half the time of a new one
-            each = begun()
-            each.update(person.encode())
-            found += each.digest()
-        return np.frombuffer(found, dtype=np.uint64).reshape(-1, 2)
+            hasher = new_hash()
+            hasher.update(person.encode())
+            digests += hasher.digest()
+        return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
 
 
 def _count_parts(
-    source: Source, domain: Domain, counter: Counter, gathered: Gathered, task: tuple[int, range, RunKey]
-) -> tuple[CountSummary, list[Dealt]]:
+    source: Source, domain: Domain, counter: Counter, shuffle_index: ShuffleIndex, task: tuple[int, range, RunKey]
+) -> tuple[CountSummary, list[DealtObject]]:
     """Keep the chosen records of each person and count them, part after part."""
-    number, parts, key = task
+    number, part_range, key = task
     in_groups = source.person is not None and source.person.most_groups is not None
     tallies = [CountSummary()]
 
     def batches() -> Iterator[Batch]:
-        opened = gathered.opened(counter.store, key)
-        for part in parts:
-            rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.of(part)])
-            for number, table in enumerate(domain.apart):
-                placed = taken_by(rows, domain, table)
-                kept = placed[kept_records(within(source, domain, table), domain, placed)]
+        opened = shuffle_index.open_parts(counter.store, key)
+        for part_number in part_range:
+            rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.rows_of_part(part_number)])
+            for number, table in enumerate(domain.person_tables):
+                placed = rows_in_groups(rows, domain, table)
+                counted_rows = placed[select_records(with_group_bound(source, domain, table), domain, placed)]
                 if number == 0:
-                    repeated = repetitions(rows, groups_of(rows, domain)) if in_groups and source.most_records == 1 else 0
-                    tallies.append(CountSummary(beyond_bound=rows.size - kept.size - repeated, repeated=repeated))
-                yield kept["cell"] if counter.divided is None else within_total(kept, counter.divided), None
+                    repeated = (
+                        count_repetitions(rows, groups_of(rows, domain)) if in_groups and source.most_records == 1 else 0
+                    )
+                    tallies.append(CountSummary(beyond_bound=rows.size - counted_rows.size - repeated, repeated=repeated))
+                yield (
+                    counted_rows["cell"] if counter.divided is None else scale_to_total(counted_rows, counter.divided),
+                    None,
+                )
 
     dealt = counter.count(number, key, batches())
     return sum(tallies, CountSummary()), dealt
 
 
-def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64]:
+def select_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64]:
     """The places of the records that count of each person: the first ones, or those of the first groups, or of steps that are apart.
 
     Without a person column all count.
@@ -249,13 +264,13 @@ def kept_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64
     if person is None:
         return np.arange(rows.size)
     if person.participations is not None:
-        axis = domain.axis(person.participations.of)
+        axis = domain.axis(person.participations.attribute)
         kinds = tuple(attribute.kinds for attribute in domain.attributes)
         steps = np.unravel_index(rows["cell"], kinds)[axis].astype(np.int64)
         return first_of_steps(rows, steps, person.participations, source.most_records)
     if person.most_groups is not None:
         return first_of_groups(rows, groups_of(rows, domain), person.most_groups, source.most_records)
-    return first_of_each(rows, source.most_records)
+    return first_records(rows, source.most_records)
 
 
 def groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
@@ -263,7 +278,7 @@ def groups_of(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     return np.asarray(rows["cell"] // math.prod(attribute.kinds for attribute in domain.amounts))
 
 
-def within(source: Source, domain: Domain, table: Sequence[str | None]) -> Source:
+def with_group_bound(source: Source, domain: Domain, table: Sequence[str | None]) -> Source:
     """The source with the bound on a person's groups in a table of persons, where a level of it has a smaller one."""
     person = source.person
     if person is None or person.most_groups is None:
@@ -271,40 +286,40 @@ def within(source: Source, domain: Domain, table: Sequence[str | None]) -> Sourc
     return replace(source, person=replace(person, most_groups=min(person.most_groups, domain.groups_in(table)[1])))
 
 
-def taken_by(rows: Rows, domain: Domain, table: Sequence[str | None]) -> Rows:
+def rows_in_groups(rows: Rows, domain: Domain, table: Sequence[str | None]) -> Rows:
     """The records in the groups of a table in which persons are counted by themselves (``Domain.apart``)."""
-    kinds = [each.kinds for each in domain.attributes]
-    bins = [each.taken(name).bins for each, name in zip(domain.attributes, table, strict=True)]
-    out = rows if all(each is None for each in bins) else rows.copy()
-    for axis, other in enumerate(bins):
-        if other is not None:
+    kinds = [entry.kinds for entry in domain.attributes]
+    bins = [entry.grouping_by(name).bins for entry, name in zip(domain.attributes, table, strict=True)]
+    mapped_rows = rows if all(entry is None for entry in bins) else rows.copy()
+    for axis, group_codes in enumerate(bins):
+        if group_codes is not None:
             step = math.prod(kinds[axis + 1 :])
-            code = out["cell"] // step % kinds[axis]
-            out["cell"] += (other[code] - code) * step
-    return out
+            code = mapped_rows["cell"] // step % kinds[axis]
+            mapped_rows["cell"] += (group_codes[code] - code) * step
+    return mapped_rows
 
 
-def repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
+def count_repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
     """How many records are of a person who has another one in the same group: all but one of each person and group."""
     order = np.lexsort((group, rows["low"], rows["high"]))
-    starts, _ = runs_of(rows["high"][order], rows["low"][order], group[order])
+    starts, _ = find_runs(rows["high"][order], rows["low"][order], group[order])
     return rows.size - starts.size
 
 
-def numbered(rows: Rows) -> NDArray[np.int64]:
+def number_persons(rows: Rows) -> NDArray[np.int64]:
     """The person of every record: 0, 1, 2, ... in no order that means anything."""
-    (order, starts, _), number = by_person(rows), np.empty(rows.size, dtype=np.int64)
+    (order, starts, _), number = order_by_person(rows), np.empty(rows.size, dtype=np.int64)
     number[order] = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.size)))
     return number
 
 
-def first_of_each(rows: Rows, most: int) -> NDArray[np.int64]:
-    """The places of the first ``most`` records of each person."""
-    order, _, place = by_person(rows)
-    return order[place < most]
+def first_records(rows: Rows, record_bound: int) -> NDArray[np.int64]:
+    """The places of the first ``record_bound`` records of each person."""
+    order, _, rank = order_by_person(rows)
+    return order[rank < record_bound]
 
 
-def by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """The places of the records in an order in which those of a person follow each other, as they came; where persons begin in it, and
     which of their person each record is.
     """
@@ -313,54 +328,58 @@ def by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     if ((high[1:] == high[:-1]) & (low[1:] != low[:-1])).any():  # two persons who share half a hash
         order = np.lexsort((rows["low"], rows["high"]))
         high, low = rows["high"][order], rows["low"][order]
-    return order, *runs_of(high, low)
+    return order, *find_runs(high, low)
 
 
-def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, most: int) -> NDArray[np.int64]:
-    """The places of the first ``most`` records of each person in each of the first ``groups`` groups that the person has records in.
+def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, record_bound: int) -> NDArray[np.int64]:
+    """The places of the first ``record_bound`` records of each person in each of the first ``groups`` groups that the person has records in.
 
     Args:
         group: of every record.
     """
     order = np.lexsort((group, rows["low"], rows["high"]))
-    starts, place = runs_of(rows["high"][order], rows["low"][order], group[order])
-    firsts = order[starts]  # where each person comes to each group, in the order of files and rows
-    came = np.lexsort((firsts, rows["low"][firsts], rows["high"][firsts]))
-    rank = np.empty(firsts.size, dtype=np.int64)
-    rank[came] = runs_of(rows["high"][firsts[came]], rows["low"][firsts[came]])[1]
-    of_group = np.cumsum(place == 0) - 1
-    return np.asarray(order[(rank[of_group] < groups) & (place < most)]) if rows.size else order
+    starts, rank_in_group = find_runs(rows["high"][order], rows["low"][order], group[order])
+    first_positions = order[starts]  # where each person comes to each group, in the order of files and rows
+    arrival_order = np.lexsort((first_positions, rows["low"][first_positions], rows["high"][first_positions]))
+    rank = np.empty(first_positions.size, dtype=np.int64)
+    rank[arrival_order] = find_runs(
+        rows["high"][first_positions[arrival_order]], rows["low"][first_positions[arrival_order]]
+    )[1]
+    of_group = np.cumsum(rank_in_group == 0) - 1
+    return np.asarray(order[(rank[of_group] < groups) & (rank_in_group < record_bound)]) if rows.size else order
 
 
-def first_of_steps(rows: Rows, steps: NDArray[np.int64], participations: Participations, most: int) -> NDArray[np.int64]:
-    """The places of the first ``most`` records of each person in the person's earliest step and each next one that is far enough.
+def first_of_steps(
+    rows: Rows, steps: NDArray[np.int64], participations: Participations, record_bound: int
+) -> NDArray[np.int64]:
+    """The places of the first ``record_bound`` records of each person in the person's earliest step and each next one that is far enough.
 
     Whether a step counts depends on the person's own steps up to it: later records change nothing that was counted before.
     """
     order = np.lexsort((steps, rows["low"], rows["high"]))
-    persons = runs_of(rows["high"][order], rows["low"][order])[0]
+    persons = find_runs(rows["high"][order], rows["low"][order])[0]
     person = np.searchsorted(persons, np.arange(rows.size), side="right") - 1
     span = int(steps.max(initial=0)) + 1
     time = (
         person * (span + participations.separation) + steps[order]
     )  # ascending; persons are further apart than any two steps
-    kept = np.zeros(rows.size, dtype=bool)
-    at = persons
-    for _ in range(participations.most):
-        if not at.size:
+    is_counted = np.zeros(rows.size, dtype=bool)
+    positions = persons
+    for _ in range(participations.most_steps):
+        if not positions.size:
             break
-        last = time[at]
-        firsts = np.minimum(np.searchsorted(time, last, side="right") - at, most)
-        before = np.repeat(np.cumsum(firsts) - firsts, firsts)
-        kept[np.repeat(at, firsts) + np.arange(before.size) - before] = True
-        following = np.searchsorted(time, last + participations.separation)
+        last_times = time[positions]
+        record_counts = np.minimum(np.searchsorted(time, last_times, side="right") - positions, record_bound)
+        before = np.repeat(np.cumsum(record_counts) - record_counts, record_counts)
+        is_counted[np.repeat(positions, record_counts) + np.arange(before.size) - before] = True
+        following = np.searchsorted(time, last_times + participations.separation)
         inside = following < rows.size
-        inside[inside] = person[following[inside]] == person[at[inside]]
-        at = following[inside]
-    return np.asarray(order[kept])
+        inside[inside] = person[following[inside]] == person[positions[inside]]
+        positions = following[inside]
+    return np.asarray(order[is_counted])
 
 
-def within_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
+def scale_to_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     """The kinds of records after every person's amounts are scaled down to the bound on their total; as they are without a bound.
 
     Args:
@@ -377,49 +396,49 @@ def within_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     width = column.amounts.width
     code = kinds % column.kinds
     steps = np.where(code <= width, code, 0)  # a record without an amount adds nothing
-    starts, _ = runs_of(rows["high"], rows["low"])
+    starts, _ = find_runs(rows["high"], rows["low"])
     totals = np.repeat(np.add.reduceat(steps, starts), np.diff(np.append(starts, rows.size)))
-    most = width * column.amounts.bound.times
-    return np.asarray(kinds - steps + np.where(totals > most, steps * most // np.maximum(totals, 1), steps))
+    total_bound = width * column.amounts.bound.times
+    return np.asarray(kinds - steps + np.where(totals > total_bound, steps * total_bound // np.maximum(totals, 1), steps))
 
 
-def runs_of(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def find_runs(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where runs of rows begin that agree in all columns, and the place of every row in its run."""
     size = columns[0].size
     fresh = np.ones(size, dtype=bool)
-    fresh[1:] = np.any([each[1:] != each[:-1] for each in columns], axis=0)
+    fresh[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     starts = np.flatnonzero(fresh)
     return starts, np.arange(size) - np.repeat(starts, np.diff(np.append(starts, size)))
 
 
 def person_hashes(
-    table: pa.Table, source: Source, partition: Partition, place: int, key: PersonKey
+    table: pa.Table, source: Source, partition: Partition, table_index: int, key: PersonKey
 ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """The keyed hash of each record's person, (rows, 2) uint64: equal for equal persons, whatever the file. And which are dropped.
 
     Each record that names no person has a hash that no other record has, or is dropped.
 
     Args:
-        place: of the table among those of the partition.
+        table_index: of the table among those of the partition.
     Raises: InvalidSpec where a record names none, and the source does not say what to do with it.
     """
     column = source.person
     assert column is not None
-    with explained(partition.called, f"the person column {column.name!r}"):
+    with explain_conversion_errors(partition.source_label, f"the person column {column.name!r}"):
         encoded = persons_of(table[column.name], column.type).dictionary_encode()
         persons = ["", *encoded.dictionary.to_pylist()]
-    codes = arrow_arrays.places_of(encoded) + 1
+    codes = arrow_arrays.dictionary_indices(encoded) + 1
     absent = np.isin(codes, [code for code, person in enumerate(persons) if person == ""])
     if absent.any() and column.missing is None:
-        called, number = partition.called, " or others than whole numbers" if column.type == "integer" else ""
+        source_label, number = partition.source_label, " or others than whole numbers" if column.type == "integer" else ""
         raise InvalidSpec(
-            f"{called}: the person column {column.name!r} has missing values{number}; set 'missing' of 'person' to 'drop' or "
+            f"{source_label}: the person column {column.name!r} has missing values{number}; set 'missing' of 'person' to 'drop' or "
             "'each', or remove those records first"
         )
-    hashes = key.hashed(persons)[codes]
+    hashes = key.hash_persons(persons)[codes]
     if absent.any():
-        rows = (f"{partition.path}\0{partition.group}\0{place}\0{row}" for row in np.flatnonzero(absent).tolist())
-        hashes[absent] = key.hashed(rows, alone=True)
+        rows = (f"{partition.path}\0{partition.group}\0{table_index}\0{row}" for row in np.flatnonzero(absent).tolist())
+        hashes[absent] = key.hash_persons(rows, alone=True)
     return hashes, absent & (column.missing == "drop")
 
 
@@ -431,4 +450,4 @@ def persons_of(column: Column, kind: PersonType) -> pa.Array:
     family = family_of(column.type)
     if family not in ("nothing", "text", "whole", "decimal"):
         raise Unconvertible(f"holds {WORDS[family]}; persons are named by text or whole numbers: convert it")
-    return texts_of(converted(column, "whole") if kind == "integer" else column)
+    return texts_of(convert_column(column, "whole") if kind == "integer" else column)

@@ -25,11 +25,11 @@ from dpdist.counting.contribution_bounding import count_by_person
 from dpdist.counting.partial_counts import DENSE_COPIES, PAIR_COPIES, Batch, Counter, is_sparse
 from dpdist.counting.record_cells import CountSummary, cells_of, cells_of_partitions, tables_of
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
-from dpdist.engine import Engine, OnDone
-from dpdist.engine.shuffle import Dealt, Gathered, RunKey, gather
-from dpdist.engine.tree_reduction import fewer
+from dpdist.engine import Engine, ProgressCallback
+from dpdist.engine.shuffle import DealtObject, RunKey, ShuffleIndex, gather
+from dpdist.engine.tree_reduction import reduce_groups
 from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.measurement.integer_measurement import few_enough
+from dpdist.measurement.integer_measurement import check_record_limit
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.size_limits import SIZES
@@ -37,7 +37,7 @@ from dpdist.sources.formats.array_files import cells_of_part, part_bytes
 from dpdist.sources.formats.format_registry import row_format
 from dpdist.sources.formats.record_format import BATCH_ROWS, Partition
 from dpdist.sources.formats.weighted_rows import counted_rows
-from dpdist.sources.record_sources import Source, check_columns, grouped, partitions_of, without_files
+from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
 from dpdist.storage.array_store import ArrayPlan, Store, StoredArray
 
 PARTS_A_WORKER = 4
@@ -51,7 +51,7 @@ def count(
     *,
     root: Secret,
     tables: tuple[tuple[int, ...], ...] = (),
-    on_done: OnDone | None = None,
+    report_progress: ProgressCallback | None = None,
 ) -> tuple[StoredArray, CountSummary]:
     """The histogram of all records, counted once for each content of the source and domain.
 
@@ -69,9 +69,9 @@ def count(
         return stored, CountSummary(**stored.facts["private_tally"])
     check_columns(source, domain)
     path, tags = source.files[0][0], source.tags[0]
-    needed = 0 if row_format(path) else part_bytes(path, tags)
-    if needed > engine.memory_bytes // 4:  # parts of arrays fit into a task
-        raise OutOfMemory("count", needed, engine.memory_bytes // 4, "store the array in smaller chunks")
+    needed_bytes = 0 if row_format(path) else part_bytes(path, tags)
+    if needed_bytes > engine.memory_bytes // 4:  # parts of arrays fit into a task
+        raise OutOfMemory("count", needed_bytes, engine.memory_bytes // 4, "store the array in smaller chunks")
     kinds = math.prod(attribute.kinds for attribute in domain.attributes)
     if kinds >= 2**63:
         raise InvalidInput(f"a domain has up to 2^63 cells, found {float(kinds):.3g}; use fewer attributes")
@@ -80,21 +80,23 @@ def count(
     shards = max(1, min(plan.shards // max(1, engine.workers), engine.memory_bytes // 4 // (8 * plan.shard_rows)))
     sparse, divided = is_sparse(layout, engine), domain if domain.amounts else None
     counter = Counter(layout, store, store.scratch(), plan.shard_rows * shards, sparse, divided)
-    key = RunKey.fresh()
+    key = RunKey.generate()
     try:
         tasks = engine.workers * PARTS_A_WORKER
-        groups = grouped(partitions_of(source), tasks)
+        groups = group_partitions(partitions_of(source), tasks)
         if source.person is not None:
-            tally, dealt = count_by_person(source, domain, counter, engine, key, groups, tasks, on_done)
+            tally, dealt = count_by_person(source, domain, counter, engine, key, groups, tasks, report_progress)
         else:
             tasks = len(groups)
             items = [(number, group, key) for number, group in enumerate(groups)]
-            counted = engine.map(partial(_count_partitions, without_files(source), domain, counter), items, on_done=on_done)
+            counted = engine.map(
+                partial(_count_partitions, without_files(source), domain, counter), items, report_progress=report_progress
+            )
             tally = sum((tally for tally, _ in counted), CountSummary())
-            dealt = [each for _, some in counted for each in some]
+            dealt = [dealt_block for _, task_dealt in counted for dealt_block in task_dealt]
         if source.counts is not None or row_format(source.files[0][0]) is None:
-            few_enough(tally.read)  # before sums of them could overflow
-        stored = _summed(counter, plan, engine, tally, key, tasks, dealt)
+            check_record_limit(tally.read)  # before sums of them could overflow
+        stored = _sum_partials(counter, plan, engine, tally, key, tasks, dealt)
     finally:
         store.delete(counter.work)
     return stored, tally
@@ -103,7 +105,7 @@ def count(
 def summary_of(source: Source, domain: Domain, engine: Engine) -> CountSummary:
     """How reading the records goes, without their counts. Raises: as ``count``."""
     check_columns(source, domain)
-    groups = grouped(partitions_of(source), engine.workers * PARTS_A_WORKER)
+    groups = group_partitions(partitions_of(source), engine.workers * PARTS_A_WORKER)
     return sum(engine.map(partial(_summary_of, without_files(source), domain), groups), CountSummary())
 
 
@@ -122,11 +124,11 @@ def _check_totals(source: Source, domain: Domain) -> None:
     for attribute in domain.amounts:
         bound = None if attribute.amounts is None else attribute.amounts.bound
         person = source.person
-        found = source.most_records * ((person and person.most_groups) or 1)
-        if bound is not None and (person is None or found != bound.records):
+        record_bound = source.most_records * ((person and person.most_groups) or 1)
+        if bound is not None and (person is None or record_bound != bound.records):
             raise InvalidInput(
                 f"the total of {attribute.name!r} is bounded for persons with up to {bound.records} records, found "
-                f"{'no person column' if person is None else f'up to {found}'}; give both to the same column"
+                f"{'no person column' if person is None else f'up to {record_bound}'}; give both to the same column"
             )
 
 
@@ -138,38 +140,48 @@ def task_bytes(layout: Layout, engine: Engine) -> int:
     return max(PAIR_COPIES * 16 * SIZES.pending_pairs, engine.memory_bytes // 4 + 2 * SIZES.shard_bytes) + batch
 
 
-def _written(edges: Sequence[float]) -> Sequence[object]:
+def _edge_facts(edges: Sequence[float]) -> Sequence[object]:
     return ["even", edges.first, edges.width, edges.bins] if isinstance(edges, EvenEdges) else edges
 
 
-def _beyond(attribute: Attribute) -> list[object]:
+def _extra_facts(attribute: Attribute) -> list[object]:
     """What decides where values are counted besides edges and categories; nothing for attributes that have nothing else."""
     labelled = attribute.missing is not None or attribute.other is not None
     totals = [] if attribute.total is None else [["total", attribute.total]]
     times = [] if attribute.times is None else [attribute.times.facts]
-    of, line = attribute.amounts, attribute.line
-    lines = [] if line is None else [[line.coefficients, [_facts(each) for each in line.of]]]
-    amounts: list[object] = [] if of is None else [[str(of.first), str(of.step), of.steps]]
-    if of is not None and of.bound is not None:
-        amounts.append([of.low, of.width, of.bound.records, of.bound.times])
-    return [*([[attribute.missing, attribute.other]] if labelled else []), *totals, *times, *amounts, *lines]
+    column_amounts, derivation = attribute.amounts, attribute.line
+    derivation_facts = (
+        []
+        if derivation is None
+        else [[derivation.coefficients, [_facts(source_attribute) for source_attribute in derivation.of]]]
+    )
+    amounts: list[object] = (
+        [] if column_amounts is None else [[str(column_amounts.first), str(column_amounts.step), column_amounts.steps]]
+    )
+    if column_amounts is not None and column_amounts.bound is not None:
+        amounts.append([column_amounts.low, column_amounts.width, column_amounts.bound.records, column_amounts.bound.times])
+    return [*([[attribute.missing, attribute.other]] if labelled else []), *totals, *times, *amounts, *derivation_facts]
 
 
 def _facts(attribute: Attribute) -> list[object]:
     """What decides where records are counted."""
-    return [attribute.name, attribute.categories, _written(attribute.edges), attribute.outside, *_beyond(attribute)]
+    return [attribute.name, attribute.categories, _edge_facts(attribute.edges), attribute.outside, *_extra_facts(attribute)]
 
 
 def _count_digest(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...]) -> str:
     facts = [_facts(attribute) for attribute in domain.attributes]
-    apart = [[each.apart, each.levels_counted] for each in domain.attributes if each.apart]
-    told = [facts, tables, *([domain.tables, apart] if apart else [])]
-    return hashlib.sha256(f"{source.digest}{json.dumps(told)}".encode()).hexdigest()[:32]
+    level_facts = [
+        [level_attribute.apart, level_attribute.levels_counted]
+        for level_attribute in domain.attributes
+        if level_attribute.apart
+    ]
+    digest_content = [facts, tables, *([domain.tables, level_facts] if level_facts else [])]
+    return hashlib.sha256(f"{source.digest}{json.dumps(digest_content)}".encode()).hexdigest()[:32]
 
 
 def _count_partitions(
     source: Source, domain: Domain, counter: Counter, task: tuple[int, list[Partition], RunKey]
-) -> tuple[CountSummary, list[Dealt]]:
+) -> tuple[CountSummary, list[DealtObject]]:
     number, partitions, key = task
     tallies: list[CountSummary] = []
 
@@ -201,31 +213,35 @@ def counted_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], CountSummary]:
     """The cells of rows that stand for several records each, and for how many."""
     assert source.counts is not None
-    rows, numbers = counted_rows(table, source.counts, partition.called)
-    cells, tally = cells_of(rows, source, domain, partition.called)
+    rows, numbers = counted_rows(table, source.counts, partition.source_label)
+    cells, tally = cells_of(rows, source, domain, partition.source_label)
     return cells, numbers, replace(tally, read=int(numbers.sum()), dropped=int(numbers[cells < 0].sum()), unread=0)
 
 
-def _summed(
+def _sum_partials(
     counter: Counter,
     plan: ArrayPlan,
     engine: Engine,
     tally: CountSummary,
     key: RunKey,
     tasks: int,
-    dealt: Sequence[Dealt],
+    dealt: Sequence[DealtObject],
 ) -> StoredArray:
     store, step = counter.store, counter.range_size // plan.shard_rows
     store.begin(plan)
-    ranges = [range(first, min(first + step, plan.shards)) for first in range(0, plan.shards, step)]
+    ranges = [range(first_shard, min(first_shard + step, plan.shards)) for first_shard in range(0, plan.shards, step)]
     if counter.sparse:
-        parts: Sequence[str] | Gathered = gather(store, counter.work, key, counter.ranges, dealt)
+        partials: Sequence[str] | ShuffleIndex = gather(store, counter.work, key, counter.ranges, dealt)
     else:
-        (parts,) = fewer(store, engine, [[f"{counter.work}/{task}" for task in range(tasks)]])
-    digests = engine.map(partial(_sum_range, counter, plan, parts), [(shards, key) for shards in ranges])
-    return store.finish(plan, [digest for some in digests for digest in some], {"private_tally": tally.__dict__})
+        (partials,) = reduce_groups(store, engine, [[f"{counter.work}/{task}" for task in range(tasks)]])
+    digests = engine.map(partial(_sum_range, counter, plan, partials), [(shards, key) for shards in ranges])
+    return store.finish(
+        plan, [digest for range_digests in digests for digest in range_digests], {"private_tally": tally.__dict__}
+    )
 
 
-def _sum_range(counter: Counter, plan: ArrayPlan, parts: Sequence[str] | Gathered, task: tuple[range, RunKey]) -> list[str]:
+def _sum_range(
+    counter: Counter, plan: ArrayPlan, partials: Sequence[str] | ShuffleIndex, task: tuple[range, RunKey]
+) -> list[str]:
     shards, key = task
-    return [counter.store.write_shard(plan, shard, counts) for shard, counts in counter.total(plan, shards, parts, key)]
+    return [counter.store.write_shard(plan, shard, counts) for shard, counts in counter.total(plan, shards, partials, key)]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dpdist.domain import Domain, Layout
 from dpdist.engine import Engine
-from dpdist.engine.shuffle import Dealt, Gathered, RunKey, deal
+from dpdist.engine.shuffle import DealtObject, RunKey, ShuffleIndex, deal
 from dpdist.engine.tree_reduction import narrow
 from dpdist.sources.formats.record_format import BATCH_ROWS
 from dpdist.storage.array_store import ArrayPlan, Store
@@ -50,21 +50,21 @@ class Counter:
     sparse: bool
     divided: Domain | None = None
 
-    def _placed(self, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _positions_and_weights(self, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Which counts the records of a batch raise, and by how much each."""
         cells, numbers = batch
         if self.divided is not None:
-            cells, shares = self.divided.divided(cells, numbers)
-            return self.layout.positions(cells), np.tile(shares, max(1, len(self.layout.tables)))
-        places = self.layout.positions(cells)
-        return places, np.broadcast_to(np.int64(1), places.shape) if numbers is None else self._numbers(cells, numbers)
+            cells, record_shares = self.divided.divide_records(cells, numbers)
+            return self.layout.positions(cells), np.tile(record_shares, max(1, len(self.layout.tables)))
+        positions = self.layout.positions(cells)
+        return positions, np.broadcast_to(np.int64(1), positions.shape) if numbers is None else self._numbers(cells, numbers)
 
     @property
     def ranges(self) -> int:
         """How many parts sparse pairs are dealt out to."""
         return -(-self.layout.size // self.range_size)
 
-    def count(self, task: int, key: RunKey, batches: Iterator[Batch]) -> list[Dealt]:
+    def count(self, task: int, key: RunKey, batches: Iterator[Batch]) -> list[DealtObject]:
         """Count the records of a task by their cells, or by their kinds where they are divided; returns what was dealt out.
 
         Running it again counts the same.
@@ -72,51 +72,54 @@ class Counter:
         if not self.sparse:
             counts = np.zeros(self.layout.size, dtype=np.int64)
             for batch in batches:
-                np.add.at(counts, *self._placed(batch))
+                np.add.at(counts, *self._positions_and_weights(batch))
             self.store.put(f"{self.work}/{task}", narrow(counts))
             return []
         position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        out: list[Dealt] = []
+        dealt_objects: list[DealtObject] = []
         for batch in batches:
-            more, added = self._placed(batch)
-            position, place = np.unique(np.concatenate([position, more]), return_inverse=True)
+            batch_positions, added = self._positions_and_weights(batch)
+            position, inverse = np.unique(np.concatenate([position, batch_positions]), return_inverse=True)
             weights = np.concatenate([number, added])
             number = np.zeros(position.size, dtype=np.int64)
-            np.add.at(number, place, weights)
+            np.add.at(number, inverse, weights)
             if position.size > self.store.sizes.pending_pairs:
-                out.append(self._dealt(key, position, number))
+                dealt_objects.append(self._deal_pairs(key, position, number))
                 position, number = position[:0], number[:0]
-        return [*out, self._dealt(key, position, number)]
+        return [*dealt_objects, self._deal_pairs(key, position, number)]
 
     def _numbers(self, cells: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """By how much each of the positions of some cells rises: ``Layout.positions`` lists them table after table."""
         return np.tile(numbers[cells >= 0], max(1, len(self.layout.tables)))
 
-    def _dealt(self, key: RunKey, position: NDArray[np.int64], number: NDArray[np.int64]) -> Dealt:
+    def _deal_pairs(self, key: RunKey, position: NDArray[np.int64], number: NDArray[np.int64]) -> DealtObject:
         """Sorted pairs, dealt out by their ranges, in the smallest types."""
-        which, small = position // self.range_size, narrow(number)
+        range_numbers, small = position // self.range_size, narrow(number)
         kind = np.dtype([("position", np.min_scalar_type(self.range_size)), ("number", small.dtype)])
         pairs = np.empty(position.size, dtype=kind)
-        pairs["position"], pairs["number"] = position - which * self.range_size, small
-        return deal(self.store, self.work, key, self.ranges, which, pairs)
+        pairs["position"], pairs["number"] = position - range_numbers * self.range_size, small
+        return deal(self.store, self.work, key, self.ranges, range_numbers, pairs)
 
     def total(
-        self, plan: ArrayPlan, shards: range, parts: Sequence[str] | Gathered, key: RunKey
+        self, plan: ArrayPlan, shards: range, partials: Sequence[str] | ShuffleIndex, key: RunKey
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """The counts of some shards that lie in one range, summed over the named dense counts, or over the pairs of all tasks."""
-        first = plan.bounds(shards[0])[0]
-        if not isinstance(parts, Gathered):
-            dense = [self.store.open(part) for part in parts]
+        start_position = plan.bounds(shards[0])[0]
+        if not isinstance(partials, ShuffleIndex):
+            dense = [self.store.open(task_counts) for task_counts in partials]
             for shard in shards:
                 start, stop = plan.bounds(shard)
                 yield (
                     shard,
-                    sum((self.store.read_rows(part, start, stop) for part in dense), np.zeros(stop - start, np.int64)),
+                    sum(
+                        (self.store.read_rows(task_counts, start, stop) for task_counts in dense),
+                        np.zeros(stop - start, np.int64),
+                    ),
                 )
             return
-        counts = np.zeros(plan.bounds(shards[-1])[1] - first, dtype=np.int64)
-        for some in parts.opened(self.store, key).of(first // self.range_size):
-            counts[some["position"]] += some["number"]  # positions of one object differ
+        counts = np.zeros(plan.bounds(shards[-1])[1] - start_position, dtype=np.int64)
+        for pairs in partials.open_parts(self.store, key).rows_of_part(start_position // self.range_size):
+            counts[pairs["position"]] += pairs["number"]  # positions of one object differ
         for shard in shards:
             start, stop = plan.bounds(shard)
-            yield shard, counts[start - first : stop - first]
+            yield shard, counts[start - start_position : stop - start_position]

@@ -21,21 +21,21 @@ from dpdist.counting.contribution_bounding import (
     amount_of,
     amounts_of,
     check_complete,
-    dealt_by_person,
-    first_of_each,
+    choose_part_count,
+    deal_by_person,
+    find_runs,
+    first_records,
     groups_of,
-    kept_records,
-    numbered,
-    parts_of,
+    number_persons,
     pending_rows,
-    runs_of,
+    select_records,
 )
 from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
-from dpdist.engine.shuffle import Gathered, Rows, RunKey, gather
-from dpdist.privacy.noisy_truncation_loss import FINEST, Beyond
-from dpdist.sources.record_sources import Source, check_columns, grouped, partitions_of, without_files
+from dpdist.engine.shuffle import Rows, RunKey, ShuffleIndex, gather
+from dpdist.privacy.noisy_truncation_loss import FINEST, NoisyBoundLoss
+from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
 from dpdist.storage.array_store import Store
 
 Numbers = NDArray[np.int64]
@@ -47,7 +47,7 @@ class CountedSizes:
     """How many persons have so many records, or records such an amount, from 0 to the most told apart, and how many records were read."""
 
     counts: Numbers = field(repr=False)
-    read: int = field(repr=False)
+    records_read: int = field(repr=False)
 
     @property
     def digest(self) -> str:
@@ -64,19 +64,19 @@ class CountedValues:
     """
 
     values: tuple[Numbers, ...] = field(repr=False)
-    read: int = field(repr=False)
+    records_read: int = field(repr=False)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the numbers: only a commitment of it may be written down."""
-        found = hashlib.sha256()
-        for each in self.values:
-            found.update(each.shape[1].to_bytes(8, "little") + each.astype("<i8").tobytes())
-        return found.hexdigest()
+        hasher = hashlib.sha256()
+        for column_values in self.values:
+            hasher.update(column_values.shape[1].to_bytes(8, "little") + column_values.astype("<i8").tobytes())
+        return hasher.hexdigest()
 
 
 @dataclass(frozen=True)
-class RecordsInParts:
+class PartitionedRecords:
     """Where the records of a release are read, and as what.
 
     Attributes:
@@ -91,7 +91,7 @@ class RecordsInParts:
     engine: Engine
     complete: tuple[Attribute, ...] = ()
 
-    def parts(self, *columns: Attribute) -> Generator[tuple[Rows, tuple[Values, ...], int]]:
+    def record_batches(self, *columns: Attribute) -> Generator[tuple[Rows, tuple[Values, ...], int]]:
         """Some records within the domain after others: all of each of their persons, the amounts of some columns, and how many were read.
 
         They are read as counting will read them: what that refuses is refused here, before anything is charged. Without a person column,
@@ -103,75 +103,75 @@ class RecordsInParts:
         if self.source.person is None:
             for partition in partitions:
                 for table in tables_of(self.source, self.domain, partition):
-                    cells, tally = cells_of(table, self.source, self.domain, partition.called)
+                    cells, tally = cells_of(table, self.source, self.domain, partition.source_label)
                     rows = np.zeros(int((cells >= 0).sum()), dtype=HASHED)
                     rows["cell"] = cells[cells >= 0]
-                    check_complete(table, self.complete, self.source, cells, partition.called)
-                    found = (amounts_of(table, each, self.source, partition.called) for each in columns)
-                    yield rows, tuple(each[cells >= 0] for each in found), tally.read
+                    check_complete(table, self.complete, self.source, cells, partition.source_label)
+                    column_amounts = (amounts_of(table, column, self.source, partition.source_label) for column in columns)
+                    yield rows, tuple(column[cells >= 0] for column in column_amounts), tally.read
             return
         tallies = [CountSummary()]
 
-        def dealt(key: RunKey, work: str, parts: int) -> Gathered:
-            tasks, pending = grouped(partitions, self.engine.workers), pending_rows(self.store, self.engine)
+        def deal_records(key: RunKey, work: str, part_count: int) -> ShuffleIndex:
+            tasks, pending = group_partitions(partitions, self.engine.workers), pending_rows(self.store, self.engine)
             dealing = Dealing(
-                without_files(self.source), self.domain, self.store, work, parts, pending, columns, self.complete
+                without_files(self.source), self.domain, self.store, work, part_count, pending, columns, self.complete
             )
-            read, gathered = dealing.dealt(self.engine, key, tasks)
-            tallies.append(read)
-            return gathered
+            summary, shuffle_index = dealing.deal_all(self.engine, key, tasks)
+            tallies.append(summary)
+            return shuffle_index
 
-        with closing(self._opened(dealt)) as opened:
+        with closing(self._read_dealt_parts(deal_records)) as opened:
             for rows in opened:
-                amounts = tuple(rows[amount_of(place)] for place in range(len(columns)))
+                amounts = tuple(rows[amount_of(column_index)] for column_index in range(len(columns)))
                 yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
         yield np.zeros(0, dtype=HASHED), tuple(np.zeros(0) for _ in columns), sum(tallies, CountSummary()).read
 
-    def dealt_out(self, batches: Callable[[PersonKey], Iterable[Rows]]) -> Generator[Rows]:
+    def deal_out(self, batches: Callable[[PersonKey], Iterable[Rows]]) -> Generator[Rows]:
         """Records that are made in this process, some after others: all of each of their persons.
 
         Args:
             batches: gives them, with hashes of their persons under a key.
         """
 
-        def dealt(key: RunKey, work: str, parts: int) -> Gathered:
-            made, pending = batches(PersonKey(key.derived(b"persons"))), pending_rows(self.store, self.engine)
-            out = dealt_by_person(made, np.zeros(0, dtype=HASHED), self.store, work, key, parts, pending)
-            return gather(self.store, work, key, parts, out)
+        def deal_records(key: RunKey, work: str, part_count: int) -> ShuffleIndex:
+            row_batches, pending = batches(PersonKey(key.derive_key(b"persons"))), pending_rows(self.store, self.engine)
+            dealt_rows = deal_by_person(row_batches, np.zeros(0, dtype=HASHED), self.store, work, key, part_count, pending)
+            return gather(self.store, work, key, part_count, dealt_rows)
 
-        return self._opened(dealt)
+        return self._read_dealt_parts(deal_records)
 
-    def _opened(self, dealt: Callable[[RunKey, str, int], Gathered]) -> Generator[Rows]:
+    def _read_dealt_parts(self, deal_records: Callable[[RunKey, str, int], ShuffleIndex]) -> Generator[Rows]:
         """The records of one part after those of another, where a part has any."""
-        key, work, parts = RunKey.fresh(), self.store.scratch(), parts_of(self.source, self.engine, 1)
+        key, work, part_count = RunKey.generate(), self.store.scratch(), choose_part_count(self.source, self.engine, 1)
         try:
-            opened = dealt(key, work, parts).opened(self.store, key)
-            for part in range(parts):
-                some = list(opened.of(part))
-                if some:
-                    yield np.concatenate(some)
+            opened = deal_records(key, work, part_count).open_parts(self.store, key)
+            for part_number in range(part_count):
+                row_blocks = list(opened.rows_of_part(part_number))
+                if row_blocks:
+                    yield np.concatenate(row_blocks)
         finally:
             self.store.delete(work)
 
-    def kept(self, rows: Rows) -> Numbers:
+    def counted_positions(self, rows: Rows) -> Numbers:
         """The places of the records that count."""
-        return kept_records(self.source, self.domain, rows)
+        return select_records(self.source, self.domain, rows)
 
-    def summed(self, size: int, counted: Callable[..., Numbers], *columns: Attribute) -> CountedSizes:
+    def sum_parts(self, size: int, counted: Callable[..., Numbers], *columns: Attribute) -> CountedSizes:
         """So many numbers of each part, added up.
 
         Args:
             counted: gives those of a part, from its records and the amounts of each column.
         """
-        counts, read = np.zeros(size, dtype=np.int64), 0
-        with closing(self.parts(*columns)) as parts:
-            for rows, amounts, number in parts:
+        counts, records_read = np.zeros(size, dtype=np.int64), 0
+        with closing(self.record_batches(*columns)) as parts_reader:
+            for rows, amounts, number in parts_reader:
                 counts += counted(rows, *amounts)
-                read += number
-        return CountedSizes(counts, read)
+                records_read += number
+        return CountedSizes(counts, records_read)
 
 
-def beyond_bounds(records: RecordsInParts, rule: Beyond, *, persons: bool) -> CountedSizes:
+def count_truncation_loss(records: PartitionedRecords, rule: NoisyBoundLoss, *, persons: bool) -> CountedSizes:
     """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
 
     Args:
@@ -180,71 +180,80 @@ def beyond_bounds(records: RecordsInParts, rule: Beyond, *, persons: bool) -> Co
     """
     columns = [records.domain.attribute(name) for name in rule.columns]
 
-    def counted(rows: Rows, *amounts: Values) -> Numbers:
-        kept, blocks = records.kept(rows), []
-        if rule.most is not None:
-            person = numbered(rows)
-            own = np.bincount(person[kept], minlength=person.max(initial=-1) + 1)
-            several = _pairs(person, groups_of(rows, records.domain))[0] if persons else person
-            blocks.append(rule.of_persons(own, np.bincount(several, minlength=own.size) - own))
-        excess = (_excess(each[kept], column) for each, column in zip(amounts, columns, strict=True))
-        return np.concatenate([*blocks, *(rule.of_amounts(each[~np.isnan(each)]) for each in excess)])
+    def count_part(rows: Rows, *amounts: Values) -> Numbers:
+        counted_positions, blocks = records.counted_positions(rows), []
+        if rule.most_lost_records is not None:
+            person = number_persons(rows)
+            kept_per_person = np.bincount(person[counted_positions], minlength=person.max(initial=-1) + 1)
+            several = _count_pairs(person, groups_of(rows, records.domain))[0] if persons else person
+            blocks.append(
+                rule.person_totals(kept_per_person, np.bincount(several, minlength=kept_per_person.size) - kept_per_person)
+            )
+        excess = (
+            _excess(column_amounts[counted_positions], column)
+            for column_amounts, column in zip(amounts, columns, strict=True)
+        )
+        return np.concatenate(
+            [*blocks, *(rule.amount_totals(column_amounts[~np.isnan(column_amounts)]) for column_amounts in excess)]
+        )
 
-    return records.summed(sum(rule.sizes), counted, *columns)
+    return records.sum_parts(sum(rule.sizes), count_part, *columns)
 
 
-def records_of_persons(records: RecordsInParts, most: int, *, groups: bool = False) -> CountedSizes:
-    """Persons by the number of their records that lie within the domain; whoever has more than ``most`` counts as having so many.
+def records_of_persons(records: PartitionedRecords, largest_count: int, *, groups: bool = False) -> CountedSizes:
+    """Persons by the number of their records that lie within the domain; whoever has more than ``largest_count`` counts as having so many.
 
     Args:
         groups: whether all records of a person in one group are taken for one.
     Raises: as ``RecordsInParts.parts``.
     """
 
-    def counted(rows: Rows) -> Numbers:
-        person = numbered(rows)
-        several = _pairs(person, groups_of(rows, records.domain))[0] if groups else person
-        return np.bincount(np.minimum(np.bincount(several), most), minlength=most + 1)
+    def count_part(rows: Rows) -> Numbers:
+        person = number_persons(rows)
+        several = _count_pairs(person, groups_of(rows, records.domain))[0] if groups else person
+        return np.bincount(np.minimum(np.bincount(several), largest_count), minlength=largest_count + 1)
 
-    return records.summed(most + 1, counted)
+    return records.sum_parts(largest_count + 1, count_part)
 
 
-def counts_of_amounts(records: RecordsInParts, name: str, most: int) -> CountedSizes:
-    """The records that count by their amount, in steps above the smallest one; whatever is larger than ``most`` counts as that.
+def counts_of_amounts(records: PartitionedRecords, name: str, largest_step: int) -> CountedSizes:
+    """The records that count by their amount, in steps above the smallest one; whatever is larger than ``largest_step`` counts as that.
 
     Raises: as ``RecordsInParts.parts``.
     """
     column = records.domain.attribute(name)
 
-    def counted(rows: Rows, amounts: Values) -> Numbers:
+    def count_part(rows: Rows, amounts: Values) -> Numbers:
         assert column.amounts is not None
-        steps = column.amounts.steps_of(amounts[records.kept(rows)])
-        return np.bincount(steps[steps >= 0], minlength=most + 1)
+        steps = column.amounts.steps_of(amounts[records.counted_positions(rows)])
+        return np.bincount(steps[steps >= 0], minlength=largest_step + 1)
 
-    return records.summed(most + 1, counted, column)
+    return records.sum_parts(largest_step + 1, count_part, column)
 
 
-def values_by_group(records: RecordsInParts, by: Sequence[str], of: Sequence[Attribute]) -> CountedValues:
+def values_by_group(records: PartitionedRecords, group_names: Sequence[str], columns: Sequence[Attribute]) -> CountedValues:
     """The records that count by group and by their amounts in some columns. Records in no labelled group are left out.
 
     Raises: as ``RecordsInParts.parts``.
     """
-    found, read = [np.zeros((3, 0), dtype=np.int64) for _ in of], 0
-    with closing(records.parts(*of)) as parts:
-        for rows, amounts, number in parts:
-            kept, read = records.kept(rows), read + number
-            group, known = _labelled(rows["cell"][kept], records.domain, by)
-            for place, (column, values) in enumerate(zip(of, amounts, strict=True)):
+    values_by_column, records_read = [np.zeros((3, 0), dtype=np.int64) for _ in columns], 0
+    with closing(records.record_batches(*columns)) as parts_reader:
+        for rows, amounts, number in parts_reader:
+            counted_positions, records_read = records.counted_positions(rows), records_read + number
+            group, has_labels = _labelled_groups(rows["cell"][counted_positions], records.domain, group_names)
+            for column_index, (column, values) in enumerate(zip(columns, amounts, strict=True)):
                 assert column.amounts is not None
-                steps = column.amounts.steps_of(values[kept])
-                some = known & (steps >= 0)
-                before, numbers = found[place], np.ones(int(some.sum()), dtype=np.int64)
-                more = np.concatenate([before, [group[some], steps[some], numbers]], axis=1)
-                found[place] = np.stack(_pairs(more[0], more[1], more[2]))
-    return CountedValues(tuple(found), read)
+                steps = column.amounts.steps_of(values[counted_positions])
+                is_selected = has_labels & (steps >= 0)
+                earlier_values, numbers = values_by_column[column_index], np.ones(int(is_selected.sum()), dtype=np.int64)
+                extended_values = np.concatenate([earlier_values, [group[is_selected], steps[is_selected], numbers]], axis=1)
+                values_by_column[column_index] = np.stack(
+                    _count_pairs(extended_values[0], extended_values[1], extended_values[2])
+                )
+    return CountedValues(tuple(values_by_column), records_read)
 
 
-def steps_of_amounts(records: RecordsInParts, *, bounded: bool) -> int:
+def steps_of_amounts(records: PartitionedRecords, *, bounded: bool) -> int:
     """How many steps the amounts of all records within the domain have together. Raises: as ``RecordsInParts.parts``.
 
     Args:
@@ -252,13 +261,15 @@ def steps_of_amounts(records: RecordsInParts, *, bounded: bool) -> int:
     """
 
     def counted(rows: Rows) -> Numbers:
-        cells = rows["cell"][records.kept(rows)] if bounded else rows["cell"]
-        return np.array([records.domain.divided(cells)[1].sum()])
+        cells = rows["cell"][records.counted_positions(rows)] if bounded else rows["cell"]
+        return np.array([records.domain.divide_records(cells)[1].sum()])
 
-    return int(records.summed(1, counted).counts[0])
+    return int(records.sum_parts(1, counted).counts[0])
 
 
-def steps_of_records(records: RecordsInParts, name: str, steps_of: Callable[[Values], Numbers], size: int) -> CountedSizes:
+def steps_of_records(
+    records: PartitionedRecords, name: str, steps_of: Callable[[Values], Numbers], size: int
+) -> CountedSizes:
     """Records by a number of theirs; of each person the first ``source.most_records`` that have one of the declared values.
 
     Args:
@@ -268,36 +279,38 @@ def steps_of_records(records: RecordsInParts, name: str, steps_of: Callable[[Val
     """
     attribute, axis = records.domain.attribute(name), records.domain.axis(name)
 
-    def counted(rows: Rows, numbers: Values) -> Numbers:
-        known = np.flatnonzero(_codes(rows["cell"], records.domain)[axis] < attribute.values)
+    def count_part(rows: Rows, numbers: Values) -> Numbers:
+        positions = np.flatnonzero(_codes(rows["cell"], records.domain)[axis] < attribute.values)
         if records.source.person is not None:
-            known = known[first_of_each(rows[known], records.source.most_records)]
-        return np.bincount(steps_of(numbers[known]), minlength=size)
+            positions = positions[first_records(rows[positions], records.source.most_records)]
+        return np.bincount(steps_of(numbers[positions]), minlength=size)
 
-    return records.summed(size, counted, attribute)
+    return records.sum_parts(size, count_part, attribute)
 
 
 def _codes(cells: Numbers, domain: Domain) -> tuple[Numbers, ...]:
-    return np.unravel_index(cells, tuple(each.kinds for each in domain.attributes))
+    return np.unravel_index(cells, tuple(attribute.kinds for attribute in domain.attributes))
 
 
-def _labelled(cells: Numbers, domain: Domain, by: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
+def _labelled_groups(cells: Numbers, domain: Domain, group_names: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
     """The group of every record by some attributes, and whether it is one that has labels."""
     codes = _codes(cells, domain)
-    group, known = np.zeros(cells.size, dtype=np.int64), np.ones(cells.size, dtype=bool)
-    for name in by:
+    group, has_labels = np.zeros(cells.size, dtype=np.int64), np.ones(cells.size, dtype=bool)
+    for name in group_names:
         code, shown = codes[domain.axis(name)], domain.attribute(name).shown
-        group, known = group * shown + code, known & (code < shown)
-    return group, known
+        group, has_labels = group * shown + code, has_labels & (code < shown)
+    return group, has_labels
 
 
-def _pairs(first: Numbers, second: Numbers, numbers: Numbers | None = None) -> tuple[Numbers, Numbers, Numbers]:
+def _count_pairs(
+    first_keys: Numbers, second_keys: Numbers, numbers: Numbers | None = None
+) -> tuple[Numbers, Numbers, Numbers]:
     """Different pairs in rising order, and how often each occurs, or the sum of its numbers."""
-    order = np.lexsort((second, first))
-    first, second = first[order], second[order]
-    starts, _ = runs_of(first, second)
-    counted = np.ones(first.size, dtype=np.int64) if numbers is None else numbers[order]
-    return first[starts], second[starts], np.add.reduceat(counted, starts) if starts.size else counted
+    order = np.lexsort((second_keys, first_keys))
+    first_keys, second_keys = first_keys[order], second_keys[order]
+    starts, _ = find_runs(first_keys, second_keys)
+    counted = np.ones(first_keys.size, dtype=np.int64) if numbers is None else numbers[order]
+    return first_keys[starts], second_keys[starts], np.add.reduceat(counted, starts) if starts.size else counted
 
 
 def _excess(values: Values, column: Attribute) -> Values:
@@ -305,5 +318,5 @@ def _excess(values: Values, column: Attribute) -> Values:
     assert column.amounts is not None
     low, high = column.amounts.range
     with np.errstate(invalid="ignore", over="ignore"):
-        beyond = np.where(values > high, values - high, np.where(values < low, values - low, 0.0)) * (FINEST / (high - low))
-    return np.where(np.isnan(values), np.nan, beyond)
+        excess = np.where(values > high, values - high, np.where(values < low, values - low, 0.0)) * (FINEST / (high - low))
+    return np.where(np.isnan(values), np.nan, excess)

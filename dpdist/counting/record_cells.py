@@ -11,18 +11,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.domain import LEFT_OUT, OUTSIDE, Attribute, Domain, numbers_of
+from dpdist.domain import EXCLUDED, OUTSIDE, Attribute, Domain, numbers_of
 from dpdist.domain.calendar import FINER_THAN_DAYS, Times
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, UnknownValue
 from dpdist.process import arrow_arrays
 from dpdist.process import arrow_compute as pc
 from dpdist.sources.column_types import ColumnType
-from dpdist.sources.formats.column_conversion import Unconvertible, converted, moments_of, texts_of
+from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
 from dpdist.sources.formats.format_registry import row_format
 from dpdist.sources.formats.record_format import BATCH_ROWS, Partition, WantedRows
 from dpdist.sources.reader_errors import reading
-from dpdist.sources.record_sources import Source, reading_of
-from dpdist.sources.source_labels import Called
+from dpdist.sources.record_sources import Source, rows_to_read
+from dpdist.sources.source_labels import SourceLabel
 from dpdist.sources.verified_files import HashedFile
 
 
@@ -47,8 +47,8 @@ class CountSummary:
     repeated: int = 0
     unread: int = 0
 
-    def __add__(self, other: CountSummary) -> CountSummary:
-        return CountSummary(*map(add, vars(self).values(), vars(other).values()))
+    def __add__(self, other_summary: CountSummary) -> CountSummary:
+        return CountSummary(*map(add, vars(self).values(), vars(other_summary).values()))
 
     def sentence(self, *, persons: bool) -> str:
         """For the operator: what became of the records.
@@ -61,56 +61,64 @@ class CountSummary:
             repeated = f", {self.repeated:,} more of a person in a group, who counts once there"
         else:
             lost += self.repeated
-        beyond = f"{lost:,} beyond the bound of one person{repeated}"
+        bound_text = f"{lost:,} beyond the bound of one person{repeated}"
         return (
             f"{self.read:,} records read, {self.dropped:,} dropped, {self.clipped:,} clipped, {self.out_of_range:,} amounts moved into "
-            f"their range, {beyond}"
+            f"their range, {bound_text}"
         )
 
 
 def tables_of(source: Source, domain: Domain, partition: Partition) -> Iterator[pa.Table]:
     """The needed columns of a partition, in bounded batches, with those that its folders name; of the types that are declared."""
-    batches = _batches(partition, reading_of(source, domain, partition))
-    moments = {source.columns.get(a.name, a.name) for a in domain.read if a.times is not None}
+    batches = _batches(partition, rows_to_read(source, domain, partition))
+    moments = {
+        source.columns.get(attribute.name, attribute.name)
+        for attribute in domain.column_attributes
+        if attribute.times is not None
+    }
     types = {name: kind for name, kind in source.types.items() if name not in moments}
     while True:
-        with reading(partition.called):
+        with reading(partition.source_label):
             batch = next(batches, None)
         if batch is None:
             return
         table = pa.Table.from_batches([batch])
         for name, value in partition.named:
             table = table.append_column(name, pa.repeat(arrow_arrays.text(value), batch.num_rows))
-        yield declared(table, types, partition.called)
+        yield convert_declared(table, types, partition.source_label)
 
 
-def declared(table: pa.Table, types: Mapping[str, ColumnType], called: Called) -> pa.Table:
+def convert_declared(table: pa.Table, types: Mapping[str, ColumnType], source_label: SourceLabel) -> pa.Table:
     """The table with the columns that have a declared type converted to it, value by value. Raises: InvalidSpec."""
-    for place, name in enumerate(table.column_names):
+    for column_index, name in enumerate(table.column_names):
         if name in types:
-            with explained(called, f"the column {name!r}, declared {types[name]!r} in 'records.types',"):
-                table = table.set_column(place, name, converted(table[name], types[name]))
+            with explain_conversion_errors(
+                source_label, f"the column {name!r}, declared {types[name]!r} in 'records.types',"
+            ):
+                table = table.set_column(column_index, name, convert_column(table[name], types[name]))
     return table
 
 
 @contextmanager
-def explained(called: Called, what: str) -> Iterator[None]:
+def explain_conversion_errors(source_label: SourceLabel, column_label: str) -> Iterator[None]:
     """What cannot be converted in the block is reported of a column of a file."""
     try:
-        with reading(called):
+        with reading(source_label):
             yield
     except Unconvertible as error:
-        raise InvalidSpec(f"{called}: {what} {error}") from None
+        raise InvalidSpec(f"{source_label}: {column_label} {error}") from None
 
 
-def _batches(partition: Partition, how: WantedRows) -> Iterator[pa.RecordBatch]:
+def _batches(partition: Partition, wanted_rows: WantedRows) -> Iterator[pa.RecordBatch]:
     format_ = row_format(partition.path)
     assert format_ is not None
     with HashedFile(partition.path, partition.tags) as file:
-        yield from format_.batches(file, partition, how)
+        yield from format_.batches(file, partition, wanted_rows)
 
 
-def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) -> tuple[NDArray[np.int64], CountSummary]:
+def cells_of(
+    table: pa.Table, source: Source, domain: Domain, source_label: SourceLabel
+) -> tuple[NDArray[np.int64], CountSummary]:
     """Cell of every record, or its kind where records are divided (``Domain.divided``); -1 where it is dropped."""
     rows = table.num_rows
     flat = np.zeros(rows, dtype=np.int64)
@@ -118,12 +126,14 @@ def cells_of(table: pa.Table, source: Source, domain: Domain, called: Called) ->
     clipped = out_of_range = 0
     for attribute in domain.attributes:
         if attribute.line is None:
-            codes, moved = _counted(table, attribute, source, called)
+            codes, moved = _attribute_codes(table, attribute, source, source_label)
         else:
-            parts = [_counted(table, each, source, called)[0] for each in attribute.line.of]
-            codes, moved = attribute.encode(numbers_of(attribute.line, parts))[0], 0
+            source_codes = [
+                _attribute_codes(table, source_attribute, source, source_label)[0] for source_attribute in attribute.line.of
+            ]
+            codes, moved = attribute.encode(numbers_of(attribute.line, source_codes))[0], 0
             # one of its attributes has no declared value
-            codes = np.where(np.minimum(*parts) < 0, LEFT_OUT, codes)
+            codes = np.where(np.minimum(*source_codes) < 0, EXCLUDED, codes)
         lost |= codes < 0
         without = codes == attribute.missing_kind if attribute.missing is not None else lost
         missing &= without
@@ -151,49 +161,55 @@ def cells_of_partitions(
     source: Source, domain: Domain, partitions: Iterable[Partition]
 ) -> Iterator[tuple[NDArray[np.int64], CountSummary]]:
     """Cells of all records of partitions, as ``cells_of`` gives them; those of small files together. Raises: as for one file."""
-    for some in _together((table, each.called) for each in partitions for table in tables_of(source, domain, each)):
-        if len(some) > 1:
+    for table_group in _group_small_tables(
+        (table, partition.source_label) for partition in partitions for table in tables_of(source, domain, partition)
+    ):
+        if len(table_group) > 1:
             try:
-                found = cells_of(pa.concat_tables([table for table, _ in some]).combine_chunks(), source, domain, some[0][1])
+                cells_and_summary = cells_of(
+                    pa.concat_tables([table for table, _ in table_group]).combine_chunks(), source, domain, table_group[0][1]
+                )
             except DpdistError:
                 pass  # one of the files is refused below, by its own name
             else:
-                yield found
+                yield cells_and_summary
                 continue
-        for table, called in some:
-            yield cells_of(table, source, domain, called)
+        for table, source_label in table_group:
+            yield cells_of(table, source, domain, source_label)
 
 
-def _together(tables: Iterable[tuple[pa.Table, Called]]) -> Iterator[list[tuple[pa.Table, Called]]]:
+def _group_small_tables(tables: Iterable[tuple[pa.Table, SourceLabel]]) -> Iterator[list[tuple[pa.Table, SourceLabel]]]:
     """Tables in their order, those of the same columns together up to ``BATCH_ROWS`` records."""
-    some: list[tuple[pa.Table, Called]] = []
+    table_group: list[tuple[pa.Table, SourceLabel]] = []
     rows = 0
-    for table, called in tables:
-        if some and (rows + len(table) > BATCH_ROWS or table.schema != some[0][0].schema):
-            yield some
-            some, rows = [], 0
-        some.append((table, called))
+    for table, source_label in tables:
+        if table_group and (rows + len(table) > BATCH_ROWS or table.schema != table_group[0][0].schema):
+            yield table_group
+            table_group, rows = [], 0
+        table_group.append((table, source_label))
         rows += len(table)
-    if some:
-        yield some
+    if table_group:
+        yield table_group
 
 
-def _counted(table: pa.Table, attribute: Attribute, source: Source, called: Called) -> tuple[NDArray[np.int64], int]:
+def _attribute_codes(
+    table: pa.Table, attribute: Attribute, source: Source, source_label: SourceLabel
+) -> tuple[NDArray[np.int64], int]:
     """Code of every record, and how many were moved to the nearest bin. Raises: UnknownValue, InvalidSpec."""
     name = source.columns.get(attribute.name, attribute.name)
-    with explained(called, f"{_meant(attribute)}, its column"):
+    with explain_conversion_errors(source_label, f"{_attribute_text(attribute)}, its column"):
         codes, moved = _codes(table[name], attribute, source.types.get(name))
     outside = codes == OUTSIDE
     if attribute.amounts is not None and outside.any():
         raise InvalidSpec(
-            f"{called} holds records without {attribute.name!r}; set 'missing: drop' for it under 'sums', or complete them"
+            f"{source_label} holds records without {attribute.name!r}; set 'missing: drop' for it under 'sums', or complete them"
         )
     if attribute.outside == "error" and outside.any():
-        raise UnknownValue(attribute.name, called, not attribute.categories)
+        raise UnknownValue(attribute.name, source_label, not attribute.categories)
     return codes, moved
 
 
-def _meant(attribute: Attribute) -> str:
+def _attribute_text(attribute: Attribute) -> str:
     form = "dates" if attribute.times is not None else "bins" if attribute.edges else "categories"
     return f"attribute {attribute.name!r} has {form}"
 
@@ -204,10 +220,10 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, kind: ColumnType | Non
     if attribute.edges:
         if pa.types.is_integer(column.type) and column.null_count == 0 and _exact(column):
             return attribute.encode(arrow_arrays.values_of(column))  # as below, in less time
-        return attribute.encode(arrow_arrays.floats_of(converted(column, "number")))
+        return attribute.encode(arrow_arrays.floats_of(convert_column(column, "number")))
     encoded = texts_of(column).dictionary_encode()
-    known, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
-    return np.append(known, attribute.missing_code)[arrow_arrays.places_of(encoded)], 0
+    codes_by_text, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
+    return np.append(codes_by_text, attribute.missing_code)[arrow_arrays.dictionary_indices(encoded)], 0
 
 
 def _exact(column: pa.ChunkedArray) -> bool:
@@ -221,18 +237,18 @@ def _steps(column: pa.ChunkedArray, attribute: Attribute, times: Times, kind: Co
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
         if pa.types.is_date(column.type) and times.every in FINER_THAN_DAYS:
             raise Unconvertible(f"holds dates, and counted is by the {times.every}; give 'every: day'")
-        found = column.combine_chunks().to_numpy(zero_copy_only=False)
+        moments = column.combine_chunks().to_numpy(zero_copy_only=False)
         try:
             aware = pa.types.is_timestamp(column.type) and column.type.tz is not None
-            return times.numbers(times.local(found) if aware else found)
+            return times.numbers(times.local(moments) if aware else moments)
         except InvalidInput as error:
             raise Unconvertible(f"cannot be counted: {error}") from None
     encoded = moments_of(column, finer=times.every in FINER_THAN_DAYS).dictionary_encode()
     try:
-        known = times.of_texts(encoded.dictionary.to_pylist() or [""])
+        step_numbers = times.of_texts(encoded.dictionary.to_pylist() or [""])
     except InvalidInput as error:
         raise Unconvertible(f"cannot be counted: {error}") from None
     # a text that is no date lies on neither side
     if attribute.outside == "clip" or kind in ("date", "time"):
-        known[np.isinf(known)] = np.nan
-    return np.append(known, np.nan)[arrow_arrays.places_of(encoded)]
+        step_numbers[np.isinf(step_numbers)] = np.nan
+    return np.append(step_numbers, np.nan)[arrow_arrays.dictionary_indices(encoded)]

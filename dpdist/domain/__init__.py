@@ -2,41 +2,48 @@
 
 from dpdist.domain.attributes import (
     DROP,
-    LEFT_OUT,
-    NOWHERE,
+    EXCLUDE_RECORD,
+    EXCLUDED,
     OUTSIDE,
     Attribute,
     Level,
-    Line,
+    LinearCombination,
     Outside,
     amounts_attribute,
 )
-from dpdist.domain.derived_columns import cuts_of, greatest_numbers, line_attribute, line_name, line_of, numbers_of
+from dpdist.domain.derived_columns import (
+    combination_attribute,
+    combination_name,
+    combine_attributes,
+    cuts_of,
+    greatest_numbers,
+    numbers_of,
+)
 from dpdist.domain.domain import Domain, Layout, sizes_of
-from dpdist.domain.labels import BinLabels, EvenEdges, MadeLabels, TimeLabels, even_edges
+from dpdist.domain.labels import BinLabels, EvenEdges, LazyLabels, TimeLabels, even_edges
 
 __all__ = [
     "DROP",
-    "LEFT_OUT",
-    "NOWHERE",
+    "EXCLUDED",
+    "EXCLUDE_RECORD",
     "OUTSIDE",
     "Attribute",
     "BinLabels",
     "Domain",
     "EvenEdges",
     "Layout",
+    "LazyLabels",
     "Level",
-    "Line",
-    "MadeLabels",
+    "LinearCombination",
     "Outside",
     "TimeLabels",
     "amounts_attribute",
+    "combination_attribute",
+    "combination_name",
+    "combine_attributes",
     "cuts_of",
     "even_edges",
     "greatest_numbers",
-    "line_attribute",
-    "line_name",
-    "line_of",
     "numbers_of",
     "sizes_of",
 ]

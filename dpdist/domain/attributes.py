@@ -19,11 +19,11 @@ Outside = Literal["clip", "drop", "error"]
 
 OUTSIDE = -1
 """Code of a value that lies outside its attribute's declared domain."""
-LEFT_OUT = -2
+EXCLUDED = -2
 """Code of a value whose record is left out, as the attribute says."""
 DROP = "drop"
 """In place of a label: records go to a bin that no query counts, so that tables without the attribute still count them."""
-NOWHERE = ""
+EXCLUDE_RECORD = ""
 """In place of a label: records are left out. The same as ``DROP`` where every query asks for the attribute, without a bin."""
 
 
@@ -46,7 +46,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Taken:
+class AttributeGrouping:
     """An attribute as a table of persons has it: by its values, by one of its levels, or all values as one.
 
     Attributes:
@@ -61,7 +61,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearCombination:
     """The whole number that two attributes give: the sum of their numbers, each times a coefficient (``dpdist.domain.derived_columns``)."""
 
     of: tuple[Attribute, Attribute]
@@ -102,7 +102,7 @@ class Attribute:
     times: Times | None = None
     levels: tuple[Level, ...] = ()
     amounts: Amounts | None = None
-    line: Line | None = field(default=None, repr=False)
+    line: LinearCombination | None = field(default=None, repr=False)
     total: str | None = None
     apart: tuple[int | None, ...] = ()
 
@@ -177,8 +177,8 @@ class Attribute:
     @property
     def extra(self) -> tuple[str, ...]:
         """Labels of the bins after the declared values."""
-        given = (label for label in (self.other, self.missing, self.total) if label not in (None, DROP, NOWHERE))
-        return tuple(dict.fromkeys(str(label) for label in given))
+        labels = (label for label in (self.other, self.missing, self.total) if label not in (None, DROP, EXCLUDE_RECORD))
+        return tuple(dict.fromkeys(str(label) for label in labels))
 
     @property
     def shown(self) -> int:
@@ -197,29 +197,29 @@ class Attribute:
     @property
     def bins_of_levels(self) -> dict[str, range]:
         """Where persons are counted in levels by themselves: the bins of each, of its groups and then of other and missing values."""
-        found, first, others = dict[str, range](), self._before_levels, len(self.extra) - (self.total is not None)
+        bins, first_bin, extra_bins = dict[str, range](), self._before_levels, len(self.extra) - (self.total is not None)
         for level in self.levels if self.apart else ():
-            found[level.name] = range(first, first + len(level.labels) + others)
-            first = found[level.name].stop
-        return found
+            bins[level.name] = range(first_bin, first_bin + len(level.labels) + extra_bins)
+            first_bin = bins[level.name].stop
+        return bins
 
     @property
     def levels_counted(self) -> list[tuple[str, tuple[str, ...], tuple[int, ...]]]:
         """What decides in which of its levels' bins a person counts."""
-        return [(each.name, each.labels, each.groups) for each in self.levels if self.apart]
+        return [(level.name, level.labels, level.groups) for level in self.levels if self.apart]
 
-    def taken(self, name: str | None) -> Taken:
+    def grouping_by(self, name: str | None) -> AttributeGrouping:
         """The attribute as a table of persons has it: by its own name, by that of a level, or as a whole (None)."""
         if name is None:
-            return Taken(1, np.full(self.size, self._code_of(self.total)))
-        own = self.bins_of_levels.get(name)
-        if own is None:
-            return Taken(self._before_levels - (self.total is not None))
-        level, most = next(each for each in zip(self.levels, self.apart, strict=True) if each[0].name == name)
+            return AttributeGrouping(1, np.full(self.size, self._code_of(self.total)))
+        level_bins = self.bins_of_levels.get(name)
+        if level_bins is None:
+            return AttributeGrouping(self._before_levels - (self.total is not None))
+        level, most_groups = next(pair for pair in zip(self.levels, self.apart, strict=True) if pair[0].name == name)
         bins, groups = np.arange(self.size), len(level.labels)
-        bins[: self.values] = own.start + np.asarray(level.groups)
-        bins[self.values : self.values + len(own) - groups] = own[groups:]
-        return Taken(len(own), bins, most)
+        bins[: self.values] = level_bins.start + np.asarray(level.groups)
+        bins[self.values : self.values + len(level_bins) - groups] = level_bins[groups:]
+        return AttributeGrouping(len(level_bins), bins, most_groups)
 
     @property
     def kinds(self) -> int:
@@ -234,7 +234,7 @@ class Attribute:
     @property
     def missing_kind(self) -> int:
         """The kind of records without a value: their code, except of amounts."""
-        return self._kind_of(self.missing_code)
+        return self._record_kind(self.missing_code)
 
     @property
     def other_code(self) -> int:
@@ -244,8 +244,8 @@ class Attribute:
     def _code_of(self, label: str | None) -> int:
         if label is None:
             return OUTSIDE
-        if label == NOWHERE:
-            return LEFT_OUT
+        if label == EXCLUDE_RECORD:
+            return EXCLUDED
         return self.shown if label == DROP else self.values + self.extra.index(label)
 
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -258,7 +258,7 @@ class Attribute:
             steps = self.amounts.steps_of(values)
             low, high = self.amounts.range
             numbers = values.astype(np.float64)
-            return np.where(steps < 0, self._kind_of(self.missing_code), steps), int(
+            return np.where(steps < 0, self._record_kind(self.missing_code), steps), int(
                 ((numbers < low) | (numbers > high)).sum()
             )
         if self.categories:
@@ -267,21 +267,21 @@ class Attribute:
             if self.boolean:
                 text, names = np.strings.lower(text), np.strings.lower(names)
             order = np.argsort(names)
-            known = names[order]
-            place = np.minimum(np.searchsorted(known, text), known.size - 1)
-            codes = np.where(known[place] == text, order[place], self.other_code).astype(np.int64)
+            sorted_names = names[order]
+            index = np.minimum(np.searchsorted(sorted_names, text), sorted_names.size - 1)
+            codes = np.where(sorted_names[index] == text, order[index], self.other_code).astype(np.int64)
             if self.missing is not None and "" not in self.categories:
                 codes[text == ""] = self.missing_code
             return codes, 0
         codes, missing = self._bins_of(values)
-        beyond = (codes < 0) | (codes >= self.values)
+        is_outside = (codes < 0) | (codes >= self.values)
         if missing is not None:
-            beyond |= missing
-        lost = int(np.count_nonzero(beyond))
+            is_outside |= missing
+        lost = int(np.count_nonzero(is_outside))
         if lost == 0:
             return codes, 0
         if self.outside != "clip":
-            codes[beyond] = self.other_code
+            codes[is_outside] = self.other_code
         else:
             np.clip(codes, 0, self.values - 1, out=codes)
         if missing is not None:
@@ -289,33 +289,35 @@ class Attribute:
             lost -= int(np.count_nonzero(missing))
         return codes, lost if self.outside == "clip" else 0
 
-    def _kind_of(self, code: int) -> int:
+    def _record_kind(self, code: int) -> int:
         """The kind of records of amounts in a bin after those that amounts are divided among."""
         return code if code < 0 or self.amounts is None else code - self.amounts.bins + self.amounts.width + 1
 
     def _bins_of(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
         """Bin of every number, below 0 or at least ``values`` outside; and which are missing (None: none can be)."""
         whole = np.can_cast(values.dtype, np.int64)
-        first, last = self.edges[0], self.edges[-1]
+        first_edge, last_edge = self.edges[0], self.edges[-1]
         if whole and self.unit_steps:
-            return np.clip(values.astype(np.int64), int(first) - 1, int(last)) - int(
-                first
+            return np.clip(values.astype(np.int64), int(first_edge) - 1, int(last_edge)) - int(
+                first_edge
             ), None  # differences cannot overflow
         numbers = values.astype(np.float64)
         missing = None if whole else np.isnan(numbers)
         if isinstance(self.edges, EvenEdges):
-            beyond = (numbers < first) | (numbers >= last)
-            inside = np.where(beyond if missing is None else beyond | missing, first, numbers)
-            codes = np.floor((inside - first) / self.edges.width).astype(np.int64)
+            is_outside = (numbers < first_edge) | (numbers >= last_edge)
+            inside = np.where(is_outside if missing is None else is_outside | missing, first_edge, numbers)
+            codes = np.floor((inside - first_edge) / self.edges.width).astype(np.int64)
             # put right against the very edges
-            codes -= inside < first + codes * float(self.edges.width)
-            codes += inside >= first + (codes + 1) * float(self.edges.width)
-            return np.where(beyond, np.where(numbers < first, -1, self.values), codes), missing
+            codes -= inside < first_edge + codes * float(self.edges.width)
+            codes += inside >= first_edge + (codes + 1) * float(self.edges.width)
+            return np.where(is_outside, np.where(numbers < first_edge, -1, self.values), codes), missing
         if not self._even_steps:
             return np.searchsorted(self._edges, numbers, side="right").astype(np.int64) - 1, missing
         # a guess that is off by one bin at most, then put right against the very edges
-        known = np.clip(numbers if missing is None else np.where(missing, last, numbers), first, last)
-        codes = np.minimum(((known - first) / (last - first) * self.values).astype(np.int64), self.values - 1)
+        clipped = np.clip(numbers if missing is None else np.where(missing, last_edge, numbers), first_edge, last_edge)
+        codes = np.minimum(
+            ((clipped - first_edge) / (last_edge - first_edge) * self.values).astype(np.int64), self.values - 1
+        )
         codes -= numbers < self._edges[codes]
         codes += numbers >= self._edges[np.minimum(codes + 1, self.values)]
         return codes, missing
@@ -340,7 +342,9 @@ class Attribute:
 
 def amounts_attribute(name: str, amounts: Amounts, missing: str | None) -> Attribute:
     """A column of amounts: the bins that its range is divided into, and where records without an amount are counted."""
-    edges, between = tuple(map(float, range(amounts.bins + 1))), range(1, amounts.bins - 1)
-    first, last = (f"at {end:g}" for end in amounts.ends)
-    labels = ("all together",) if amounts.alone else (first, *(f"between, {number}" for number in between), last)
+    edges, inner_bins = tuple(map(float, range(amounts.bins + 1))), range(1, amounts.bins - 1)
+    first_label, last_label = (f"at {end:g}" for end in amounts.ends)
+    labels = (
+        ("all together",) if amounts.alone else (first_label, *(f"between, {number}" for number in inner_bins), last_label)
+    )
     return Attribute(name, edges=edges, labels=labels, missing=missing, amounts=amounts)

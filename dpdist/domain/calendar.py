@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import InvalidInput
 
-Every = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
+CalendarUnit = Literal["second", "minute", "hour", "day", "week", "month", "quarter", "year"]
 UNITS: dict[str, Any] = {
     "second": "s",
     "minute": "m",
@@ -63,39 +63,39 @@ class Times:
 
     first: datetime.datetime
     steps: int
-    every: Every
+    every: CalendarUnit
     zone: str | None = None
 
     def numbers(self, local: NDArray[Any]) -> NDArray[np.float64]:
         """Step of every local time (datetime64), whole and from 0; NaN where there is none."""
-        found = _since_epoch(_seconds(local).astype("datetime64[s]"), self.every) - self._first
-        return np.where(np.isnat(local), np.nan, found)
+        steps = _since_epoch(_seconds(local).astype("datetime64[s]"), self.every) - self._first_step
+        return np.where(np.isnat(local), np.nan, steps)
 
     def of_texts(self, texts: list[str]) -> NDArray[np.float64]:
         """Step of every text: an ISO date or time, or the label of a step; NaN for an empty text, infinite for any other."""
-        found = np.full(len(texts), np.nan)
-        plain: dict[int, datetime.datetime] = {}
+        steps = np.full(len(texts), np.nan)
+        local_times: dict[int, datetime.datetime] = {}
         zoned: dict[int, datetime.datetime] = {}
-        for place, text in enumerate(texts):
-            given = moment_of_text(text)
-            if given is None:
-                found[place] = self._labels.get(text, np.inf) if text else np.nan
+        for index, text in enumerate(texts):
+            moment = moment_of_text(text)
+            if moment is None:
+                steps[index] = self._labels.get(text, np.inf) if text else np.nan
             elif len(text) == len("2026-09-01") and self.every in FINER_THAN_DAYS:
-                found[place] = np.inf
+                steps[index] = np.inf
             else:
-                (plain if given.tzinfo is None else zoned)[place] = given
-        if plain:
-            found[list(plain)] = self.numbers(np.array([*plain.values()], dtype="datetime64[us]"))
+                (local_times if moment.tzinfo is None else zoned)[index] = moment
+        if local_times:
+            steps[list(local_times)] = self.numbers(np.array([*local_times.values()], dtype="datetime64[us]"))
         if zoned:
-            found[list(zoned)] = self.numbers(self.local(_in_utc([*zoned.values()])))
-        return found
+            steps[list(zoned)] = self.numbers(self.local(_in_utc([*zoned.values()])))
+        return steps
 
     def number(self, text: str) -> int:
         """Step of a time that a spec writes. Raises: InvalidInput unless it is one of the steps."""
-        found = float(self.of_texts([text])[0])
-        if not 0 <= found < self.steps:
+        step = float(self.of_texts([text])[0])
+        if not 0 <= step < self.steps:
             raise InvalidInput(f"{text!r} is no {self.every} from {self.label(0)} to {self.label(self.steps - 1)}")
-        return int(found)
+        return int(step)
 
     def label(self, step: int) -> str:
         """What a step is called; labels sort as times do."""
@@ -124,69 +124,71 @@ class Times:
                 "its times carry a zone, and 'dates' names none; say whose days are meant, such as 'zone: Europe/Berlin'"
             )
         seconds = _seconds(utc)
-        buckets, place = np.unique(seconds // OFFSET_SECONDS, return_inverse=True)
+        buckets, bucket_index = np.unique(seconds // OFFSET_SECONDS, return_inverse=True)
         offsets = np.array([self._offset(bucket * OFFSET_SECONDS) for bucket in buckets.tolist()], dtype=np.int64)
         ends = np.array([self._offset((bucket + 1) * OFFSET_SECONDS - 1) for bucket in buckets.tolist()], dtype=np.int64)
-        out = offsets[place]
-        for row in np.flatnonzero((offsets != ends)[place]):
-            out[row] = self._offset(int(seconds[row]))
-        shown = (seconds + out).astype("datetime64[s]")
+        clock_offsets = offsets[bucket_index]
+        for row in np.flatnonzero((offsets != ends)[bucket_index]):
+            clock_offsets[row] = self._offset(int(seconds[row]))
+        shown = (seconds + clock_offsets).astype("datetime64[s]")
         return np.where(np.isnat(utc), np.datetime64("NaT", "s"), shown)
 
     def _offset(self, seconds: int) -> int:
         """Seconds that the zone's clock is ahead of UTC. Beyond the years that Python knows it is that of the last days."""
         moment = _EPOCH + datetime.timedelta(seconds=min(max(seconds, _EARLIEST), _LATEST))
-        found = moment.astimezone(self._zone).utcoffset()
-        assert found is not None
-        return round(found.total_seconds())
+        offset = moment.astimezone(self._zone).utcoffset()
+        assert offset is not None
+        return round(offset.total_seconds())
 
     @cached_property
     def _zone(self) -> zoneinfo.ZoneInfo | None:
         return None if self.zone is None else zoneinfo.ZoneInfo(self.zone)
 
     @cached_property
-    def _first(self) -> int:
+    def _first_step(self) -> int:
         return int(_since_epoch(np.array([self.first], dtype="datetime64[s]"), self.every)[0])
 
     def begins(self, step: int) -> datetime.datetime:
         """The time at which a step begins."""
-        found: datetime.datetime = self._start_of(step).item()
-        return found
+        moment: datetime.datetime = self._start_of(step).item()
+        return moment
 
     def ends(self, step: int) -> datetime.datetime:
         """The last second of a step. Raises: InvalidInput for steps that end after the year 9999, which no calendar here has."""
-        found = (self._start_of(step + 1) - np.timedelta64(1, "s")).item()
-        if not isinstance(found, datetime.datetime):
+        moment = (self._start_of(step + 1) - np.timedelta64(1, "s")).item()
+        if not isinstance(moment, datetime.datetime):
             raise InvalidInput(
                 f"times end with the year 9999, and the {self.every} {step + 1} from {self.first:%Y-%m-%d} on does not"
             )
-        return found
+        return moment
 
-    def within(self, every: Every) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    def group_into(self, unit: CalendarUnit) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """What the coarser steps are called that these steps lie in, and in which of them each lies, from 0.
 
         A coarser step that reaches beyond these steps has its own days beside its name.
 
-        Raises: InvalidInput where a step lies in two of them, or ``every`` is not coarser.
+        Raises: InvalidInput where a step lies in two of them, or ``unit`` is not coarser.
 
         >>> Times(datetime.datetime(2026, 9, 29), 4, "day").within("month")
         (('2026-09 (2026-09-29/2026-09-30)', '2026-10 (2026-10-01/2026-10-02)'), (0, 0, 1, 1))
         """
         starts = self._start_of(np.arange(self.steps + 1))
-        first, last = _since_epoch(starts[:-1], every), _since_epoch(starts[1:] - np.timedelta64(1, "s"), every)
-        if every == self.every or (first != last).any():
-            raise InvalidInput(f"a {self.every} is no part of one {every}")
-        whole = Times(self.start, int(first[-1] - first[0]) + 1, every, self.zone)
-        place, numbers = first - first[0], np.arange(whole.steps)
-        ends = np.searchsorted(place, numbers), np.searchsorted(place, numbers, side="right") - 1
+        first_steps, last_steps = _since_epoch(starts[:-1], unit), _since_epoch(starts[1:] - np.timedelta64(1, "s"), unit)
+        if unit == self.every or (first_steps != last_steps).any():
+            raise InvalidInput(f"a {self.every} is no part of one {unit}")
+        whole = Times(self.start, int(first_steps[-1] - first_steps[0]) + 1, unit, self.zone)
+        groups, numbers = first_steps - first_steps[0], np.arange(whole.steps)
+        ends = np.searchsorted(groups, numbers), np.searchsorted(groups, numbers, side="right") - 1
         cut = (whole._start_of(numbers) < starts[ends[0]]) | (whole._start_of(numbers + 1) > starts[ends[1] + 1])
         labels = [whole.label(number) for number in range(whole.steps)]
         for number in np.flatnonzero(cut):
             labels[number] += f" ({self.label(int(ends[0][number]))}/{self.label(int(ends[1][number]))})"
-        return tuple(labels), tuple(place.tolist())
+        return tuple(labels), tuple(groups.tolist())
 
     def _start_of(self, step: Any) -> Any:
-        number = (self._first + np.asarray(step)) * PER_STEP.get(self.every, 1) - (MONDAY if self.every == "week" else 0)
+        number = (self._first_step + np.asarray(step)) * PER_STEP.get(self.every, 1) - (
+            MONDAY if self.every == "week" else 0
+        )
         return number.astype(f"datetime64[{UNITS[self.every]}]").astype("datetime64[s]")
 
     @cached_property
@@ -212,15 +214,15 @@ def _seconds(times: NDArray[Any]) -> NDArray[np.int64]:
     return np.clip(np.where(np.isnat(times), 0, whole), -_FARTHEST, _FARTHEST)
 
 
-def _since_epoch(local: NDArray[Any], every: Every) -> NDArray[np.int64]:
+def _since_epoch(local: NDArray[Any], unit: CalendarUnit) -> NDArray[np.int64]:
     """Steps between the one that holds 1 January 1970 and that of each time."""
-    units = local.astype(f"datetime64[{UNITS[every]}]").astype(np.int64)
-    return np.asarray((units + (MONDAY if every == "week" else 0)) // PER_STEP.get(every, 1))
+    units = local.astype(f"datetime64[{UNITS[unit]}]").astype(np.int64)
+    return np.asarray((units + (MONDAY if unit == "week" else 0)) // PER_STEP.get(unit, 1))
 
 
-def steps_between(first: datetime.datetime, last: datetime.datetime, every: Every) -> int:
-    """How many steps there are from the one that holds ``first`` to the one that holds ``last``."""
-    low, high = _since_epoch(np.array([first, last], dtype="datetime64[s]"), every)
+def steps_between(first_time: datetime.datetime, last_time: datetime.datetime, unit: CalendarUnit) -> int:
+    """How many steps there are from the one that holds ``first_time`` to the one that holds ``last_time``."""
+    low, high = _since_epoch(np.array([first_time, last_time], dtype="datetime64[s]"), unit)
     return int(high - low) + 1
 
 

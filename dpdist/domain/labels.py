@@ -18,32 +18,36 @@ from dpdist.size_limits import SIZES, Sizes
 _T = TypeVar("_T")
 
 
-class Made(Sequence[_T]):
+class LazySequence(Sequence[_T]):
     """Values that are made when they are read."""
 
     @abstractmethod
-    def at(self, place: int) -> _T:
+    def value_at(self, index: int) -> _T:
         """The value at a place."""
 
-    def between(self, start: int, stop: int) -> Sequence[_T]:
+    def slice_values(self, start: int, stop: int) -> Sequence[_T]:
         """Neighbouring values."""
-        return [self.at(place) for place in range(start, stop)]
+        return [self.value_at(index) for index in range(start, stop)]
 
     @overload
-    def __getitem__(self, place: int) -> _T: ...
+    def __getitem__(self, index: int) -> _T: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sequence[_T]: ...
+    def __getitem__(self, index: slice) -> Sequence[_T]: ...
 
-    def __getitem__(self, place: int | slice) -> _T | Sequence[_T]:
-        picked = range(len(self))[place]  # IndexError beyond the last, as iteration needs it
+    def __getitem__(self, index: int | slice) -> _T | Sequence[_T]:
+        picked = range(len(self))[index]  # IndexError beyond the last, as iteration needs it
         if isinstance(picked, int):
-            return self.at(picked)
-        return self.between(picked.start, picked.stop) if picked.step == 1 else [self.at(each) for each in picked]
+            return self.value_at(picked)
+        return (
+            self.slice_values(picked.start, picked.stop)
+            if picked.step == 1
+            else [self.value_at(position) for position in picked]
+        )
 
 
 @dataclass(frozen=True)
-class EvenEdges(Made[float]):
+class EvenEdges(LazySequence[float]):
     """Whole-numbered edges first, first + width, ... of many bins."""
 
     first: int
@@ -53,27 +57,27 @@ class EvenEdges(Made[float]):
     def __len__(self) -> int:
         return self.bins + 1
 
-    def at(self, place: int) -> float:
-        return float(self.first + place * self.width)
+    def value_at(self, index: int) -> float:
+        return float(self.first + index * self.width)
 
-    def between(self, start: int, stop: int) -> Sequence[float]:
+    def slice_values(self, start: int, stop: int) -> Sequence[float]:
         if stop - start > 1:
             return even_edges(self.first + start * self.width, self.width, stop - start - 1)
-        return super().between(start, stop)
+        return super().slice_values(start, stop)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return (self.first + self.width * np.arange(len(self))).astype(dtype or np.float64)
 
 
-def even_edges(first: int, width: int, bins: int, sizes: Sizes = SIZES) -> Sequence[float]:
+def even_edges(first_edge: int, width: int, bins: int, sizes: Sizes = SIZES) -> Sequence[float]:
     """Edges of bins of the same whole width: a tuple, or computed when there are many."""
-    if bins > sizes.listed:
-        return EvenEdges(first, width, bins)
-    return tuple(float(first + i * width) for i in range(bins + 1))
+    if bins > sizes.listed_values:
+        return EvenEdges(first_edge, width, bins)
+    return tuple(float(first_edge + i * width) for i in range(bins + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeLabels(Made[str]):
+class LazyLabels(LazySequence[str]):
     """Names of many values, each made when it is asked for, then those of the bins after them.
 
     Attributes:
@@ -90,30 +94,30 @@ class MadeLabels(Made[str]):
         """How many values there are."""
 
     @abstractmethod
-    def made(self, place: int) -> str:
+    def label_of(self, index: int) -> str:
         """The name of a value."""
 
-    def open_at(self, place: int) -> tuple[bool, bool]:
+    def open_at(self, index: int) -> tuple[bool, bool]:
         """Whether a value holds all that lies below it, and all that lies above it."""
-        return self.open_ends and place == 0, self.open_ends and place == self.values - 1
+        return self.open_ends and index == 0, self.open_ends and index == self.values - 1
 
     def __len__(self) -> int:
         return self.values + len(self.extra)
 
-    def between(self, start: int, stop: int) -> Sequence[str]:
+    def slice_values(self, start: int, stop: int) -> Sequence[str]:
         after = slice(max(0, start - self.values), max(0, stop - self.values))
-        return [*self.made_between(start, min(stop, self.values)), *self.extra[after]]
+        return [*self.labels_between(start, min(stop, self.values)), *self.extra[after]]
 
-    def made_between(self, start: int, stop: int) -> list[str]:
+    def labels_between(self, start: int, stop: int) -> list[str]:
         """The names of neighbouring values."""
-        return [self.made(place) for place in range(start, stop)]
+        return [self.label_of(index) for index in range(start, stop)]
 
-    def at(self, place: int) -> str:
-        return self.made(place) if place < self.values else self.extra[place - self.values]
+    def value_at(self, index: int) -> str:
+        return self.label_of(index) if index < self.values else self.extra[index - self.values]
 
 
 @dataclass(frozen=True)
-class BinLabels(MadeLabels):
+class BinLabels(LazyLabels):
     """Names of many bins of the same width."""
 
     edges: EvenEdges
@@ -122,25 +126,25 @@ class BinLabels(MadeLabels):
     def values(self) -> int:
         return self.edges.bins
 
-    def made(self, place: int) -> str:
-        low, high = (self.edges.first + (place + k) * self.edges.width for k in (0, 1))
-        return bin_label(str(low), str(high), self.edges.width == 1, *self.open_at(place))
+    def label_of(self, index: int) -> str:
+        low, high = (self.edges.first + (index + k) * self.edges.width for k in (0, 1))
+        return bin_label(str(low), str(high), self.edges.width == 1, *self.open_at(index))
 
-    def made_between(self, start: int, stop: int) -> list[str]:
+    def labels_between(self, start: int, stop: int) -> list[str]:
         """All at once: a long table has millions."""
         if start >= stop:
             return []
-        first, width = self.edges.first, self.edges.width
-        names = list(map(str, range(first + start * width, first + stop * width, width)))
+        first_edge, width = self.edges.first, self.edges.width
+        names = list(map(str, range(first_edge + start * width, first_edge + stop * width, width)))
         if width > 1:
             names = [bin_label(low, str(int(low) + width), False, False, False) for low in names]
         if self.open_ends:  # only the first and the last of all are named otherwise
-            names[0], names[-1] = self.made(start), self.made(stop - 1)
+            names[0], names[-1] = self.label_of(start), self.label_of(stop - 1)
         return names
 
 
 @dataclass(frozen=True)
-class TimeLabels(MadeLabels):
+class TimeLabels(LazyLabels):
     """Names of the steps of a calendar."""
 
     times: Times
@@ -149,20 +153,20 @@ class TimeLabels(MadeLabels):
     def values(self) -> int:
         return self.times.steps
 
-    def made(self, place: int) -> str:
-        low, high = self.open_at(place)
-        beyond = "" if low == high else " or earlier" if low else " or later"
-        return self.times.label(place) + beyond
+    def label_of(self, index: int) -> str:
+        low, high = self.open_at(index)
+        open_suffix = "" if low == high else " or earlier" if low else " or later"
+        return self.times.label(index) + open_suffix
 
 
 def bin_labels(edges: Sequence[float], open_ends: bool) -> tuple[str, ...]:
     """The names of bins, by their edges."""
     whole = all(float(e).is_integer() for e in edges)
     text = [str(int(e)) if whole else f"{e:g}" for e in edges]
-    unit = whole and all(b - a == 1 for a, b in pairwise(edges))
-    last = len(text) - 2
+    unit = whole and all(high_edge - low_edge == 1 for low_edge, high_edge in pairwise(edges))
+    last_bin = len(text) - 2
     return tuple(
-        bin_label(low, high, unit, open_ends and k == 0, open_ends and k == last)
+        bin_label(low, high, unit, open_ends and k == 0, open_ends and k == last_bin)
         for k, (low, high) in enumerate(pairwise(text))
     )
 

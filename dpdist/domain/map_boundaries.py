@@ -25,7 +25,7 @@ COUNTRIES = "countries"
 FILE_BYTES = 2**26
 MOST_POINTS = 6000
 """Points of all outlines together: a map of so many takes about 40 kB of a page."""
-ACROSS, TALL = 1440, 1120
+GRID_COLUMNS, GRID_ROWS = 1440, 1120
 """Most steps of the grid: half a pixel of a chart each, or more where there are many points."""
 _WHOLE_EARTH = 90.0
 """Degrees of latitude beyond which a map is drawn in an equal-area projection of the Earth."""
@@ -54,57 +54,60 @@ class Boundaries:
     size: tuple[int, int]
     names: Names = field(default_factory=dict, hash=False)
 
-    def joined(self, groups: Mapping[str, str]) -> Boundaries:
+    def join_groups(self, groups: Mapping[str, str]) -> Boundaries:
         """The areas of groups of values.
 
         Args:
             groups: the group of each value.
         """
-        held: dict[str, list[Ring]] = {}
+        rings_by_group: dict[str, list[Ring]] = {}
         for name, rings in self.areas:
-            held.setdefault(groups[name], []).extend(rings)
-        return replace(self, areas=tuple((group, _around(rings)) for group, rings in held.items()))
+            rings_by_group.setdefault(groups[name], []).extend(rings)
+        return replace(self, areas=tuple((group, _outline(rings)) for group, rings in rings_by_group.items()))
 
 
-def boundaries(place: str, prop: str, values: Sequence[str], folder: Path) -> Boundaries:
+def boundaries(source: str, prop: str, values: Sequence[str], folder: Path) -> Boundaries:
     """The areas of some values.
 
     Args:
-        place: ``countries``, or a GeoJSON file with polygons in degrees (WGS 84).
+        source: ``countries``, or a GeoJSON file with polygons in degrees (WGS 84).
         prop: the property of its features that holds the value.
         values: of the attribute.
         folder: from which relative paths are taken.
     Raises: InvalidInput where there is no such file, or no value is on the map.
     """
-    known, names = _countries(values) if place == COUNTRIES else _of_file(folder / place, prop)
-    if not set(known) & set(values):
+    shapes, names = _countries(values) if source == COUNTRIES else _of_file(folder / source, prop)
+    if not set(shapes) & set(values):
         cure = (
             "give ISO 3166-1 codes of 2 or 3 letters"
-            if place == COUNTRIES
+            if source == COUNTRIES
             else f"name the property that holds them, not {prop!r}"
         )
         raise InvalidInput(
-            f"no value of the attribute is on the map {place!r}, which knows {', '.join(map(repr, list(known)[:3]))}; {cure}"
+            f"no value of the attribute is on the map {source!r}, which knows {', '.join(map(repr, list(shapes)[:3]))}; {cure}"
         )
-    return replace(_on_grid(known, frozenset(values)), names=names)
+    return replace(_on_grid(shapes, frozenset(values)), names=names)
 
 
 def _countries(values: Sequence[str]) -> tuple[dict[str, _Rings], Names]:
     """All countries and their names, by the codes that the values are: of 2 letters or of 3."""
     text = importlib.resources.files("dpdist.domain").joinpath("countries.json").read_text(encoding="utf-8")
-    held = json.loads(text)
-    which = int(max((len(value) for value in values), default=3) == 2)
+    document = json.loads(text)
+    code_index = int(max((len(value) for value in values), default=3) == 2)
     shapes = {
-        name.split(" ")[which] if " " in name else name: [
-            np.cumsum(np.array(ring, dtype=np.float64).reshape(-1, 2), axis=0) / held["units_per_degree"] for ring in rings
+        name.split(" ")[code_index] if " " in name else name: [
+            np.cumsum(np.array(ring, dtype=np.float64).reshape(-1, 2), axis=0) / document["units_per_degree"]
+            for ring in rings
         ]
-        for name, rings in held["shapes"].items()
+        for name, rings in document["shapes"].items()
     }
-    called = {
-        codes.split(" ")[which]: dict(zip(held["languages"], each, strict=True)) for codes, each in held["names"].items()
+    names_by_code = {
+        codes.split(" ")[code_index]: dict(zip(document["languages"], translations, strict=True))
+        for codes, translations in document["names"].items()
     }
     return shapes, {
-        language: {value: called[value][language] for value in values if value in called} for language in held["languages"]
+        language: {value: names_by_code[value][language] for value in values if value in names_by_code}
+        for language in document["languages"]
     }
 
 
@@ -116,21 +119,21 @@ def _of_file(path: Path, prop: str) -> tuple[dict[str, _Rings], Names]:
                 f"{path} is larger than {FILE_BYTES >> 20} MiB; a map needs no finer outlines than a simplified file has"
             )
         features = json.loads(path.read_bytes())["features"]
-        found: dict[str, _Rings] = {}
-        called: dict[str, str] = {}
+        shapes: dict[str, _Rings] = {}
+        display_names: dict[str, str] = {}
         for feature in features:
             name = str(feature["properties"].get(prop))
-            found.setdefault(name, []).extend(_rings(feature["geometry"] or {"type": None}))
-            called[name] = str(feature["properties"].get("name") or name)
+            shapes.setdefault(name, []).extend(_rings(feature["geometry"] or {"type": None}))
+            display_names[name] = str(feature["properties"].get("name") or name)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read ({error.strerror}); name a GeoJSON file beside the spec") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InvalidInput(f"{path} is no GeoJSON FeatureCollection of polygons") from None
-    found = {name: rings for name, rings in found.items() if rings}
-    far = np.max([np.abs(ring).max() for rings in found.values() for ring in rings], initial=0.0)
+    shapes = {name: rings for name, rings in shapes.items() if rings}
+    far = np.max([np.abs(ring).max() for rings in shapes.values() for ring in rings], initial=0.0)
     if not far <= 360:  # also not a number
         raise InvalidInput(f"{path} holds coordinates of {far:,.0f}: write it in degrees (WGS 84, EPSG:4326)")
-    return found, {"": called} if len(set(called.values())) == len(called) else {}
+    return shapes, {"": display_names} if len(set(display_names.values())) == len(display_names) else {}
 
 
 def _rings(geometry: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:
@@ -144,25 +147,25 @@ def _rings(geometry: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:
             yield np.array([(float(x), float(y)) for x, y, *_ in ring])
 
 
-def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
+def _on_grid(shapes: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
     """The outlines on the finest grid of which they take few enough points."""
-    known = _together(known)
-    every = np.concatenate([ring for rings in known.values() for ring in rings])
-    (west, south), (east, north) = every.min(axis=0), every.max(axis=0)
-    flat = {name: [_projected(ring, (west, east), (south, north)) for ring in rings] for name, rings in known.items()}
+    shapes = _join_at_antimeridian(shapes)
+    all_points = np.concatenate([ring for rings in shapes.values() for ring in rings])
+    (west, south), (east, north) = all_points.min(axis=0), all_points.max(axis=0)
+    flat = {name: [_projected(ring, (west, east), (south, north)) for ring in rings] for name, rings in shapes.items()}
     points = np.concatenate([ring for rings in flat.values() for ring in rings])
     low, high = points.min(axis=0), points.max(axis=0)
-    wide, tall = (float(side) or 1.0 for side in high - low)
+    width, height = (float(extent) or 1.0 for extent in high - low)
     for coarser in (1, 2, 4, 8, 16):
-        scale = min(ACROSS / wide, TALL / tall) / coarser
-        drawn = {name: on_grid([(ring - low) * scale for ring in rings]) for name, rings in flat.items()}
+        scale = min(GRID_COLUMNS / width, GRID_ROWS / height) / coarser
+        drawn = {name: snap_to_grid([(ring - low) * scale for ring in rings]) for name, rings in flat.items()}
         if sum(len(ring) for rings in drawn.values() for ring in rings) <= MOST_POINTS:
             break
     else:
         raise InvalidInput(
-            f"the map has {len(known):,} areas, more than can be told apart on a page; give fewer, such as those that are asked"
+            f"the map has {len(shapes):,} areas, more than can be told apart on a page; give fewer, such as those that are asked"
         )
-    size = (math.ceil(wide * scale), math.ceil(tall * scale))
+    size = (math.ceil(width * scale), math.ceil(height * scale))
     turned = {name: tuple(tuple((x, size[1] - y) for x, y in ring) for ring in rings) for name, rings in drawn.items()}
     return Boundaries(
         tuple((name, rings) for name, rings in turned.items() if name in values),
@@ -171,74 +174,76 @@ def _on_grid(known: Mapping[str, _Rings], values: frozenset[str]) -> Boundaries:
     )
 
 
-def _together(known: Mapping[str, _Rings]) -> Mapping[str, _Rings]:
+def _join_at_antimeridian(shapes: Mapping[str, _Rings]) -> Mapping[str, _Rings]:
     """The areas without the widest gap between their longitudes: those on both sides of 180 degrees lie side by side."""
-    rings = [ring for rings in known.values() for ring in rings]
-    places = np.unique(np.concatenate([ring[:, 0] % 360 for ring in rings]))
-    gaps = np.diff(places, append=places[0] + 360)
-    begin = places[(int(gaps.argmax()) + 1) % len(places)]
+    rings = [ring for rings in shapes.values() for ring in rings]
+    longitudes = np.unique(np.concatenate([ring[:, 0] % 360 for ring in rings]))
+    gaps = np.diff(longitudes, append=longitudes[0] + 360)
+    begin = longitudes[(int(gaps.argmax()) + 1) % len(longitudes)]
     wide = np.ptp(np.concatenate([ring[:, 0] for ring in rings]))
     if gaps.max() <= max(360 - wide, LEAST_GAP):
-        return known
+        return shapes
     turned = {
         name: [np.add(ring, ((ring[0, 0] - begin) % 360 + begin - ring[0, 0], 0)) for ring in rings]
-        for name, rings in known.items()
+        for name, rings in shapes.items()
     }
-    every = np.concatenate([ring[:, 0] for rings in turned.values() for ring in rings])
-    return turned if np.ptp(every) < wide else known  # areas that reach over the gap
+    all_longitudes = np.concatenate([ring[:, 0] for rings in turned.values() for ring in rings])
+    return turned if np.ptp(all_longitudes) < wide else shapes  # areas that reach over the gap
 
 
-def _projected(ring: NDArray[np.float64], across: tuple[float, float], up: tuple[float, float]) -> NDArray[np.float64]:
+def _projected(
+    ring: NDArray[np.float64], longitude_range: tuple[float, float], latitude_range: tuple[float, float]
+) -> NDArray[np.float64]:
     """Degrees as places on a plane: of much of the Earth in Equal Earth, of a region with the aspect of its middle.
 
     Source: Savric, Patterson & Jenny 2018, The Equal Earth map projection.
     """
     longitude, latitude = np.radians(ring).T
-    if up[1] - up[0] <= _WHOLE_EARTH:
-        return np.column_stack((longitude * math.cos(math.radians(sum(up) / 2)), latitude))
+    if latitude_range[1] - latitude_range[0] <= _WHOLE_EARTH:
+        return np.column_stack((longitude * math.cos(math.radians(sum(latitude_range) / 2)), latitude))
     t = np.arcsin(math.sqrt(3) / 2 * np.sin(latitude))
-    a, b, c, d = 1.340264, -0.081106, 0.000893, 0.003796
-    slope = a + 3 * b * t**2 + t**6 * (7 * c + 9 * d * t**2)
-    middle = math.radians(sum(across) / 2)
+    a1, a2, a3, a4 = 1.340264, -0.081106, 0.000893, 0.003796
+    slope = a1 + 3 * a2 * t**2 + t**6 * (7 * a3 + 9 * a4 * t**2)
+    middle = math.radians(sum(longitude_range) / 2)
     x = 2 * math.sqrt(3) * (longitude - middle) * np.cos(t) / (3 * slope)
-    return np.column_stack((x, t * (a + b * t**2 + t**6 * (c + d * t**2))))
+    return np.column_stack((x, t * (a1 + a2 * t**2 + t**6 * (a3 + a4 * t**2))))
 
 
-def on_grid(rings: Sequence[NDArray[np.float64]]) -> tuple[Ring, ...]:
+def snap_to_grid(rings: Sequence[NDArray[np.float64]]) -> tuple[Ring, ...]:
     """The rings of an area on the grid of whole numbers; of an area that is too small for it, a dot.
 
     Args:
         rings: (points, 2) each, in steps of the grid.
     """
-    kept = tuple(filter(None, map(_rounded, rings)))
-    if kept or not rings:
-        return kept
-    x, y = (int(each) for each in np.rint(rings[0].mean(axis=0)))
+    grid_rings = tuple(filter(None, map(_rounded, rings)))
+    if grid_rings or not rings:
+        return grid_rings
+    x, y = (int(coordinate) for coordinate in np.rint(rings[0].mean(axis=0)))
     return (((x - 1, y), (x, y - 1), (x + 1, y), (x, y + 1)),)
 
 
-def _around(rings: Sequence[Ring]) -> tuple[Ring, ...]:
+def _outline(rings: Sequence[Ring]) -> tuple[Ring, ...]:
     """The outlines of areas together: steps of the grid that border two of them are left out."""
     edges: set[tuple[tuple[int, int], tuple[int, int]]] = set()
     for ring in rings:
-        for (x, y), (other, below) in pairwise((*ring, ring[0])):
-            steps = math.gcd(other - x, below - y)
-            across, down = (other - x) // max(1, steps), (below - y) // max(1, steps)
-            line = [(x + k * across, y + k * down) for k in range(steps + 1)]
-            edges ^= {(min(pair), max(pair)) for pair in pairwise(line)}
-    beside: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for one, two in sorted(edges):
-        beside.setdefault(one, []).append(two)
-        beside.setdefault(two, []).append(one)
-    found = []
-    for start, ends in beside.items():
+        for (x, y), (next_x, next_y) in pairwise((*ring, ring[0])):
+            steps = math.gcd(next_x - x, next_y - y)
+            step_x, step_y = (next_x - x) // max(1, steps), (next_y - y) // max(1, steps)
+            points = [(x + k * step_x, y + k * step_y) for k in range(steps + 1)]
+            edges ^= {(min(pair), max(pair)) for pair in pairwise(points)}
+    neighbours: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for begin, end in sorted(edges):
+        neighbours.setdefault(begin, []).append(end)
+        neighbours.setdefault(end, []).append(begin)
+    outlines = []
+    for start, ends in neighbours.items():
         while ends:
             walk = [start]
             while len(walk) == 1 or walk[-1] != start:
-                walk.append(beside[walk[-1]].pop())
-                beside[walk[-1]].remove(walk[-2])
-            found.append(_rounded(np.array(walk)))
-    return tuple(filter(None, found))
+                walk.append(neighbours[walk[-1]].pop())
+                neighbours[walk[-1]].remove(walk[-2])
+            outlines.append(_rounded(np.array(walk)))
+    return tuple(filter(None, outlines))
 
 
 def _rounded(points: NDArray[np.float64]) -> Ring:
@@ -248,9 +253,9 @@ def _rounded(points: NDArray[np.float64]) -> Ring:
     if len(grid) > 1 and grid[-1] == grid[0]:
         grid.pop()
     around = zip([grid[-1], *grid[:-1]], grid, [*grid[1:], grid[0]], strict=True)
-    kept = tuple(
+    corners = tuple(
         here
         for before, here, after in around
         if (before[0] - here[0]) * (after[1] - here[1]) != (before[1] - here[1]) * (after[0] - here[0])
     )
-    return kept if len(kept) >= 3 else ()
+    return corners if len(corners) >= 3 else ()

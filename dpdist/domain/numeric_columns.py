@@ -32,9 +32,9 @@ MOST_STEPS = 2**20
 """Steps of a range: with more of them too few bits are left for the strategy."""
 ENDS = 2
 """Bins of a column of amounts whose squares nobody asks for: the ends of its range."""
-PIECES = 4
+SPLINE_PIECES = 4
 """Pieces of a range whose squares are added up: with more of them the noise falls by less than 0.3 % (docs/mathematics.md)."""
-PRESENT, AMOUNT, DEVIATION, SQUARE = "present", "amount", "deviation", "square"
+PRESENCE, AMOUNT, DEVIATION, SQUARE = "present", "amount", "deviation", "square"
 """What can be added up of every record: one, its amount, its deviation from the middle of the range, and the square of that."""
 
 FEW = 3
@@ -110,9 +110,9 @@ class Amounts:
                 "times the largest amount; raise 'most_records' (below 1,048,576), or leave 'most_per_person' out"
             )
         if self.bound is not None and (self.squares or self.alone):
-            told = "squares are not known" if self.squares else "series of sums are not known"
+            refusal = "squares are not known" if self.squares else "series of sums are not known"
             raise InvalidInput(
-                f"where the total of a person is bounded, {told}: leave 'most_per_person' out, or ask for them in a release of its own"
+                f"where the total of a person is bounded, {refusal}: leave 'most_per_person' out, or ask for them in a release of its own"
             )
         if self.alone and (self.first < 0 or (self.first / self.step).denominator != 1):
             raise InvalidInput(
@@ -120,23 +120,23 @@ class Amounts:
                 "'from', or count negative amounts as a column of their own"
             )
         if self.squares and self.shares_per_record > MOST_STEPS:
-            most = PIECES * math.isqrt(MOST_STEPS // 2)
+            most_steps = SPLINE_PIECES * math.isqrt(MOST_STEPS // 2)
             raise InvalidInput(
-                f"a column whose variance, covariance or correlation is asked for has at most {most:,} steps where {PIECES} divides "
+                f"a column whose variance, covariance or correlation is asked for has at most {most_steps:,} steps where {SPLINE_PIECES} divides "
                 f"their number, half as many where 2 does, else a quarter; found {self.steps:,}: take a larger step"
             )
 
     @property
-    def _piece(self) -> int:
+    def _units_per_piece(self) -> int:
         """Parts that a piece has, of which every step is a whole number."""
-        return self.steps // math.gcd(self.steps, PIECES)
+        return self.steps // math.gcd(self.steps, SPLINE_PIECES)
 
     @property
     def shares_per_record(self) -> int:
         """Into how many shares a record is divided."""
         if self.alone:
-            return int(self.last / self.step)
-        return 2 * self._piece**2 if self.squares else self.steps
+            return int(self.upper_end / self.step)
+        return 2 * self._units_per_piece**2 if self.squares else self.steps
 
     @property
     def scale(self) -> float:
@@ -146,17 +146,17 @@ class Amounts:
     @property
     def bins(self) -> int:
         """Among how many bins records are divided."""
-        return 1 if self.alone else PIECES + 2 if self.squares else ENDS
+        return 1 if self.alone else SPLINE_PIECES + 2 if self.squares else ENDS
 
     @property
-    def last(self) -> Fraction:
+    def upper_end(self) -> Fraction:
         """The upper end."""
         return self.first + self.step * self.steps
 
     @property
     def ends(self) -> tuple[float, float]:
         """Both ends: what the sum of a record at each is."""
-        return float(self.first), float(self.last)
+        return float(self.first), float(self.upper_end)
 
     @property
     def width(self) -> int:
@@ -173,28 +173,28 @@ class Amounts:
         """The most shares that a record has at both ends, whatever their signs."""
         return self.shares_per_record if self.bound is None else max(self.steps, 2 * (self.low + self.width) - self.steps)
 
-    def values(self, what: str) -> NDArray[np.float64]:
+    def values(self, summand: str) -> NDArray[np.float64]:
         """What a whole record in each bin adds to a sum: the control points of a function of the amount.
 
         Args:
-            what: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` or ``SQUARE``.
+            summand: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` or ``SQUARE``.
         """
-        if what == PRESENT or self.alone:
+        if summand == PRESENCE or self.alone:
             return np.ones(self.bins)
-        low, high = self.first, self.last
+        low, high = self.first, self.upper_end
         if not self.squares:
             ends, middle = (low, high), (low + high) / 2
-            return np.array([float(end if what == AMOUNT else end - middle) for end in ends])
-        knots = [low + (high - low) * k / PIECES for k in range(PIECES + 1)]
+            return np.array([float(end if summand == AMOUNT else end - middle) for end in ends])
+        knots = [low + (high - low) * k / SPLINE_PIECES for k in range(SPLINE_PIECES + 1)]
         pairs = list(zip([low, *knots[:-1], high], [low, *knots[1:], high], strict=True))
-        if what == AMOUNT:
-            return np.array([float((a + b) / 2) for a, b in pairs])
+        if summand == AMOUNT:
+            return np.array([float((low_knot + high_knot) / 2) for low_knot, high_knot in pairs])
         middle = (low + high) / 2
-        if what == DEVIATION:
-            return np.array([float((a + b) / 2 - middle) for a, b in pairs])
-        return np.array([float((a - middle) * (b - middle)) for a, b in pairs])
+        if summand == DEVIATION:
+            return np.array([float((low_knot + high_knot) / 2 - middle) for low_knot, high_knot in pairs])
+        return np.array([float((low_knot - middle) * (high_knot - middle)) for low_knot, high_knot in pairs])
 
-    def divided(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def divide_records(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The first bin that records have shares in, and the shares in this and the following bins, (bins, records).
 
         Args:
@@ -208,12 +208,18 @@ class Amounts:
         if not self.squares:
             upper = self.low + steps
             return np.zeros(steps.size, dtype=np.int64), np.array([self.steps - upper, upper])
-        whole = self._piece
-        piece, part = np.divmod(steps * (PIECES * whole // self.steps), whole)
-        piece, part = np.where(piece == PIECES, PIECES - 1, piece), np.where(piece == PIECES, whole, part)
-        rest = whole - part
-        first, last = rest**2 * np.where(piece == 0, 2, 1), part**2 * np.where(piece == PIECES - 1, 2, 1)
-        return piece, np.array([first, self.shares_per_record - first - last, last])
+        whole = self._units_per_piece
+        piece_index, offset = np.divmod(steps * (SPLINE_PIECES * whole // self.steps), whole)
+        piece_index, offset = (
+            np.where(piece_index == SPLINE_PIECES, SPLINE_PIECES - 1, piece_index),
+            np.where(piece_index == SPLINE_PIECES, whole, offset),
+        )
+        rest = whole - offset
+        lower_shares, upper_shares = (
+            rest**2 * np.where(piece_index == 0, 2, 1),
+            offset**2 * np.where(piece_index == SPLINE_PIECES - 1, 2, 1),
+        )
+        return piece_index, np.array([lower_shares, self.shares_per_record - lower_shares - upper_shares, upper_shares])
 
     def steps_of(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """For every number how many steps above the smallest amount it is counted, int64; -1 where it is missing.

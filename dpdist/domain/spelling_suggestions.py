@@ -13,18 +13,18 @@ COMPARED = 1000
 """Names that are compared at most: of more, that would take longer than the message is worth."""
 
 
-def nearest(given: str, known: Iterable[str]) -> str | None:
+def closest_name(misspelt: str, known_names: Iterable[str]) -> str | None:
     """The known name that is most alike, whatever its case; None where none is.
 
     >>> nearest("Brnach", ["age", "branch"]), nearest("height", ["age", "branch"])
     ('branch', None)
     """
-    names = {name.lower(): name for name in islice(known, COMPARED)}
-    found = difflib.get_close_matches(given.lower(), names, n=1, cutoff=ALIKE)
-    return names[found[0]] if found else None
+    names = {name.lower(): name for name in islice(known_names, COMPARED)}
+    matches = difflib.get_close_matches(misspelt.lower(), names, n=1, cutoff=ALIKE)
+    return names[matches[0]] if matches else None
 
 
-def meant(given: str, known: Iterable[str]) -> str:
+def did_you_mean(misspelt: str, known_names: Iterable[str]) -> str:
     """For messages: " (did you mean 'branch'?)", or nothing."""
-    name = nearest(given, known)
+    name = closest_name(misspelt, known_names)
     return "" if name is None else f" (did you mean {name!r}?)"

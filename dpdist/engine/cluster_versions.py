@@ -35,9 +35,9 @@ def here() -> Mapping[str, Any]:
     return cast(Mapping[str, Any], versions.get_versions(packages=["dpdist"]))
 
 
-def of_worker(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differing_packages(own_versions: Mapping[str, Any], worker_versions: Mapping[str, Any]) -> list[str]:
     """Each package of a worker that differs from this process's; Python counts by its minor version."""
-    theirs, ours = _packages(other), _packages(own)
+    theirs, ours = _packages(worker_versions), _packages(own_versions)
     return [
         f"{name} {theirs.get(name) or 'none'} (here {ours.get(name) or 'none'})"
         for name in ("python", *OF_WORKERS)
@@ -45,7 +45,7 @@ def of_worker(own: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _packages(part: Mapping[str, Any]) -> dict[str, str | None]:
-    packages = dict(part["packages"])
+def _packages(versions: Mapping[str, Any]) -> dict[str, str | None]:
+    packages = dict(versions["packages"])
     python = packages.get("python")
     return {**packages, "python": None if python is None else ".".join(python.split(".")[:2])}

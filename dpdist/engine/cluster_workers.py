@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, cast
 
-from dpdist.engine.worker_checks import Admission, TaskStore, told
+from dpdist.engine.worker_checks import Admission, TaskStore, describe_lack
 from dpdist.errors import EngineError
-from dpdist.process.resource_limits import TERMINATED_SHARE, WORKER_BYTES, left_bytes
+from dpdist.process.resource_limits import TERMINATED_SHARE, WORKER_BYTES, free_bytes
 
 SCHEDULER_GONE = "the Dask scheduler went away; start it and run the same command again: it goes on where it stopped"
 LOOK_SECONDS = 1.0
@@ -25,16 +25,18 @@ class Workforce:
     Attributes:
         exchange: takes functions and results past the scheduler; None: they go through it.
         needed_files: that tasks read, each with what messages call it; a worker of a cluster that does not see one of them gets no tasks.
-        tell: hears of workers that get no tasks.
+        report: hears of workers that get no tasks.
     """
 
-    def __init__(self, connect: Callable[[], Any] | None, seen: tuple[int, int], admission: Admission | None = None) -> None:
+    def __init__(
+        self, connect: Callable[[], Any] | None, last_size: tuple[int, int], admission: Admission | None = None
+    ) -> None:
         self._connect, self._admission = connect, admission
-        self._seen, self._looked = seen, time.monotonic()
+        self._last_size, self._looked = last_size, time.monotonic()
         self._had_workers = False
         self.exchange: TaskStore | None = None
         self.needed_files: tuple[tuple[str, str], ...] = ()
-        self.tell: Callable[[str], None] | None = None
+        self.report: Callable[[str], None] | None = None
 
     @property
     def workers(self) -> int:
@@ -50,24 +52,24 @@ class Workforce:
     def _now(self) -> tuple[int, int]:
         """Tasks at once and memory of each; of the last workers that were there while there is none."""
         if self._admission is not None and time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._seen, self._looked = size_of(self.admitted()) or self._seen, time.monotonic()
-        return self._seen
+            self._last_size, self._looked = size_of(self.admitted()) or self._last_size, time.monotonic()
+        return self._last_size
 
     def admitted(self, *, again: Collection[str] = ()) -> dict[str, dict[str, Any]]:
         """What the scheduler knows of the workers that may get tasks; new ones are asked what they lack, and others ``again``."""
-        found = workers_of(self.client)
-        lacking = self.lacking(found, again)
-        return {address: worker for address, worker in found.items() if address not in lacking}
+        workers = workers_of(self.client)
+        lacking = self.lacking(workers, again)
+        return {address: worker for address, worker in workers.items() if address not in lacking}
 
-    def lacking(self, found: dict[str, dict[str, Any]], again: Collection[str] = ()) -> dict[str, str]:
+    def lacking(self, workers: dict[str, dict[str, Any]], again: Collection[str] = ()) -> dict[str, str]:
         """What each of some workers lacks that should get no tasks, by address; ``again``: asked in any case."""
         if self._admission is None:
             return {}
-        self._admission.tell = self.tell
-        self._admission.need(self.exchange, self.needed_files)
+        self._admission.report = self.report
+        self._admission.require(self.exchange, self.needed_files)
         try:
             with losses_told():
-                return self._admission.lacking(found, again=again)
+                return self._admission.lacking(workers, again=again)
         except OSError:  # what the store could not do is a StoreError: this is the scheduler that is not reached
             raise EngineError(SCHEDULER_GONE) from None
 
@@ -91,18 +93,29 @@ class Workforce:
         """
         deadline = time.monotonic() + WITHOUT_WORKERS_SECONDS
         while self._admission is not None:
-            found = workers_of(self.client)
-            lacking = self.lacking(found)
-            if not found:
+            workers = workers_of(self.client)
+            lacking = self.lacking(workers)
+            if not workers:
                 self.await_workers()
-            elif found.keys() - lacking.keys():
-                self._seen = size_of({each: worker for each, worker in found.items() if each not in lacking}) or self._seen
+            elif workers.keys() - lacking.keys():
+                self._last_size = (
+                    size_of(
+                        {
+                            worker_address: worker
+                            for worker_address, worker in workers.items()
+                            if worker_address not in lacking
+                        }
+                    )
+                    or self._last_size
+                )
                 self._had_workers = True
-                return sorted(found.keys() - lacking.keys()) if lacking else None
+                return sorted(workers.keys() - lacking.keys()) if lacking else None
             elif not self._had_workers or time.monotonic() > deadline:
                 address, lack = min(lacking.items())
-                others = f" (and {len(lacking) - 1} more lack something)" if len(lacking) > 1 else ""
-                raise EngineError(f"no worker of the cluster can do the tasks of this run: {told(address, lack)}{others}")
+                rest_phrase = f" (and {len(lacking) - 1} more lack something)" if len(lacking) > 1 else ""
+                raise EngineError(
+                    f"no worker of the cluster can do the tasks of this run: {describe_lack(address, lack)}{rest_phrase}"
+                )
             else:
                 time.sleep(LOOK_SECONDS)
         return None
@@ -138,35 +151,35 @@ def workers_of(client: Any) -> dict[str, dict[str, Any]]:
     return cast(dict[str, dict[str, Any]], client.scheduler_info(n_workers=-1).get("workers", {}))
 
 
-def size_of(found: dict[str, dict[str, Any]]) -> tuple[int, int] | None:
+def size_of(workers: dict[str, dict[str, Any]]) -> tuple[int, int] | None:
     """How many tasks workers run at once, and what each may use on the smallest; None when there is none."""
-    tasks = sum(w["nthreads"] for w in found.values())
-    return (tasks, min(_task_bytes(w, w["nthreads"]) for w in found.values())) if tasks else None
+    tasks = sum(w["nthreads"] for w in workers.values())
+    return (tasks, min(_task_bytes(w, w["nthreads"]) for w in workers.values())) if tasks else None
 
 
-def slots(found: dict[str, dict[str, Any]], resource: str | None) -> dict[str, int]:
+def slots(workers: dict[str, dict[str, Any]], resource: str | None) -> dict[str, int]:
     """How many tasks that want one of a resource, if any, each worker runs at once, by address; of those that have some."""
     if resource is None:
-        return {address: w["nthreads"] for address, w in found.items()}
-    given = {address: min(w["nthreads"], int(w["resources"].get(resource, 0))) for address, w in found.items()}
-    return {address: tasks for address, tasks in given.items() if tasks}
+        return {address: w["nthreads"] for address, w in workers.items()}
+    slot_counts = {address: min(w["nthreads"], int(w["resources"].get(resource, 0))) for address, w in workers.items()}
+    return {address: tasks for address, tasks in slot_counts.items() if tasks}
 
 
-def optimisers(found: dict[str, dict[str, Any]]) -> list[tuple[str, int]]:
+def optimisers(workers: dict[str, dict[str, Any]]) -> list[tuple[str, int]]:
     """Workers for the largest computations with their memory: those with the resource ``optimiser``, else all."""
-    chosen = {address: w for address, w in found.items() if w["resources"].get("optimiser")} or found
-    return [(address, _task_bytes(w, 1)) for address, w in chosen.items()]
+    candidates = {address: w for address, w in workers.items() if w["resources"].get("optimiser")} or workers
+    return [(address, _task_bytes(w, 1)) for address, w in candidates.items()]
 
 
-def has_optimisers(found: dict[str, dict[str, Any]]) -> bool:
+def has_optimisers(workers: dict[str, dict[str, Any]]) -> bool:
     """Whether some workers are meant for the largest computations."""
-    return any(w["resources"].get("optimiser") for w in found.values())
+    return any(w["resources"].get("optimiser") for w in workers.values())
 
 
 def _task_bytes(worker: dict[str, Any], tasks: int) -> int:
     """What each of so many tasks of a worker may use, beyond what the worker itself takes."""
     limit = worker["memory_limit"]
-    return max(0, int(TERMINATED_SHARE * limit) - WORKER_BYTES) // tasks if limit else left_bytes()
+    return max(0, int(TERMINATED_SHARE * limit) - WORKER_BYTES) // tasks if limit else free_bytes()
 
 
 @contextmanager

@@ -19,12 +19,12 @@ from dpdist.process.resource_limits import (
     blas_threads,
     check_program,
     cores,
-    left_bytes,
+    free_bytes,
 )
 
 CONNECT_SECONDS = 20
 """How long a scheduler that does not answer, or went away, is waited for."""
-LEAST_SHARE = 256 * MIB
+LEAST_TASK_BYTES = 256 * MIB
 """With less for each task, fewer worker processes are started: stages that need more would be refused."""
 WITHOUT_TLS = "DPDIST_ENGINE_WITHOUT_TLS"
 """Set to 1, lets a release use a scheduler that runs the code of whoever reaches its port."""
@@ -34,21 +34,21 @@ CERTIFICATES = "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ..._TLS__CLIENT__CERT and 
 def inline() -> Engine:
     """Everything in this process, one task after the other. Raises: OutOfMemory where the program itself does not fit."""
     check_program()
-    return Engine(workers=1, memory_bytes=left_bytes(), threads=blas_threads(), connect=None, local=True)
+    return Engine(workers=1, memory_bytes=free_bytes(), threads=blas_threads(), connect=None, local=True)
 
 
-def asked_for(address: str | None = None) -> str | None:
+def resolve_address(address: str | None = None) -> str | None:
     """Where tasks are to run, as an argument says or else the environment; None: wherever suits."""
     return address or os.environ.get("DPDIST_ENGINE") or None
 
 
 def is_cluster(address: str | None) -> bool:
     """Whether tasks run on a cluster that is there, which others may have a hold of."""
-    return asked_for(address) not in (None, "inline")
+    return resolve_address(address) not in (None, "inline")
 
 
 @contextmanager
-def started(address: str | None = None, *, workers: int | None = None) -> Iterator[Engine]:
+def open_engine(address: str | None = None, *, workers: int | None = None) -> Iterator[Engine]:
     """An engine for the duration of a block.
 
     Args:
@@ -58,16 +58,16 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
     Raises: OutOfMemory where the program itself does not fit.
     """
     check_program()
-    address = asked_for(address)
+    address = resolve_address(address)
     if address == "inline":
         yield inline()
         return
     with ExitStack() as stack:
         if address is not None:
-            client = stack.enter_context(_reached(address))
+            client = stack.enter_context(_connect(address))
             with losses_told():
                 cluster_versions.check(client)
-            tasks, memory = size_of(workers_of(client)) or (1, left_bytes())
+            tasks, memory = size_of(workers_of(client)) or (1, free_bytes())
             yield Engine(
                 workers=tasks,
                 memory_bytes=memory,
@@ -78,17 +78,17 @@ def started(address: str | None = None, *, workers: int | None = None) -> Iterat
             )
             return
         processes = min(workers or cores(), cores())
-        while processes > 0 and left_bytes(processes) < LEAST_SHARE:
+        while processes > 0 and free_bytes(processes) < LEAST_TASK_BYTES:
             processes -= 1
         if processes == 0:
             yield inline()
             return
-        share = left_bytes(processes)
+        worker_bytes = free_bytes(processes)
         yield Engine(
             workers=processes,
-            memory_bytes=share,
+            memory_bytes=worker_bytes,
             threads=blas_threads(),
-            connect=lambda: stack.enter_context(_local(processes, int((share + WORKER_BYTES) / TERMINATED_SHARE))),
+            connect=lambda: stack.enter_context(_local(processes, int((worker_bytes + WORKER_BYTES) / TERMINATED_SHARE))),
             local=True,
         )
 
@@ -101,7 +101,7 @@ def _local(processes: int, memory_bytes: int) -> AbstractContextManager[Any]:
     return local_client(processes, memory_bytes)
 
 
-def _reached(address: str) -> Any:
+def _connect(address: str) -> Any:
     """A client of a running scheduler. Raises: EngineError when none answers, or its connections are not encrypted."""
     from distributed import Client
 
@@ -131,13 +131,13 @@ def _certificates() -> Any:
     """The certificates of Dask's own configuration. Raises: EngineError when they are missing or unreadable."""
     from distributed import Security
 
-    found = Security(require_encryption=True)
+    security = Security(require_encryption=True)
     try:
-        context = found.get_connection_args("client")["ssl_context"]
+        context = security.get_connection_args("client")["ssl_context"]
     except OSError as error:
         raise EngineError(
             f"the certificates for a tls:// scheduler cannot be read ({error.strerror or type(error).__name__}); check {CERTIFICATES}"
         ) from None
     if context is None:
         raise EngineError(f"a tls:// scheduler asks for certificates; name their files in {CERTIFICATES}")
-    return found
+    return security

@@ -69,7 +69,7 @@ class WorkerProcess(ProcessInterface):
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(ConnectionError):
-            self._process.stdin.write(local_worker.told(self._options))
+            self._process.stdin.write(local_worker.worker_input(self._options))
             await self._process.stdin.drain()
         if not await self._process.stdout.readline():
             code = await self._process.wait()
@@ -89,11 +89,11 @@ class WorkerProcess(ProcessInterface):
         """Wait for the end of the process; end it when it takes too much."""
         assert self._process is not None
         ended = asyncio.create_task(self._process.wait())
-        most = TERMINATED_SHARE * self._options["memory_limit"]
+        memory_limit = TERMINATED_SHARE * self._options["memory_limit"]
         with suppress(psutil.Error):
             program = psutil.Process(self._process.pid)
             while not (await asyncio.wait([ended], timeout=LOOK_SECONDS))[0]:
-                if program.memory_info().rss > most:
+                if program.memory_info().rss > memory_limit:
                     self._process.kill()
         await ended
 
@@ -122,7 +122,7 @@ def local_client(processes: int, memory_bytes: int) -> Iterator[Any]:
         scheduler = {"protocol": "tls://", "host": LOOPBACK, "port": 0, "security": security, "dashboard": False}
         described = {"cls": WorkerProcess, "options": {"options": worker, "environment": blas}}
         try:
-            found = SpecCluster(
+            cluster = SpecCluster(
                 workers=dict.fromkeys(range(processes), described),
                 scheduler={"cls": SilentScheduler, "options": scheduler},
                 security=security,
@@ -132,12 +132,12 @@ def local_client(processes: int, memory_bytes: int) -> Iterator[Any]:
             raise EngineError(
                 f"worker processes of this machine cannot start ({type(error).__name__}: {error}); 'inline' as engine starts none"
             ) from error
-        with found, Client(found) as client:
+        with cluster, Client(cluster) as client:
             try:
                 yield client
             finally:
-                for each in found.workers.values():
-                    each.status = Status.closing  # whose workers end now without being started again
+                for worker_process in cluster.workers.values():
+                    worker_process.status = Status.closing  # whose workers end now without being started again
 
 
 @contextmanager

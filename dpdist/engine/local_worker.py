@@ -33,12 +33,12 @@ class SilentWorker(Worker):
         """Nothing."""
 
 
-def told(options: dict[str, Any]) -> bytes:
+def worker_input(options: dict[str, Any]) -> bytes:
     """What a worker process reads: where modules are, Dask's settings in this process, and the options of its worker."""
-    return pickle.dumps([os.path.abspath(each) for each in sys.path]) + pickle.dumps((dask.config.config, options))
+    return pickle.dumps([os.path.abspath(path) for path in sys.path]) + pickle.dumps((dask.config.config, options))
 
 
-def main(given: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def main(startup_input: tuple[dict[str, Any], dict[str, Any]]) -> None:
     """Run a worker until the scheduler, or the process that started this one, is gone; one line says that it is there."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
@@ -46,7 +46,7 @@ def main(given: tuple[dict[str, Any], dict[str, Any]]) -> None:
     threading.Thread(target=_end_with_input, daemon=True).start()
     ready = os.dup(1)
     os.dup2(2, 1)  # what a task prints is no answer
-    settings, options = given
+    settings, options = startup_input
     keep_freed_memory()
     dask.config.set(settings)
     quiet()

@@ -13,10 +13,10 @@ from typing import Any, TypeVar, cast
 
 from dpdist.engine import task_queue, tasks
 from dpdist.engine.cluster_workers import Workforce, losses_told, optimisers, slots, workers_of
-from dpdist.engine.task_queue import OnDone, WorkerSet
+from dpdist.engine.task_queue import ProgressCallback, WorkerSet
 from dpdist.engine.worker_checks import Admission
 from dpdist.errors import EngineError
-from dpdist.process.resource_limits import left_bytes
+from dpdist.process.resource_limits import free_bytes
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -26,7 +26,7 @@ FORGET_SECONDS = 5
 """How long is waited at a stage's end until workers have given up what it held."""
 
 
-async def _forgotten(client: Any, addresses: list[str]) -> None:
+async def _forget_on_workers(client: Any, addresses: list[str]) -> None:
     """Have workers give up what the stage holds; one that hangs is not waited for."""
     with suppress(TimeoutError):
         async with asyncio.timeout(FORGET_SECONDS):
@@ -73,23 +73,25 @@ class Engine(Workforce):
     @property
     def own_bytes(self) -> int:
         """What the stages of the process that runs the flow may use now, while workers that it started are idle."""
-        return min(self.memory_bytes * max(1, self.workers), left_bytes()) if self._local else left_bytes()
+        return min(self.memory_bytes * max(1, self.workers), free_bytes()) if self._local else free_bytes()
 
     @property
     def task_bytes(self) -> int:
         """What one task may use now: no more than this process has left where tasks run in it."""
         return min(self.memory_bytes, self.own_bytes) if self.in_process else self.memory_bytes
 
-    def map(self, function: Callable[[_Item], _T], items: Sequence[_Item], *, on_done: OnDone | None = None) -> list[_T]:
+    def map(
+        self, function: Callable[[_Item], _T], items: Sequence[_Item], *, report_progress: ProgressCallback | None = None
+    ) -> list[_T]:
         """function of every item, in order. Finished tasks are released as they complete; beyond ``MOST_TASKS`` one does several items."""
         if self.client is None:
-            out = []
+            results = []
             for position, item in enumerate(items):
-                out.append(function(item))
-                if on_done is not None:
-                    on_done(position + 1, len(items))
-            return out
-        return cast(list[_T], self._mapped(function, items, on_done, None))
+                results.append(function(item))
+                if report_progress is not None:
+                    report_progress(position + 1, len(items))
+            return results
+        return cast(list[_T], self._map_groups(function, items, report_progress, None))
 
     def with_resource(self, resource: str) -> list[str]:
         """The addresses of the workers that were started with a resource; none in this process and on a cluster of its own."""
@@ -97,8 +99,8 @@ class Engine(Workforce):
 
     def halves(self) -> tuple[list[str], list[str]]:
         """The addresses of the workers that may get tasks, in two halves: whoever is in one did not write what another one wrote."""
-        present = sorted(self.admitted())
-        return present[::2], present[1::2]
+        addresses = sorted(self.admitted())
+        return addresses[::2], addresses[1::2]
 
     def map_where(
         self,
@@ -107,7 +109,7 @@ class Engine(Workforce):
         items: Sequence[_Item],
         *,
         among: Sequence[str] | None = None,
-        on_done: OnDone | None = None,
+        report_progress: ProgressCallback | None = None,
     ) -> list[_T | None]:
         """function of every item on workers with a resource, in order; None for what was left when the last of them had gone.
 
@@ -115,32 +117,38 @@ class Engine(Workforce):
             resource: None: any worker.
             among: addresses of the workers that are meant; default all with the resource, also those that join later.
         """
-        found = slots(self.admitted(), resource)
+        slot_counts = slots(self.admitted(), resource)
         if among is not None:
-            found = {address: at_once for address, at_once in found.items() if address in among}
-        if not found or not items:
+            slot_counts = {address: at_once for address, at_once in slot_counts.items() if address in among}
+        if not slot_counts or not items:
             return [None] * len(items)
         limited = among is not None or self.lacking(workers_of(self.client))
-        some = WorkerSet(resource, sum(found.values()), sorted(found) if limited else None)
-        return self._mapped(function, items, on_done, some)
+        worker_set = WorkerSet(resource, sum(slot_counts.values()), sorted(slot_counts) if limited else None)
+        return self._map_groups(function, items, report_progress, worker_set)
 
-    def _mapped(
-        self, function: Callable[[_Item], _T], items: Sequence[_Item], on_done: OnDone | None, some: WorkerSet | None
+    def _map_groups(
+        self,
+        function: Callable[[_Item], _T],
+        items: Sequence[_Item],
+        report_progress: ProgressCallback | None,
+        worker_set: WorkerSet | None,
     ) -> list[_T | None]:
-        at_once = self.workers if some is None else some.tasks
+        at_once = self.workers if worker_set is None else worker_set.tasks
         several = -(-len(items) // max(MOST_TASKS, at_once * task_queue.TASKS_AHEAD))
         if several <= 1:
-            with self._past_the_scheduler(function) as called:
-                return self._distributed(called, items, on_done, some)
+            with self._past_the_scheduler(function) as remote_function:
+                return self._hand_out(remote_function, items, report_progress, worker_set)
         groups = [items[start : start + several] for start in range(0, len(items), several)]
 
-        def tell(done: int, total: int) -> None:
-            if on_done is not None:
-                on_done(len(items) if done == total else done * several, len(items))
+        def report_items(completed: int, total: int) -> None:
+            if report_progress is not None:
+                report_progress(len(items) if completed == total else completed * several, len(items))
 
-        with self._past_the_scheduler(partial(tasks.one_after_another, function)) as called:
-            found = self._distributed(called, groups, tell, some)
-        return [each for results, group in zip(found, groups, strict=True) for each in results or [None] * len(group)]
+        with self._past_the_scheduler(partial(tasks.one_after_another, function)) as remote_function:
+            group_results = self._hand_out(remote_function, groups, report_items, worker_set)
+        return [
+            result for results, group in zip(group_results, groups, strict=True) for result in results or [None] * len(group)
+        ]
 
     def dealt(self, items: int) -> list[list[int]]:
         """Round-robin lists of the numbers 0..items, one a worker, none empty."""
@@ -158,8 +166,8 @@ class Engine(Workforce):
         if self._local:
             with tasks.with_blas_threads(self.threads):
                 return function(*arguments)
-        with self._past_the_scheduler(partial(tasks.with_threads, function, *arguments)) as called:
-            return cast(_T, task_queue.place(self, called, needed_bytes))
+        with self._past_the_scheduler(partial(tasks.with_threads, function, *arguments)) as remote_function:
+            return cast(_T, task_queue.run_on_worker(self, remote_function, needed_bytes))
 
     @contextmanager
     def _past_the_scheduler(self, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
@@ -176,9 +184,13 @@ class Engine(Workforce):
         finally:
             self.exchange.delete(folder)
             with suppress(EngineError, OSError, AttributeError), losses_told():  # whoever is gone holds nothing
-                self.client.sync(_forgotten, self.client, list(self.admitted()))
+                self.client.sync(_forget_on_workers, self.client, list(self.admitted()))
 
-    def _distributed(
-        self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone | None, some: WorkerSet | None = None
+    def _hand_out(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        report_progress: ProgressCallback | None,
+        worker_set: WorkerSet | None = None,
     ) -> list[Any]:
-        return task_queue.hand_out(self, function, items, on_done, some)
+        return task_queue.hand_out(self, function, items, report_progress, worker_set)

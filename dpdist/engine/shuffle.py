@@ -22,13 +22,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from dpdist.errors import StoreError
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 from dpdist.storage.array_store import Store
 
 SEAL_BYTES = 16
 """What sealing adds to the rows of a part."""
 SEED_BYTES = 16
-_LINES = np.dtype([("object", "<u4"), ("rows", "<i8"), ("place", "<i8")])
+_INDEX_TYPE = np.dtype([("object", "<u4"), ("rows", "<i8"), ("place", "<i8")])
 """Of the index: how many rows of a part an object holds, and at which byte."""
 _HEADER = 2**32 - 1
 """The number under which the head of an index is sealed; parts have smaller ones."""
@@ -47,20 +47,20 @@ class RunKey:
     content: bytes = field(repr=False)
 
     @classmethod
-    def fresh(cls) -> RunKey:
+    def generate(cls) -> RunKey:
         """A key that nobody else has."""
         return cls(os.urandom(32))
 
-    def derived(self, purpose: bytes) -> bytes:
+    def derive_key(self, purpose: bytes) -> bytes:
         """32 bytes for one purpose."""
         return hmac.digest(self.content, purpose, "sha256")
 
     def cipher(self, seed: bytes) -> AESGCM:
         """The cipher of one object: under it every part is sealed once."""
-        return AESGCM(self.derived(b"sealed" + seed))
+        return AESGCM(self.derive_key(b"sealed" + seed))
 
 
-class Dealt(NamedTuple):
+class DealtObject(NamedTuple):
     """An object that a task wrote.
 
     Attributes:
@@ -74,110 +74,127 @@ class Dealt(NamedTuple):
     dtype: list[Any]
     ends: NDArray[np.int64]
 
-    def lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def index_lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The parts that have rows, how many, and the byte at which they begin."""
         rows = np.diff(self.ends, prepend=0)
-        (parts,) = np.nonzero(rows)
-        before = self.ends[parts] - rows[parts]
-        return parts, rows[parts], before * np.dtype(self.dtype).itemsize + SEAL_BYTES * np.arange(parts.size)
+        (part_numbers,) = np.nonzero(rows)
+        before = self.ends[part_numbers] - rows[part_numbers]
+        return (
+            part_numbers,
+            rows[part_numbers],
+            before * np.dtype(self.dtype).itemsize + SEAL_BYTES * np.arange(part_numbers.size),
+        )
 
 
-def deal(store: Store, folder: str, key: RunKey, parts: int, part: NDArray[np.int64], rows: Rows) -> Dealt:
+def deal(
+    store: Store, folder: str, key: RunKey, part_count: int, part_numbers: NDArray[np.int64], rows: Rows
+) -> DealtObject:
     """Write rows as one object of a folder. The rows of a part stay in their order.
 
     Args:
-        part: of every row, 0..parts.
+        part_numbers: of every row, 0..parts.
     """
-    ends = np.cumsum(np.bincount(part, minlength=parts))
-    ordered = rows[np.argsort(part, kind="stable")]
-    done = Dealt(f"{folder}/{uuid.uuid4().hex}", os.urandom(SEED_BYTES), ordered.dtype.descr, ends)
-    cipher, out = key.cipher(done.seed), bytearray()
+    ends = np.cumsum(np.bincount(part_numbers, minlength=part_count))
+    ordered = rows[np.argsort(part_numbers, kind="stable")]
+    dealt_object = DealtObject(f"{folder}/{uuid.uuid4().hex}", os.urandom(SEED_BYTES), ordered.dtype.descr, ends)
+    cipher, sealed_bytes = key.cipher(dealt_object.seed), bytearray()
     for number in np.flatnonzero(np.diff(ends, prepend=0)):
         block = ordered[ends[number - 1] if number else 0 : ends[number]]
-        out += cipher.encrypt(_nonce(int(number)), block.tobytes(), None)
-    if out:
-        store.put_values(done.name, np.frombuffer(out, dtype=np.uint8))
-    return done
+        sealed_bytes += cipher.encrypt(_nonce(int(number)), block.tobytes(), None)
+    if sealed_bytes:
+        store.put_values(dealt_object.name, np.frombuffer(sealed_bytes, dtype=np.uint8))
+    return dealt_object
 
 
-class Gathered(NamedTuple):
+class ShuffleIndex(NamedTuple):
     """The index of what all tasks dealt out: tells nothing by itself.
 
     Attributes:
         size: bytes of its head.
-        parts: how many there are.
+        part_count: how many there are.
     """
 
     name: str
     seed: bytes
     size: int
-    parts: int
+    part_count: int
 
-    def opened(self, store: Store, key: RunKey) -> Parts:
+    def open_parts(self, store: Store, key: RunKey) -> ShuffledParts:
         """The parts, to be read."""
         sealed = store.get_values(self.name, 0, self.size)
-        head = json.loads(_unsealed(key.cipher(self.seed), _HEADER, sealed, self.name))
-        return Parts(store, key, Dealt(*_read(head["index"])), tuple(Dealt(*_read(each)) for each in head["objects"]))
+        head = json.loads(_unseal(key.cipher(self.seed), _HEADER, sealed, self.name))
+        return ShuffledParts(
+            store,
+            key,
+            DealtObject(*_decode_object(head["index"])),
+            tuple(DealtObject(*_decode_object(encoded_object)) for encoded_object in head["objects"]),
+        )
 
 
-class Parts:
+class ShuffledParts:
     """Rows that were dealt out, by part."""
 
-    def __init__(self, store: Store, key: RunKey, index: Dealt, objects: tuple[Dealt, ...]) -> None:
+    def __init__(self, store: Store, key: RunKey, index: DealtObject, objects: tuple[DealtObject, ...]) -> None:
         self._store, self._key, self._objects = store, key, objects
-        self._index = (index, *index.lines())
+        self._index = (index, *index.index_lines())
 
-    def of(self, part: int) -> Iterator[Rows]:
+    def rows_of_part(self, part_number: int) -> Iterator[Rows]:
         """The rows of a part, those of one object after those of another, in the order in which they were dealt.
 
         Raises: StoreError when they are missing or were altered.
         """
-        index, parts, rows, places = self._index
-        at = int(np.searchsorted(parts, part))
-        if at == parts.size or parts[at] != part:
+        index, part_numbers, rows, offsets = self._index
+        position = int(np.searchsorted(part_numbers, part_number))
+        if position == part_numbers.size or part_numbers[position] != part_number:
             return
-        lines = self._block(index, part, int(rows[at]), int(places[at]))
-        yield from in_order(
-            lambda line: self._block(self._objects[line["object"]], part, int(line["rows"]), int(line["place"])), lines
+        index_lines = self._block(index, part_number, int(rows[position]), int(offsets[position]))
+        yield from map_in_order(
+            lambda index_line: self._block(
+                self._objects[index_line["object"]], part_number, int(index_line["rows"]), int(index_line["place"])
+            ),
+            index_lines,
         )
 
-    def _block(self, dealt: Dealt, part: int, rows: int, place: int) -> Rows:
+    def _block(self, dealt: DealtObject, part_number: int, rows: int, offset: int) -> Rows:
         size = rows * np.dtype(dealt.dtype).itemsize + SEAL_BYTES
-        sealed = self._store.get_values(dealt.name, place, size)
-        plain = _unsealed(self._key.cipher(dealt.seed), part, sealed, dealt.name)
-        return np.frombuffer(plain, dtype=dealt.dtype)
+        sealed = self._store.get_values(dealt.name, offset, size)
+        content = _unseal(self._key.cipher(dealt.seed), part_number, sealed, dealt.name)
+        return np.frombuffer(content, dtype=dealt.dtype)
 
 
-def gather(store: Store, folder: str, key: RunKey, parts: int, dealt: Sequence[Dealt]) -> Gathered:
+def gather(store: Store, folder: str, key: RunKey, part_count: int, dealt: Sequence[DealtObject]) -> ShuffleIndex:
     """Write the index of what tasks dealt out to so many parts, in their order."""
-    found = [each.lines() for each in dealt]
-    lines = np.zeros(sum(numbers.size for numbers, _, _ in found), dtype=_LINES)
-    part = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for numbers, _, _ in found)])
-    lines["object"] = np.repeat(np.arange(len(dealt)), [numbers.size for numbers, _, _ in found])
+    line_columns = [entry.index_lines() for entry in dealt]
+    index_lines = np.zeros(sum(numbers.size for numbers, _, _ in line_columns), dtype=_INDEX_TYPE)
+    part_numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for numbers, _, _ in line_columns)])
+    index_lines["object"] = np.repeat(np.arange(len(dealt)), [numbers.size for numbers, _, _ in line_columns])
     for name, column in (("rows", 1), ("place", 2)):
-        lines[name] = np.concatenate([np.zeros(0, dtype=np.int64), *(each[column] for each in found)])
-    index, seed = deal(store, folder, key, parts, part, lines), os.urandom(SEED_BYTES)
-    head = {"index": _written(index), "objects": [_written(each._replace(ends=each.ends[:0])) for each in dealt]}
+        index_lines[name] = np.concatenate([np.zeros(0, dtype=np.int64), *(entry[column] for entry in line_columns)])
+    index, seed = deal(store, folder, key, part_count, part_numbers, index_lines), os.urandom(SEED_BYTES)
+    head = {
+        "index": _encode_object(index),
+        "objects": [_encode_object(entry._replace(ends=entry.ends[:0])) for entry in dealt],
+    }
     sealed = key.cipher(seed).encrypt(_nonce(_HEADER), json.dumps(head).encode(), None)
     name = f"{folder}/{uuid.uuid4().hex}"
     store.put_values(name, np.frombuffer(sealed, dtype=np.uint8))
-    return Gathered(name, seed, len(sealed), parts)
+    return ShuffleIndex(name, seed, len(sealed), part_count)
 
 
-def _written(dealt: Dealt) -> list[Any]:
+def _encode_object(dealt: DealtObject) -> list[Any]:
     return [dealt.name, dealt.seed.hex(), dealt.dtype, dealt.ends.tolist()]
 
 
-def _read(written: list[Any]) -> tuple[Any, ...]:
+def _decode_object(written: list[Any]) -> tuple[Any, ...]:
     name, seed, dtype, ends = written
-    return name, bytes.fromhex(seed), [tuple(each) for each in dtype], np.asarray(ends, dtype=np.int64)
+    return name, bytes.fromhex(seed), [tuple(type_field) for type_field in dtype], np.asarray(ends, dtype=np.int64)
 
 
 def _nonce(number: int) -> bytes:
     return number.to_bytes(12, "big")
 
 
-def _unsealed(cipher: AESGCM, number: int, sealed: memoryview, name: str) -> bytes:
+def _unseal(cipher: AESGCM, number: int, sealed: memoryview, name: str) -> bytes:
     try:
         return cipher.decrypt(_nonce(number), sealed, None)
     except InvalidTag:

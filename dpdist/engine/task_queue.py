@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdist.engine.cluster_workers import Workforce, has_optimisers, losses_told, optimisers, slots, workers_of
-from dpdist.engine.tasks import fetched
+from dpdist.engine.tasks import fetch_result
 from dpdist.errors import DpdistError, OutOfMemory
 
-OnDone = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with (tasks finished, tasks in all)."""
 TASKS_AHEAD = 8
 """Tasks that the scheduler holds for each worker: enough to keep it busy, few enough to lose nothing."""
@@ -26,10 +26,10 @@ class WorkerSet:
     tasks: int
     addresses: list[str] | None
 
-    def there(self, admitted: dict[str, dict[str, Any]]) -> bool:
+    def has_admitted(self, admitted: dict[str, dict[str, Any]]) -> bool:
         """Whether there is one of them."""
-        found = slots(admitted, self.resource)
-        return bool(found if self.addresses is None else set(self.addresses) & set(found))
+        slot_counts = slots(admitted, self.resource)
+        return bool(slot_counts if self.addresses is None else set(self.addresses) & set(slot_counts))
 
 
 @dataclass(frozen=True)
@@ -44,60 +44,66 @@ def hand_out(
     workers: Workforce,
     function: Callable[[Any], Any],
     items: Sequence[Any],
-    on_done: OnDone | None,
-    some: WorkerSet | None = None,
+    report_progress: ProgressCallback | None,
+    worker_set: WorkerSet | None = None,
 ) -> list[Any]:
-    """function of every item, in order; None for what was left when the last of ``some`` had gone.
+    """function of every item, in order; None for what was left when the last of ``worker_set`` had gone.
 
     Where a worker lacks something, tasks are meant for the others by name. One that fails is asked again what it lacks: a task
     that had failed for that reason runs again.
     """
     from distributed import wait
 
-    out: list[Any] = [None] * len(items)
+    results: list[Any] = [None] * len(items)
     with losses_told():
         running: dict[Any, _Handed] = {}
-        left, done = deque(range(len(items))), 0
-        while done < len(items):
-            ahead = (workers.workers if some is None else some.tasks) * TASKS_AHEAD
-            size = min(len(left), ahead - len(running))
-            if size > 0 and size >= min(ahead // 2, len(left)):
-                batch = [left.popleft() for _ in range(size)]
-                allowed = workers.allowed() if some is None else some.addresses
-                apart = None if some is None or some.resource is None else {some.resource: 1}
-                given = [items[i] for i in batch]
-                futures = workers.client.map(function, given, pure=False, retries=3, workers=allowed, resources=apart)
+        remaining, completed = deque(range(len(items))), 0
+        while completed < len(items):
+            ahead = (workers.workers if worker_set is None else worker_set.tasks) * TASKS_AHEAD
+            size = min(len(remaining), ahead - len(running))
+            if size > 0 and size >= min(ahead // 2, len(remaining)):
+                batch = [remaining.popleft() for _ in range(size)]
+                allowed = workers.allowed() if worker_set is None else worker_set.addresses
+                resources = None if worker_set is None or worker_set.resource is None else {worker_set.resource: 1}
+                arguments = [items[i] for i in batch]
+                futures = workers.client.map(
+                    function, arguments, pure=False, retries=3, workers=allowed, resources=resources
+                )
                 running.update(zip(futures, (_Handed(i, allowed) for i in batch), strict=True))
             try:
                 wait(list(running), timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
             except TimeoutError:
-                if some is not None and not some.there(workers.admitted()):
+                if worker_set is not None and not worker_set.has_admitted(workers.admitted()):
                     workers.client.cancel(list(running), force=True)
-                    return out
-                if some is None:
-                    left.extendleft(_stranded(workers, running))
+                    return results
+                if worker_set is None:
+                    remaining.extendleft(_stranded(workers, running))
             for future in [future for future in running if future.status != "pending"]:
                 try:
-                    found = result_of(future)
-                    result = None if found is None else fetched(workers.exchange, found[0])
+                    outcome = result_of(future)
+                    result = None if outcome is None else fetch_result(workers.exchange, outcome[0])
                 except Exception as error:  # whatever the task raised: what its worker lacks decides
-                    if some is not None or not _failed(future, error) or not _blameless(workers, running[future]):
+                    if (
+                        worker_set is not None
+                        or not _failed(future, error)
+                        or not _ran_on_lacking_worker(workers, running[future])
+                    ):
                         raise
-                    left.appendleft(running.pop(future).item)
+                    remaining.appendleft(running.pop(future).item)
                     continue
-                if found is None:
-                    if some is None:
+                if outcome is None:
+                    if worker_set is None:
                         workers.await_workers()  # the worker died with the result: the task runs again
                     continue
-                out[running.pop(future).item] = result
+                results[running.pop(future).item] = result
                 future.release()
-                done += 1
-                if on_done is not None:
-                    on_done(done, len(items))
-    return out
+                completed += 1
+                if report_progress is not None:
+                    report_progress(completed, len(items))
+    return results
 
 
-def place(workers: Workforce, function: Callable[[None], Any], needed_bytes: int) -> Any:
+def run_on_worker(workers: Workforce, function: Callable[[None], Any], needed_bytes: int) -> Any:
     """What a function returns on a worker with so much memory; when that one goes, or lacks something, on another one.
 
     Raises: OutOfMemory when there is none.
@@ -106,32 +112,32 @@ def place(workers: Workforce, function: Callable[[None], Any], needed_bytes: int
         while True:
             workers.allowed()
             admitted = workers.admitted()
-            chosen = {address for address, limit in optimisers(admitted) if limit >= needed_bytes}
-            if not chosen:
+            candidates = {address for address, limit in optimisers(admitted) if limit >= needed_bytes}
+            if not candidates:
                 cure = (
                     "start a worker with more memory (and '--resources optimiser=1'), or set 'limits' or another mechanism"
                 )
-                most = max((limit for _, limit in optimisers(admitted)), default=workers.memory_bytes)
-                raise OutOfMemory("optimising the strategy", needed_bytes, most, cure)
-            apart = {"optimiser": 1} if has_optimisers(admitted) else None
-            future = workers.client.submit(function, None, pure=False, workers=sorted(chosen), resources=apart)
-            while chosen & {address for address, _ in optimisers(workers.admitted())}:
+                largest_memory = max((limit for _, limit in optimisers(admitted)), default=workers.memory_bytes)
+                raise OutOfMemory("optimising the strategy", needed_bytes, largest_memory, cure)
+            resources = {"optimiser": 1} if has_optimisers(admitted) else None
+            future = workers.client.submit(function, None, pure=False, workers=sorted(candidates), resources=resources)
+            while candidates & {address for address, _ in optimisers(workers.admitted())}:
                 try:
-                    found = result_of(future)
-                    if found is not None:
-                        return fetched(workers.exchange, found[0])
+                    outcome = result_of(future)
+                    if outcome is not None:
+                        return fetch_result(workers.exchange, outcome[0])
                 except Exception as error:  # whatever the task raised: what its worker lacks decides
-                    if not _failed(future, error) or not chosen - workers.admitted(again=chosen).keys():
+                    if not _failed(future, error) or not candidates - workers.admitted(again=candidates).keys():
                         raise
                     break  # a worker that lacks something: on another one
             future.cancel()  # every worker that it was meant for is gone
 
 
-def _blameless(workers: Workforce, handed: _Handed) -> bool:
+def _ran_on_lacking_worker(workers: Workforce, handed: _Handed) -> bool:
     """Whether a task that failed could run on a worker that lacks something, as is found now."""
-    found = workers_of(workers.client)
-    meant = found.keys() if handed.allowed is None else set(handed.allowed)
-    return bool(meant & workers.lacking(found, again=found.keys()).keys())
+    cluster_workers = workers_of(workers.client)
+    meant = cluster_workers.keys() if handed.allowed is None else set(handed.allowed)
+    return bool(meant & workers.lacking(cluster_workers, again=cluster_workers.keys()).keys())
 
 
 def _stranded(workers: Workforce, running: dict[Any, _Handed]) -> list[int]:
@@ -139,7 +145,11 @@ def _stranded(workers: Workforce, running: dict[Any, _Handed]) -> list[int]:
     allowed = workers.allowed()
     if allowed is None:
         allowed = list(workers_of(workers.client))
-    lost = [future for future, each in running.items() if each.allowed is not None and not set(each.allowed) & set(allowed)]
+    lost = [
+        future
+        for future, handed_item in running.items()
+        if handed_item.allowed is not None and not set(handed_item.allowed) & set(allowed)
+    ]
     if lost:
         workers.client.cancel(lost, force=True)
     return [running.pop(future).item for future in lost]

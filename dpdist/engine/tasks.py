@@ -64,7 +64,7 @@ class _Stage:
     changing = threading.Lock()
 
 
-def _held(folder: str, function: Parcel) -> Callable[[Any], Any]:
+def _stage_function(folder: str, function: Parcel) -> Callable[[Any], Any]:
     """The first function that came for the stage that has this folder."""
     with _Stage.changing:
         if _Stage.folder != folder:
@@ -87,15 +87,15 @@ def by_reference(exchange: TaskStore, folder: str, function: Parcel, item: Any) 
 
     Nothing is an empty tuple: Dask tells a client the type of each result, and that of None is made by a call.
     """
-    found = without_data(partial(_called, folder, function), item)
-    if found is None:
+    result = without_data(partial(_call_stage, folder, function), item)
+    if result is None:
         return ()
-    data = os.urandom(SALT_BYTES) + encode(found)
+    data = os.urandom(SALT_BYTES) + encode(result)
     name = f"{folder}/{uuid.uuid4().hex}"
     return name, len(data), exchange.put_block(name, np.frombuffer(data, dtype=np.uint8))
 
 
-def fetched(exchange: TaskStore | None, result: Any) -> Any:
+def fetch_result(exchange: TaskStore | None, result: Any) -> Any:
     """What a task returned, read from the exchange where there is one. Raises: what it refused."""
     if exchange is not None and result == ():
         return None
@@ -123,8 +123,8 @@ def one_after_another(function: Callable[[_Item], _T], items: Sequence[_Item]) -
     return [function(item) for item in items]
 
 
-def _called(folder: str, function: Parcel, item: Any) -> Any:
-    return _held(folder, function)(item)
+def _call_stage(folder: str, function: Parcel, item: Any) -> Any:
+    return _stage_function(folder, function)(item)
 
 
 def without_data(function: Callable[[Any], _T], item: Any) -> _T | _Refusal:
@@ -147,9 +147,9 @@ def failure_of(error: Exception) -> DpdistError:
     """An error of dpdist as it is; of another one its type and the line of code that raised it, and nothing of its text."""
     if isinstance(error, DpdistError):
         return error
-    *_, last = traceback.extract_tb(error.__traceback__)
+    *_, frame = traceback.extract_tb(error.__traceback__)
     return TaskFailed(
-        f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}; its text is not shown, it may quote records: "
+        f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}; its text is not shown, it may quote records: "
         "run again with --debug, and report it"
     )
 

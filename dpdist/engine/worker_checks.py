@@ -19,7 +19,7 @@ import numpy as np
 
 from dpdist.engine import cluster_versions
 from dpdist.errors import DpdistError, StoreError
-from dpdist.storage.objects import place_at, reason
+from dpdist.storage.objects import parse_location, reason
 
 ANSWER_SECONDS = 60
 """A worker that does not say for so long what it lacks gets no tasks."""
@@ -49,7 +49,7 @@ class TaskStore(Protocol):
 
 
 @dataclass(frozen=True)
-class Needed:
+class WorkerRequirements:
     """What tasks need on a worker: nothing of it is secret.
 
     Attributes:
@@ -69,7 +69,7 @@ class Admission:
     """Asks the workers of a cluster what they lack.
 
     Attributes:
-        tell: is called with a line for each worker that gets no tasks.
+        report: is called with a line for each worker that gets no tasks.
     """
 
     def __init__(self, client: Any) -> None:
@@ -77,33 +77,33 @@ class Admission:
         self._exchange: TaskStore | None = None
         self._files: tuple[tuple[str, str], ...] = ()
         self._lacks: dict[tuple[str, str], str] = {}
-        self.tell: Callable[[str], None] | None = None
+        self.report: Callable[[str], None] | None = None
 
-    def need(self, exchange: TaskStore | None, files: tuple[tuple[str, str], ...]) -> None:
+    def require(self, exchange: TaskStore | None, files: tuple[tuple[str, str], ...]) -> None:
         """From now on workers must have this exchange and these files."""
         if exchange is not self._exchange or files != self._files:
             self._exchange, self._files = exchange, files
-            self._lacks = {each: lack for each, lack in self._lacks.items() if lack}
+            self._lacks = {worker: lack for worker, lack in self._lacks.items() if lack}
 
-    def lacking(self, found: dict[str, dict[str, Any]], *, again: Collection[str] = ()) -> dict[str, str]:
+    def lacking(self, workers: dict[str, dict[str, Any]], *, again: Collection[str] = ()) -> dict[str, str]:
         """What each worker lacks that should get no tasks, by address.
 
         Args:
-            found: what the scheduler knows of the workers that are there.
+            workers: what the scheduler knows of the workers that are there.
             again: addresses that are asked even if they lacked nothing before.
         """
-        present = {address: (address, str(worker.get("local_directory"))) for address, worker in found.items()}
-        asked = [
+        identities = {address: (address, str(worker.get("local_directory"))) for address, worker in workers.items()}
+        unchecked = [
             address
-            for address, each in present.items()
-            if each not in self._lacks or (address in again and not self._lacks[each])
+            for address, identity in identities.items()
+            if identity not in self._lacks or (address in again and not self._lacks[identity])
         ]
-        for address, lack in self._ask(asked).items():
-            self._lacks[present[address]] = lack
-            if lack and self.tell is not None:
-                self.tell(f"{told(address, lack)}; it gets no tasks of this run")
-        known = {address: self._lacks.get(each, "") for address, each in present.items()}
-        return {address: lack for address, lack in known.items() if lack}
+        for address, lack in self._ask(unchecked).items():
+            self._lacks[identities[address]] = lack
+            if lack and self.report is not None:
+                self.report(f"{describe_lack(address, lack)}; it gets no tasks of this run")
+        lacks = {address: self._lacks.get(identity, "") for address, identity in identities.items()}
+        return {address: lack for address, lack in lacks.items() if lack}
 
     def _ask(self, addresses: list[str]) -> dict[str, str]:
         if not addresses:
@@ -114,68 +114,66 @@ class Admission:
         probe = np.frombuffer(os.urandom(PROBE_BYTES), dtype=np.uint8)
         digest = self._exchange.put_block(f"{folder}/probe", probe)
         files = tuple(file for file in self._files if os.path.exists(file[0]))  # what was extracted is gone at the end
-        needed = Needed(pickle.dumps(self._exchange), self._exchange.location, folder, digest, files)
+        requirements = WorkerRequirements(pickle.dumps(self._exchange), self._exchange.location, folder, digest, files)
         try:
-            return cast(dict[str, str], self._client.sync(_answers, self._client, addresses, needed))
+            return cast(dict[str, str], self._client.sync(_answers, self._client, addresses, requirements))
         finally:
             with suppress(StoreError):  # of no use to anybody; what is left of this call's scratch is swept
                 self._exchange.delete(folder)
 
 
-def told(address: str, lack: str) -> str:
+def describe_lack(address: str, lack: str) -> str:
     """A worker and what it lacks."""
     return f"the worker at {address} {lack}"
 
 
-async def _answers(client: Any, addresses: list[str], needed: Needed | None) -> dict[str, str]:
+async def _answers(client: Any, addresses: list[str], requirements: WorkerRequirements | None) -> dict[str, str]:
     """What each worker lacks, empty if nothing."""
-    own = cluster_versions.here()
-    found = await asyncio.gather(*(_answer(client, address, needed, own) for address in addresses))
-    return dict(zip(addresses, found, strict=True))
+    own_versions = cluster_versions.here()
+    answers = await asyncio.gather(*(_answer(client, address, requirements, own_versions) for address in addresses))
+    return dict(zip(addresses, answers, strict=True))
 
 
-async def _answer(client: Any, address: str, needed: Needed | None, own: Any) -> str:
+async def _answer(client: Any, address: str, requirements: WorkerRequirements | None, own_versions: Any) -> str:
     asking = {"op": "versions", "packages": ["dpdist"]}
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             running = await client.scheduler.broadcast(msg=asking, workers=[address], on_error="ignore")
-            differing = cluster_versions.of_worker(own, running[address]) if running.get(address) else []
-            if differing or needed is None:
+            differing = cluster_versions.differing_packages(own_versions, running[address]) if running.get(address) else []
+            if differing or requirements is None:
                 return f"runs {' and '.join(differing)}: give it the same image" if differing else ""
-            said = (await client.run(lack_of, needed, workers=[address], on_error="return")).get(address, "")
+            answer = (await client.run(lack_of, requirements, workers=[address], on_error="return")).get(address, "")
     except TimeoutError:
         return f"has not answered for {ANSWER_SECONDS} seconds: look at its machine"
-    if isinstance(said, OSError):
+    if isinstance(answer, OSError):
         return ""  # it is gone, or going: Dask notices
-    if isinstance(said, BaseException):  # of other libraries, whose texts are not shown
+    if isinstance(answer, BaseException):  # of other libraries, whose texts are not shown
         return "cannot load dpdist: give it the same image"
-    return str(said)
+    return str(answer)
 
 
-async def lack_of(needed: Needed) -> str:
+async def lack_of(requirements: WorkerRequirements) -> str:
     """On a worker: what it lacks, empty if nothing; found by a thread, so that a mount that hangs does not stop the worker."""
-    return await asyncio.to_thread(_lack_of, needed)
+    return await asyncio.to_thread(_lack_of, requirements)
 
 
-def _lack_of(needed: Needed) -> str:
-    where = f"the store {needed.location}"
-    if place_at(needed.location).absent():
-        return f"does not see the folder {needed.location}, where the store is: mount it there and give the rights"
+def _lack_of(requirements: WorkerRequirements) -> str:
+    store_phrase = f"the store {requirements.location}"
+    if parse_location(requirements.location).absent():
+        return f"does not see the folder {requirements.location}, where the store is: mount it there and give the rights"
     try:
-        exchange = pickle.loads(needed.exchange)
-        exchange.get_block(f"{needed.folder}/probe", (PROBE_BYTES,), np.uint8, needed.digest)
+        exchange = pickle.loads(requirements.exchange)
+        exchange.get_block(f"{requirements.folder}/probe", (PROBE_BYTES,), np.uint8, requirements.digest)
     except StoreError as error:
-        why = _why(error)
-        return (
-            f"does not find in {where} what the flow wrote there ({why}): give it the same mount, or bucket and credentials"
-        )
+        cause = _system_reason(error)
+        return f"does not find in {store_phrase} what the flow wrote there ({cause}): give it the same mount, or bucket and credentials"
     except (DpdistError, OSError) as error:
-        return f"cannot open {where} ({_why(error)}): give it the mount and its rights, or the bucket's credentials"
+        return f"cannot open {store_phrase} ({_system_reason(error)}): give it the mount and its rights, or the bucket's credentials"
     try:
-        exchange.put_block(f"{needed.folder}/{uuid.uuid4().hex}", np.zeros(1, dtype=np.uint8))
+        exchange.put_block(f"{requirements.folder}/{uuid.uuid4().hex}", np.zeros(1, dtype=np.uint8))
     except (DpdistError, OSError) as error:
-        return f"cannot write to {where} ({_why(error)}): give it the right to"
-    unseen = next((called for path, called in needed.files if not os.access(path, os.R_OK)), None)
+        return f"cannot write to {store_phrase} ({_system_reason(error)}): give it the right to"
+    unseen = next((label for path, label in requirements.files if not os.access(path, os.R_OK)), None)
     return (
         ""
         if unseen is None
@@ -183,7 +181,7 @@ def _lack_of(needed: Needed) -> str:
     )
 
 
-def _why(error: BaseException) -> str:
+def _system_reason(error: BaseException) -> str:
     """What the system said that is behind an error."""
     while error.__context__ is not None:
         error = error.__context__

@@ -32,7 +32,7 @@ def uses_of(
 ) -> dict[str, Use]:
     """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
     uses: dict[str, Use] = {}
-    for attribute in domain.read:
+    for attribute in domain.column_attributes:
         name, use = columns.get(attribute.name, attribute.name), use_of(attribute)
         if uses.setdefault(name, use) != use:
             raise InvalidSpec(
@@ -56,7 +56,9 @@ def used_places(names: Sequence[str], uses: Mapping[str, Use]) -> list[int]:
     return [names.index(name) for name in uses]
 
 
-def as_used(reader: pa.RecordBatchReader, uses: Mapping[str, Use], types: Mapping[str, ColumnType]) -> pa.RecordBatchReader:
+def project_columns(
+    reader: pa.RecordBatchReader, uses: Mapping[str, Use], types: Mapping[str, ColumnType]
+) -> pa.RecordBatchReader:
     """The used columns of all records, each value converted by itself. Raises: InvalidSpec for columns that are not there once."""
     import pyarrow as pa
 
@@ -66,8 +68,8 @@ def as_used(reader: pa.RecordBatchReader, uses: Mapping[str, Use], types: Mappin
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             columns = zip(places, uses.items(), strict=True)
-            given = ((batch.column(place), name, use, types.get(name)) for place, (name, use) in columns)
-            yield pa.RecordBatch.from_arrays([column_as_used(*each) for each in given], schema=schema)
+            column_uses = ((batch.column(place), name, use, types.get(name)) for place, (name, use) in columns)
+            yield pa.RecordBatch.from_arrays([convert_for_use(*column_use) for column_use in column_uses], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -80,7 +82,7 @@ def fields_of(uses: Mapping[str, Use]) -> list[pa.Field]:
     return [pa.field(name, kinds.get(use, pa.string())) for name, use in uses.items()]
 
 
-def column_as_used(column: Column, name: str, use: Use, kind: ColumnType | None = None) -> pa.Array:
+def convert_for_use(column: Column, name: str, use: Use, kind: ColumnType | None = None) -> pa.Array:
     """A column, each value converted by itself to its declared type and to what it is counted as. Raises: InvalidSpec."""
     from dpdist.counting.contribution_bounding import persons_of
     from dpdist.sources.formats import column_conversion
@@ -88,12 +90,12 @@ def column_as_used(column: Column, name: str, use: Use, kind: ColumnType | None 
     try:
         if use in ("day", "time"):
             return column_conversion.moments_of(column, finer=use == "time")
-        given = column if kind is None else column_conversion.converted(column, kind)
+        declared_column = column if kind is None else column_conversion.convert_column(column, kind)
         if use in ("number", "whole"):
-            return column_conversion.converted(given, use)
+            return column_conversion.convert_column(declared_column, use)
         if use == "text":
-            return column_conversion.texts_of(given)
-        return persons_of(given, "integer" if use == "numbered person" else "text")
+            return column_conversion.texts_of(declared_column)
+        return persons_of(declared_column, "integer" if use == "numbered person" else "text")
     except column_conversion.Unconvertible as error:
         raise InvalidSpec(f"the column {name!r} of the records is counted as {use} and {error}") from None
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpdist.sources.record_sources import ArrowStream
 
 LEAST_BYTES = 64 * 2**20
-_WITHOUT_ROOM = "Out of Memory Error"
+_OUT_OF_MEMORY_TEXT = "Out of Memory Error"
 """What DuckDB says where Arrow passes its error on as one of the system."""
 _CURE = (
     "'records.sql' may name files as tables alone, FROM 'visits.csv' or 'visits/*.parquet': "
@@ -29,7 +29,7 @@ _CURE = (
 
 
 @contextmanager
-def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "sql") -> Iterator[Any]:
+def open_connection(database_path: Path | None, spill: Path, memory_bytes: int, extra: str = "sql") -> Iterator[Any]:
     """A connection to a database, or to none, that changes nothing and reaches nothing outside but a private folder to spill into.
 
     Raises: InvalidSpec for what needs more memory and disk than it may take.
@@ -43,8 +43,8 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
         "temp_directory": str(spill),
         "memory_limit": f"{max(memory_bytes, LEAST_BYTES)}B",
     }
-    target = ":memory:" if place is None else str(place)
-    with duckdb.connect(target, read_only=place is not None, config=config) as connection:
+    target = ":memory:" if database_path is None else str(database_path)
+    with duckdb.connect(target, read_only=database_path is not None, config=config) as connection:
         connection.execute(
             f"SET max_temp_directory_size = '{query_limits.disk_bytes()}B'; "  # as a part of 'config' it would bound nothing (2.0.0)
             "SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true"
@@ -52,23 +52,23 @@ def connected(place: Path | None, spill: Path, memory_bytes: int, extra: str = "
         try:
             yield connection
         except (duckdb.OutOfMemoryException, OSError) as error:
-            if isinstance(error, OSError) and _WITHOUT_ROOM not in str(error):
+            if isinstance(error, OSError) and _OUT_OF_MEMORY_TEXT not in str(error):
                 raise
-            raise query_limits.took_too_much() from None
+            raise query_limits.disk_limit_error() from None
 
 
 @contextmanager
-def in_order(
+def sort_records(
     records: ArrowStream, columns: int, spill: Path, memory_bytes: int, extra: str
 ) -> Iterator[pa.RecordBatchReader]:
     """Records in an order of their own, by a digest of each: which ones of a person count depends on these alone."""
-    with connected(None, spill, memory_bytes, extra) as connection:
+    with open_connection(None, spill, memory_bytes, extra) as connection:
         connection.register("records", records)
-        places = ", ".join(map(str, range(1, columns + 1)))
-        yield connection.sql(f"SELECT * FROM records ORDER BY md5(records::VARCHAR), {places}").to_arrow_reader()
+        column_numbers = ", ".join(map(str, range(1, columns + 1)))
+        yield connection.sql(f"SELECT * FROM records ORDER BY md5(records::VARCHAR), {column_numbers}").to_arrow_reader()
 
 
-def selected(connection: Any, sql: str, files: Files, failed: list[Exception]) -> pa.RecordBatchReader:
+def run_select(connection: Any, sql: str, files: Files, failed: list[Exception]) -> pa.RecordBatchReader:
     """The used columns of one SELECT, over the database's tables and over files of records.
 
     Args:
@@ -78,14 +78,14 @@ def selected(connection: Any, sql: str, files: Files, failed: list[Exception]) -
     """
     duckdb = package("duckdb", "sql")
     try:
-        found = duckdb.extract_statements(sql)
-        if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
+        statements = duckdb.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise InvalidSpec("'records.sql' is one SELECT, found something else; queries of records change nothing")
-        bare = sql.strip().rstrip(";")
-        for name in file_tables.named_in(connection, bare):
+        bare_sql = sql.strip().rstrip(";")
+        for name in file_tables.file_names_in(connection, bare_sql):
             connection.register(name, file_tables.table_of(name, files, failed))
-        names = connection.sql(bare).columns
-        asked = selected_columns(bare, len(names), used_places(names, files.uses))
+        names = connection.sql(bare_sql).columns
+        asked = selected_columns(bare_sql, len(names), used_places(names, files.uses))
         return renamed(connection.sql(asked).to_arrow_reader(), list(files.uses))
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         declare = (
@@ -103,16 +103,21 @@ _FAULTS = {
     "BinderException": "a column that it names does not exist, or a function or an operator does not take what it is given",
     "CatalogException": "a table, view or function that it names does not exist",
 }
-_LINE = re.compile(r"^LINE (\d+): ", re.MULTILINE)
+_LINE_NUMBER = re.compile(r"^LINE (\d+): ", re.MULTILINE)
 _NAMED = re.compile(r'"([^"]+)"|with name (\S+)')
 """What a message of DuckDB is about, before it says what there is instead."""
 
 
 def _fault(sql: str, error: Exception) -> str:
     """What is wrong with a query and where. Of DuckDB's message, which names columns and types of data, only words of the query."""
-    what = _FAULTS.get(type(error).__name__, "DuckDB refuses it")
+    fault = _FAULTS.get(type(error).__name__, "DuckDB refuses it")
     text = str(error)
-    line = _LINE.search(text)
-    named = next((word for found in _NAMED.finditer(text.partition("\n")[0]) if (word := found[1] or found[2]) in sql), None)
-    where = ", ".join([*([f"line {line[1]}"] if line else []), *([f"at {named!r}"] if named else [])])
-    return f"{what} ({where})" if where else what
+    line_match = _LINE_NUMBER.search(text)
+    quoted_word = next(
+        (word for word_match in _NAMED.finditer(text.partition("\n")[0]) if (word := word_match[1] or word_match[2]) in sql),
+        None,
+    )
+    location_text = ", ".join(
+        [*([f"line {line_match[1]}"] if line_match else []), *([f"at {quoted_word!r}"] if quoted_word else [])]
+    )
+    return f"{fault} ({location_text})" if location_text else fault

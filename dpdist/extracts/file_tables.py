@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from dpdist.counting.record_cells import declared, tables_of
+from dpdist.counting.record_cells import convert_declared, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.errors import DpdistError, InvalidSpec, NoRecords
-from dpdist.extracts.column_projection import Use, column_as_used, fields_of
+from dpdist.extracts.column_projection import Use, convert_for_use, fields_of
 from dpdist.sources import file_listing
 from dpdist.sources.formats.column_conversion import ARROW
 from dpdist.sources.formats.csv_grammar import Grammar
@@ -28,14 +28,14 @@ from dpdist.sources.formats.format_registry import row_format
 from dpdist.sources.formats.record_format import Partition
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import Source, column_names, partitions_of, source_of
-from dpdist.sources.source_labels import Called, File
+from dpdist.sources.source_labels import File, SourceLabel
 
 if TYPE_CHECKING:
     from dpdist.sources.column_types import ColumnType
 
 _Kind = TypeVar("_Kind")
 _SOME_DAY = Times(datetime.datetime(1970, 1, 1), 1, "day")
-_READ_AS: Mapping[Use, ColumnType] = {"number": "number", "day": "time", "time": "time"}
+_TYPES_BY_USE: Mapping[Use, ColumnType] = {"number": "number", "day": "time", "time": "time"}
 """Whatever is counted as something else is read as text."""
 
 
@@ -77,50 +77,54 @@ class FileTable:
         return pa.schema([*declared, *fields_of(self.uses)])
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        found: object = pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)
-        return found
+        stream_capsule: object = pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(
+            requested_schema
+        )
+        return stream_capsule
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        domain = _as_read(self.types, self.uses)
+        domain = _reading_domain(self.types, self.uses)
         try:
             for partition in partitions_of(self.source):
-                yield from self._of(partition, domain)
+                yield from self._read_partition(partition, domain)
         except DpdistError as error:
             self.failed.append(error)
             raise
 
-    def _of(self, partition: Partition, domain: Domain) -> Iterator[pa.RecordBatch]:
+    def _read_partition(self, partition: Partition, domain: Domain) -> Iterator[pa.RecordBatch]:
         for table in tables_of(self.source, domain, partition):
-            given = declared(table, self.types, partition.called)
-            with reading(partition.called):
-                counted = [column_as_used(given[name], name, use) for name, use in self.uses.items()]
-            columns = [*given.select(list(self.types)).columns, *counted]
+            declared_table = convert_declared(table, self.types, partition.source_label)
+            with reading(partition.source_label):
+                counted = [convert_for_use(declared_table[name], name, use) for name, use in self.uses.items()]
+            columns = [*declared_table.select(list(self.types)).columns, *counted]
             yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
 
 
-def _as_read(types: Mapping[str, ColumnType], uses: Mapping[str, Use]) -> Domain:
-    kinds: dict[str, ColumnType] = {name: _READ_AS.get(use, "text") for name, use in uses.items()}
-    return Domain(tuple(_read_as(name, kind) for name, kind in {**kinds, **types}.items()))
+def _reading_domain(types: Mapping[str, ColumnType], uses: Mapping[str, Use]) -> Domain:
+    kinds: dict[str, ColumnType] = {name: _TYPES_BY_USE.get(use, "text") for name, use in uses.items()}
+    return Domain(tuple(_reading_attribute(name, kind) for name, kind in {**kinds, **types}.items()))
 
 
-def _read_as(name: str, kind: ColumnType) -> Attribute:
+def _reading_attribute(name: str, kind: ColumnType) -> Attribute:
     """An attribute whose column is read as one of a type: texts of whole numbers, too, which are exact."""
     if kind in ("date", "time"):
         return Attribute(name, edges=(0.0, 1.0), times=_SOME_DAY)
     return Attribute(name, edges=(0.0, 1.0)) if kind == "number" else Attribute(name, categories=("text",))
 
 
-def named_in(connection: Any, sql: str) -> list[str]:
+def file_names_in(connection: Any, sql: str) -> list[str]:
     """The files that a SELECT names as tables, where the database has no table of that name. Raises: InvalidSpec for two of one name."""
     ((parsed,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
-    known = {name for (name,) in connection.execute("SELECT lower(table_name) FROM information_schema.tables").fetchall()}
+    table_names = {
+        name for (name,) in connection.execute("SELECT lower(table_name) FROM information_schema.tables").fetchall()
+    }
     files = (name for name in _tables(json.loads(parsed)) if name.endswith("/") or row_format(name) is not None)
-    found = list(dict.fromkeys(name for name in files if name.lower() not in known))
-    if len({name.lower() for name in found}) < len(found):
+    file_names = list(dict.fromkeys(name for name in files if name.lower() not in table_names))
+    if len({name.lower() for name in file_names}) < len(file_names):
         raise InvalidSpec(
             "'records.sql' names files that differ in capitals alone, which are one table to DuckDB; rename one of them"
         )
-    return found
+    return file_names
 
 
 def _tables(node: Any) -> Iterator[str]:
@@ -128,55 +132,61 @@ def _tables(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
         if node.get("type") == "BASE_TABLE" and not node.get("schema_name") and not node.get("catalog_name"):
             yield node["table_name"]
-        for each in node.values():
-            yield from _tables(each)
+        for child in node.values():
+            yield from _tables(child)
     elif isinstance(node, list):
-        for each in node:
-            yield from _tables(each)
+        for child in node:
+            yield from _tables(child)
 
 
 def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
     """The files that a query calls ``name``, with those of their columns that are counted or declared. Raises: InvalidSpec."""
     types, uses = files.types, {column: use for column, use in files.uses.items() if column not in files.types}
-    location, some = _place(name, files.folder)
-    called = Called(f"{name!r} of the query")
-    source = source_of(location, files=some, attributes=[*types, *uses], grammar=files.grammar, called=called)
-    columns = column_names(source, 0, _as_read(types, uses))
+    location, matched_files = _locate_files(name, files.folder)
+    source_label = SourceLabel(f"{name!r} of the query")
+    source = source_of(
+        location, files=matched_files, attributes=[*types, *uses], grammar=files.grammar, source_label=source_label
+    )
+    columns = column_names(source, 0, _reading_domain(types, uses))
     if columns is None:
         return FileTable(source, types, uses, failed)
-    there = {*columns, *(source.named[0] if source.named else ())}
-    found = FileTable(source, _of(there, types), _of(there, uses), failed)
-    if len({column.casefold() for column in found.schema.names}) < len(found.schema.names):
+    available_columns = {*columns, *(source.named[0] if source.named else ())}
+    table = FileTable(
+        source, _existing_columns(available_columns, types), _existing_columns(available_columns, uses), failed
+    )
+    if len({column.casefold() for column in table.schema.names}) < len(table.schema.names):
         raise InvalidSpec(
             f"{name!r} in 'records.sql' has columns that differ in capitals alone, which are one column to DuckDB; give it files without"
         )
-    if not found.schema.names:
+    if not table.schema.names:
         raise InvalidSpec(
             f"{name!r} in 'records.sql' has no column that is counted, nor one that 'records.types' declares: declare those that the "
             "query needs, as in 'records.types: {age: whole, branch: text}'"
         )
-    return found
+    return table
 
 
-def _of(there: Set[str], columns: Mapping[str, _Kind]) -> dict[str, _Kind]:
-    return {name: kind for name, kind in columns.items() if name in there}
+def _existing_columns(available_columns: Set[str], columns: Mapping[str, _Kind]) -> dict[str, _Kind]:
+    return {name: kind for name, kind in columns.items() if name in available_columns}
 
 
-def _place(name: str, folder: Path) -> tuple[str, list[File] | None]:
+def _locate_files(name: str, folder: Path) -> tuple[str, list[File] | None]:
     """Where files are, below which folders name columns, and which they are; None: all that are there."""
-    place = file_listing.place_of(name, below=folder)
-    path = Path(place.location)
+    location = file_listing.locate_records(name, below=folder)
+    path = Path(location.location)
     if not glob.has_magic(name) or path.exists():
-        return place.location, None
-    found = sorted(path for path in glob.glob(place.location, recursive=True) if row_format(path) and Path(path).is_file())
-    if not found:
+        return location.location, None
+    paths = sorted(
+        path for path in glob.glob(location.location, recursive=True) if row_format(path) and Path(path).is_file()
+    )
+    if not paths:
         raise NoRecords(f"no file of records is {name!r}, which 'records.sql' names; correct it")
-    numbered = [File(path, Called(f"file {number} of {name!r}")) for number, path in enumerate(found, 1)]
+    numbered = [File(path, SourceLabel(f"file {number} of {name!r}")) for number, path in enumerate(paths, 1)]
     return str(Path(*_before_magic(path.parts))), numbered
 
 
-def _before_magic(parts: tuple[str, ...]) -> Iterator[str]:
-    for part in parts:
-        if glob.has_magic(part):
+def _before_magic(path_parts: tuple[str, ...]) -> Iterator[str]:
+    for path_part in path_parts:
+        if glob.has_magic(path_part):
             return
-        yield part
+        yield path_part

@@ -21,12 +21,12 @@ def limit(name: str) -> float:
     """The limit that an environment variable sets, or its default. Raises: InvalidInput."""
     text = os.environ.get(name)
     try:
-        found = DEFAULTS[name] if not text else float(text)
+        value = DEFAULTS[name] if not text else float(text)
     except ValueError:
-        found = math.nan
-    if not (0 < found < math.inf):
+        value = math.nan
+    if not (0 < value < math.inf):
         raise InvalidInput(f"{name} is {text!r}; give a number above 0, or leave it out for {DEFAULTS[name]:g}")
-    return found
+    return value
 
 
 def disk_bytes() -> int:
@@ -34,14 +34,14 @@ def disk_bytes() -> int:
     return int(limit(DISK_GIB) * 2**30)
 
 
-def took_too_long() -> InvalidSpec:
+def time_limit_error() -> InvalidSpec:
     """The refusal of a query that runs longer than it may."""
     return InvalidSpec(
         f"'records.sql' ran longer than {limit(SECONDS):g} s and was ended; make it do less, or raise {SECONDS}"
     )
 
 
-def took_too_much() -> InvalidSpec:
+def disk_limit_error() -> InvalidSpec:
     """The refusal of a query that takes more disk than it may."""
     return InvalidSpec(
         f"reading the records needs more than its part of the memory and {limit(DISK_GIB):g} GiB of disk; make the query do less, or raise "
@@ -50,14 +50,14 @@ def took_too_much() -> InvalidSpec:
 
 
 @contextmanager
-def ended_in_time(interrupt: Callable[[], None]) -> Iterator[None]:
+def interrupt_in_time(interrupt: Callable[[], None]) -> Iterator[None]:
     """Interrupt what the block runs when its time is over. Raises: InvalidSpec in place of what the interrupt raises."""
-    seconds, ended, over = limit(SECONDS), threading.Event(), threading.Event()
+    seconds, ended, has_timed_out = limit(SECONDS), threading.Event(), threading.Event()
 
     def watch() -> None:
         if ended.wait(seconds):
             return
-        over.set()
+        has_timed_out.set()
         while not ended.is_set():
             interrupt()
             ended.wait(AGAIN_SECONDS)
@@ -67,8 +67,8 @@ def ended_in_time(interrupt: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if over.is_set():
-            raise took_too_long() from None
+        if has_timed_out.is_set():
+            raise time_limit_error() from None
         raise
     finally:
         ended.set()

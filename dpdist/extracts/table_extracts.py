@@ -25,11 +25,11 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.extracts import query_limits, table_formats
-from dpdist.extracts.column_projection import Use, as_used, selected_columns, used_places
+from dpdist.extracts.column_projection import Use, project_columns, selected_columns, used_places
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.durable_files import private_folder, rename
-from dpdist.sources.formats.csv_grammar import PLAIN, Grammar
+from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, Grammar
 from dpdist.sources.optional_packages import package
 from dpdist.sources.record_sources import ArrowStream, write_stream
 from dpdist.storage.leases import Lease
@@ -55,11 +55,11 @@ class RecordTable(ABC):
 
     @property
     @abstractmethod
-    def named(self) -> str:
+    def identity(self) -> str:
         """What tells it from others, without the snapshot."""
 
     @abstractmethod
-    def opened(
+    def open_records(
         self, uses: Mapping[str, Use], spill: Path, memory_bytes: int
     ) -> AbstractContextManager[tuple[str, ArrowStream]]:
         """The snapshot ("" where there is none) and its records, for a block: no other columns than the used ones are asked for.
@@ -83,10 +83,10 @@ class Extract:
     snapshot: str
 
 
-def extracted(
+def extract_table(
     table: RecordTable,
     release: str,
-    kept: Path,
+    folder: Path,
     home: Path,
     root: Secret,
     memory_bytes: int,
@@ -96,24 +96,24 @@ def extracted(
     """The records of a table as they were first read for a release: the columns that are counted, in an order of their own.
 
     Args:
-        kept: the folder for them (``dpdist.pipeline.extract_files``).
+        folder: the folder for them (``dpdist.pipeline.extract_files``).
         uses: what each column is counted as.
         types: of columns, as declared.
     Raises: InvalidSpec.
     """
-    private_folder(kept)
-    name = f"{table.kind}-{keys.commitment(root, 'extract', release, table.kind, table.named, _facts(uses, types))[:32]}"
-    found = next(iter(sorted(kept.glob(f"{name}@*.parquet"))), None)
-    if found is not None:
-        return Extract(found, found.stem.partition("@")[2])
+    private_folder(folder)
+    name = f"{table.kind}-{keys.commitment(root, 'extract', release, table.kind, table.identity, _facts(uses, types))[:32]}"
+    earlier_file = next(iter(sorted(folder.glob(f"{name}@*.parquet"))), None)
+    if earlier_file is not None:
+        return Extract(earlier_file, earlier_file.stem.partition("@")[2])
     lease = Lease(str(home / "scratch"))
     work = home / "scratch" / "scratch" / lease.id
     work.mkdir(mode=0o700, parents=True)
     try:
-        share = memory_bytes // SPILL_SHARE
-        with _plainly(table.kind), table.opened(uses, work / "query", share) as (snapshot, records):
-            _write_in_order(records, uses, types or {}, work, share, table.kind)
-        path = kept / f"{name}@{snapshot}.parquet"
+        memory_budget = memory_bytes // SPILL_SHARE
+        with _hide_driver_text(table.kind), table.open_records(uses, work / "query", memory_budget) as (snapshot, records):
+            _write_in_order(records, uses, types or {}, work, memory_budget, table.kind)
+        path = folder / f"{name}@{snapshot}.parquet"
         return Extract(rename(work / "records.parquet", path), snapshot)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -133,16 +133,18 @@ def _write_in_order(
     from dpdist.extracts import duckdb_queries
 
     failed: list[Exception] = []
-    used = as_used(pa.RecordBatchReader.from_stream(records), uses, types)
+    projected_records = project_columns(pa.RecordBatchReader.from_stream(records), uses, types)
     extra = "sql" if kind == "query" else kind
     with (
-        _first_told(failed),
-        duckdb_queries.in_order(_noted(used, failed), len(uses), work / "order", memory_bytes, extra) as rows,
+        _reraise_first_failure(failed),
+        duckdb_queries.sort_records(
+            _record_failures(projected_records, failed), len(uses), work / "order", memory_bytes, extra
+        ) as rows,
     ):
         write_stream(rows, work / "records.parquet")
 
 
-def _noted(reader: pa.RecordBatchReader, failed: list[Exception]) -> pa.RecordBatchReader:
+def _record_failures(reader: pa.RecordBatchReader, failed: list[Exception]) -> pa.RecordBatchReader:
     """The same batches, for a driver that would pass on an error as a text: it is kept in ``failed``."""
     import pyarrow as pa
 
@@ -157,7 +159,7 @@ def _noted(reader: pa.RecordBatchReader, failed: list[Exception]) -> pa.RecordBa
 
 
 @contextmanager
-def _first_told(failed: list[Exception]) -> Iterator[None]:
+def _reraise_first_failure(failed: list[Exception]) -> Iterator[None]:
     """Whatever is raised in the block, what made it is raised in its place."""
     try:
         yield
@@ -168,7 +170,7 @@ def _first_told(failed: list[Exception]) -> Iterator[None]:
 
 
 @contextmanager
-def _plainly(kind: str) -> Iterator[None]:
+def _hide_driver_text(kind: str) -> Iterator[None]:
     """Whatever a driver raises in the block becomes InvalidSpec without its text."""
     try:
         yield
@@ -176,9 +178,9 @@ def _plainly(kind: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a driver raises
         state = getattr(error, "sqlstate", None)
-        said = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
+        error_text = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
         raise InvalidSpec(
-            f"the {kind} of the records cannot be read ({said}); try it in the database's own shell: what it says is not shown here, "
+            f"the {kind} of the records cannot be read ({error_text}); try it in the database's own shell: what it says is not shown here, "
             "for it may quote records or passwords"
         ) from None
 
@@ -198,41 +200,41 @@ class Query(RecordTable):
     connection: str | None
     folder: Path
     types: Mapping[str, ColumnType] = field(default_factory=dict)
-    grammar: Grammar = PLAIN
+    grammar: Grammar = DEFAULT_GRAMMAR
 
     @property
     def kind(self) -> str:
         return "query"
 
     @property
-    def named(self) -> str:
+    def identity(self) -> str:
         return "\0".join([str(self.connection), self.sql, *map(str, self.grammar.facts)])
 
     @contextmanager
-    def opened(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+    def open_records(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         from dpdist.extracts import duckdb_queries
         from dpdist.extracts.file_tables import Files
 
-        place = _secret(self.connection)
-        if place is not None and re.match(r"postgres(ql)?://", place):
-            with _postgres(place, self.sql, uses) as rows:
+        database = _secret(self.connection)
+        if database is not None and re.match(r"postgres(ql)?://", database):
+            with _postgres(database, self.sql, uses) as rows:
                 yield "", rows
             return
-        if place is not None and _SCHEME.match(place):
+        if database is not None and _SCHEME.match(database):
             raise InvalidSpec(
                 f"${self.connection} holds a URL that cannot be read: allowed are postgresql://... and the path of a DuckDB database"
             )
-        file = None if place is None else self.folder / place
+        file = None if database is None else self.folder / database
         if file is not None and not file.is_file():
             raise InvalidSpec("the DuckDB database that 'records.connection' names is not there; give its file")
         failed: list[Exception] = []
         with (
-            _first_told(failed),
-            duckdb_queries.connected(file, spill, memory_bytes) as connection,
-            query_limits.ended_in_time(connection.interrupt),
+            _reraise_first_failure(failed),
+            duckdb_queries.open_connection(file, spill, memory_bytes) as connection,
+            query_limits.interrupt_in_time(connection.interrupt),
         ):
             files = Files(self.folder, self.types, uses, self.grammar)
-            yield "", duckdb_queries.selected(connection, self.sql, files, failed)
+            yield "", duckdb_queries.run_select(connection, self.sql, files, failed)
 
 
 def _secret(name: str | None) -> str | None:
@@ -241,14 +243,14 @@ def _secret(name: str | None) -> str | None:
         return None
     file = os.environ.get(f"{name}_FILE")
     try:
-        found = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(name)
+        secret = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(name)
     except (OSError, ValueError):
         raise InvalidSpec(f"the file that {name}_FILE names cannot be read; correct it") from None
-    if not found:
+    if not secret:
         raise InvalidSpec(
             f"'records.connection' is ${name}, which is not set: put the database's URL or file there, or its file in {name}_FILE"
         )
-    return found
+    return secret
 
 
 _READ_ONLY = "-c default_transaction_read_only=on"
@@ -275,23 +277,23 @@ def _postgres(url: str, sql: str, uses: Mapping[str, Use]) -> Iterator[pa.Record
             names = cursor.fetch_record_batch().schema.names
             cursor.execute(selected_columns(bare, len(names), used_places(names, uses)))
             rows = cursor.fetch_record_batch()
-            plain = pa.schema(
+            plain_schema = pa.schema(
                 [
-                    pa.field(name, getattr(each.type, "storage_type", each.type))
-                    for name, each in zip(uses, rows.schema, strict=True)
+                    pa.field(name, getattr(schema_field.type, "storage_type", schema_field.type))
+                    for name, schema_field in zip(uses, rows.schema, strict=True)
                 ]
             )
-            yield pa.RecordBatchReader.from_batches(plain, (_plain(batch, plain) for batch in rows))
+            yield pa.RecordBatchReader.from_batches(plain_schema, (_with_plain_types(batch, plain_schema) for batch in rows))
         except Exception as error:
             state = getattr(error, "sqlstate", None)
             if state == _CANCELLED or _TIMED_OUT in str(error):
-                raise query_limits.took_too_long() from None
+                raise query_limits.time_limit_error() from None
             changes, none = _CHANGES.search(str(error)), state == _SYNTAX
             if not (changes or none):
                 raise
-            found = "would change the database" if changes else "is none, or has an error of syntax"
+            fault = "would change the database" if changes else "is none, or has an error of syntax"
             raise InvalidSpec(
-                f"'records.sql' is one SELECT that changes nothing, and this one {found}; correct it"
+                f"'records.sql' is one SELECT that changes nothing, and this one {fault}; correct it"
             ) from None
         finally:
             connection.rollback()
@@ -299,24 +301,26 @@ def _postgres(url: str, sql: str, uses: Mapping[str, Use]) -> Iterator[pa.Record
 
 def _with_option(url: str) -> str:
     """The URL of a session whose transactions are read-only, and whose statements end in time if it does not say otherwise."""
-    parts = urlsplit(url)
-    options = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True)]
-    own = " ".join(value for name, value in options if name == "options")
-    given = [(name, value) for name, value in options if name != "options"]
-    limited = f"-c statement_timeout={int(query_limits.limit(query_limits.SECONDS) * 1000)} {own} {_READ_ONLY}"
-    return urlunsplit(parts._replace(query=urlencode([*given, ("options", " ".join(limited.split()))], quote_via=quote)))
+    url_parts = urlsplit(url)
+    options = [(name, value) for name, value in parse_qsl(url_parts.query, keep_blank_values=True)]
+    session_options = " ".join(value for name, value in options if name == "options")
+    other_options = [(name, value) for name, value in options if name != "options"]
+    limited = f"-c statement_timeout={int(query_limits.limit(query_limits.SECONDS) * 1000)} {session_options} {_READ_ONLY}"
+    return urlunsplit(
+        url_parts._replace(query=urlencode([*other_options, ("options", " ".join(limited.split()))], quote_via=quote))
+    )
 
 
-def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _with_plain_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Types that only the driver knows as the texts that they are stored as; exact numbers in the one way to write them."""
     import pyarrow as pa
 
     from dpdist.sources.formats.column_conversion import numbers_as_texts
 
     columns = [getattr(column, "storage", column) for column in batch.columns]
-    for place, each in enumerate(batch.schema):
-        if getattr(each.type, "type_name", None) == "numeric":
-            columns[place] = numbers_as_texts(columns[place])
+    for column_index, schema_field in enumerate(batch.schema):
+        if getattr(schema_field.type, "type_name", None) == "numeric":
+            columns[column_index] = numbers_as_texts(columns[column_index])
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -324,7 +328,7 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 class DeltaTable(RecordTable):
     """A Delta table at one of its versions; the newest when it is first read, unless one is named."""
 
-    place: str
+    location: str
     version: int | None
 
     @property
@@ -332,13 +336,13 @@ class DeltaTable(RecordTable):
         return "delta"
 
     @property
-    def named(self) -> str:
-        return self.place if self.version is None else f"{self.place}\0{self.version}"
+    def identity(self) -> str:
+        return self.location if self.version is None else f"{self.location}\0{self.version}"
 
     @contextmanager
-    def opened(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+    def open_records(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         deltalake = package("deltalake", "delta")
-        table = deltalake.DeltaTable(self.place, version=self.version)
+        table = deltalake.DeltaTable(self.location, version=self.version)
         table_formats.check_delta(table, uses)
         files = table.to_pyarrow_dataset()
         table_formats.check_delta_files(files.get_fragments(), uses)
@@ -357,11 +361,11 @@ class IcebergTable(RecordTable):
         return "iceberg"
 
     @property
-    def named(self) -> str:
+    def identity(self) -> str:
         return self.table if self.snapshot is None else f"{self.table}\0{self.snapshot}"
 
     @contextmanager
-    def opened(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+    def open_records(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
         catalogs = package("pyiceberg.catalog", "iceberg")
         catalog, _, name = self.table.partition(".")
         table = catalogs.load_catalog(catalog).load_table(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidSpec
 from dpdist.extracts.column_projection import Use, used_places
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -130,7 +130,7 @@ def check_delta(table: Any, uses: Mapping[str, Use]) -> None:
 def check_delta_files(files: Iterable[pyarrow.dataset.Fragment], uses: Mapping[str, Use]) -> None:
     """Accept files whose columns are the table's: one that differs in capitals alone would be read as missing. Raises: InvalidSpec."""
     names = {name.casefold(): name for name in uses}
-    for found in in_order(_column_names, list(files)):
+    for found in map_in_order(_column_names, list(files)):
         if any(names.get(name.casefold(), name) != name for name in found):
             raise InvalidSpec(
                 "a file of the Delta table writes a counted column in other capitals than the table; write its rows to a new table"

@@ -25,7 +25,7 @@ LANGUAGES = ("en", *sorted(file.name.removesuffix(".toml") for file in _FILES.it
 _NUMBER = re.compile(r"[−+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?%?")
 _POWER = re.compile(r"(?:1|(\d(?:[.,]\d*[1-9])?))(?:[.,]?0+)?e([+-]\d\d+)\b")
 MINUS = "−"
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 Patterns = Sequence[tuple[str, str, str]]
 """What a sentence begins with, its pattern and its translation, those with the most words of their own first."""
@@ -63,22 +63,22 @@ class Language:
     groups: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def in_certificates(self) -> Patterns:
+    def certificate_patterns(self) -> Patterns:
         """What finds each sentence of a certificate, and its translation."""
-        return _patterns(self.certificate)
+        return _build_patterns(self.certificate)
 
     @cached_property
-    def of_groups(self) -> Patterns:
+    def group_patterns(self) -> Patterns:
         """What finds each name of a group, and its translation."""
-        return _patterns(self.groups)
+        return _build_patterns(self.groups)
 
 
 ENGLISH = Language("en")
-_SPOKEN: ContextVar[Language] = ContextVar("language", default=ENGLISH)
+_CURRENT_LANGUAGE: ContextVar[Language] = ContextVar("language", default=ENGLISH)
 
 
 @cache
-def _language(code: str) -> Language:
+def _load_language(code: str) -> Language:
     if code == ENGLISH.code:
         return ENGLISH
     import tomllib
@@ -88,109 +88,112 @@ def _language(code: str) -> Language:
     return Language(code, sentences=sentences, **tables.pop("numbers"), **tables.pop("dates"), **tables)
 
 
-def _patterns(table: Mapping[str, str]) -> Patterns:
-    own = {sentence: len(re.sub(r"\{\w+\}", "", sentence)) for sentence in table}
+def _build_patterns(table: Mapping[str, str]) -> Patterns:
+    literal_lengths = {sentence: len(re.sub(r"\{\w+\}", "", sentence)) for sentence in table}
     return [
-        (sentence.partition("{")[0], re.sub(r"\\\{(\w+)\\\}", _place, re.escape(sentence)), table[sentence])
-        for sentence in sorted(own, key=own.__getitem__, reverse=True)
+        (sentence.partition("{")[0], re.sub(r"\\\{(\w+)\\\}", _placeholder_pattern, re.escape(sentence)), table[sentence])
+        for sentence in sorted(literal_lengths, key=literal_lengths.__getitem__, reverse=True)
     ]
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def _place(name: re.Match[str]) -> str:
+def _placeholder_pattern(name: re.Match[str]) -> str:
     """What finds the value of a place: those of one letter are numbers."""
     return f"(?P<{name[1]}>{_NUMBER.pattern if len(name[1]) == 1 else '.+?'})"
 
 
 @contextmanager
-def speaking(code: str) -> Iterator[None]:
+def use_language(code: str) -> Iterator[None]:
     """What is said inside is said in a language."""
-    before = _SPOKEN.set(_language(code))
+    token = _CURRENT_LANGUAGE.set(_load_language(code))
     try:
         yield
     finally:
-        _SPOKEN.reset(before)
+        _CURRENT_LANGUAGE.reset(token)
 
 
-def spoken() -> Language:
+def current_language() -> Language:
     """The language that is spoken; English where nobody chose one."""
-    return _SPOKEN.get()
+    return _CURRENT_LANGUAGE.get()
 
 
-class _Writer(string.Formatter):
+class _NumberFormatter(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         text = str(super().format_field(value, format_spec))
-        return number(raised(text).replace("-", MINUS)) if isinstance(value, int | float) else text
+        return localize_number(with_superscripts(text).replace("-", MINUS)) if isinstance(value, int | float) else text
 
 
-_WRITER = _Writer()
+_NUMBER_FORMATTER = _NumberFormatter()
 
 
-def later(sentence: str) -> str:
+def translatable(sentence: str) -> str:
     """The sentence itself: for one that stands in a table, and is said by ``say`` at another place."""
     return sentence
 
 
 def say(sentence: str, /, **values: Any) -> str:
     """An English sentence in the language that is spoken, with its values; numbers as that language writes them."""
-    return _WRITER.vformat(spoken().sentences.get(sentence, sentence), (), values)
+    return _NUMBER_FORMATTER.vformat(current_language().sentences.get(sentence, sentence), (), values)
 
 
-def plural(count: int, one: str, many: str, /, **values: Any) -> str:
+def plural(count: int, singular_sentence: str, plural_sentence: str, /, **values: Any) -> str:
     """The first sentence or the second, by a number, which both know as ``count``."""
-    return say(one if count in spoken().singular else many, count=count, **values)
+    return say(singular_sentence if count in current_language().singular else plural_sentence, count=count, **values)
 
 
-def recalled(text: str, titles: Mapping[str, str] | None = None) -> str:
+def translate_certificate(text: str, titles: Mapping[str, str] | None = None) -> str:
     """A sentence of a certificate in the language that is spoken, with what stands in its places; one that is not known as it is.
 
     Lists are looked up piece by piece, but ``labels``, which stay as they are; names that stand in a place are called by their titles,
     where these are given.
     """
-    language = spoken()
+    language = current_language()
     if language is ENGLISH and all(name == title for name, title in (titles or {}).items()):
         return text
     if titles and text in titles:
         return titles[text]
     if _NUMBER.fullmatch(text):
-        return number(text)
-    found = _filled(text, language.in_certificates or _in_english(), titles)
-    if found is not None:
-        return found
-    for between in ("; ", ", "):
-        if between in text:
-            return between.join(recalled(part, titles) for part in text.split(between))
+        return localize_number(text)
+    translation = _match_pattern(text, language.certificate_patterns or _english_patterns(), titles)
+    if translation is not None:
+        return translation
+    for separator in ("; ", ", "):
+        if separator in text:
+            return separator.join(translate_certificate(fragment, titles) for fragment in text.split(separator))
     return text
 
 
 @cache
-def _in_english() -> Patterns:
+def _english_patterns() -> Patterns:
     """The sentences of certificates as they are: any translation has them all."""
-    return _patterns({sentence: sentence for sentence in _language(LANGUAGES[1]).certificate})
+    return _build_patterns({sentence: sentence for sentence in _load_language(LANGUAGES[1]).certificate})
 
 
-def group_name(text: str) -> str:
+def translate_group_name(text: str) -> str:
     """The name of a group of queries in the language that is spoken, where dpdist chose it; a publisher's own as it is."""
-    return _filled(text, spoken().of_groups) or text
+    return _match_pattern(text, current_language().group_patterns) or text
 
 
-def _filled(text: str, patterns: Patterns, titles: Mapping[str, str] | None = None) -> str | None:
-    for begins, pattern, sentence in patterns:
-        if text.startswith(begins) and (match := _compiled(pattern).fullmatch(text)) is not None:
-            places = match.groupdict()
+def _match_pattern(text: str, patterns: Patterns, titles: Mapping[str, str] | None = None) -> str | None:
+    for prefix, pattern, sentence in patterns:
+        if text.startswith(prefix) and (match := _compile_pattern(pattern).fullmatch(text)) is not None:
+            placeholders = match.groupdict()
             return sentence.format(
-                **{name: value if name == "labels" else recalled(value, titles) for name, value in places.items()}
+                **{
+                    name: value if name == "labels" else translate_certificate(value, titles)
+                    for name, value in placeholders.items()
+                }
             )
     return None
 
 
-def number(text: str) -> str:
+def localize_number(text: str) -> str:
     """A number as English writes it, with commas between thousands, as the language that is spoken does."""
-    language = spoken()
+    language = current_language()
     if language is ENGLISH:
         return text
     whole = text.partition(".")[0].strip("−+-")
@@ -199,19 +202,19 @@ def number(text: str) -> str:
     return text.translate({ord(","): language.thousands, ord("."): language.decimal, ord("%"): language.percent + "%"})
 
 
-def raised(text: str) -> str:
+def with_superscripts(text: str) -> str:
     """A text that dpdist alone wrote, with ``2.5e-07`` in it as 2.5 × 10⁻⁷: in a publisher's words it may be a name."""
-    return _POWER.sub(_power, text)
+    return _POWER.sub(_format_power, text)
 
 
-def _power(found: re.Match[str]) -> str:
-    times = f"{found[1]}\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}" if found[1] else ""
-    return f"{times}10{str(int(found[2])).translate(_RAISED)}"
+def _format_power(match: re.Match[str]) -> str:
+    times = f"{match[1]}\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}" if match[1] else ""
+    return f"{times}10{str(int(match[2])).translate(_SUPERSCRIPTS)}"
 
 
-def written(time: datetime.date, pattern: str) -> str:
+def format_date(time: datetime.date, pattern: str) -> str:
     """A date or a time by a pattern of strftime, which the language may put in another one."""
-    language = spoken()
+    language = current_language()
     pattern = language.patterns.get(pattern, pattern)
     for sign, names in (("%B", language.months), ("%b", language.short_months)):
         if names:

@@ -11,25 +11,25 @@ import numpy as np
 
 from dpdist.arrays.array_workspace import MEMORY, Workspace
 from dpdist.arrays.convolution import square_of
-from dpdist.arrays.lazy_vector import Held, LazyVector, Vector, held, scaled
+from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, scaled, to_array
 from dpdist.errors import OutOfMemory
 from dpdist.measurement.integer_measurement import GRID_BITS
 from dpdist.operators import Matrix, Operator
 from dpdist.size_limits import SIZES
 
-UNIT = 2.0**-GRID_BITS
+GRID_UNIT = 2.0**-GRID_BITS
 """Grid unit: coefficients have unit length, so no sum that differs from machine to machine decides it."""
 
 
 class Form(IntEnum):
     """The format number of what is kept and measured. It follows from the size alone, and both forms hold the same numbers.
 
-    HELD: coefficients are kept as real numbers; of several series all values of a step are measured side by side, of characters
+    IN_MEMORY: coefficients are kept as real numbers; of several series all values of a step are measured side by side, of characters
         those with a weight.
     STORED: coefficients are kept as the whole numbers that are measured; series after series, all characters.
     """
 
-    HELD = 1
+    IN_MEMORY = 1
     STORED = 2
 
 
@@ -55,38 +55,38 @@ class Coefficients:
     work: Workspace = field(default=MEMORY, repr=False, compare=False)
 
     @property
-    def real(self) -> Matrix:
+    def real_values(self) -> Matrix:
         """The real numbers, held."""
-        return held(self.values) * (UNIT if self.values.dtype.kind == "i" else 1.0)
+        return to_array(self.values) * (GRID_UNIT if self.values.dtype.kind == "i" else 1.0)
 
     @property
-    def whole(self) -> Vector:
+    def whole_values(self) -> Vector:
         """The whole numbers: rounded once."""
-        made = whole_numbers(self.values)
-        return made if made is self.values or self.form is Form.STORED else Held(held(made))
+        numbers = whole_numbers(self.values)
+        return numbers if numbers is self.values or self.form is Form.STORED else ArrayVector(to_array(numbers))
 
     @cached_property
     def length(self) -> float:
         """Their length, about one. It is worked out once: where they are in the store, all of them are read."""
-        if self.form is Form.HELD:
-            return float(np.linalg.norm(self.real))
-        return math.sqrt(sum(self.work.fold(_square, self.whole))) * UNIT
+        if self.form is Form.IN_MEMORY:
+            return float(np.linalg.norm(self.real_values))
+        return math.sqrt(sum(self.work.fold(_block_squares, self.whole_values))) * GRID_UNIT
 
 
-class AlongAxis:
+class AxisSeries:
     """Series along one axis of a table.
 
     Attributes:
-        shape: sizes of the table; ``place`` is the axis of the steps in it.
+        shape: sizes of the table; ``step_axis`` is the axis of the steps in it.
     """
 
     shape: tuple[int, ...]
-    place: int
+    step_axis: int
 
     @property
     def steps(self) -> int:
         """Steps of a series."""
-        return self.shape[self.place]
+        return self.shape[self.step_axis]
 
     @property
     def series(self) -> int:
@@ -95,7 +95,7 @@ class AlongAxis:
 
 
 @dataclass(frozen=True)
-class FilterCoefficients(AlongAxis, Coefficients):
+class FilterCoefficients(AxisSeries, Coefficients):
     """A strategy that is one filter.
 
     Attributes:
@@ -105,7 +105,7 @@ class FilterCoefficients(AlongAxis, Coefficients):
     """
 
     circular: bool = field(kw_only=True)
-    place: int = field(kw_only=True)
+    step_axis: int = field(kw_only=True)
     first_steps: int | None = field(default=None, kw_only=True)
 
 
@@ -138,35 +138,35 @@ def whole_numbers(values: Vector) -> Vector:
     return LazyVector(values.size, (values,), _rounded, 32, "whole numbers", np.dtype(np.int64))
 
 
-def as_kept(values: Vector, work: Workspace) -> Vector:
+def stored_form(values: Vector, work: Workspace) -> Vector:
     """Real numbers in the form in which they are kept."""
     return values if work.in_memory else whole_numbers(values)
 
 
-def in_units(values: Vector) -> Vector:
+def scale_to_unit(values: Vector) -> Vector:
     """Whole numbers times the grid unit."""
-    return scaled(values, UNIT)
+    return scaled(values, GRID_UNIT)
 
 
 def _rounded(start: int, count: int, values: Matrix) -> Matrix:
-    return np.rint(values / UNIT).astype(np.int64)
+    return np.rint(values / GRID_UNIT).astype(np.int64)
 
 
-def _square(start: int, values: Matrix) -> int:
+def _block_squares(start: int, values: Matrix) -> int:
     return square_of(values)
 
 
-def square(work: Workspace, whole: Vector) -> int:
+def sum_of_squares(work: Workspace, whole: Vector) -> int:
     """The sum of squares of whole numbers, exact."""
-    return sum(work.fold(_square, whole))
+    return sum(work.fold(_block_squares, whole))
 
 
-def least(work: Workspace, whole: Vector, ranges: list[tuple[int, int]]) -> int | None:
+def smallest_value(work: Workspace, whole: Vector, ranges: list[tuple[int, int]]) -> int | None:
     """The smallest of whole numbers in some ranges, None where these hold none."""
     step = work.part_values
-    parts = [(low, min(low + step, stop)) for start, stop in ranges for low in range(start, stop, step)]
-    return min(work.fold(_least, whole, ranges=parts), default=None)
+    blocks = [(low, min(low + step, stop)) for start, stop in ranges for low in range(start, stop, step)]
+    return min(work.fold(_block_minimum, whole, ranges=blocks), default=None)
 
 
-def _least(start: int, values: Matrix) -> int:
+def _block_minimum(start: int, values: Matrix) -> int:
     return int(values.min())

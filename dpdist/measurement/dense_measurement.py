@@ -16,31 +16,31 @@ from functools import cached_property, partial
 import numpy as np
 
 from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Constant, Held, LazyVector, Vector, held, scaled
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Constant, LazyVector, Vector, scaled, to_array
 from dpdist.domain import Domain, Layout
 from dpdist.measurement.integer_measurement import (
-    HELD_COPIES,
+    MEMORY_COPIES,
     Counts,
-    Grid,
-    Measured,
+    IntegerMeasurement,
+    NoisyMeasurement,
     Norm,
     StageBytes,
     answer_bytes,
+    check_published_size,
     grid_bits,
     shard_bytes,
-    small_enough,
 )
-from dpdist.measurement.sensitivity.bounded_totals import Totals, absolute, squared
+from dpdist.measurement.sensitivity.bounded_totals import Totals, totals_l1, totals_l2_squared
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, row_blocks, sensitivity_squared
-from dpdist.measurement.sensitivity.group_contribution import exact_gram, squared_over_cells
+from dpdist.measurement.sensitivity.group_contribution import exact_gram, squared_cells_bound
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
-from dpdist.reconstruction.least_squares import Estimate, LeastSquares, inverse_where_asked
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.least_squares import Estimate, LeastSquares, inverse_for_queries
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import Cells, OpenTerm, ProductSpace
-from dpdist.reconstruction.row_space import RowSpace, Subsets
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.size_limits import Sizes
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Basis, Workload, integer_basis
@@ -51,45 +51,52 @@ JOINT_CELLS = 4096
 """Up to here measurements are combined: every cell is written down."""
 
 
-def joint_estimate(workload: Workload, parts: Sequence[Measured], work: Workspace) -> Estimate:
+def joint_estimate(workload: Workload, measurements: Sequence[NoisyMeasurement], work: Workspace) -> Estimate:
     """One least-squares estimate from one or several measurements of the same records.
 
     Each measurement is divided by its noise's deviation; the first one must determine every answer. Cells are written down:
     see ``JOINT_CELLS``.
 
     Args:
-        parts: all with the same kind of noise, on grids whose rows can be written down.
+        measurements: all with the same kind of noise, on grids whose rows can be written down.
     """
-    given = [(part.grid, held(part.values), part.noise) for part in parts]
-    reader, values = work.largest(partial(_joined, workload), given)
-    return Estimate(reader, values, parts[0].noise)
+    inputs = [(measurement.grid, to_array(measurement.values), measurement.noise) for measurement in measurements]
+    reader, values = work.largest(partial(_join_measurements, workload), inputs)
+    return Estimate(reader, values, measurements[0].noise)
 
 
-class OverCells(Grid):
+class JointMeasurement(IntegerMeasurement):
     """A grid whose rows are written down where the cells of a domain are few, and then joined with other measurements."""
 
-    def estimates(self, cells: int, *, jointly: bool) -> bool:
+    def allows_estimate(self, cells: int, *, jointly: bool) -> bool:
         return cells <= JOINT_CELLS
 
     def estimate(
-        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+        self,
+        workload: Workload,
+        measured: Vector,
+        noise: Noise,
+        other_measurements: Sequence[NoisyMeasurement],
+        work: Workspace,
     ) -> Estimate:
         """Least squares over all rows, and over other measurements of the same records: the cells are written down."""
-        return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
+        return joint_estimate(workload, (NoisyMeasurement(self, measured, noise), *other_measurements), work)
 
 
-def _joined(workload: Workload, parts: Sequence[tuple[Grid, Matrix, Noise]]) -> tuple[LeastSquares, Matrix]:
+def _join_measurements(
+    workload: Workload, measurements: Sequence[tuple[IntegerMeasurement, Matrix, Noise]]
+) -> tuple[LeastSquares, Matrix]:
     rows = np.concatenate(
-        [block.astype(np.float64) / noise.deviation for grid, _, noise in parts for block in grid.row_blocks() or ()]
+        [block.astype(np.float64) / noise.deviation for grid, _, noise in measurements for block in grid.row_blocks() or ()]
     )
-    values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in parts])
+    values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in measurements])
     squares, vectors = lapack.eigh(rows.T @ rows)
-    kept = squares > rows.shape[0] * np.finfo(float).eps * squares[-1]
-    inverse = (vectors[:, kept] / squares[kept]) @ (vectors[:, kept].T @ rows.T)
+    nonzero = squares > rows.shape[0] * np.finfo(float).eps * squares[-1]
+    inverse = (vectors[:, nonzero] / squares[nonzero]) @ (vectors[:, nonzero].T @ rows.T)
     basis = integer_basis(workload)
     if basis.operator is not None:
         inverse = basis.operator.matvec(inverse)
-    return LeastSquares(workload, 1.0, basis=basis, inverse=inverse / parts[0][2].deviation), inverse @ values
+    return LeastSquares(workload, 1.0, basis=basis, inverse=inverse / measurements[0][2].deviation), inverse @ values
 
 
 COMPLETION = 2.0**-15
@@ -107,7 +114,7 @@ DIGEST_ROWS = 2**16
 
 
 @dataclass(frozen=True)
-class DenseGrid(Grid):
+class DenseMeasurement(IntegerMeasurement):
     """An integer strategy M B and how to read its measurements.
 
     Attributes:
@@ -117,7 +124,7 @@ class DenseGrid(Grid):
         sensitivity_squared: exact bound of the squared distance (L2, or L1 for Laplace noise) between z of neighbouring
             histograms, grid units.
         norm: "l2" or "l1", the distance that the noise has to hide.
-        column: the square of the longest column of z, in that norm, where it was worked out for the bound.
+        column_bound: the square of the longest column of z, in that norm, where it was worked out for the bound.
     """
 
     mixing: Matrix = field(repr=False)
@@ -125,7 +132,7 @@ class DenseGrid(Grid):
     spacing: float
     sensitivity_squared: int
     norm: Norm = "l2"
-    column: int | None = field(default=None, kw_only=True)
+    column_bound: int | None = field(default=None, kw_only=True)
 
     @property
     def rows(self) -> int:
@@ -136,19 +143,19 @@ class DenseGrid(Grid):
     def digest(self) -> str:
         """SHA-256 of M and B: the noise key is bound to it, so that no other strategy can meet the same noise."""
         content = hashlib.sha256()
-        if self.mixing.size * 8 <= DIGEST_BYTES or self.multiple is None:
+        if self.mixing.size * 8 <= DIGEST_BYTES or self.cell_multiple is None:
             for start in range(0, self.rows, DIGEST_ROWS):  # the number of all cells takes no memory before it is copied
                 content.update(np.ascontiguousarray(self.mixing[start : start + DIGEST_ROWS]).data)
         else:
-            content.update(f"all {self.multiple}".encode())
+            content.update(f"all {self.cell_multiple}".encode())
         facts = (self.mixing.shape, self.base.fingerprint, self.spacing, self.sensitivity_squared, self.norm)
         content.update(repr(facts).encode())
         return content.hexdigest()
 
     @property
-    def multiple(self) -> int | None:
+    def cell_multiple(self) -> int | None:
         """k when z = k x: every cell is measured alike."""
-        return int(self.mixing[0]) if self._alike and isinstance(self.base, Identity) else None
+        return int(self.mixing[0]) if self._is_uniform and isinstance(self.base, Identity) else None
 
     def row_blocks(self) -> Iterator[Matrix]:
         """Rows of M B over all cells, (k, cells) int64, block by block."""
@@ -162,96 +169,108 @@ class DenseGrid(Grid):
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         """Shards where the cells themselves are measured and published, else copies of the counts or of z, and M."""
-        if self.multiple is not None and is_cells(workload):
+        if self.cell_multiple is not None and is_cells(workload):
             return StageBytes(shard_bytes(max(layout.size, self.rows)), 0)
         answer = answer_bytes(workload, int(self.mixing.nbytes))
-        if self.multiple is not None:
-            return StageBytes(HELD_COPIES * 8 * layout.size, answer)
+        if self.cell_multiple is not None:
+            return StageBytes(MEMORY_COPIES * 8 * layout.size, answer)
         over_cells = 0 if isinstance(self.base, SubsetBasis) else layout.size
-        return StageBytes(HELD_COPIES * 8 * (self.rows + over_cells) + 2 * int(self.mixing.nbytes), answer)
+        return StageBytes(MEMORY_COPIES * 8 * (self.rows + over_cells) + 2 * int(self.mixing.nbytes), answer)
 
-    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+    def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         """z: a reference to the counts where it is a multiple of them; B x is summed block by block where B reads single cells."""
-        if self.multiple is not None:
+        if self.cell_multiple is not None:
             counts.check(work)
-            times = partial(_times, self.multiple)
-            return LazyVector(self.rows, (counts.values,), times, 16, f"{self.multiple} times", np.dtype(np.int64))
+            times = partial(_multiply, self.cell_multiple)
+            return LazyVector(self.rows, (counts.values,), times, 16, f"{self.cell_multiple} times", np.dtype(np.int64))
         if isinstance(self.base, SubsetBasis):
             sums = np.sum(work.fold(partial(_statistics, self.base), counts.values), axis=0)
-            counts.check_few(int(sums[-1]))
-            return Held(self.apply(sums[:-1]))
-        return Held(self.apply(np.asarray(self.base.matvec(counts.cells()), dtype=np.int64)))
+            counts.check_limit(int(sums[-1]))
+            return ArrayVector(self.apply(sums[:-1]))
+        return ArrayVector(self.apply(np.asarray(self.base.matvec(counts.cells()), dtype=np.int64)))
 
     @property
-    def _alike(self) -> bool:
+    def _is_uniform(self) -> bool:
         """Whether z = k B x: a multiple of the strategy itself."""
         return self.mixing.ndim == 1 and self.mixing.strides == (0,)
 
     @cached_property
     def column_squared(self) -> int | None:
-        if self._alike:
+        if self._is_uniform:
             return None
-        if self.column is not None:
-            return self.column
+        if self.column_bound is not None:
+            return self.column_bound
         if self.norm == "l1":
             return l1_sensitivity(self.mixing, self.base, "add-remove") ** 2
         return sensitivity_squared(self.mixing, self.base, "add-remove")
 
     def total_variance(self, workload: Workload, work: Workspace) -> float | None:
-        return None if self._alike else work.largest(self._total_variance, workload)
+        return None if self._is_uniform else work.largest(self._total_variance, workload)
 
     def _total_variance(self, workload: Workload) -> float:
-        found = self.least_squares(workload)
-        assert found.basis is not None
-        assert found.inverse is not None
-        squares, vectors = lapack.eigh(found.basis.gram())
+        least_squares = self.least_squares(workload)
+        assert least_squares.basis is not None
+        assert least_squares.inverse is not None
+        squares, vectors = lapack.eigh(least_squares.basis.gram())
         # what nobody asks for may have an error of 2^15
-        asked = squares > squares.size * np.finfo(float).eps * squares[-1]
-        return float((squares[asked] @ np.square(vectors[:, asked].T @ found.inverse)).sum())
+        nonzero = squares > squares.size * np.finfo(float).eps * squares[-1]
+        return float((squares[nonzero] @ np.square(vectors[:, nonzero].T @ least_squares.inverse)).sum())
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """The cells as they are where they are asked for, read as they are needed; else one least-squares estimate."""
         if not self.gives_cells(workload):
-            return super().answers(workload, z, noise, wanted, work, on_done)
+            return super().answers(workload, z, noise, answer_request, work, report_progress)
         error = noise.deviation * self.spacing
-        half = error * float(noise.half_width_95(1.0)) + (0.5 if wanted.integer else 0.0)
-        return Answers(scaled(z, self.spacing, whole=wanted.integer), Constant(error, z.size), Constant(half, z.size))
+        half = error * float(noise.half_width_95(1.0)) + (0.5 if answer_request.integer else 0.0)
+        return Answers(
+            scaled(z, self.spacing, whole=answer_request.integer), Constant(error, z.size), Constant(half, z.size)
+        )
 
     def gives_cells(self, workload: Workload) -> bool:
         """Whether the measured cells are the answers."""
-        return self.multiple is not None and is_cells(workload)
+        return self.cell_multiple is not None and is_cells(workload)
 
     def least_squares(self, workload: Workload) -> LeastSquares:
         """The estimate's inverse. Raises: InvalidInput when the strategy does not determine every answer."""
         if self.mixing.ndim == 1 and isinstance(self.base, Identity):
             return LeastSquares(workload, self.spacing)
         basis = integer_basis(workload)
-        if self._mixes(basis):
-            inverse = inverse_where_asked(self.mixing.astype(np.float64), basis.gram)
+        if self._mixes_basis(basis):
+            inverse = inverse_for_queries(self.mixing.astype(np.float64), basis.gram)
         else:  # rows over the cells, from which the statistics B x are read
             rows = np.concatenate([block.astype(np.float64) for block in self.row_blocks()])
-            inverse = inverse_where_asked(rows, workload.gram)
+            inverse = inverse_for_queries(rows, workload.gram)
             inverse = inverse if basis.operator is None else basis.operator.matvec(inverse)
         return LeastSquares(workload, self.spacing, basis=basis, inverse=inverse)
 
-    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+    def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The cells themselves, or M B: B by name where it is a basis or the cells, else its rows."""
-        if self.multiple is not None:
-            small_enough(self.rows, most_bytes)
-            cells = OpenTerm(tuple(range(len(shape))), tuple(Cells(size) for size in shape), multiplier=self.multiple)
-            return ProductSpace((cells,), shape, held(measured))
+        if self.cell_multiple is not None:
+            check_published_size(self.rows, most_bytes)
+            cells = SpaceTerm(
+                tuple(range(len(shape))), tuple(IdentityFactor(size) for size in shape), multiplier=self.cell_multiple
+            )
+            return ProductSpace((cells,), shape, to_array(measured))
         named = isinstance(self.base, SubsetBasis | Identity)
-        small_enough(self.rows + self.mixing.size + (0 if named else self.base.shape[0] * self.base.shape[1]), most_bytes)
-        base: Subsets | Matrix | None = None
+        check_published_size(
+            self.rows + self.mixing.size + (0 if named else self.base.shape[0] * self.base.shape[1]), most_bytes
+        )
+        base: SubsetRows | Matrix | None = None
         if isinstance(self.base, SubsetBasis):
-            base = Subsets(self.base.codes, self.base.family)
+            base = SubsetRows(self.base.codes, self.base.family)
         elif not named:
             base = self.base.dense().astype(np.int64)
-        return RowSpace(np.ascontiguousarray(self.mixing), base, shape, held(measured))
+        return RowSpace(np.ascontiguousarray(self.mixing), base, shape, to_array(measured))
 
-    def _mixes(self, basis: Basis) -> bool:
+    def _mixes_basis(self, basis: Basis) -> bool:
         """Whether the strategy mixes the very rows of the workload's basis."""
         if self.mixing.ndim == 1:
             return False
@@ -259,61 +278,72 @@ class DenseGrid(Grid):
             return isinstance(self.base, Identity)
         return self.base.fingerprint == basis.operator.fingerprint
 
-    def over_several(self, moved: Distance) -> Grid:
+    def with_contributions(self, moved: Distance) -> IntegerMeasurement:
         """What cells of one row of one entry each add is orthogonal: the squared length grows with their number (L1: the length does).
 
         Of other rows the products of columns count, where no record lowers a count and there are few enough cells; elsewhere lengths add
         up (the triangle inequality).
         """
         several = moved.groups * (moved.participations or 1)
-        apart = replace(self, sensitivity_squared=self.sensitivity_squared * several**2)
+        triangle_bound = replace(self, sensitivity_squared=self.sensitivity_squared * several**2)
         if moved.participations is not None:
-            return apart
+            return triangle_bound
         if self.mixing.ndim == 1 and isinstance(self.base, Identity):
             factor = moved.groups if self.norm == "l2" else moved.groups**2
             return replace(self, sensitivity_squared=self.sensitivity_squared * factor)
         if self.norm == "l1" or moved.signed or self.base.shape[1] > PAIRED_CELLS:
-            return apart
+            return triangle_bound
         gram = sum((exact_gram(block) for block in self.row_blocks()), np.int64(0))
-        squared = squared_over_cells(np.asarray(gram), moved.groups, replaced=moved.replaced) * moved.records**2
-        return replace(self, sensitivity_squared=min(squared, apart.sensitivity_squared))
+        squared = squared_cells_bound(np.asarray(gram), moved.groups, replaced=moved.replaced) * moved.records**2
+        return replace(self, sensitivity_squared=min(squared, triangle_bound.sensitivity_squared))
 
-    def estimates(self, cells: int, *, jointly: bool) -> bool:
+    def allows_estimate(self, cells: int, *, jointly: bool) -> bool:
         return not jointly or cells <= JOINT_CELLS
 
     def estimate(
-        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+        self,
+        workload: Workload,
+        measured: Vector,
+        noise: Noise,
+        other_measurements: Sequence[NoisyMeasurement],
+        work: Workspace,
     ) -> Estimate:
         """Least squares over this measurement, or over it and others of the same records."""
-        if others:
-            return joint_estimate(workload, (Measured(self, measured, noise), *others), work)
-        found = work.largest(self.least_squares, workload)
-        return Estimate(found, found.estimate(held(measured)), noise)
+        if other_measurements:
+            return joint_estimate(workload, (NoisyMeasurement(self, measured, noise), *other_measurements), work)
+        least_squares = work.largest(self.least_squares, workload)
+        return Estimate(least_squares, least_squares.estimate(to_array(measured)), noise)
 
 
 @dataclass(frozen=True)
-class DirectGrid(DenseGrid):
+class DirectMeasurement(DenseMeasurement):
     """The workload's own queries, measured one by one: answers are the measurements, without a common estimate."""
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Each measurement in the unit of its query."""
-        task = partial(_in_units, z, self.spacing, self._units(workload), noise, wanted.integer)
-        return Answers(*work.fill(wanted.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, on_done))
+        task = partial(_in_units, z, self.spacing, self._units(workload), noise, answer_request.integer)
+        return Answers(*work.fill(answer_request.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, report_progress))
 
     def _units(self, workload: Workload) -> Matrix:
         """How much of its query each row measures: of rows that rounding bent, by their projection, which is all of equal coefficients."""
         if self.mixing.ndim == 1:
             return self.mixing * self.spacing
-        asked = workload.unweighted.dense()
-        along, squares = (np.einsum("ij,ij->i", rows, asked) for rows in (self.mixing, asked))
+        queries = workload.unweighted.dense()
+        along, squares = (np.einsum("ij,ij->i", rows, queries) for rows in (self.mixing, queries))
         return np.asarray(np.divide(along * self.spacing, squares, out=workload.weights, where=squares > 0))
 
     def _total_variance(self, workload: Workload) -> float:
         return float(np.square(workload.weights * self.spacing / self._units(workload)).sum())
 
-    def estimates(self, cells: int, *, jointly: bool) -> bool:
+    def allows_estimate(self, cells: int, *, jointly: bool) -> bool:
         return False
 
 
@@ -329,7 +359,7 @@ def _in_units(
     return [np.rint(answers), errors, half + 0.5] if integer else [answers, errors, half]
 
 
-def _times(factor: int, start: int, count: int, values: Matrix) -> Matrix:
+def _multiply(factor: int, start: int, count: int, values: Matrix) -> Matrix:
     return np.asarray(np.multiply(values, factor, out=values if values.flags.writeable else None))
 
 
@@ -338,7 +368,7 @@ def _statistics(base: SubsetBasis, start: int, block: Matrix) -> Matrix:
     return np.append(base.matvec_cells(start, block), block.sum()).astype(np.int64)
 
 
-def dense_grid(
+def round_dense_strategy(
     base: Operator,
     real: Matrix | None,
     unit: float,
@@ -347,7 +377,7 @@ def dense_grid(
     *,
     neighbours: Neighbours,
     most_records: int,
-) -> DenseGrid:
+) -> DenseMeasurement:
     """The grid of A = M B for integer rows B.
 
     Args:
@@ -363,36 +393,36 @@ def dense_grid(
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
     if totals is not None:
-        return DenseGrid(mixing, base, spacing, _within_totals(mixing, base, totals, norm, neighbours, sizes), norm)
+        return DenseMeasurement(mixing, base, spacing, _within_totals(mixing, base, totals, norm, neighbours, sizes), norm)
     exact = (
         sensitivity_squared(mixing, base, neighbours, sizes)
         if norm == "l2"
         else l1_sensitivity(mixing, base, neighbours, sizes) ** 2
     )
     column = exact if neighbours == "add-remove" else None
-    return DenseGrid(mixing, base, spacing, exact * most_records**2, norm, column=column)
+    return DenseMeasurement(mixing, base, spacing, exact * most_records**2, norm, column_bound=column)
 
 
-GROUPS = 4
+DIFFERING_GROUPS = 4
 """Groups that two persons can differ in most, each with records of no amount in one and of the largest amounts in another."""
 
 
 def _within_totals(mixing: Matrix, base: Operator, totals: Totals, norm: Norm, neighbours: Neighbours, sizes: Sizes) -> int:
     """The sensitivity, squared, where the total of a person is bounded; of cells that are measured alike a few groups show it."""
     if mixing.ndim == 1 and mixing.strides == (0,) and isinstance(base, Identity):
-        few = min(base.shape[1], GROUPS * totals.bins)
+        few = min(base.shape[1], DIFFERING_GROUPS * totals.bins)
         mixing, base = mixing[:few], Identity(few)
     blocks = row_blocks(mixing, base)
     if norm == "l1":
-        return absolute(totals, blocks, neighbours, sizes) ** 2
-    return squared(totals, blocks, neighbours, sizes)
+        return totals_l1(totals, blocks, neighbours, sizes) ** 2
+    return totals_l2_squared(totals, blocks, neighbours, sizes)
 
 
 def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Operator, Matrix | None]:
     """Integer rows B and real, invertible mixing M (None: the identity) with A = M B."""
     spare = 2.0 ** (COMPLETION_BITS - grid_bits(workload.domain.max_abs_shares))
-    if isinstance(operator, Product) and isinstance(operator.left, Dense):
-        return operator.right, completed(operator.left.array, norm, spare)
+    if isinstance(operator, Product) and isinstance(operator.left_factor, Dense):
+        return operator.right_factor, complete_rank(operator.left_factor.array, norm, spare)
     if operator.integral:
         return operator, None
     rows = operator.dense()
@@ -401,8 +431,8 @@ def integer_rows(operator: Operator, workload: Workload, norm: Norm) -> tuple[Op
         over_cells = basis.columns(np.arange(operator.shape[1]))
         mixing = lapack.lstsq(over_cells.T, rows.T)[0].T
         if float(np.abs(mixing @ over_cells - rows).max()) <= 1e-10 * float(np.abs(rows).max()):
-            return basis.operator, completed(mixing, norm, spare)
-    return Identity(operator.shape[1]), completed(rows, norm, spare)
+            return basis.operator, complete_rank(mixing, norm, spare)
+    return Identity(operator.shape[1]), complete_rank(rows, norm, spare)
 
 
 def direct_rows(operator: Operator, workload: Workload) -> tuple[Operator, Matrix]:
@@ -412,24 +442,24 @@ def direct_rows(operator: Operator, workload: Workload) -> tuple[Operator, Matri
     return Identity(workload.shape[1]), operator.dense()
 
 
-def completed(mixing: Matrix, norm: Norm = "l2", least: float = 0.0) -> Matrix:
+def complete_rank(mixing: Matrix, norm: Norm = "l2", min_weight: float = 0.0) -> Matrix:
     """M with small rows added, so that it has full column rank: directions nobody asks for, which noise must not meet.
 
     "l2": the null space, whose squares add up to nothing. "l1": single columns outside a pivot set, since L1 lengths add.
 
     Args:
-        least: of their weight: a grid of few bits would round smaller ones to nothing.
+        min_weight: of their weight: a grid of few bits would round smaller ones to nothing.
     """
     rows, columns = mixing.shape
     if rows == columns:
         return mixing
-    _, singular, right = lapack.svd(mixing, full_matrices=rows < columns)  # of many rows the others are never read
+    _, singular, right_vectors = lapack.svd(mixing, full_matrices=rows < columns)  # of many rows the others are never read
     rank = int((singular > max(rows, columns) * np.finfo(float).eps * singular[0]).sum())
     if rank == columns:
         return mixing
     if norm == "l1":
         *_, order = lapack.qr(mixing, mode="economic", pivoting=True)
         largest = float(np.abs(mixing).sum(axis=0).max())
-        return np.vstack([mixing, max(COMPLETION_L1, least) * largest * np.eye(columns)[order[rank:]]])
+        return np.vstack([mixing, max(COMPLETION_L1, min_weight) * largest * np.eye(columns)[order[rank:]]])
     largest = float(np.sqrt(np.einsum("ij,ij->j", mixing, mixing).max()))
-    return np.vstack([mixing, max(COMPLETION, least) * largest * right[rank:]])
+    return np.vstack([mixing, max(COMPLETION, min_weight) * largest * right_vectors[rank:]])

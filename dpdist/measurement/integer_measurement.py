@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Vector, held
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import Vector, to_array
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix, Tall
@@ -25,7 +25,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.process.resource_limits import cores
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.least_squares import Estimate
 from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.size_limits import SIZES
@@ -39,7 +39,7 @@ GRID_BITS = 30
 MOST_RECORDS = 2**32
 SHARE_BITS = 4
 """Where records are divided into shares, so many bits of their number are taken from the bound on records, the others from the grid."""
-HELD_COPIES = 6
+MEMORY_COPIES = 6
 """Copies of counts and measurements that measuring and reading hold at once, where they are not worked on shard by shard."""
 SHARD_COPIES = 4
 """Copies of a shard while it is read, changed, hashed and written."""
@@ -56,7 +56,7 @@ class StageBytes:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class SelectedTable:
     """A table that was measured because of what had been measured before.
 
     Attributes:
@@ -74,13 +74,13 @@ class Stream(Protocol):
     def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
         """The measured values of some steps."""
 
-    def counted(self, table: Matrix, stop: int) -> Matrix:
+    def first_step_counts(self, table: Matrix, stop: int) -> Matrix:
         """The counts of the first steps, of the table that the grid measures."""
 
-    def begun(self, steps: int) -> Grid:
+    def measurement_of_steps(self, steps: int) -> IntegerMeasurement:
         """The grid of the first steps."""
 
-    def participating(self, distance: Distance) -> Grid:
+    def with_participations(self, distance: Distance) -> IntegerMeasurement:
         """The grid for one person in several steps, which ``distance`` bounds."""
 
     @property
@@ -88,7 +88,7 @@ class Stream(Protocol):
         """The attributes of the measured table."""
 
 
-class Grid(ABC):
+class IntegerMeasurement(ABC):
     """Whole numbers z that are measured.
 
     Attributes:
@@ -117,17 +117,23 @@ class Grid(ABC):
         """Upper bounds of what measuring and answering take (tests compare them with the measured peaks)."""
 
     @abstractmethod
-    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+    def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         """z without noise: private. Raises: InvalidInput for more records than the grid can count without overflow."""
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Every answer with its standard error and the half width of its interval, in the order of the workload's queries.
 
         Raises: InvalidInput when the grid does not determine every answer.
         """
-        return self.estimate(workload, z, noise, (), work).answers(wanted, work, on_done)
+        return self.estimate(workload, z, noise, (), work).answers(answer_request, work, report_progress)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
@@ -150,11 +156,11 @@ class Grid(ABC):
         strategy as it was, up to a factor."""
         return None
 
-    def over_several(self, moved: Distance) -> Grid | None:
+    def with_contributions(self, moved: Distance) -> IntegerMeasurement | None:
         """The grid for changes in several cells or steps, as much in each as the grid was made for; None where it does not know them."""
         if moved.participations is None or moved.groups > 1 or self.stream is None:
             return None
-        return self.stream.participating(moved)
+        return self.stream.with_participations(moved)
 
     @property
     def stream(self) -> Stream | None:
@@ -170,21 +176,26 @@ class Grid(ABC):
         """What the release is charged: its budget, and for Gaussian noise the slack of this grid."""
         return noise.kind.loss(budget, self.sensitivity_squared, noise.scale, self.rows)
 
-    def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
+    def add_noise(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
         """z + noise, drawn where it is read. Only ``dpdist.pipeline.measure`` calls it, with the key of a reserved charge (law 1)."""
-        return Noisy(exact, key, noise)
+        return NoisyVector(exact, key, noise)
 
     def row_blocks(self) -> Iterator[Matrix] | None:
         """The measured rows over all cells, (k, cells), block by block; None where z is no linear function of the counts that can
         be written down, so that it cannot be joined with other measurements."""
         return None
 
-    def estimates(self, cells: int, *, jointly: bool) -> bool:
+    def allows_estimate(self, cells: int, *, jointly: bool) -> bool:
         """Whether one estimate of all cells can be made of a measurement (``jointly``: and of others), before anything is measured."""
         return False
 
     def estimate(
-        self, workload: Workload, measured: Vector, noise: Noise, others: Sequence[Measured], work: Workspace
+        self,
+        workload: Workload,
+        measured: Vector,
+        noise: Noise,
+        other_measurements: Sequence[NoisyMeasurement],
+        work: Workspace,
     ) -> Estimate:
         """One estimate for all queries. Raises: InvalidInput where ``estimates`` is false."""
         raise InvalidInput(
@@ -192,7 +203,7 @@ class Grid(ABC):
         )
 
     @property
-    def done(self) -> str | None:
+    def postprocessing(self) -> str | None:
         """What reading a measurement does to answers, beside estimating them; None where nothing else."""
         return None
 
@@ -206,15 +217,17 @@ class Grid(ABC):
         """Whether the number of records is measured apart from everything else, so that answers can be given it (``given_total``)."""
         return False
 
-    def given_total(self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float) -> Answers:
+    def answers_given_total(
+        self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float
+    ) -> Answers:
         """Unbiased answers and their errors, given the number of records. Raises: InvalidInput when it cannot be true."""
         raise InvalidInput("a measurement of this kind does not measure the number of records apart from everything else")
 
-    def chosen(self, measured: Vector, noise: Noise) -> Sequence[Chosen]:
+    def selected_tables(self, measured: Vector, noise: Noise) -> Sequence[SelectedTable]:
         """The tables that were chosen while they were measured, in their order; none where the spec alone decides."""
         return ()
 
-    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+    def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """The measurement with its strategy, as readers get it: everything in it is public once it is committed.
 
         Args:
@@ -225,10 +238,10 @@ class Grid(ABC):
 
 
 @dataclass(frozen=True)
-class Measured:
+class NoisyMeasurement:
     """A grid, what was measured on it, and the noise in it."""
 
-    grid: Grid
+    grid: IntegerMeasurement
     values: Vector
     noise: Noise
 
@@ -248,22 +261,22 @@ class Counts:
 
     def table(self, axes: tuple[int, ...]) -> Matrix:
         """The table of some attributes."""
-        return self.layout.table(held(self.values), axes)
+        return self.layout.table(to_array(self.values), axes)
 
     def cells(self) -> Matrix:
         """All counts, few enough to be measured."""
-        x = held(self.values)
-        self.check_few(int(x.sum()))
+        x = to_array(self.values)
+        self.check_limit(int(x.sum()))
         return x
 
     def check(self, work: Workspace) -> None:
         """Raises: InvalidInput for more records than z can hold, as they are bounded without holding the counts."""
         counted = sum(work.fold(_sum, self.values)) if self.records is None else self.records * self.layout.shares_per_record
-        self.check_few(counted)
+        self.check_limit(counted)
 
-    def check_few(self, counted: int) -> None:
+    def check_limit(self, counted: int) -> None:
         """Raises: InvalidInput for more shares of records than z can hold."""
-        few_enough(counted, self.layout.shares_per_record, self.layout.max_abs_shares)
+        check_record_limit(counted, self.layout.shares_per_record, self.layout.max_abs_shares)
 
 
 def _sum(start: int, values: Matrix) -> int:
@@ -271,7 +284,7 @@ def _sum(start: int, values: Matrix) -> int:
 
 
 @dataclass(frozen=True)
-class Noisy:
+class NoisyVector:
     """Exact values with the noise of their positions under a key. Never pickled: the key refuses it."""
 
     exact: Vector
@@ -305,33 +318,37 @@ class Noisy:
         return drawn
 
 
-def small_enough(values: int, most_bytes: int) -> None:
+def check_published_size(values: int, most_bytes: int) -> None:
     """Raises: InvalidInput for a measurement and a strategy of more whole numbers than are written down for readers."""
     if 8 * values > most_bytes:
         raise InvalidInput(f"it takes {8 * values / 2**20:,.0f} MiB, and up to {most_bytes / 2**20:,.0f} MiB are published")
 
 
-def grid_bits(shares: int) -> int:
+def grid_bits(shares_per_record: int) -> int:
     """Bits of the longest column on the grid where every record is divided into so many shares: z fits int64.
 
     >>> grid_bits(1), grid_bits(2**20)
     (30, 14)
     """
-    return GRID_BITS - max(0, (shares - 1).bit_length() - SHARE_BITS)
+    return GRID_BITS - max(0, (shares_per_record - 1).bit_length() - SHARE_BITS)
 
 
-def few_enough(counted: int, shares: int = 1, max_abs_shares: int = 0, of: str = "records") -> None:
+def check_record_limit(
+    counted: int, shares_per_record: int = 1, max_abs_shares: int = 0, unit_name: str = "records"
+) -> None:
     """Raises: InvalidInput for more records than z can hold.
 
     Args:
-        counted: records, or where each is divided into ``shares`` all shares together.
+        counted: records, or where each is divided into ``shares_per_record`` all shares together.
         max_abs_shares: the most shares of a record, whatever their signs; 0 where none is negative.
-        of: what is counted, in the plural.
+        unit_name: what is counted, in the plural.
     """
-    reach = max(shares, max_abs_shares)
-    most = MOST_RECORDS << (GRID_BITS - grid_bits(reach))
-    if counted * reach > most * shares:
-        raise InvalidInput(f"the grid holds up to {most // reach} {of} without overflow; split the data set by period")
+    reach = max(shares_per_record, max_abs_shares)
+    record_limit = MOST_RECORDS << (GRID_BITS - grid_bits(reach))
+    if counted * reach > record_limit * shares_per_record:
+        raise InvalidInput(
+            f"the grid holds up to {record_limit // reach} {unit_name} without overflow; split the data set by period"
+        )
 
 
 def shard_bytes(values: int) -> int:
@@ -341,7 +358,7 @@ def shard_bytes(values: int) -> int:
 
 def answer_bytes(workload: Workload, inverse_bytes: int | None = None) -> int:
     """What a task of answering takes: the inverse of the strategy and some rows of queries."""
-    inverse = HELD_COPIES * 8 * min(workload.shape[0], 2**22) if inverse_bytes is None else inverse_bytes
-    tall = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
+    inverse = MEMORY_COPIES * 8 * min(workload.shape[0], 2**22) if inverse_bytes is None else inverse_bytes
+    has_row_source = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
     rows = min(ROW_BLOCK_BYTES, 8 * workload.shape[0] * workload.shape[1] + SMALL_BYTES)
-    return 3 * inverse + 3 * rows + (SIZES.row_block_bytes if tall else 0)
+    return 3 * inverse + 3 * rows + (SIZES.row_block_bytes if has_row_source else 0)

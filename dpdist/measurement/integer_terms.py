@@ -64,17 +64,17 @@ class IntegerTerm:
     def measure(self, table: Matrix) -> Matrix:
         """z for an integer table, (rows,) int64, exact."""
         wrapped, real = self.products(table, table.astype(np.float64), tuple(range(len(self.factors))))
-        return self.rounded(wrapped.ravel(), real.ravel())
+        return self.round_products(wrapped.ravel(), real.ravel())
 
     def products(self, wrapped: Matrix, real: Matrix, positions: tuple[int, ...]) -> tuple[Matrix, Matrix]:
         """Some of the factors applied along the axes of a tensor: exact modulo 2^64, and in floating point."""
         for position in positions:
-            wrapped = along(self.factors[position], wrapped, position)
+            wrapped = apply_along(self.factors[position], wrapped, position)
             if self.shift:
-                real = along(self.factors[position], real, position)
+                real = apply_along(self.factors[position], real, position)
         return wrapped, real
 
-    def rounded(self, low: Matrix, near: Matrix) -> Matrix:
+    def round_products(self, low: Matrix, near: Matrix) -> Matrix:
         """z from the products modulo 2^64 and their floating-point values."""
         if self.shift == 0:
             return np.ascontiguousarray(low * np.int64(self.multiplier))
@@ -114,7 +114,7 @@ class MeasuredTerms:
             start += term.rows
 
 
-def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) -> IntegerTerm:
+def round_term(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) -> IntegerTerm:
     """Integer factors whose product is the term in units of spacing / 2^shift."""
     real = [i for i, f in enumerate(term.factors) if (f != np.rint(f)).any() or np.abs(f).max() > 1]
     scale = term.scale / spacing
@@ -126,26 +126,26 @@ def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) 
     bits = min(GRID_BITS, PRODUCT_BITS // len(real), (60 + weight_bits) // len(real))
     if bits < 12:
         raise InvalidInput(f"a product of {len(real)} real factors leaves {bits} bits for each; combine fewer attributes")
-    out: list[Matrix] = []
+    scaled_factors: list[Matrix] = []
     shift = 0
     for i, factor in enumerate(term.factors):
         if i not in real:
-            out.append(np.rint(factor).astype(np.int64))
+            scaled_factors.append(np.rint(factor).astype(np.int64))
             continue
         length = math.sqrt(float(np.einsum("ij,ij->j", factor, factor).max()))
         steps = bits - math.frexp(length)[1]
         shift += steps
-        out.append(factor * 2.0**steps)
+        scaled_factors.append(factor * 2.0**steps)
     # what is left of the scale goes into one factor, and whole powers of two into the shift
     mantissa, exponent = math.frexp(scale)
     shift -= exponent
     if shift < 0:
         mantissa, shift = math.ldexp(mantissa, -shift), 0
-    out[real[0]] = out[real[0]] * mantissa
+    scaled_factors[real[0]] = scaled_factors[real[0]] * mantissa
     whole: list[Matrix] = []
-    for axis, scaled, factor in zip(term.axes, out, term.factors, strict=True):
+    for axis, scaled, factor in zip(term.axes, scaled_factors, term.factors, strict=True):
         direction = directions.get(axis)
-        whole.append(_zero_sums(scaled, factor) if direction is None else orthogonal_to(direction, scaled))
+        whole.append(_round_zero_sums(scaled, factor) if direction is None else orthogonal_to(direction, scaled))
     if not all(factor.any(axis=1).all() for factor in whole):
         raise InvalidInput(
             f"{bits} bits for each of {len(real)} real factors are too few for what is asked; combine fewer attributes"
@@ -153,13 +153,13 @@ def rounded(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) 
     return IntegerTerm(term.axes, tuple(whole), 1, shift)
 
 
-def _zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:
+def _round_zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:
     """A scaled factor rounded to integers; rows that sum to zero keep doing so, exactly."""
     rounded = np.rint(scaled).astype(np.int64)
     sums = factor.sum(axis=1)
     zero = np.abs(sums) <= 1e-9 * np.abs(factor).sum(axis=1)
-    place = np.argmax(np.abs(factor), axis=1)
-    rounded[np.flatnonzero(zero), place[zero]] -= rounded[zero].sum(axis=1)
+    largest_columns = np.argmax(np.abs(factor), axis=1)
+    rounded[np.flatnonzero(zero), largest_columns[zero]] -= rounded[zero].sum(axis=1)
     return rounded
 
 
@@ -170,43 +170,43 @@ def orthogonal_to(direction: Matrix, scaled: Matrix) -> Matrix:
     whose numbers differ by one, or else have no common divisor.
     """
     rounded = np.rint(scaled).astype(np.int64)
-    left = rounded @ direction
+    remainder = rounded @ direction
     order = np.argsort(-np.abs(direction), kind="stable")
-    for place in order[direction[order] != 0]:
-        number = int(direction[place])
-        steps = np.rint(left / number).astype(np.int64)
-        rounded[:, place] -= steps
-        left = left - steps * number
-    if left.any():
+    for column in order[direction[order] != 0]:
+        number = int(direction[column])
+        steps = np.rint(remainder / number).astype(np.int64)
+        rounded[:, column] -= steps
+        remainder = remainder - steps * number
+    if remainder.any():
         pair = coprime_pair(direction)
         if pair is None:
             raise InvalidInput(
                 "a direction needs two numbers without a common divisor, or a one, so that rows can be made orthogonal"
             )
         low, high = pair
-        first, second = int(direction[low]), int(direction[high])
-        if second == first + 1:
-            steps = -left
+        low_number, high_number = int(direction[low]), int(direction[high])
+        if high_number == low_number + 1:
+            steps = -remainder
         else:  # first * steps = left modulo second, with steps of at most half of it
-            steps = left * pow(first, -1, abs(second)) % abs(second)
-            steps -= abs(second) * (2 * steps > abs(second))
+            steps = remainder * pow(low_number, -1, abs(high_number)) % abs(high_number)
+            steps -= abs(high_number) * (2 * steps > abs(high_number))
         rounded[:, low] -= steps
-        rounded[:, high] -= (left - first * steps) // second
+        rounded[:, high] -= (remainder - low_number * steps) // high_number
     return rounded
 
 
 def coprime_pair(direction: Matrix) -> tuple[int, int] | None:
     """Places of two whole numbers that differ by one, else of the least two without a common divisor; None if there are none."""
     ascending = np.argsort(direction, kind="stable")
-    apart = np.flatnonzero(np.diff(direction[ascending]) == 1)
-    if apart.size:
-        return int(ascending[apart[0]]), int(ascending[apart[0] + 1])
-    small = [int(place) for place in np.argsort(np.abs(direction), kind="stable") if abs(direction[place]) > 1]
+    consecutive = np.flatnonzero(np.diff(direction[ascending]) == 1)
+    if consecutive.size:
+        return int(ascending[consecutive[0]]), int(ascending[consecutive[0] + 1])
+    small = [int(index) for index in np.argsort(np.abs(direction), kind="stable") if abs(direction[index]) > 1]
     pairs = ((i, j) for k, j in enumerate(small) for i in small[:k])
     return next(((i, j) for i, j in pairs if math.gcd(int(direction[i]), int(direction[j])) == 1), None)
 
 
-def along(matrix: Matrix, tensor: Matrix, position: int) -> Matrix:
+def apply_along(matrix: Matrix, tensor: Matrix, position: int) -> Matrix:
     """A matrix applied along one axis of a tensor; integers wrap modulo 2^64."""
     if is_identity(matrix):
         return tensor
@@ -222,7 +222,7 @@ def _real_product(matrix: Matrix, values: Matrix) -> Matrix:
         return np.asarray(matrix @ values)
     step = max(1, CONVERTED_BYTES // (8 * max(1, matrix.shape[1])))
     rows = (matrix[start : start + step] for start in range(0, max(1, matrix.shape[0]), step))
-    return np.concatenate([some.astype(np.float64) @ values for some in rows])
+    return np.concatenate([block.astype(np.float64) @ values for block in rows])
 
 
 def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
@@ -235,17 +235,17 @@ def wrapped_product(matrix: Matrix, values: Matrix) -> Matrix:
     if limb < LEAST_LIMB or values.size < SMALL_PRODUCT:
         return np.asarray(matrix @ values)
     value_bits = max(int(values.max(initial=0)), -int(values.min(initial=0)) - 1).bit_length() + 1
-    out = np.zeros((matrix.shape[0], values.shape[1]), dtype=np.int64)
+    sums = np.zeros((matrix.shape[0], values.shape[1]), dtype=np.int64)
     for start in range(0, value_bits, limb):
-        part = values >> np.int64(start)
+        limb_values = values >> np.int64(start)
         if start + limb < value_bits:
-            part &= np.int64(2**limb - 1)
-        out += _real_product(matrix, part.astype(np.float64)).astype(np.int64) << np.int64(start)
-    return out
+            limb_values &= np.int64(2**limb - 1)
+        sums += _real_product(matrix, limb_values.astype(np.float64)).astype(np.int64) << np.int64(start)
+    return sums
 
 
 def distinct_columns(factor: Matrix) -> Matrix:
     """The different columns of a factor, a row each."""
     # without counts NumPy imports its masked arrays
-    found, _ = np.unique(factor.T, axis=0, return_counts=True)
-    return found
+    columns, _ = np.unique(factor.T, axis=0, return_counts=True)
+    return columns

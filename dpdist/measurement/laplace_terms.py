@@ -14,19 +14,19 @@ from functools import cached_property
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Vector, held
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import Vector, to_array
 from dpdist.domain import Domain
 from dpdist.measurement.integer_measurement import Norm, grid_bits
-from dpdist.measurement.integer_terms import IntegerTerm, rounded
-from dpdist.measurement.sensitivity.bounded_totals import Totals, term_absolute
-from dpdist.measurement.term_measurement import TermGrid
-from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, inverted, read_term
+from dpdist.measurement.integer_terms import IntegerTerm, round_term
+from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
+from dpdist.measurement.term_measurement import TermMeasurement
+from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, invert_terms, read_term
 from dpdist.operators import Matrix, Total
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import Answers, Wanted, stored_answers
-from dpdist.reconstruction.kronecker_terms import Term, row_fourths, row_squares, told_apart, total_variance
-from dpdist.reconstruction.product_space import Cells, ProductSpace
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.kronecker_terms import Term, contrast_subsets, row_fourths, row_squares, total_variance
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace
 from dpdist.reconstruction.separate_products import SeparateProducts
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload
@@ -35,7 +35,7 @@ Subset = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class PureTermGrid(TermGrid):
+class LaplaceTermMeasurement(TermMeasurement):
     """Terms for Laplace noise.
 
     Attributes:
@@ -46,7 +46,7 @@ class PureTermGrid(TermGrid):
     groups: tuple[tuple[int, ...], ...] = ()
 
     @property
-    def streamed(self) -> bool:
+    def is_streamed(self) -> bool:
         """Tables are held."""
         return False
 
@@ -62,40 +62,60 @@ class PureTermGrid(TermGrid):
 
     @cached_property
     def column_squared(self) -> int:
-        return sum(_reach(term, "add-remove", 1) for term in self.terms) ** 2
+        return sum(_l1_distance(term, "add-remove", 1) for term in self.terms) ** 2
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         """Of every group by the one term that answers it."""
-        parts = zip(inverted(self.measured_terms, work.largest(inverses_of, self.measured_terms)), self.groups, strict=True)
-        return sum(total_variance(workload.blocks[number], [part]) for part, group in parts for number in group)
+        term_groups = zip(
+            invert_terms(self.measured_terms, work.largest(inverses_of, self.measured_terms)), self.groups, strict=True
+        )
+        return sum(
+            total_variance(workload.blocks[number], [inverted_term])
+            for inverted_term, group in term_groups
+            for number in group
+        )
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
-        values, inverses = held(z), work.largest(inverses_of, self.measured_terms)
-        found: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
-        for (term, place), own, group in zip(self.measured_terms.slices(), inverses, self.groups, strict=True):
-            part = read_term(term, values[place], own, noise)
+        values, inverses = to_array(z), work.largest(inverses_of, self.measured_terms)
+        block_results: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
+        for (term, value_slice), term_inverses, group in zip(
+            self.measured_terms.slices(), inverses, self.groups, strict=True
+        ):
+            measured_term = read_term(term, values[value_slice], term_inverses, noise)
             for number in group:
                 block = workload.blocks[number]
-                answer, error = block_answers(block, [part])
-                found[number] = (answer, error, error * noise.half_width_95(concentration(block, term.axes, own)))
-                if on_done is not None:
-                    on_done(len(found), len(workload.blocks))
-        answer, error, half = (np.concatenate(column) for column in zip(*(found[i] for i in sorted(found)), strict=True))
-        return stored_answers(answer, error, half, wanted, work)
+                answer, error = block_answers(block, [measured_term])
+                block_results[number] = (
+                    answer,
+                    error,
+                    error * noise.half_width_95(concentration(block, term.axes, term_inverses)),
+                )
+                if report_progress is not None:
+                    report_progress(len(block_results), len(workload.blocks))
+        answer, error, half = (
+            np.concatenate(column) for column in zip(*(block_results[i] for i in sorted(block_results)), strict=True)
+        )
+        return stored_answers(answer, error, half, answer_request, work)
 
-    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
-        found = super().space(measured, shape, most_bytes)
-        tables = all(isinstance(factor, Cells) for term in found.terms for factor in term.factors)
-        if tables or len(found.terms) == 1:
-            return found
-        return SeparateProducts(found.terms, shape, found.values, found.directions)
+    def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
+        product_space = super().measured_space(measured, shape, most_bytes)
+        tables = all(isinstance(factor, IdentityFactor) for term in product_space.terms for factor in term.factors)
+        if tables or len(product_space.terms) == 1:
+            return product_space
+        return SeparateProducts(product_space.terms, shape, product_space.values, product_space.directions)
 
 
 @dataclass(frozen=True)
-class MarginalGrid(PureTermGrid):
+class MarginalMeasurement(LaplaceTermMeasurement):
     """Marginals, each cell times a whole number that is its marginal's weight."""
 
     @property
@@ -104,25 +124,31 @@ class MarginalGrid(PureTermGrid):
         return True
 
     def _total(self, measured: Matrix, noise: Noise) -> MeasuredTerm:
-        return combined((), _by_axes(self, measured), self, noise)
+        return combine_marginals((), _tables_by_axes(self, measured), self, noise)
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         total = 0.0
         for block in workload.blocks:
-            known = [
+            inverted_terms = [
                 (subset, centring(subset, self.shape), self.precision(subset) ** -0.5)
-                for subset in told_apart(block.asked_axes, self.shape)
+                for subset in contrast_subsets(block.asked_axes, self.shape)
             ]
-            total += total_variance(block, known)
+            total += total_variance(block, inverted_terms)
         return total
 
     def precision(self, subset: Subset) -> float:
         """That of the table of some attributes without its margins, at unit noise: every marginal that holds them adds its own."""
-        own = ((term, set(term.axes) - set(subset)) for term in self.terms if set(subset) <= set(term.axes))
-        return sum(term.multiplier**2 / math.prod(self.shape[axis] for axis in outside) for term, outside in own)
+        holding_terms = ((term, set(term.axes) - set(subset)) for term in self.terms if set(subset) <= set(term.axes))
+        return sum(term.multiplier**2 / math.prod(self.shape[axis] for axis in outside) for term, outside in holding_terms)
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest.
 
@@ -130,26 +156,28 @@ class MarginalGrid(PureTermGrid):
         averaged by precision. What different T say is uncorrelated, so variances add and are exact.
         """
         columns = []
-        asked = {subset for block in workload.blocks for subset in told_apart(block.asked_axes, self.shape)}
-        tables = _by_axes(self, held(z))
-        parts = {subset: combined(subset, tables, self, noise) for subset in asked}
-        for done, block in enumerate(workload.blocks, start=1):
-            columns.append(block_answers(block, [parts[subset] for subset in told_apart(block.asked_axes, self.shape)]))
-            if on_done is not None:
-                on_done(done, len(workload.blocks))
+        needed_subsets = {subset for block in workload.blocks for subset in contrast_subsets(block.asked_axes, self.shape)}
+        tables = _tables_by_axes(self, to_array(z))
+        measured_terms = {subset: combine_marginals(subset, tables, self, noise) for subset in needed_subsets}
+        for completed, block in enumerate(workload.blocks, start=1):
+            columns.append(
+                block_answers(block, [measured_terms[subset] for subset in contrast_subsets(block.asked_axes, self.shape)])
+            )
+            if report_progress is not None:
+                report_progress(completed, len(workload.blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return stored_answers(answer, error, error * noise.half_width_95(1.0), wanted, work)
+        return stored_answers(answer, error, error * noise.half_width_95(1.0), answer_request, work)
 
 
-def pure_term_grid(
+def laplace_term_measurement(
     terms: Sequence[Term],
     domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
     groups: tuple[tuple[int, ...], ...],
-    made: type[PureTermGrid] = PureTermGrid,
-) -> PureTermGrid:
+    measurement_class: type[LaplaceTermMeasurement] = LaplaceTermMeasurement,
+) -> LaplaceTermMeasurement:
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
     Args:
@@ -158,15 +186,17 @@ def pure_term_grid(
     """
     shape, totals = domain.shape, Totals.of(domain)
     spacing = sum(term.length for term in terms) * 2.0 ** -grid_bits(domain.max_abs_shares)
-    whole = tuple(rounded(term, spacing) for term in terms)
+    whole = tuple(round_term(term, spacing) for term in terms)
     moved = sum(
-        _reach(term, neighbours, most_records) if totals is None else _reach_within(totals, term, len(shape) - 1, neighbours)
+        _l1_distance(term, neighbours, most_records)
+        if totals is None
+        else _l1_distance_in_totals(totals, term, len(shape) - 1, neighbours)
         for term in whole
     )
-    return made(whole, shape, spacing, moved**2, groups=groups)
+    return measurement_class(whole, shape, spacing, moved**2, groups=groups)
 
 
-def _reach(term: IntegerTerm, neighbours: Neighbours, most_records: int) -> int:
+def _l1_distance(term: IntegerTerm, neighbours: Neighbours, most_records: int) -> int:
     """How far a term's values move in the L1 distance between neighbours, at most.
 
     A record that is replaced leaves one column and enters another; of a total it moves nothing unless it enters or leaves the domain.
@@ -179,9 +209,9 @@ def _reach(term: IntegerTerm, neighbours: Neighbours, most_records: int) -> int:
     return (columns * length >> term.shift) + min(term.rows, columns * touched)
 
 
-def _reach_within(totals: Totals, term: IntegerTerm, last: int, neighbours: Neighbours) -> int:
+def _l1_distance_in_totals(totals: Totals, term: IntegerTerm, amount_axis: int, neighbours: Neighbours) -> int:
     """The same where the total of a person's amounts is bounded: k records touch both ends of their groups each."""
-    moved = term_absolute(totals, term, last, neighbours)
+    moved = term_l1(totals, term, amount_axis, neighbours)
     if term.shift == 0:
         return moved
     touched = math.prod(int((f != 0).sum(axis=0).max()) for f in term.factors)
@@ -190,27 +220,29 @@ def _reach_within(totals: Totals, term: IntegerTerm, last: int, neighbours: Neig
 
 def concentration(block: Block, axes: Subset, inverses: tuple[Matrix, ...]) -> Matrix:
     """Of each query read from one product: fourth powers over the square of the squares of its weights, (queries,)."""
-    asked = dict(zip(block.axes, block.factors, strict=True))
+    factors_by_axis = dict(zip(block.axes, block.factors, strict=True))
     by_axis = dict(zip(axes, inverses, strict=True))
-    order = [*block.axes, *(axis for axis in axes if axis not in asked)]
-    out = np.ones(1)
+    order = [*block.axes, *(axis for axis in axes if axis not in factors_by_axis)]
+    ratios = np.ones(1)
     for axis in order:
         if axis not in by_axis:  # a total over an attribute that is not measured
             continue
         inverse = by_axis[axis]
-        factor = asked.get(axis, Total(inverse.shape[0]))
+        factor = factors_by_axis.get(axis, Total(inverse.shape[0]))
         ratio = row_fourths(factor, inverse) / np.maximum(row_squares(factor, inverse) ** 2, 1e-300)
-        out = np.multiply.outer(out, ratio).ravel()
-    return out
+        ratios = np.multiply.outer(ratios, ratio).ravel()
+    return ratios
 
 
-def _by_axes(grid: MarginalGrid, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
+def _tables_by_axes(grid: MarginalMeasurement, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
     """The measured marginals."""
-    return {term.axes: (term, measured[place].reshape(term.shape)) for term, place in grid.measured_terms.slices()}
+    return {
+        term.axes: (term, measured[value_slice].reshape(term.shape)) for term, value_slice in grid.measured_terms.slices()
+    }
 
 
-def combined(
-    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], grid: MarginalGrid, noise: Noise
+def combine_marginals(
+    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], grid: MarginalMeasurement, noise: Noise
 ) -> MeasuredTerm:
     """The table of some attributes without its margins, from every marginal that holds them."""
     shape, precision = grid.shape, grid.precision(subset)
@@ -218,8 +250,8 @@ def combined(
     for axes, (term, table) in tables.items():
         if not set(subset) <= set(axes):
             continue
-        outside = tuple(place for place, axis in enumerate(axes) if axis not in subset)
-        summed = math.prod(shape[axes[place]] for place in outside)
+        outside = tuple(position for position, axis in enumerate(axes) if axis not in subset)
+        summed = math.prod(shape[axes[position]] for position in outside)
         total += term.multiplier / summed * table.sum(axis=outside, dtype=np.int64)
     return MeasuredTerm(subset, total, 1.0 / precision, centring(subset, shape), noise.deviation / math.sqrt(precision))
 

@@ -10,48 +10,50 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, Vector, held
-from dpdist.arrays.transpose_passes import Side, Target, slab_bytes
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
+from dpdist.arrays.transpose_passes import Target, TransformPass, slab_bytes
 from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput
-from dpdist.measurement.dense_measurement import OverCells
+from dpdist.measurement.dense_measurement import JointMeasurement
 from dpdist.measurement.integer_measurement import (
-    HELD_COPIES,
+    MEMORY_COPIES,
     Counts,
     Norm,
     StageBytes,
     answer_bytes,
+    check_published_size,
     grid_bits,
     shard_bytes,
-    small_enough,
 )
-from dpdist.measurement.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, rounded
-from dpdist.measurement.sensitivity.bounded_totals import Totals, term_squared
+from dpdist.measurement.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, round_term
+from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l2_squared
 from dpdist.measurement.term_reconstruction import (
     MeasuredTerm,
     block_answers,
     inverses_of,
-    inverted,
-    parts_of,
+    invert_terms,
     product_answers,
     read_term,
+    read_terms,
 )
 from dpdist.operators import Matrix, Total
-from dpdist.operators.kronecker_product import widest
+from dpdist.operators.kronecker_product import largest_tensor_size
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import Answers, Wanted, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
 from dpdist.reconstruction.kronecker_terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
-from dpdist.reconstruction.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
+from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload
 
-MOST_AWAY = 6.1
+MAX_DEVIATIONS = 6.1
 """Standard errors that a known number may be away from the measured one: chance goes beyond once in 1e9."""
 
 
-def given_total(workload: Workload, answers: Answers, part: MeasuredTerm, directions: Directions, records: float) -> Answers:
+def condition_on_total(
+    workload: Workload, answers: Answers, total_term: MeasuredTerm, directions: Directions, records: float
+) -> Answers:
     """The answers and their errors, conditioned on the number of records.
 
     Its noise is uncorrelated with that of everything else that was measured, so that a query which counts the share m of records that are
@@ -59,25 +61,29 @@ def given_total(workload: Workload, answers: Answers, part: MeasuredTerm, direct
 
     Args:
         answers: unbiased, by least squares.
-        part: what is known of the number of records.
+        total_term: what is known of the number of records.
     Raises: InvalidInput when the number cannot be true.
     """
     sizes = workload.domain.shape
     everyone = Block("all records", (0,), (Total(sizes[0]),), (("all",),))
-    (measured,), (error,) = block_answers(everyone, [part], directions)
-    away = abs(measured - records) / error
-    if away > MOST_AWAY:
+    (measured,), (error,) = block_answers(everyone, [total_term], directions)
+    deviations = abs(measured - records) / error
+    if deviations > MAX_DEVIATIONS:
         raise InvalidInput(
-            f"the known count {records:g} of 'all records' contradicts the noisy records by {away:.0f} standard errors; correct or remove "
+            f"the known count {records:g} of 'all records' contradicts the noisy records by {deviations:.0f} standard errors; correct or remove "
             "it under 'postprocess' and run again (nothing is charged twice)"
         )
-    one = replace(part, values=np.full(part.values.shape, 1.0 / part.unit))
-    shares = np.concatenate([block_answers(block, [one], directions)[0] for block in workload.blocks])
-    values, errors, half = (held(vector) for vector in (answers.answer, answers.error, answers.half_width))
-    less = np.sqrt(np.maximum(errors**2 - (shares * error) ** 2, 0.0))
-    less = np.where(less > ROUNDING * errors, less, 0.0)
+    unit_total = replace(total_term, values=np.full(total_term.values.shape, 1.0 / total_term.unit))
+    counted_shares = np.concatenate([block_answers(block, [unit_total], directions)[0] for block in workload.blocks])
+    values, errors, half = (to_array(vector) for vector in (answers.answer, answers.error, answers.half_width))
+    reduced_errors = np.sqrt(np.maximum(errors**2 - (counted_shares * error) ** 2, 0.0))
+    reduced_errors = np.where(reduced_errors > ROUNDING * errors, reduced_errors, 0.0)
     widths = np.divide(half, errors, out=np.zeros_like(half), where=errors > 0)
-    return Answers(Held(values + shares * (records - measured)), Held(less), Held(widths * less))
+    return Answers(
+        ArrayVector(values + counted_shares * (records - measured)),
+        ArrayVector(reduced_errors),
+        ArrayVector(widths * reduced_errors),
+    )
 
 
 ROUNDING = 1e-6
@@ -91,7 +97,7 @@ ROW_COPIES = 8
 
 
 @dataclass(frozen=True)
-class TermGrid(OverCells):
+class TermMeasurement(JointMeasurement):
     """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
 
     Attributes:
@@ -110,7 +116,7 @@ class TermGrid(OverCells):
     directions: Directions = field(default_factory=dict)
 
     @property
-    def streamed(self) -> bool:
+    def is_streamed(self) -> bool:
         """Whether the one table is too large to be held: it is measured in two passes, first attribute last."""
         return (
             len(self.terms) == 1
@@ -125,22 +131,22 @@ class TermGrid(OverCells):
 
     @cached_property
     def column_squared(self) -> int:
-        return moved_squared(self.terms, "add-remove", 1)
+        return squared_distance(self.terms, "add-remove", 1)
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
-        parts = inverted(self.measured_terms, work.largest(inverses_of, self.measured_terms))
-        return sum(total_variance(block, parts, self.directions) for block in workload.blocks)
+        inverted_terms = invert_terms(self.measured_terms, work.largest(inverses_of, self.measured_terms))
+        return sum(total_variance(block, inverted_terms, self.directions) for block in workload.blocks)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
         """The attribute sets whose tables are needed: those not inside another one."""
         sets = [term.axes for term in self.terms]
-        return tuple(s for s in sets if not any(set(s) < set(other) for other in sets))
+        return tuple(s for s in sets if not any(set(s) < set(other_axes) for other_axes in sets))
 
     @property
     def digest(self) -> str:
         """SHA-256 of all terms: the noise key is bound to it."""
-        content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared, self.streamed)).encode())
+        content = hashlib.sha256(repr((self.shape, self.spacing, self.sensitivity_squared, self.is_streamed)).encode())
         for axis, direction in sorted(self.directions.items()):
             content.update(repr((axis, direction.tolist())).encode())
         for term in self.terms:
@@ -161,10 +167,10 @@ class TermGrid(OverCells):
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         """Slabs where the one table is too large to be held, else copies of the tables and of z."""
-        if self.streamed:
+        if self.is_streamed:
             measure = shard_bytes(max(layout.size, self.rows)) + 2 * CONVERTED_BYTES
             return StageBytes(measure, slab_bytes(worker_bytes, max(layout.size, self.rows)) + self._inverse_bytes)
-        values = HELD_COPIES * 8 * (layout.size + self.rows) + 2 * CONVERTED_BYTES
+        values = MEMORY_COPIES * 8 * (layout.size + self.rows) + 2 * CONVERTED_BYTES
         return StageBytes(values, answer_bytes(workload) + self._inverse_bytes)
 
     @property
@@ -173,76 +179,91 @@ class TermGrid(OverCells):
         sizes = [factor.size for term in self.terms for factor in term.factors]
         return 8 * (sum(sizes) + INVERTING_COPIES * max(sizes, default=0))
 
-    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
-        if self.streamed:
-            return self._in_two_passes(counts, work, on_done)
-        counts.check_few(int(counts.table(())))
-        return Held(np.concatenate([term.measure(counts.table(term.axes)) for term in self.terms]))
+    def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
+        if self.is_streamed:
+            return self._measure_in_passes(counts, work, report_progress)
+        counts.check_limit(int(counts.table(())))
+        return ArrayVector(np.concatenate([term.measure(counts.table(term.axes)) for term in self.terms]))
 
-    def _in_two_passes(self, counts: Counts, work: Workspace, on_done: OnDone | None) -> Vector:
+    def _measure_in_passes(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None) -> Vector:
         """z of a Kronecker strategy; the first attribute's index runs fastest."""
         (term,) = self.terms
         counts.check(work)
         (p, n), rest = term.factors[0].shape, term.factors[1:]
         width = math.prod(f.shape[0] for f in rest)
         sides = [
-            Side(n, partial(_other_attributes, term), ROW_COPIES * 8 * widest(f.shape for f in rest)),
-            Side(width, partial(_first_attribute, term), ROW_COPIES * 8 * max(n, p)),
+            TransformPass(
+                n, partial(_apply_other_factors, term), ROW_COPIES * 8 * largest_tensor_size(f.shape for f in rest)
+            ),
+            TransformPass(width, partial(_apply_first_factor, term), ROW_COPIES * 8 * max(n, p)),
         ]
-        return work.passes(counts.values, sides, [Target(p, np.int64)], on_done)[0]
+        return work.run_passes(counts.values, sides, [Target(p, np.int64)], report_progress)[0]
 
     @property
     def measures_total(self) -> bool:
         return len(self.terms) > 1 and any(not term.axes for term in self.terms)
 
-    def given_total(self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float) -> Answers:
-        return given_total(workload, answers, self._total(held(measured), noise), self.directions, records)
+    def answers_given_total(
+        self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float
+    ) -> Answers:
+        return condition_on_total(workload, answers, self._total(to_array(measured), noise), self.directions, records)
 
     def _total(self, measured: Matrix, noise: Noise) -> MeasuredTerm:
         """What is known of the number of records."""
-        (found,) = ((term, place) for term, place in self.measured_terms.slices() if not term.axes)
-        return read_term(found[0], measured[found[1]], (), noise)
+        (total_entry,) = ((term, value_slice) for term, value_slice in self.measured_terms.slices() if not term.axes)
+        return read_term(total_entry[0], measured[total_entry[1]], (), noise)
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Every block of queries straight from the measured terms."""
         terms = self.measured_terms
-        if self.streamed:
-            return product_answers(terms, workload, z, noise, wanted, work, on_done)
-        parts, blocks, columns = parts_of(terms, work.largest(inverses_of, terms), held(z), noise), workload.blocks, []
-        for done, block in enumerate(blocks, start=1):
-            columns.append(block_answers(block, parts, self.directions))
-            if on_done is not None:
-                on_done(done, len(blocks))
+        if self.is_streamed:
+            return product_answers(terms, workload, z, noise, answer_request, work, report_progress)
+        term_readings, blocks, columns = (
+            read_terms(terms, work.largest(inverses_of, terms), to_array(z), noise),
+            workload.blocks,
+            [],
+        )
+        for completed, block in enumerate(blocks, start=1):
+            columns.append(block_answers(block, term_readings, self.directions))
+            if report_progress is not None:
+                report_progress(completed, len(blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
+        return stored_answers(answer, error, error * noise.half_width_95(0.0), answer_request, work)
 
-    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
+    def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         """The terms; what was measured in two passes is put in the order of the others."""
-        small_enough(self.rows + sum(factor.size for term in self.terms for factor in term.factors), most_bytes)
-        values = held(measured)
-        if self.streamed:
-            first = self.terms[0].factors[0].shape[0]
-            values = np.ascontiguousarray(values.reshape(-1, first).T).ravel()
+        check_published_size(self.rows + sum(factor.size for term in self.terms for factor in term.factors), most_bytes)
+        values = to_array(measured)
+        if self.is_streamed:
+            first_rows = self.terms[0].factors[0].shape[0]
+            values = np.ascontiguousarray(values.reshape(-1, first_rows).T).ravel()
         terms = []
         for term in self.terms:
-            given = zip(term.axes, term.factors, strict=True)
+            axis_factors = zip(term.axes, term.factors, strict=True)
             factors = tuple(
-                Cells(f.shape[0]) if is_identity(f) else ListedFactor(f, self.directions.get(axis)) for axis, f in given
+                IdentityFactor(f.shape[0]) if is_identity(f) else MatrixFactor(f, self.directions.get(axis))
+                for axis, f in axis_factors
             )
-            terms.append(OpenTerm(term.axes, factors, term.multiplier, term.shift))
+            terms.append(SpaceTerm(term.axes, factors, term.multiplier, term.shift))
         return ProductSpace(tuple(terms), shape, values, self.directions)
 
 
-def term_grid(
+def term_measurement(
     terms: Sequence[Term],
     domain: Domain,
     *,
     neighbours: Neighbours,
     most_records: int,
     directions: Directions = NO_DIRECTIONS,
-) -> TermGrid:
+) -> TermMeasurement:
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Args:
@@ -251,12 +272,12 @@ def term_grid(
     """
     unit = math.sqrt(sum(term.square for term in terms))
     spacing = unit * 2.0 ** -grid_bits(domain.max_abs_shares)
-    whole, totals = tuple(rounded(term, spacing, directions) for term in terms), Totals.of(domain)
-    moved = moved_squared(whole, neighbours, most_records, None if totals is None else (totals, len(domain.shape) - 1))
-    return TermGrid(whole, domain.shape, spacing, moved, sizes=domain.sizes, directions=directions)
+    whole, totals = tuple(round_term(term, spacing, directions) for term in terms), Totals.of(domain)
+    moved = squared_distance(whole, neighbours, most_records, None if totals is None else (totals, len(domain.shape) - 1))
+    return TermMeasurement(whole, domain.shape, spacing, moved, sizes=domain.sizes, directions=directions)
 
 
-def moved_squared(
+def squared_distance(
     terms: Sequence[IntegerTerm], neighbours: Neighbours, most_records: int, totals: tuple[Totals, int] | None = None
 ) -> int:
     """How far one change moves all terms at most, squared; ``totals``: where the total of a person's amounts on an attribute is bounded."""
@@ -268,21 +289,21 @@ def moved_squared(
             )
             squares += most_records**2 * -(-distance // 4**term.shift)
         else:
-            squares += -(-term_squared(totals[0], term, totals[1], neighbours) // 4**term.shift)
+            squares += -(-term_l2_squared(totals[0], term, totals[1], neighbours) // 4**term.shift)
         rounded_rows += term.rows if term.shift else 0
     return ((math.isqrt(squares - 1) + 1) + (math.isqrt(rounded_rows - 1) + 1 if rounded_rows else 0)) ** 2
 
 
-def _other_attributes(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
+def _apply_other_factors(term: IntegerTerm, start: int, slab: Matrix) -> Matrix:
     """All factors but the first: (columns, rows of the slab, 2), the products modulo 2^64 and the bits of the real ones."""
     table = slab.reshape(-1, *term.shape[1:])
     wrapped, real = term.products(table, table.astype(np.float64), tuple(range(1, len(term.factors))))
-    parts = (wrapped.reshape(slab.shape[0], -1), real.reshape(slab.shape[0], -1).view(np.int64))
-    return np.stack([part.T for part in parts], axis=2)
+    products = (wrapped.reshape(slab.shape[0], -1), real.reshape(slab.shape[0], -1).view(np.int64))
+    return np.stack([block.T for block in products], axis=2)
 
 
-def _first_attribute(term: IntegerTerm, start: int, gathered: Matrix) -> tuple[Matrix]:
-    wrapped = np.ascontiguousarray(gathered[:, :, 0].T)
-    real = np.ascontiguousarray(gathered[:, :, 1].T).view(np.float64)
+def _apply_first_factor(term: IntegerTerm, start: int, slab: Matrix) -> tuple[Matrix]:
+    wrapped = np.ascontiguousarray(slab[:, :, 0].T)
+    real = np.ascontiguousarray(slab[:, :, 1].T).view(np.float64)
     wrapped, real = term.products(wrapped, real, (0,))
-    return (term.rounded(np.ascontiguousarray(wrapped.T).ravel(), np.ascontiguousarray(real.T).ravel()),)
+    return (term.round_products(np.ascontiguousarray(wrapped.T).ravel(), np.ascontiguousarray(real.T).ravel()),)

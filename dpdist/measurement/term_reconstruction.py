@@ -9,22 +9,22 @@ from functools import partial
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import Vector
-from dpdist.arrays.transpose_passes import Side, Target
+from dpdist.arrays.transpose_passes import Target, TransformPass
 from dpdist.errors import InvalidInput
-from dpdist.measurement.integer_terms import IntegerTerm, MeasuredTerms, along
+from dpdist.measurement.integer_terms import IntegerTerm, MeasuredTerms, apply_along
 from dpdist.operators import Matrix, Operator, Total
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.kronecker_terms import (
     NO_DIRECTIONS,
     Directions,
     InvertedTerm,
+    align_to_axis,
     block_variances,
     mean_answers,
     oblique_inverse,
-    placed,
     row_squares,
     sums_to_zero,
 )
@@ -37,22 +37,25 @@ Inverses = tuple[tuple[Matrix, ...], ...]
 
 def inverses_of(measured: MeasuredTerms) -> Inverses:
     """The inverses of terms."""
-    found = []
+    inverses = []
     for term in measured.terms:
-        given = [(factor, measured.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)]
-        found.append(tuple(_pseudo_inverse(f) if u is None else oblique_inverse(f, u) for f, u in given))
-    return tuple(found)
+        directed_factors = [
+            (factor, measured.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)
+        ]
+        inverses.append(tuple(_pseudo_inverse(f) if u is None else oblique_inverse(f, u) for f, u in directed_factors))
+    return tuple(inverses)
 
 
-def inverted(measured: MeasuredTerms, inverses: Inverses) -> list[InvertedTerm]:
+def invert_terms(measured: MeasuredTerms, inverses: Inverses) -> list[InvertedTerm]:
     """What variances depend on, of every term, for noise of deviation 1."""
-    return [(term.axes, own, _unit(term)) for term, own in zip(measured.terms, inverses, strict=True)]
+    return [(term.axes, term_inverses, _unit(term)) for term, term_inverses in zip(measured.terms, inverses, strict=True)]
 
 
-def parts_of(terms: MeasuredTerms, inverses: Inverses, measured: Matrix, noise: Noise) -> list[MeasuredTerm]:
+def read_terms(terms: MeasuredTerms, inverses: Inverses, measured: Matrix, noise: Noise) -> list[MeasuredTerm]:
     """What every measured term knows, of a measurement that is held."""
     return [
-        read_term(term, measured[place], own, noise) for (term, place), own in zip(terms.slices(), inverses, strict=True)
+        read_term(term, measured[value_slice], term_inverses, noise)
+        for (term, value_slice), term_inverses in zip(terms.slices(), inverses, strict=True)
     ]
 
 
@@ -83,7 +86,7 @@ def read_term(term: IntegerTerm, measured: Matrix, inverses: tuple[Matrix, ...],
 
 
 def block_answers(
-    block: Block, parts: Sequence[MeasuredTerm], directions: Directions = NO_DIRECTIONS
+    block: Block, measured_terms: Sequence[MeasuredTerm], directions: Directions = NO_DIRECTIONS
 ) -> tuple[Matrix, Matrix]:
     """Answers of a block's unweighted queries and their standard errors, both (queries,) float64.
 
@@ -92,57 +95,74 @@ def block_answers(
     """
     if not block.separable:
         raise InvalidInput(f"queries {block.name!r} are not a product over attributes; choose mechanism 'coa' or 'identity'")
-    asked = dict(zip(block.axes, block.factors, strict=True))
+    factors_by_axis = dict(zip(block.axes, block.factors, strict=True))
     sizes = [factor.shape[0] for factor in block.factors]
     total = np.zeros(sizes)
-    for part in parts:
-        factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(part.axes, part.inverses, strict=True)]
-        if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, part.inverses, strict=True)):
+    for measured_term in measured_terms:
+        factors = [
+            factors_by_axis.get(axis, Total(inverse.shape[0]))
+            for axis, inverse in zip(measured_term.axes, measured_term.inverses, strict=True)
+        ]
+        if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, measured_term.inverses, strict=True)):
             continue
-        tensor = part.values.astype(np.float64) * part.unit
-        for position, (factor, inverse) in enumerate(zip(factors, part.inverses, strict=True)):
-            tensor = _applied(factor, along(inverse, tensor, position), position)
-        kept = tensor.reshape([n for axis, n in zip(part.axes, tensor.shape, strict=True) if axis in asked])
-        kept = kept.reshape([n if axis in part.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)])
-        for place, axis in enumerate(block.axes):
-            if axis not in part.axes:
-                kept = kept * placed(mean_answers(asked[axis], directions.get(axis)), place, len(sizes))
-        total += kept
-    known = ((part.axes, part.inverses, part.deviation) for part in parts)
-    return total.ravel(), np.sqrt(block_variances(block, known, directions)).ravel()
+        tensor = measured_term.values.astype(np.float64) * measured_term.unit
+        for position, (factor, inverse) in enumerate(zip(factors, measured_term.inverses, strict=True)):
+            tensor = _apply_operator(factor, apply_along(inverse, tensor, position), position)
+        block_tensor = tensor.reshape(
+            [n for axis, n in zip(measured_term.axes, tensor.shape, strict=True) if axis in factors_by_axis]
+        )
+        block_tensor = block_tensor.reshape(
+            [n if axis in measured_term.axes else 1 for axis, n in zip(block.axes, sizes, strict=True)]
+        )
+        for block_position, axis in enumerate(block.axes):
+            if axis not in measured_term.axes:
+                block_tensor = block_tensor * align_to_axis(
+                    mean_answers(factors_by_axis[axis], directions.get(axis)), block_position, len(sizes)
+                )
+        total += block_tensor
+    inverted_terms = (
+        (measured_term.axes, measured_term.inverses, measured_term.deviation) for measured_term in measured_terms
+    )
+    return total.ravel(), np.sqrt(block_variances(block, inverted_terms, directions)).ravel()
 
 
 def product_answers(
-    terms: MeasuredTerms, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, tell: OnDone | None
+    terms: MeasuredTerms,
+    workload: Workload,
+    z: Vector,
+    noise: Noise,
+    answer_request: AnswerRequest,
+    work: Workspace,
+    report_progress: ProgressCallback | None,
 ) -> Answers:
     """Answers of one product of queries from a measurement that is too large to be held, in two passes.
 
     Raises: InvalidInput when the workload is not the one product that the measurement is for.
     """
     (term,), (inverses,), (block,) = terms.terms, work.largest(inverses_of, terms), workload.blocks
-    asked = dict(zip(block.axes, block.factors, strict=True))
-    factors = [asked.get(axis) for axis in term.axes]
+    factors_by_axis = dict(zip(block.axes, block.factors, strict=True))
+    factors = [factors_by_axis.get(axis) for axis in term.axes]
     if block.asked_axes != term.axes or any(f is None for f in factors):
         raise InvalidInput("a measurement of this size can answer only the product of queries that it was made for")
-    lines = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
+    axis_factors = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
     unit = _unit(term)
-    spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in lines)
+    spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in axis_factors)
     deviation = unit * noise.deviation
-    sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in lines]
+    sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in axis_factors]
     widest = math.prod(max(size) for size in sizes[1:])
-    queries = math.prod(f.shape[0] for f, _ in lines[1:])
+    queries = math.prod(f.shape[0] for f, _ in axis_factors[1:])
     half = noise.half_width_95(0.0)
-    rows = math.prod(inverse.shape[1] for _, inverse in lines[1:])
+    rows = math.prod(inverse.shape[1] for _, inverse in axis_factors[1:])
     sides = [
-        Side(rows, partial(_read_first, lines[0], unit), 4 * 8 * max(sizes[0])),
-        Side(
-            lines[0][0].shape[0],
-            partial(_read_others, lines[1:], spreads, deviation, half, wanted.integer),
+        TransformPass(rows, partial(_answer_first_axis, axis_factors[0], unit), 4 * 8 * max(sizes[0])),
+        TransformPass(
+            axis_factors[0][0].shape[0],
+            partial(_answer_other_axes, axis_factors[1:], spreads, deviation, half, answer_request.integer),
             6 * 8 * widest,
         ),
     ]
-    targets = [Target(queries, np.float64, name) for name in wanted.names]
-    return Answers(*work.passes(z, sides, targets, tell))
+    targets = [Target(queries, np.float64, name) for name in answer_request.names]
+    return Answers(*work.run_passes(z, sides, targets, report_progress))
 
 
 def _unit(term: IntegerTerm) -> float:
@@ -150,34 +170,34 @@ def _unit(term: IntegerTerm) -> float:
     return float(2.0**term.shift / term.multiplier)
 
 
-Line = tuple[Operator, Matrix]
+FactorInverse = tuple[Operator, Matrix]
 """A factor of the workload, and the pseudo-inverse of the strategy's factor for the same attribute."""
 
 
-def _read_first(line: Line, unit: float, start: int, slab: Matrix) -> Matrix:
-    factor, inverse = line
+def _answer_first_axis(factor_inverse: FactorInverse, unit: float, start: int, slab: Matrix) -> Matrix:
+    factor, inverse = factor_inverse
     return np.asarray(factor.matvec(inverse @ np.ascontiguousarray(slab.T.astype(np.float64) * unit)))
 
 
-def _read_others(
-    lines: tuple[Line, ...],
+def _answer_other_axes(
+    axis_factors: tuple[FactorInverse, ...],
     spreads: tuple[Matrix, ...],
     deviation: float,
     half: float,
     integer: bool,
     start: int,
-    gathered: Matrix,
+    slab: Matrix,
 ) -> tuple[Matrix, Matrix, Matrix]:
-    tensor = gathered.reshape(gathered.shape[0], *(inverse.shape[1] for _, inverse in lines))
-    for position, (factor, inverse) in enumerate(lines, start=1):
-        tensor = _applied(factor, along(inverse, tensor, position), position)
-    error = deviation * spreads[0][start : start + gathered.shape[0]]
-    for spread in spreads[1:]:
-        error = np.multiply.outer(error, spread)
+    tensor = slab.reshape(slab.shape[0], *(inverse.shape[1] for _, inverse in axis_factors))
+    for position, (factor, inverse) in enumerate(axis_factors, start=1):
+        tensor = _apply_operator(factor, apply_along(inverse, tensor, position), position)
+    error = deviation * spreads[0][start : start + slab.shape[0]]
+    for axis_norms in spreads[1:]:
+        error = np.multiply.outer(error, axis_norms)
     return (np.rint(tensor), error, half * error + 0.5) if integer else (tensor, error, half * error)
 
 
-def _applied(factor: Operator, tensor: Matrix, position: int) -> Matrix:
+def _apply_operator(factor: Operator, tensor: Matrix, position: int) -> Matrix:
     """An operator applied along one axis of a tensor."""
     front = np.moveaxis(tensor, position, 0)
     flat = factor.matvec(np.ascontiguousarray(front).reshape(front.shape[0], -1))

@@ -5,29 +5,29 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from dpdist.arrays.array_workspace import MEMORY, OnDone, Workspace
-from dpdist.arrays.lazy_vector import Blocks, Held, Vector, held, scaled
+from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Blocks, Vector, scaled, to_array
 from dpdist.measurement.coefficient_vectors import Form
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.workloads import Workload
 
 
 @dataclass(frozen=True)
-class Transformed:
+class TransformedAnswers:
     """Answers, and their standard errors for noise of deviation 1.
 
     Attributes:
-        errors: one for all queries of a block, block after block; else ``spread``: one a query.
+        errors: one for all queries of a block, block after block; else ``deviations``: one a query.
     """
 
     answers: Vector
     errors: tuple[float, ...] = ()
-    spread: Vector | None = None
+    deviations: Vector | None = None
 
 
-class TransformedGrid(Grid):
+class TransformedMeasurement(IntegerMeasurement):
     """A grid whose answers are transforms of what was measured."""
 
     @property
@@ -36,36 +36,42 @@ class TransformedGrid(Grid):
         """The format number."""
 
     @abstractmethod
-    def transformed(
-        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
-    ) -> Transformed:
+    def transform_answers(
+        self, workload: Workload, work: Workspace, measured: Vector, report_progress: ProgressCallback | None = None
+    ) -> TransformedAnswers:
         """All answers."""
 
-    def computed(self, workload: Workload, measured: Vector) -> Transformed:
+    def computed(self, workload: Workload, measured: Vector) -> TransformedAnswers:
         """All answers as arrays in memory: a worker sends values, not what would compute them."""
-        made = self.transformed(workload, MEMORY, measured)
-        spread = None if made.spread is None else Held(held(made.spread))
-        return Transformed(Held(held(made.answers)), made.errors, spread)
+        made = self.transform_answers(workload, MEMORY, measured)
+        spread = None if made.deviations is None else ArrayVector(to_array(made.deviations))
+        return TransformedAnswers(ArrayVector(to_array(made.answers)), made.errors, spread)
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Answers with their standard errors and half widths; the answers are computed once."""
-        held_ones = self.form is Form.HELD
-        name = f"{wanted.folder}/transformed" if held_ones else wanted.names[0]
-        kept, spread = work.kept(name), work.kept(f"{name}-errors")
-        if kept is None:
+        in_memory = self.form is Form.IN_MEMORY
+        name = f"{answer_request.folder}/transformed" if in_memory else answer_request.names[0]
+        stored_result, stored_errors = work.find_vector(name), work.find_vector(f"{name}-errors")
+        if stored_result is None:
             with work.scratch() as inner:
-                made = (
-                    work.largest(self.computed, workload, Held(held(z)))
-                    if held_ones
-                    else self.transformed(workload, inner, z, on_done)
+                transformed = (
+                    work.largest(self.computed, workload, ArrayVector(to_array(z)))
+                    if in_memory
+                    else self.transform_answers(workload, inner, z, report_progress)
                 )
-                facts = {"errors": [error * noise.deviation for error in made.errors]}
-                if made.spread is not None:
-                    spread = work.write(scaled(made.spread, noise.deviation), f"{name}-errors"), {}
-                kept = work.write(made.answers, name, facts), facts
-        found, errors = kept[0], tuple(kept[1].get("errors") or ())
-        error = Blocks(errors, found.size // len(errors)) if spread is None else spread[0]
-        half = scaled(error, float(noise.half_width_95(0.0)), 0.5 if wanted.integer else 0.0)
-        return Answers(scaled(found, 1.0, whole=wanted.integer), error, half)
+                facts = {"errors": [error * noise.deviation for error in transformed.errors]}
+                if transformed.deviations is not None:
+                    stored_errors = work.write(scaled(transformed.deviations, noise.deviation), f"{name}-errors"), {}
+                stored_result = work.write(transformed.answers, name, facts), facts
+        values, errors = stored_result[0], tuple(stored_result[1].get("errors") or ())
+        error = Blocks(errors, values.size // len(errors)) if stored_errors is None else stored_errors[0]
+        half = scaled(error, float(noise.half_width_95(0.0)), 0.5 if answer_request.integer else 0.0)
+        return Answers(scaled(values, 1.0, whole=answer_request.integer), error, half)

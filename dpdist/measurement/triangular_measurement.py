@@ -10,26 +10,33 @@ from typing import Literal
 import numpy as np
 
 from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, Vector, held
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.domain import Layout
-from dpdist.measurement.coefficient_vectors import UNIT, Form
-from dpdist.measurement.filter_measurement import SeriesGrid
-from dpdist.measurement.integer_measurement import HELD_COPIES, Counts, StageBytes, answer_bytes, few_enough, small_enough
+from dpdist.measurement.coefficient_vectors import GRID_UNIT, Form
+from dpdist.measurement.filter_measurement import SeriesMeasurement
+from dpdist.measurement.integer_measurement import (
+    MEMORY_COPIES,
+    Counts,
+    StageBytes,
+    answer_bytes,
+    check_published_size,
+    check_record_limit,
+)
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.measurement.sensitivity.participation import (
     CHAINS,
     Crossing,
     band_of,
+    chains_squared,
+    gram_squared_bound,
     number_of_chains,
-    squared_at_most,
-    squared_of_chains,
-    squared_of_rows,
+    rows_squared_bound,
 )
-from dpdist.measurement.transformed_answers import Transformed
+from dpdist.measurement.transformed_answers import TransformedAnswers
 from dpdist.operators import Identity, Matrix
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import ListedFactor
+from dpdist.reconstruction.product_space import MatrixFactor
 from dpdist.size_limits import Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
@@ -40,7 +47,7 @@ MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
 
 
 @dataclass(frozen=True)
-class TriangularGrid(SeriesGrid):
+class TriangularMeasurement(SeriesMeasurement):
     """A lower triangular matrix of whole numbers along one axis of a counted table.
 
     Attributes:
@@ -54,12 +61,12 @@ class TriangularGrid(SeriesGrid):
 
     factor: Matrix = field(repr=False)
     shape: tuple[int, ...]
-    place: int
+    step_axis: int
     axes: tuple[int, ...]
     sensitivity_squared: int
-    spacing: float = UNIT
+    spacing: float = GRID_UNIT
     norm: Literal["l2"] = "l2"
-    form: Form = Form.HELD
+    form: Form = Form.IN_MEMORY
     first_steps: int | None = None
     first_squared: int | None = None
 
@@ -71,23 +78,23 @@ class TriangularGrid(SeriesGrid):
     @property
     def digest(self) -> str:
         """SHA-256 of the whole numbers and of how they are applied."""
-        applied = ("triangular", self.shape, self.place, self.axes, self.spacing, self.sensitivity_squared)
+        applied = ("triangular", self.shape, self.step_axis, self.axes, self.spacing, self.sensitivity_squared)
         return hashlib.sha256(repr(applied).encode() + np.ascontiguousarray(self.factor).tobytes()).hexdigest()
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
-        square, values = 8 * self.steps**2, HELD_COPIES * 8 * (layout.size + 2 * self.rows)
+        square, values = 8 * self.steps**2, MEMORY_COPIES * 8 * (layout.size + 2 * self.rows)
         return StageBytes(values + MEASURE_SQUARES * square, values + ANSWER_SQUARES * square + answer_bytes(workload))
 
     @property
     def adds_up_steps(self) -> bool:
         return True
 
-    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+    def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         """z, all values of a step side by side; sums of up to 2^32 records times 2^30 fit into int64."""
         table = counts.table(self.axes)
-        few_enough(int(table.sum()))
-        by_step = np.moveaxis(table.reshape(self.shape), self.place, 0).reshape(self.steps, self.series)
-        return Held((self.factor @ by_step).ravel())
+        check_record_limit(int(table.sum()))
+        by_step = np.moveaxis(table.reshape(self.shape), self.step_axis, 0).reshape(self.steps, self.series)
+        return ArrayVector((self.factor @ by_step).ravel())
 
     @property
     def column_squared(self) -> int:
@@ -98,77 +105,79 @@ class TriangularGrid(SeriesGrid):
 
     def errors(self, workload: Workload) -> Matrix:
         """The standard error of every step for noise of deviation 1."""
-        factor, (each,) = self.factor.astype(np.float64), filters_of(workload)
+        factor, (stream_filter,) = self.factor.astype(np.float64), filters_of(workload)
         inverse = lapack.solve_triangular(factor, np.eye(self.steps), lower=True, overwrite_b=True)
-        spread = np.tril(each.matvec(inverse))
-        return np.asarray(np.sqrt(np.einsum("ij,ij->i", spread, spread)))
+        error_rows = np.tril(stream_filter.matvec(inverse))
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", error_rows, error_rows)))
 
-    def transformed(
-        self, workload: Workload, work: Workspace, measured: Vector, on_done: OnDone | None = None
-    ) -> Transformed:
+    def transform_answers(
+        self, workload: Workload, work: Workspace, measured: Vector, report_progress: ProgressCallback | None = None
+    ) -> TransformedAnswers:
         """Answers of all steps, and the error of each."""
-        (each,) = filters_of(workload)
+        (stream_filter,) = filters_of(workload)
         factor = self.factor.astype(np.float64)
-        z = held(measured).reshape(self.steps, self.series).astype(np.float64)
-        read = each.matvec(lapack.solve_triangular(factor, z, lower=True))
-        both = (read, np.repeat(self.errors(workload)[:, None], self.series, axis=1))
-        answers, deviations = (Held(self._in_order(values)) for values in both)
-        return Transformed(answers, spread=deviations)
+        z = to_array(measured).reshape(self.steps, self.series).astype(np.float64)
+        step_answers = stream_filter.matvec(lapack.solve_triangular(factor, z, lower=True))
+        answers_and_errors = (step_answers, np.repeat(self.errors(workload)[:, None], self.series, axis=1))
+        answers, deviations = (ArrayVector(self._in_order(values)) for values in answers_and_errors)
+        return TransformedAnswers(answers, deviations=deviations)
 
     def _in_order(self, values: Matrix) -> Matrix:
         """Values of steps and series in the order of the queries."""
-        others = tuple(size for i, size in enumerate(self.shape) if i != self.place)
-        return np.ascontiguousarray(np.moveaxis(values.reshape(self.steps, *others), 0, self.place)).ravel()
+        other_sizes = tuple(size for i, size in enumerate(self.shape) if i != self.step_axis)
+        return np.ascontiguousarray(np.moveaxis(values.reshape(self.steps, *other_sizes), 0, self.step_axis)).ravel()
 
-    def space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
-        small_enough(self.rows + self.factor.size, most_bytes)
-        return self.space_of(ListedFactor(self.factor), self.steps_first(held(measured)), shape)
+    def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
+        check_published_size(self.rows + self.factor.size, most_bytes)
+        return self.space_of(MatrixFactor(self.factor), self.steps_first(to_array(measured)), shape)
 
     @property
-    def stream(self) -> TriangularGrid:
+    def stream(self) -> TriangularMeasurement:
         return self
 
-    def joint_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
+    def joint_sensitivity_squared(self, participations: int, separation: int, crossing: Crossing) -> int:
         """Exact for bands of up to two separations, and where all choices of steps can be gone through; else a bound over the gram."""
         if band_of(self.factor) <= 2 * separation:
-            return squared_of_rows(self.factor, participations, separation, crossing)
+            return rows_squared_bound(self.factor, participations, separation, crossing)
         if number_of_chains(self.steps, participations, separation) <= CHAINS:
-            return squared_of_chains(self.factor, participations, separation, crossing)
-        over_rows = squared_of_rows(self.factor, participations, separation, crossing)
-        return min(over_rows, squared_at_most(self.factor, participations, separation))
+            return chains_squared(self.factor, participations, separation, crossing)
+        over_rows = rows_squared_bound(self.factor, participations, separation, crossing)
+        return min(over_rows, gram_squared_bound(self.factor, participations, separation))
 
     @property
-    def signs(self) -> bool:
+    def has_both_signs(self) -> bool:
         """Whether two steps can add values whose product is below zero."""
         return bool((self.factor < 0).any())
 
-    def with_squares(self, whole: int, first: int | None) -> TriangularGrid:
-        return replace(self, sensitivity_squared=whole, first_squared=first)
+    def with_sensitivities(self, whole: int, first_squared: int | None) -> TriangularMeasurement:
+        return replace(self, sensitivity_squared=whole, first_squared=first_squared)
 
-    def begun(self, steps: int) -> TriangularGrid:
+    def measurement_of_steps(self, steps: int) -> TriangularMeasurement:
         """The grid of the first steps."""
         return replace(self, factor=self.factor[:steps, :steps], shape=self.shape_of(steps))
 
 
-def triangular_grid(
+def triangular_measurement(
     factor: Matrix,
     shape: tuple[int, ...],
-    place: int,
+    step_axis: int,
     axes: tuple[int, ...],
     *,
     neighbours: Neighbours,
     most_records: int,
     sizes: Sizes,
     first_steps: int | None = None,
-) -> TriangularGrid:
+) -> TriangularMeasurement:
     """The integer grid of a lower triangular strategy whose first horizon has unit sensitivity."""
-    whole = np.rint(np.tril(factor) / UNIT).astype(np.int64)
+    whole = np.rint(np.tril(factor) / GRID_UNIT).astype(np.int64)
     series = math.prod(shape) // whole.shape[0]
     distance = _distance(whole, series, neighbours, sizes) * most_records**2
-    first = None
+    first_squared = None
     if first_steps is not None:
-        first = _distance(whole[:first_steps, :first_steps], series, neighbours, sizes) * most_records**2
-    return TriangularGrid(whole, shape, place, axes, distance, first_steps=first_steps, first_squared=first)
+        first_squared = _distance(whole[:first_steps, :first_steps], series, neighbours, sizes) * most_records**2
+    return TriangularMeasurement(
+        whole, shape, step_axis, axes, distance, first_steps=first_steps, first_squared=first_squared
+    )
 
 
 def _distance(whole: Matrix, series: int, neighbours: Neighbours, sizes: Sizes) -> int:

@@ -6,20 +6,20 @@ import math
 from functools import partial
 
 from dpdist.mechanisms.mechanism import (
-    ALONE,
-    BOTH,
+    ANY_NOISE,
+    AUTO_LIMITS,
     LAPLACE,
-    REACH,
+    SINGLE_RECORD,
     SOON,
     AutoComparison,
     Mechanism,
+    PlanSetting,
     PlanWorkspace,
     Request,
-    Setting,
-    beaten,
-    takes_much,
+    reason_beaten,
+    reason_large,
 )
-from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplace, nodes, wavelet
+from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplace, largest_tree_rows, wavelet
 from dpdist.strategies.solver_resources import EIGENDECOMPOSITION_PRODUCTS, NOMINAL_RATE, Effort, worst_row_bytes
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Workload
@@ -31,23 +31,23 @@ class IdentityMechanism(Mechanism):
 
     name = "identity"
     summary = "noise on every cell"
-    noises = BOTH
+    noises = ANY_NOISE
     supports_fractional_records = True
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         return None
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether answers, each a sum over cells, take no longer than ``auto`` spends."""
         queries, cells = workload.shape
         seconds = 0.0 if is_cells(workload) else 2.0 * queries * cells / NOMINAL_RATE
-        return seconds <= (REACH.seconds or 0.0) and super().fits(workload, memory_bytes)
+        return seconds <= (AUTO_LIMITS.seconds or 0.0) and super().fits(workload, memory_bytes)
 
-    def instead(self, workload: Workload, memory_bytes: int) -> str:
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str:
         error = math.sqrt(workload.operator.frobenius_squared / workload.shape[0])
         return f"'identity' (RMSE {error:.4g} at noise multiplier 1)"
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return identity(request.workload.shape[1], request.workload, norm=request.norm)
 
 
@@ -57,16 +57,16 @@ class Gaussian(Mechanism):
     name = "gaussian"
     summary = "Gaussian noise on every answer; answers are not consistent with each other"
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return takes_much(self.planning_bytes(question.workload))
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        return reason_large(self.planning_bytes(question.workload))
 
-    def instead(self, workload: Workload, memory_bytes: int) -> str:
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str:
         return f"'gaussian' (RMSE {workload.operator.l2_sensitivity:.4g} at noise multiplier 1)"
 
     def planning_bytes(self, workload: Workload) -> int:
         return workload.operator.sensitivity_bytes
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return gaussian(request.workload)
 
 
@@ -77,31 +77,31 @@ class Laplace(Mechanism):
     summary = "Laplace noise on every answer; answers are not consistent with each other"
     noises = LAPLACE
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         return None
 
     def planning_bytes(self, workload: Workload) -> int:
         return workload.operator.sensitivity_bytes
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return laplace(request.workload)
 
 
-class OfOrder(Mechanism):
+class PerAttributeMechanism(Mechanism):
     """The same strategy for every workload over a domain, along each ordered attribute; its cost takes dense algebra."""
 
-    noises = BOTH
+    noises = ANY_NOISE
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or question.out_of_reach(self.effort(question.workload), SOON)
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload), SOON)
 
-    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
+    def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
         """The cost takes an eigen-decomposition over the cells."""
         cells = workload.shape[1]
         return Effort(cells, cells, self.planning_bytes(workload), EIGENDECOMPOSITION_PRODUCTS)
 
 
-class Wavelet(OfOrder):
+class Wavelet(PerAttributeMechanism):
     """Haar wavelets."""
 
     name = "wavelet"
@@ -110,19 +110,23 @@ class Wavelet(OfOrder):
     def planning_bytes(self, workload: Workload) -> int:
         return max(8 * 8 * workload.shape[1] ** 2, worst_row_bytes(workload))
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
-        return work.largest(partial(wavelet, request.workload.domain.shape, norm=request.norm), request.workload)
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
+        return work.run_on_largest_worker(
+            partial(wavelet, request.workload.domain.shape, norm=request.norm), request.workload
+        )
 
 
-class Hierarchical(OfOrder):
+class Hierarchical(PerAttributeMechanism):
     """Trees."""
 
     name = "hierarchical"
     summary = "noise on the counts of every node of a tree along each ordered attribute"
 
     def planning_bytes(self, workload: Workload) -> int:
-        return max(8 * 8 * workload.shape[1] * nodes(workload), worst_row_bytes(workload, nodes(workload)))
+        return max(
+            8 * 8 * workload.shape[1] * largest_tree_rows(workload), worst_row_bytes(workload, largest_tree_rows(workload))
+        )
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         build = partial(hierarchical, request.workload.domain.shape, branching=None, norm=request.norm)
-        return work.largest(build, request.workload)
+        return work.run_on_largest_worker(build, request.workload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.mechanism import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.tables.adaptive_rounds import adaptive, why_no_rounds
+from dpdist.strategies.tables.adaptive_rounds import adaptive, reason_no_rounds
 from dpdist.strategies.tables.data_partition import dawa
 from dpdist.workloads import Workload
 
@@ -19,17 +19,17 @@ class Adaptive(Mechanism):
         "for many tables at little budget"
     )
     answers = "tables of whole attributes, of at most 33,554,432 cells together"
-    adaptive = True
+    is_data_dependent = True
 
-    def refuses(self, workload: Workload) -> str | None:
-        return why_no_rounds(workload)
+    def reason_refused(self, workload: Workload) -> str | None:
+        return reason_no_rounds(workload)
 
-    def passed_over(self, question: AutoComparison) -> str:
+    def reason_not_compared(self, question: AutoComparison) -> str:
         return (
             "its error depends on the data, and only answers of measured tables have proven error bars; ask for it by name"
         )
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return adaptive(request.workload)
 
 
@@ -40,9 +40,9 @@ class Dawa(Mechanism):
     summary = "cells with similar counts are measured together: less noise, and a bias that is not in the error bars"
     answers = "queries over one ordered attribute of up to 16,384 values"
     noises = LAPLACE
-    adaptive = True
+    is_data_dependent = True
 
-    def refuses(self, workload: Workload) -> str | None:
+    def reason_refused(self, workload: Workload) -> str | None:
         try:
             dawa(workload)
         except InvalidInput as error:
@@ -52,8 +52,8 @@ class Dawa(Mechanism):
     def check(self, workload: Workload) -> None:
         dawa(workload)  # its refusals say what to do
 
-    def passed_over(self, question: AutoComparison) -> str:
+    def reason_not_compared(self, question: AutoComparison) -> str:
         return "its error depends on the data and is not in the error bars; ask for it by name"
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return dawa(request.workload)

@@ -10,23 +10,23 @@ from typing import ClassVar
 import numpy as np
 
 from dpdist.mechanisms.mechanism import (
-    ALONE,
-    BOTH,
+    ANY_NOISE,
     DENSE_CELLS,
     LAPLACE,
+    SINGLE_RECORD,
     SOON,
     AutoComparison,
     Mechanism,
+    PlanSetting,
     PlanWorkspace,
     Request,
-    Setting,
-    beaten,
-    takes_long,
+    reason_beaten,
+    reason_slow,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, kept_dense, name_for, name_of
+from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_dense_strategy, name_person_strategy, name_strategy
 from dpdist.operators import Matrix
-from dpdist.strategies.baselines import nodes
+from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design
 from dpdist.strategies.dense.completing_rows import completed_design
 from dpdist.strategies.dense.minimax import least_worst
@@ -46,12 +46,12 @@ LOW_RANK_CELLS = 256
 LEARNT_CELLS = 1024
 """Up to here ``auto`` optimises p-Identity, which takes seconds; beyond, it must be asked for."""
 APPROXIMATES = "approximates the program that 'coa' solves; ask for it by name to compare"
-BEATEN = (
+REASON_FULL_RANK = (
     "takes long, and 'p-identity' is as good for workloads of a rank above half the cells; ask for it by name to compare"
 )
 
 
-class WrittenRows(Mechanism):
+class DenseRowsMechanism(Mechanism):
     """A mechanism whose rows over the cells are written down, as many as cells."""
 
     supports_fractional_records = True
@@ -60,7 +60,7 @@ class WrittenRows(Mechanism):
         return max(super().planning_bytes(workload), worst_row_bytes(workload))
 
 
-class Coa(WrittenRows):
+class Coa(DenseRowsMechanism):
     """The least-error strategy, with a proof of how close it is."""
 
     name = "coa"
@@ -73,92 +73,96 @@ class Coa(WrittenRows):
         workload, setting = question.workload, question.setting
         if is_dyadic(workload) or self.exceeds(question) is not None:
             return None
-        if not self.knows_persons(workload, setting):
+        if not self.optimises_for_persons(workload, setting):
             return Optimality(workload)
         return Optimality(workload, setting.moved) if is_cells(workload) else None
 
-    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
-        return effort(workload, "persons" if self.knows_persons(workload, setting) else "coa")
+    def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
+        return effort(workload, "persons" if self.optimises_for_persons(workload, setting) else "coa")
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or self.exceeds(question)
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        return reason_beaten(self, question) or self.exceeds(question)
 
     def exceeds(self, question: AutoComparison) -> str | None:
         """Why its solve is out of reach. Formulas have an optimum in closed form: this one is a baseline beside it."""
         if is_dyadic(question.workload):
             cells = question.cells
-            return question.out_of_reach(Effort(cells, cells, 6 * 8 * cells**2, FULL_RANK_PRODUCTS), SOON)
-        return question.out_of_reach(self.effort(question.workload, question.setting))
+            return question.reason_out_of_reach(Effort(cells, cells, 6 * 8 * cells**2, FULL_RANK_PRODUCTS), SOON)
+        return question.reason_out_of_reach(self.effort(question.workload, question.setting))
 
     def needed_bytes(self, request: Request) -> int:
         if request.worst:
             return effort(request.workload, "worst").memory_bytes
-        if self.knows_persons(request.workload, request.setting):
+        if self.optimises_for_persons(request.workload, request.setting):
             return effort(request.workload, "persons").memory_bytes
         return super().needed_bytes(request)
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
-        workload, moved, needed = request.workload, request.setting.moved, self.needed_bytes(request)
-        if not request.worst and self.knows_persons(workload, request.setting):
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
+        workload, moved, needed_bytes = request.workload, request.setting.moved, self.needed_bytes(request)
+        if not request.worst and self.optimises_for_persons(workload, request.setting):
             for_persons = partial(persons_by_cell, moved=moved, tolerance=request.tolerance)
-            name = name_for(workload, f"coa-{request.tolerance:g}", moved)
-            return kept_dense(work, name, self.name, lambda: work.largest(for_persons, work.gram(workload)))
-        over = integer_basis(workload).operator
+            name = name_person_strategy(workload, f"coa-{request.tolerance:g}", moved)
+            return get_dense_strategy(
+                work, name, self.name, lambda: work.run_on_largest_worker(for_persons, work.gram(workload))
+            )
+        base_operator = integer_basis(workload).operator
         tolerance = max(request.tolerance, WORST_TOLERANCE) if request.worst else request.tolerance
-        name = name_of(workload, f"coa-worst-{tolerance:g}" if request.worst else f"coa-{tolerance:g}")
+        name = name_strategy(workload, f"coa-worst-{tolerance:g}" if request.worst else f"coa-{tolerance:g}")
 
         def solve() -> Strategy:
             # the solve takes the bulk of a release's time: a killed one resumes from its last dual weights
             if request.worst:
-                return work.resumed(name, partial(least_worst, tolerance=tolerance), workload, needed)
-            given: Workload | Matrix = workload if over is not None else work.gram(workload)
-            return work.resumed(name, partial(coa, tolerance=tolerance), given, needed)
+                return work.resume_solve(name, partial(least_worst, tolerance=tolerance), workload, needed_bytes)
+            problem: Workload | Matrix = workload if base_operator is not None else work.gram(workload)
+            return work.resume_solve(name, partial(coa, tolerance=tolerance), problem, needed_bytes)
 
-        found = kept_dense(work, name, self.name, solve, over=over, worst=request.worst)
+        strategy = get_dense_strategy(work, name, self.name, solve, base_operator=base_operator, worst=request.worst)
         work.forget(name)
-        return found
+        return strategy
 
-    def knows_persons(self, workload: Workload, setting: Setting) -> bool:
+    def optimises_for_persons(self, workload: Workload, setting: PlanSetting) -> bool:
         """Whether the optimum is that for persons in several cells, whose records are counted: else it is that for one record."""
         several = setting.moved.groups > 1 and not setting.moved.signed and workload.domain.whole_records
         return several and not is_long(workload) and SOON.exceeded_by(effort(workload, "persons")) is None
 
 
-class Eigen(WrittenRows):
+class Eigen(DenseRowsMechanism):
     """AM: the adaptive eigen-design, by groups of eigen-queries for many cells."""
 
     name = "eigen"
     summary = "the best weights for the workload's eigenvectors, by groups of them for many cells"
     optimiser = "eigen"
 
-    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        needed = self.effort(workload).memory_bytes
-        if needed > memory_bytes:
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
+        needed_bytes = self.effort(workload).memory_bytes
+        if needed_bytes > memory_bytes:
             return None
-        cost = f"a tenth of the time, {needed / 2**30:.2f} GiB, 0 to 12 % more squared error"
+        cost = f"a tenth of the time, {needed_bytes / 2**30:.2f} GiB, 0 to 12 % more squared error"
         return f"'eigen' with eigen.group_size ({cost})"
 
     def planning_bytes(self, workload: Workload) -> int:
         return max(self.effort(workload).memory_bytes + 2 * 8 * workload.shape[1] ** 2, worst_row_bytes(workload))
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         """The design is solved once for each workload and way of separation; groups are solved by the workers."""
         workload = request.workload
         group = request.group_size or (None if request.principal else default_group(workload))
         completed = group is None and request.principal is None
         kind = "completed" if completed else f"{group}-{request.principal}"
-        name = name_of(workload, f"eigen-{kind}-{request.tolerance:g}")
+        name = name_strategy(workload, f"eigen-{kind}-{request.tolerance:g}")
 
         def solve() -> Strategy:
             gram = work.gram(workload)
             if group is not None:
-                return work.separated(gram, f"scratch/{name}", group_size=group, tolerance=request.tolerance)
-            work.tell("weighting eigen-queries")
+                return work.solve_by_groups(gram, f"scratch/{name}", group_size=group, tolerance=request.tolerance)
+            work.show_message("weighting eigen-queries")
             if completed:
-                return work.largest(partial(completed_design, tolerance=request.tolerance), gram)
-            return work.largest(partial(eigen_design, principal=request.principal, tolerance=request.tolerance), gram)
+                return work.run_on_largest_worker(partial(completed_design, tolerance=request.tolerance), gram)
+            return work.run_on_largest_worker(
+                partial(eigen_design, principal=request.principal, tolerance=request.tolerance), gram
+            )
 
-        return kept_dense(work, name, self.name, solve)
+        return get_dense_strategy(work, name, self.name, solve)
 
 
 def default_group(workload: Workload) -> int | None:
@@ -167,89 +171,91 @@ def default_group(workload: Workload) -> int | None:
     return None if cells <= DENSE_CELLS else round(cells ** (1 / 3))
 
 
-class OfGram(WrittenRows):
+class GramMechanism(DenseRowsMechanism):
     """A mechanism whose rows are found from W'W in one solve.
 
     Attributes:
-        doing: what planning shows meanwhile.
+        progress_message: what planning shows meanwhile.
     """
 
-    doing: ClassVar[str]
+    progress_message: ClassVar[str]
 
     @abstractmethod
     def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
         """The solve, of W'W."""
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
 
         def solve() -> Strategy:
-            work.tell(self.doing)
-            return work.largest(self.solver(request), work.gram(workload))
+            work.show_message(self.progress_message)
+            return work.run_on_largest_worker(self.solver(request), work.gram(workload))
 
-        return kept_dense(work, name_of(workload, self.method(request)), self.name, solve, norm=request.norm)
+        return get_dense_strategy(
+            work, name_strategy(workload, self.strategy_method(request)), self.name, solve, norm=request.norm
+        )
 
-    def method(self, request: Request) -> str:
+    def strategy_method(self, request: Request) -> str:
         """What the strategy is kept under."""
         return self.name
 
 
-class LowRank(OfGram):
+class LowRank(GramMechanism):
     """LRM: W = B L, every column of L in the unit ball."""
 
     name = "low-rank"
     summary = "the workload as a product of low rank, for Gaussian or Laplace noise"
-    noises = BOTH
+    noises = ANY_NOISE
     optimiser = "low_rank"
-    doing = "optimising a low-rank strategy"
+    progress_message = "optimising a low-rank strategy"
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         if question.norm == "l2":
-            return beaten(self, question) or APPROXIMATES
+            return reason_beaten(self, question) or APPROXIMATES
         if question.cells > LOW_RANK_CELLS:
-            return takes_long(LOW_RANK_CELLS)
-        return beaten(self, question) or (None if _of_low_rank(question.workload) else BEATEN)
+            return reason_slow(LOW_RANK_CELLS)
+        return reason_beaten(self, question) or (None if _has_low_rank(question.workload) else REASON_FULL_RANK)
 
     def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
         return partial(low_rank, norm=request.norm)
 
-    def method(self, request: Request) -> str:
+    def strategy_method(self, request: Request) -> str:
         return f"low-rank-{request.norm}"
 
 
-def _of_low_rank(workload: Workload) -> bool:
+def _has_low_rank(workload: Workload) -> bool:
     """Whether W has at most half as many independent rows as there are cells: there LRM has down to half of p-Identity's error."""
     cells = workload.shape[1]
     return workload.shape[0] <= cells // 2 or 2 * int(np.linalg.matrix_rank(workload.gram(), hermitian=True)) <= cells
 
 
-class Smoothing(OfGram):
+class Smoothing(GramMechanism):
     """ESM: the low-rank paper's appendix B, for comparison: 'coa' solves the same program to its certified optimum."""
 
     name = "smoothing"
     summary = "exponential smoothing (ESM) of the optimum's program, for comparison with the papers"
     optimiser = "smoothing"
-    doing = "smoothing the optimum's program"
+    progress_message = "smoothing the optimum's program"
     supports_fractional_records = False
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or APPROXIMATES
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        return reason_beaten(self, question) or APPROXIMATES
 
     def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
         return smoothing
 
 
-class PIdentity(OfGram):
+class PIdentity(GramMechanism):
     """p-Identity: the cells and a few learnt queries, for pure epsilon."""
 
     name = "p-identity"
     summary = "Laplace noise on every cell and on a few learnt queries beside: the best of several local optima"
     noises = LAPLACE
     optimiser = "p_identity"
-    doing = "optimising a p-Identity strategy"
+    progress_message = "optimising a p-Identity strategy"
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return None if question.cells <= LEARNT_CELLS else takes_long(LEARNT_CELLS)
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        return None if question.cells <= LEARNT_CELLS else reason_slow(LEARNT_CELLS)
 
     def planning_bytes(self, workload: Workload) -> int:
         return max(self.effort(workload).memory_bytes, worst_row_bytes(workload, 2 * workload.shape[1]))
@@ -269,17 +275,21 @@ class WeightedDesign(Mechanism):
     supports_fractional_records = True
     optimiser = "weighted_design"
 
-    def passed_over(self, question: AutoComparison) -> str:
+    def reason_not_compared(self, question: AutoComparison) -> str:
         return "has more error than 'p-identity' on ranges, but may have less on marginals; ask for it by name to compare"
 
     def planning_bytes(self, workload: Workload) -> int:
-        return max(super().planning_bytes(workload), worst_row_bytes(workload, nodes(workload) + workload.shape[1]))
+        return max(
+            super().planning_bytes(workload), worst_row_bytes(workload, largest_tree_rows(workload) + workload.shape[1])
+        )
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
 
         def solve() -> Strategy:
-            work.tell("weighting the queries of known designs")
-            return work.largest(partial(weighted_design, tolerance=request.tolerance), workload)
+            work.show_message("weighting the queries of known designs")
+            return work.run_on_largest_worker(partial(weighted_design, tolerance=request.tolerance), workload)
 
-        return kept_dense(work, name_of(workload, f"weighted-design-{request.tolerance:g}"), self.name, solve, norm="l1")
+        return get_dense_strategy(
+            work, name_strategy(workload, f"weighted-design-{request.tolerance:g}"), self.name, solve, norm="l1"
+        )

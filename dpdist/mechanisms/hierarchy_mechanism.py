@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from dpdist.errors import InvalidInput
-from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request, beaten
+from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request, reason_beaten
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import name_of
+from dpdist.mechanisms.strategy_cache import name_strategy
 from dpdist.operators import Matrix
 from dpdist.strategies.solver_resources import effort
 from dpdist.strategies.strategy import Solve, Step, Strategy
-from dpdist.strategies.tables.level_weights import NestedStrategy, kept_rows, nested, nested_strategy, whole_numbers
+from dpdist.strategies.tables.level_weights import NestedStrategy, nested, nested_strategy, restore_rows, whole_numbers
 from dpdist.workloads import Workload
 from dpdist.workloads.nested_groups import nested_of
 
@@ -27,7 +27,7 @@ class Nested(Mechanism):
     answers = "the same table at several nested levels of one attribute"
     optimiser = "nested"
 
-    def refuses(self, workload: Workload) -> str | None:
+    def reason_refused(self, workload: Workload) -> str | None:
         try:
             nested_of(workload)
         except InvalidInput as reason:
@@ -36,44 +36,44 @@ class Nested(Mechanism):
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         """Where the optimum over all cells is out of reach and this one is not."""
-        if question.special or self.refuses(question.workload) is not None:
+        if question.has_special_queries or self.reason_refused(question.workload) is not None:
             return None
-        if question.out_of_reach(effort(question.workload, "coa")) is None:
+        if question.reason_out_of_reach(effort(question.workload, "coa")) is None:
             return None
-        return Optimality(question.workload) if question.out_of_reach(self.effort(question.workload)) is None else None
-
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or question.out_of_reach(self.effort(question.workload))
-
-    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        needs = self.effort(workload)
         return (
-            f"'nested' (within about 1 % of the optimum, {needs.memory_bytes / 2**30:.2f} GiB and {needs.seconds():.0f} s)"
+            Optimality(question.workload) if question.reason_out_of_reach(self.effort(question.workload)) is None else None
         )
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload))
+
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
+        planning_effort = self.effort(workload)
+        return f"'nested' (within about 1 % of the optimum, {planning_effort.memory_bytes / 2**30:.2f} GiB and {planning_effort.seconds():.0f} s)"
+
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
 
         def find() -> tuple[Matrix, dict[str, Any]]:
-            solve = partial(nested, tolerance=request.tolerance, on_step=work.watcher())
-            solved = work.largest(solve, workload, needed_bytes=self.effort(workload).memory_bytes)
-            return whole_numbers(solved.node_rows), _facts(solved)
+            solve = partial(nested, tolerance=request.tolerance, on_step=work.step_callback())
+            solved = work.run_on_largest_worker(solve, workload, needed_bytes=self.effort(workload).memory_bytes)
+            return whole_numbers(solved.node_rows), _solve_facts(solved)
 
-        values, facts = work.found_once(name_of(workload, f"nested-{request.tolerance:g}"), find)
+        values, facts = work.get_or_compute(name_strategy(workload, f"nested-{request.tolerance:g}"), find)
         record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),))
-        return nested_strategy(workload, kept_rows(nested_of(workload), values), facts["bound"], record)
+        return nested_strategy(workload, restore_rows(nested_of(workload), values), facts["bound"], record)
 
 
-def _facts(solved: NestedStrategy) -> dict[str, Any]:
+def _solve_facts(solved: NestedStrategy) -> dict[str, Any]:
     """What is kept beside the whole numbers."""
     assert solved.solve is not None
     assert solved.lower_bound is not None
-    last = solved.solve.history[-1]
+    last_step = solved.solve.history[-1]
     return {
         "method": solved.solve.method,
         "stop": solved.solve.stop,
-        "iterations": last.iteration,
-        "cost": last.objective,
-        "gap": last.gap,
-        "bound": last.objective / (1.0 + last.gap),
+        "iterations": last_step.iteration,
+        "cost": last_step.objective,
+        "gap": last_step.gap,
+        "bound": last_step.objective / (1.0 + last_step.gap),
     }

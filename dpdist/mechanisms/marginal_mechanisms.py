@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dpdist.mechanisms.mechanism import (
-    ALONE,
-    REACH_BYTES,
+    AUTO_MEMORY_BYTES,
+    SINGLE_RECORD,
     AutoComparison,
     Mechanism,
+    PlanSetting,
     PlanWorkspace,
     Request,
-    Setting,
-    beaten,
-    takes_much,
+    reason_beaten,
+    reason_large,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import kept_terms, name_of
-from dpdist.mechanisms.symmetric_mechanism import takes_over
+from dpdist.mechanisms.strategy_cache import get_term_strategy, name_strategy
+from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
 from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies.baselines import gaussian, identity
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
@@ -36,24 +36,24 @@ from dpdist.strategies.tables.marginal_optimum import (
 from dpdist.workloads import Workload
 from dpdist.workloads.workload_kind import is_marginals
 
-AT_ONCE = Limits(REACH_BYTES, 1.0, whose="beside what is as good 'auto' takes up to")
+AT_ONCE = Limits(AUTO_MEMORY_BYTES, 1.0, whose="beside what is as good 'auto' takes up to")
 """What residual rows may take where noise on cells has as little error, and those of baselines."""
 
 
-class OfMarginals(Mechanism):
+class MarginalMechanism(Mechanism):
     """A mechanism for marginals, whose rows are written down."""
 
     answers = "marginals"
 
-    def refuses(self, workload: Workload) -> str | None:
+    def reason_refused(self, workload: Workload) -> str | None:
         return None if is_marginals(workload) else "the workload asks for more than marginals"
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         rows = effort(question.workload, "marginals")
-        return takes_much(self.planning_bytes(question.workload)) or question.out_of_reach(rows, AT_ONCE)
+        return reason_large(self.planning_bytes(question.workload)) or question.reason_out_of_reach(rows, AT_ONCE)
 
 
-class Marginals(OfMarginals):
+class Marginals(MarginalMechanism):
     """The optimal strategy for marginals over domains of any size."""
 
     name = "marginals"
@@ -62,41 +62,48 @@ class Marginals(OfMarginals):
     optimiser = "marginals"
 
     def proves(self, question: AutoComparison) -> Optimality | None:
-        taken_over = takes_over(question.workload, self.planning_bytes(question.workload))
+        taken_over = prefers_symmetric(question.workload, self.planning_bytes(question.workload))
         return None if taken_over else Optimality(question.workload)
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         beside = question.beside if question.optimality.of_one_cell else AT_ONCE
-        return beaten(self, question) or question.out_of_reach(self.effort(question.workload), beside)
+        return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload), beside)
 
-    def effort(self, workload: Workload, setting: Setting = ALONE) -> Effort:
+    def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
         rows = super().effort(workload)
         cells = Effort(workload.domain.cells, workload.domain.cells, 2**20, 0.0)
         return rows if _directly(workload, rows) is None else cells
 
-    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         fits = self.planning_bytes(workload) <= memory_bytes
         return "'marginals' (the same optimum in closed form)" if fits else None
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         shortcut = _directly(request.workload, super().effort(request.workload))
         if shortcut is not None:
             return shortcut(request.workload, worst=request.worst)
         if not request.worst:
             return marginal_optimum(request.workload)
-        work.tell("optimising marginals")
-        found = kept_terms(work, name_of(request.workload, "marginals-worst"), request.workload, marginal_minimax)
-        whole = ResidualStrategy(
-            found.name, found.operator, found.workload_cost, found.lower_bound, found.solve, terms=found.terms
+        work.show_message("optimising marginals")
+        term_strategy = get_term_strategy(
+            work, name_strategy(request.workload, "marginals-worst"), request.workload, marginal_minimax
         )
-        assert whole.solve is not None
+        residual_strategy = ResidualStrategy(
+            term_strategy.name,
+            term_strategy.operator,
+            term_strategy.workload_cost,
+            term_strategy.lower_bound,
+            term_strategy.solve,
+            terms=term_strategy.terms,
+        )
+        assert residual_strategy.solve is not None
         sizes = request.workload.domain.shape
-        largest = max((block.weight * whole.deviation(sizes, block)) ** 2 for block in request.workload.blocks)
-        steps = tuple(replace(step, objective=largest) for step in whole.solve.history)
-        return replace(whole, solve=replace(whole.solve, history=steps))
+        largest = max((block.weight * residual_strategy.deviation(sizes, block)) ** 2 for block in request.workload.blocks)
+        steps = tuple(replace(step, objective=largest) for step in residual_strategy.solve.history)
+        return replace(residual_strategy, solve=replace(residual_strategy.solve, history=steps))
 
 
-class FourierMechanism(OfMarginals):
+class FourierMechanism(MarginalMechanism):
     """Fourier over marginals."""
 
     name = "fourier"
@@ -105,11 +112,11 @@ class FourierMechanism(OfMarginals):
     def planning_bytes(self, workload: Workload) -> int:
         return residual_bytes(workload, marginal_weights(workload))
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return fourier(request.workload)
 
 
-class DataCube(OfMarginals):
+class DataCube(MarginalMechanism):
     """DataCube over marginals."""
 
     name = "datacube"
@@ -118,7 +125,7 @@ class DataCube(OfMarginals):
     def planning_bytes(self, workload: Workload) -> int:
         return residual_bytes(workload, {space for measured in bmax(workload) for space in subsets(measured)})
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return datacube(request.workload)
 
 
@@ -134,7 +141,7 @@ def _directly(workload: Workload, rows: Effort) -> Callable[..., Strategy] | Non
     if len(tables) != 1 or AT_ONCE.exceeded_by(rows) is None:
         return None
     if tables == {tuple(range(len(workload.domain.shape)))}:
-        return _cells
+        return _identity_strategy
     return _table if len(workload.blocks) == 1 else None
 
 
@@ -155,10 +162,10 @@ def _largest(workload: Workload) -> Solve:
     return Solve("marginals, least largest error", "converged", (Step(1, largest.weight**2, 1e-12),), largest=proof)
 
 
-def _cells(workload: Workload, *, worst: bool) -> Strategy:
+def _identity_strategy(workload: Workload, *, worst: bool) -> Strategy:
     """A = I: W'W is a multiple of I, and so is the precision of least total variance, and that of the least largest error."""
-    found = identity(workload.shape[1], workload)
-    assert found.workload_cost is not None
+    strategy = identity(workload.shape[1], workload)
+    assert strategy.workload_cost is not None
     if not worst:
-        return replace(found, name="marginals", lower_bound=found.workload_cost * (1 - 1e-12))
-    return replace(found, name="marginals", solve=_largest(workload))
+        return replace(strategy, name="marginals", lower_bound=strategy.workload_cost * (1 - 1e-12))
+    return replace(strategy, name="marginals", solve=_largest(workload))

@@ -57,11 +57,11 @@ def mechanism_of(name: str) -> Mechanism:
     return REGISTRY[name]
 
 
-def table() -> str:
+def markdown_table() -> str:
     """The registry as a Markdown table, for the documentation."""
     noises = {"l2": "Gaussian", "l1": "Laplace"}
-    lines = ["| mechanism | answers | noise | what it is |", "|---|---|---|---|"]
-    for each in REGISTRY.values():
-        known = " or ".join(text for norm, text in noises.items() if norm in each.noises)
-        lines.append(f"| `{each.name}` | {each.answers} | {known} | {each.summary} |")
-    return "\n".join(lines) + "\n"
+    table_lines = ["| mechanism | answers | noise | what it is |", "|---|---|---|---|"]
+    for mechanism in REGISTRY.values():
+        noise_names = " or ".join(text for norm, text in noises.items() if norm in mechanism.noises)
+        table_lines.append(f"| `{mechanism.name}` | {mechanism.answers} | {noise_names} | {mechanism.summary} |")
+    return "\n".join(table_lines) + "\n"

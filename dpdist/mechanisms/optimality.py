@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpdist.measurement.integer_measurement import Norm
-from dpdist.measurement.sensitivity.participation import fitting
+from dpdist.measurement.sensitivity.participation import fitting_participations
 from dpdist.stability import ONE_RECORD, Distance
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_filters, line_of
+from dpdist.workloads.workload_kind import filters_along_axis, is_filters
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class Optimality:
         moved = self.moved
         steps = moved.participations or 1
         if steps > 1 and is_filters(self.workload):
-            axis, _, _ = line_of(self.workload)
-            steps = fitting(steps, moved.separation, self.workload.domain.shape[axis])
+            axis, _, _ = filters_along_axis(self.workload)
+            steps = fitting_participations(steps, moved.separation, self.workload.domain.shape[axis])
         return min(moved.groups, self.workload.domain.cells), steps
 
     @property

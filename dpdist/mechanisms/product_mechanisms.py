@@ -7,31 +7,31 @@ from functools import partial
 from typing import ClassVar
 
 from dpdist.mechanisms.mechanism import (
+    AUTO_LIMITS,
+    AUTO_MEMORY_BYTES,
     DENSE_CELLS,
     LAPLACE,
-    REACH,
-    REACH_BYTES,
     AutoComparison,
     Mechanism,
     PlanWorkspace,
     Request,
-    beaten,
-    takes_long,
+    reason_beaten,
+    reason_slow,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, kept_terms, name_of
-from dpdist.mechanisms.symmetric_mechanism import takes_over
+from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_term_strategy, name_strategy
+from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
 from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.solver_resources import (
     FULL_RANK_PRODUCTS,
     NOMINAL_RATE,
     factor_bytes,
-    kept_bytes,
     product_bytes,
+    product_copy_bytes,
     worst_factor_bytes,
 )
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.tables.laplace_marginals import unmeasurable, weighted_marginals
+from dpdist.strategies.tables.laplace_marginals import reason_unmeasurable, weighted_marginals
 from dpdist.strategies.tables.p_identity_products import p_identity_products
 from dpdist.strategies.tables.product_bound import kronecker, kronecker_worst
 from dpdist.strategies.tables.residual_bases import oblique, residual
@@ -39,7 +39,7 @@ from dpdist.workloads import Workload
 from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_marginals, is_product, is_separable
 
 ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
-TAKES_LONG = "an attribute has so many values that their optimum takes long; ask for it by name"
+REASON_SLOW_ATTRIBUTE = "an attribute has so many values that their optimum takes long; ask for it by name"
 
 
 class KroneckerMechanism(Mechanism):
@@ -52,14 +52,14 @@ class KroneckerMechanism(Mechanism):
     supports_fractional_records = True
     optimiser = "kronecker"
 
-    def refuses(self, workload: Workload) -> str | None:
+    def reason_refused(self, workload: Workload) -> str | None:
         return None if is_product(workload) else "the workload is not one product of queries of single attributes"
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         return Optimality(question.workload) if self._left(question) is None else None
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        return beaten(self, question) or self._left(question)
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        return reason_beaten(self, question) or self._left(question)
 
     def _left(self, question: AutoComparison) -> str | None:
         """What else answers a product, or why its optima are out of reach."""
@@ -68,43 +68,45 @@ class KroneckerMechanism(Mechanism):
             return "of one factor it is 'coa'; ask for it by name to compare"
         if not question.optimality.of_one_cell and is_marginals(workload):
             return "measures the cells of one table, as 'gaussian' does; ask for it by name to compare"
-        if takes_over(workload, self.planning_bytes(workload)):
+        if prefers_symmetric(workload, self.planning_bytes(workload)):
             return "has the same optimum as 'symmetric', which takes less; ask for it by name"
-        return question.out_of_reach(self.effort(workload)) if is_filters(workload) else None
+        return question.reason_out_of_reach(self.effort(workload)) if is_filters(workload) else None
 
-    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
-        needed = self.planning_bytes(workload)
-        if len(workload.blocks[0].axes) < 2 or needed > memory_bytes:
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
+        needed_bytes = self.planning_bytes(workload)
+        if len(workload.blocks[0].axes) < 2 or needed_bytes > memory_bytes:
             return None
-        return f"'kronecker' (the same optimum in {needed / 2**30:.2f} GiB)"
+        return f"'kronecker' (the same optimum in {needed_bytes / 2**30:.2f} GiB)"
 
     def planning_bytes(self, workload: Workload) -> int:
-        return super().planning_bytes(workload) + kept_bytes(workload) + worst_factor_bytes(workload)
+        return super().planning_bytes(workload) + product_copy_bytes(workload) + worst_factor_bytes(workload)
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        work.tell("optimising kronecker")
+        work.show_message("optimising kronecker")
         if request.worst:
             tolerance = max(request.tolerance, WORST_TOLERANCE)
-            least = partial(kronecker_worst, tolerance=tolerance, on_step=work.watcher())
-            return kept_terms(work, name_of(workload, f"kronecker-worst-{tolerance:g}"), workload, least, worst=True)
-        solve = partial(kronecker, tolerance=request.tolerance, on_step=work.watcher())
-        return kept_terms(work, name_of(workload, f"kronecker-{request.tolerance:g}"), workload, solve)
+            solve_minimax = partial(kronecker_worst, tolerance=tolerance, on_step=work.step_callback())
+            return get_term_strategy(
+                work, name_strategy(workload, f"kronecker-worst-{tolerance:g}"), workload, solve_minimax, worst=True
+            )
+        solve = partial(kronecker, tolerance=request.tolerance, on_step=work.step_callback())
+        return get_term_strategy(work, name_strategy(workload, f"kronecker-{request.tolerance:g}"), workload, solve)
 
 
-class OfUnions(Mechanism):
+class UnionMechanism(Mechanism):
     """A mechanism for unions of products, whose strategy is found in one call and kept by its tables."""
 
     answers = "unions of products of queries of single attributes"
 
-    def refuses(self, workload: Workload) -> str | None:
+    def reason_refused(self, workload: Workload) -> str | None:
         return None if is_separable(workload) else "the workload holds queries that are no product over attributes"
 
-    def takes(self, workload: Workload) -> str:
+    def effort_text(self, workload: Workload) -> str:
         return "seconds"
 
 
-class Residual(OfUnions):
+class Residual(UnionMechanism):
     """One product of small optima for every attribute set, over the residual spaces."""
 
     name = "residual"
@@ -114,11 +116,13 @@ class Residual(OfUnions):
     """Optima of the largest attribute that planning takes."""
     find: ClassVar[Callable[..., TermStrategy]] = staticmethod(residual)
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        alone = len(question.workload.domain.shape) == 1
-        told = beaten(self, question) or (ALONE_OR_SPECIAL if alone or question.special else None)
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        has_one_attribute = len(question.workload.domain.shape) == 1
+        reason = reason_beaten(self, question) or (
+            ALONE_OR_SPECIAL if has_one_attribute or question.has_special_queries else None
+        )
         soon = self._seconds(question.workload) <= (question.beside.seconds or 0.0)
-        return told or (None if soon and self.fits(question.workload, REACH_BYTES) else TAKES_LONG)
+        return reason or (None if soon and self.fits(question.workload, AUTO_MEMORY_BYTES) else REASON_SLOW_ATTRIBUTE)
 
     def _seconds(self, workload: Workload) -> float:
         """Of the nominal processor: the optima of single attributes."""
@@ -126,19 +130,21 @@ class Residual(OfUnions):
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether there are several attributes, whose optima by themselves take no longer than ``auto`` spends."""
-        soon = len(workload.domain.shape) > 1 and self._seconds(workload) <= (REACH.seconds or 0.0)
-        return soon and super().fits(workload, memory_bytes)
+        is_fast = len(workload.domain.shape) > 1 and self._seconds(workload) <= (AUTO_LIMITS.seconds or 0.0)
+        return is_fast and super().fits(workload, memory_bytes)
 
-    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         return "'residual' (seconds; certified by 'dpdist plan')"
 
     def planning_bytes(self, workload: Workload) -> int:
         return product_bytes(workload)
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
-        work.tell(f"optimising {self.name}")
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.show_message(f"optimising {self.name}")
         solve = partial(self.find, tolerance=request.tolerance)
-        return kept_terms(work, name_of(request.workload, f"{self.name}-{request.tolerance:g}"), request.workload, solve)
+        return get_term_strategy(
+            work, name_strategy(request.workload, f"{self.name}-{request.tolerance:g}"), request.workload, solve
+        )
 
 
 class Oblique(Residual):
@@ -151,11 +157,11 @@ class Oblique(Residual):
     supports_fractional_records = False
     find = staticmethod(oblique)
 
-    def instead(self, workload: Workload, memory_bytes: int) -> str | None:
+    def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         return "'oblique' (seconds to minutes; certified by 'dpdist plan')"
 
 
-class PIdentityProducts(OfUnions):
+class PIdentityProducts(UnionMechanism):
     """Products of p-Identity strategies and trees, for pure epsilon: one product for all queries, or one for each set of attributes."""
 
     name = "p-identity-products"
@@ -166,21 +172,21 @@ class PIdentityProducts(OfUnions):
     supports_fractional_records = True
     optimiser = "p_identity_products"
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         shape = question.workload.domain.shape
         if len(shape) == 1 and shape[0] <= DENSE_CELLS:
             return "of one attribute it is 'p-identity'; ask for it by name to compare"
-        return takes_long() if question.special or max(shape) > DENSE_CELLS else None
+        return reason_slow() if question.has_special_queries or max(shape) > DENSE_CELLS else None
 
     def planning_bytes(self, workload: Workload) -> int:
         return max(super().planning_bytes(workload), factor_bytes(workload))
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
-        work.tell("optimising products of p-Identity strategies")
-        return kept_terms(work, name_of(request.workload, self.name), request.workload, p_identity_products)
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.show_message("optimising products of p-Identity strategies")
+        return get_term_strategy(work, name_strategy(request.workload, self.name), request.workload, p_identity_products)
 
 
-class WeightedMarginals(OfUnions):
+class WeightedMarginals(UnionMechanism):
     """Whole marginals with optimised weights, for pure epsilon: which to measure, and how well."""
 
     name = "weighted-marginals"
@@ -189,16 +195,20 @@ class WeightedMarginals(OfUnions):
     )
     noises = LAPLACE
 
-    def refuses(self, workload: Workload) -> str | None:
-        return super().refuses(workload) or unmeasurable(workload)
+    def reason_refused(self, workload: Workload) -> str | None:
+        return super().reason_refused(workload) or reason_unmeasurable(workload)
 
-    def passed_over(self, question: AutoComparison) -> str | None:
-        alone = len(question.workload.domain.shape) == 1
-        return takes_long() if question.special else ("of one attribute it is 'identity'" if alone else None)
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        has_one_attribute = len(question.workload.domain.shape) == 1
+        return (
+            reason_slow()
+            if question.has_special_queries
+            else ("of one attribute it is 'identity'" if has_one_attribute else None)
+        )
 
     def planning_bytes(self, workload: Workload) -> int:
         return factor_bytes(workload)
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
-        work.tell("optimising weighted marginals")
-        return kept_terms(work, name_of(request.workload, self.name), request.workload, weighted_marginals)
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
+        work.show_message("optimising weighted marginals")
+        return get_term_strategy(work, name_strategy(request.workload, self.name), request.workload, weighted_marginals)

@@ -13,10 +13,10 @@ from dpdist.operators import Dense, Matrix, Operator, Product, Stack
 from dpdist.reconstruction.kronecker_terms import Term
 from dpdist.stability import Distance
 from dpdist.strategies.dual_certificates import LargestBound, PersonsBound
-from dpdist.strategies.lower_bounds import MOST_KEPT
+from dpdist.strategies.lower_bounds import MAX_STORED_WEIGHTS
 from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
 from dpdist.strategies.strategy import Solve, Step, Strategy
-from dpdist.strategies.symmetric_optimum import SymmetricStrategy, strategy_of, symmetry_for
+from dpdist.strategies.symmetric_optimum import SymmetricStrategy, symmetric_strategy, symmetry_for
 from dpdist.strategies.tables.laplace_products import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.workloads import Workload
 
@@ -24,26 +24,26 @@ WORST_TOLERANCE = 1e-4
 """Certified gap at which minimising the largest variance stops; a smaller tolerance of the spec is for the total."""
 
 
-def name_of(workload: Workload, method: str, folder: str = "strategies") -> str:
+def name_strategy(workload: Workload, method: str, folder: str = "strategies") -> str:
     """Where a workload's strategy by some method is kept. Ledgers in flight rely on it: it never changes."""
     return f"{folder}/{workload.fingerprint[:32]}-{method}"
 
 
-def name_for(workload: Workload, method: str, moved: Distance, folder: str = "strategies") -> str:
+def name_person_strategy(workload: Workload, method: str, moved: Distance, folder: str = "strategies") -> str:
     """Where a strategy is kept that was found for what one change moves: by its sides, and in which cells or steps it lies."""
     steps = "" if moved.participations is None else f"-{moved.participations}-steps-{moved.separation}-apart"
     groups = "" if moved.groups == 1 else f"-{moved.groups}-cells"
     sides = f"{'-replaced' if moved.replaced else ''}{'-signed' if moved.signed else ''}"
-    return name_of(workload, f"{method}{steps}{groups}{sides if steps or groups else ''}", folder)
+    return name_strategy(workload, f"{method}{steps}{groups}{sides if steps or groups else ''}", folder)
 
 
-def kept_dense(
+def get_dense_strategy(
     work: PlanWorkspace,
     name: str,
     mechanism: str,
     solve: Callable[[], Strategy],
     *,
-    over: Operator | None = None,
+    base_operator: Operator | None = None,
     norm: Norm = "l2",
     worst: bool = False,
 ) -> DenseStrategy:
@@ -52,32 +52,34 @@ def kept_dense(
     Args:
         worst: whether it is of least largest error, which is kept with its gap.
     """
-    numbers = f"{name}-persons"
+    numbers_name = f"{name}-persons"
 
     def find() -> tuple[Matrix, dict[str, Any]]:
         solved = solve()
         assert solved.solve is not None
-        facts = _facts(solved)
+        facts = _strategy_facts(solved)
         if worst:
-            last = solved.solve.history[-1]
-            facts |= {"worst": last.objective, "gap": last.gap}
+            last_step = solved.solve.history[-1]
+            facts |= {"worst": last_step.objective, "gap": last_step.gap}
         if (proof := solved.persons) is not None:
-            work.found_once(numbers, lambda: (proof.numbers, {}))
+            work.get_or_compute(numbers_name, lambda: (proof.numbers, {}))
             facts["persons"] = proof.facts()
-        return _matrix(solved.operator), facts
+        return _dense_matrix(solved.operator), facts
 
-    matrix, known = work.found_once(name, find)
-    operator = Dense(matrix) if over is None else Product(Dense(matrix), over)
-    steps = (Step(known["iterations"], known["worst"], known["gap"]),) if worst else ()
-    dual = None if worst or "persons" in known else _dual(known)
-    record = Solve(known["method"], known["stop"], steps, dual, largest=LargestBound.of(known.get("largest")))
-    lower = None if worst else known["lower_bound"]
-    stored, _ = work.kept(numbers) or (None, {})
-    persons = PersonsBound.of(known["persons"], stored) if known.get("persons") else None
-    return DenseStrategy(mechanism, operator, known["cost"], lower, record, norm, persons=persons)
+    matrix, stored_facts = work.get_or_compute(name, find)
+    operator = Dense(matrix) if base_operator is None else Product(Dense(matrix), base_operator)
+    steps = (Step(stored_facts["iterations"], stored_facts["worst"], stored_facts["gap"]),) if worst else ()
+    dual = None if worst or "persons" in stored_facts else _restore_dual(stored_facts)
+    record = Solve(
+        stored_facts["method"], stored_facts["stop"], steps, dual, largest=LargestBound.of(stored_facts.get("largest"))
+    )
+    lower = None if worst else stored_facts["lower_bound"]
+    stored_numbers, _ = work.cached_result(numbers_name) or (None, {})
+    persons = PersonsBound.of(stored_facts["persons"], stored_numbers) if stored_facts.get("persons") else None
+    return DenseStrategy(mechanism, operator, stored_facts["cost"], lower, record, norm, persons=persons)
 
 
-def kept_terms(
+def get_term_strategy(
     work: PlanWorkspace,
     name: str,
     workload: Workload,
@@ -88,11 +90,11 @@ def kept_terms(
     """A strategy over tables, kept as the entries of its factors; ``worst``: with its largest error."""
 
     def find() -> tuple[Matrix, dict[str, Any]]:
-        solved = work.largest(solve, workload)
+        solved = work.run_on_largest_worker(solve, workload)
         flat = np.concatenate([factor.ravel() for term in solved.terms for factor in term.factors] or [np.zeros(0)])
         shapes = [[list(term.axes), term.scale, [list(f.shape) for f in term.factors]] for term in solved.terms]
         history = solved.solve.history if solved.solve is not None else ()
-        facts = {**_facts(solved), "terms": shapes, "gap": history[-1].gap if history else None}
+        facts = {**_strategy_facts(solved), "terms": shapes, "gap": history[-1].gap if history else None}
         facts |= {"worst": history[-1].objective} if worst else {}
         if isinstance(solved, ProductsStrategy):
             facts["groups"] = [list(group) for group in solved.groups]
@@ -102,10 +104,10 @@ def kept_terms(
             facts["directions"] = {str(axis): numbers.tolist() for axis, numbers in solved.directions.items()}
         return np.append(flat, 0.0), facts
 
-    return _of_terms(workload, *work.found_once(name, find))
+    return _restore_terms(workload, *work.get_or_compute(name, find))
 
 
-def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> TermStrategy:
+def _restore_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> TermStrategy:
     terms, start = [], 0
     for axes, scale, shapes in facts["terms"]:
         factors = []
@@ -128,7 +130,7 @@ def _of_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> Ter
     return ObliqueStrategy(*solved, terms=tuple(terms), directions=directions)
 
 
-def kept_symmetric(
+def get_symmetric_strategy(
     work: PlanWorkspace, name: str, workload: Workload, solve: Callable[[], SymmetricStrategy]
 ) -> SymmetricStrategy:
     """A strategy over orbits, kept as the rows of its components: these follow from the workload."""
@@ -137,33 +139,37 @@ def kept_symmetric(
         solved = solve()
         assert solved.solve is not None
         rows = [list(mixing.shape) for mixing in solved.mixings]
-        facts = {**_facts(solved), "rows": rows, "gap": solved.solve.history[-1].gap}
+        facts = {**_strategy_facts(solved), "rows": rows, "gap": solved.solve.history[-1].gap}
         return np.concatenate([mixing.ravel() for mixing in solved.mixings]), facts
 
-    values, facts = work.found_once(name, find)
+    values, facts = work.get_or_compute(name, find)
     cuts = np.cumsum([0, *(rows * columns for rows, columns in facts["rows"])])
-    mixings = [values[a:b].reshape(shape) for a, b, shape in zip(cuts[:-1], cuts[1:], facts["rows"], strict=True)]
-    record = Solve(facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),), _dual(facts))
-    return strategy_of(symmetry_for(workload), mixings, facts["cost"], facts["lower_bound"], record)
+    mixings = [
+        values[start:stop].reshape(shape) for start, stop, shape in zip(cuts[:-1], cuts[1:], facts["rows"], strict=True)
+    ]
+    record = Solve(
+        facts["method"], facts["stop"], (Step(facts["iterations"], facts["cost"], facts["gap"]),), _restore_dual(facts)
+    )
+    return symmetric_strategy(symmetry_for(workload), mixings, facts["cost"], facts["lower_bound"], record)
 
 
-def _matrix(operator: Operator) -> Matrix:
-    dense = operator.left if isinstance(operator, Product) else operator
+def _dense_matrix(operator: Operator) -> Matrix:
+    dense = operator.left_factor if isinstance(operator, Product) else operator
     assert isinstance(dense, Dense)
     return dense.array
 
 
-def _dual(facts: Mapping[str, Any]) -> Matrix | None:
+def _restore_dual(facts: Mapping[str, Any]) -> Matrix | None:
     """The solver's weights, where they were kept."""
     return np.array(facts["dual"]) if "dual" in facts else None
 
 
-def _facts(strategy: Strategy) -> dict[str, Any]:
+def _strategy_facts(strategy: Strategy) -> dict[str, Any]:
     assert strategy.solve is not None
     dual, largest = strategy.solve.dual, strategy.solve.largest
     return {
         **({} if largest is None else {"largest": largest.facts()}),
-        **({} if dual is None or dual.size > MOST_KEPT else {"dual": dual.tolist()}),
+        **({} if dual is None or dual.size > MAX_STORED_WEIGHTS else {"dual": dual.tolist()}),
         "name": strategy.name,
         "cost": strategy.workload_cost,
         "lower_bound": strategy.lower_bound,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.domain.labels import Made
+from dpdist.domain.labels import LazySequence
 from dpdist.errors import InvalidInput
 from dpdist.operators.kronecker_product import Kronecker, Marginal
 from dpdist.operators.linear_operator import Matrix, Operator
 
-COLUMNS = 2**22
+EXACT_NORM_COLUMNS = 2**22
 """Up to here columns are looked at one by one."""
 
 
@@ -90,10 +90,10 @@ class RowScaled(Operator):
         self.integral = operator.integral and bool((scales == np.rint(scales)).all())
 
     def matvec(self, x: Matrix) -> Matrix:
-        return self._like(x) * self.operator.matvec(x)
+        return self._typed_scales(x) * self.operator.matvec(x)
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return self.operator.rmatvec(self._like(y) * y)
+        return self.operator.rmatvec(self._typed_scales(y) * y)
 
     def rows(self, start: int, stop: int) -> Matrix:
         return self.scales[start:stop, None] * self.operator.rows(start, stop)
@@ -119,7 +119,7 @@ class RowScaled(Operator):
     def description(self) -> tuple[object, ...]:
         return ("row-scaled", self.scales, self.operator)
 
-    def _like(self, x: Matrix) -> Matrix:
+    def _typed_scales(self, x: Matrix) -> Matrix:
         scales = self.scales.astype(np.int64) if x.dtype.kind == "i" and self.integral else self.scales
         return scales.reshape(-1, *(1,) * (x.ndim - 1))
 
@@ -127,138 +127,140 @@ class RowScaled(Operator):
 class Stack(Operator):
     """Operators over the same cells, one above the other."""
 
-    def __init__(self, parts: Sequence[Operator]) -> None:
-        columns = {part.shape[1] for part in parts}
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        columns = {operator.shape[1] for operator in operators}
         if len(columns) != 1:
             raise InvalidInput(f"stacked operators need the same number of cells, found {sorted(columns)}")
-        self.parts = tuple(parts)
-        self.starts = np.concatenate([[0], np.cumsum([part.shape[0] for part in parts])]).astype(np.int64)
+        self.operators = tuple(operators)
+        self.starts = np.concatenate([[0], np.cumsum([operator.shape[0] for operator in operators])]).astype(np.int64)
         self.shape = (int(self.starts[-1]), columns.pop())
-        self.integral = all(part.integral for part in parts)
+        self.integral = all(operator.integral for operator in operators)
 
     def matvec(self, x: Matrix) -> Matrix:
-        return np.concatenate([part.matvec(x) for part in self.parts])
+        return np.concatenate([operator.matvec(x) for operator in self.operators])
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        pieces = (part.rmatvec(y[self.starts[i] : self.starts[i + 1]]) for i, part in enumerate(self.parts))
-        out = next(pieces).copy()
-        for piece in pieces:
-            out = out + piece
-        return out
+        products = (operator.rmatvec(y[self.starts[i] : self.starts[i + 1]]) for i, operator in enumerate(self.operators))
+        total = next(products).copy()
+        for product in products:
+            total = total + product
+        return total
 
     def rows(self, start: int, stop: int) -> Matrix:
         picked = []
-        for i, part in enumerate(self.parts):
+        for i, operator in enumerate(self.operators):
             low, high = max(start, int(self.starts[i])), min(stop, int(self.starts[i + 1]))
             if low < high:
-                picked.append(part.rows(low - int(self.starts[i]), high - int(self.starts[i])))
+                picked.append(operator.rows(low - int(self.starts[i]), high - int(self.starts[i])))
         return np.concatenate(picked) if picked else np.zeros((0, self.shape[1]))
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         names: list[str] = []
-        for i, part in enumerate(self.parts):
+        for i, operator in enumerate(self.operators):
             low, high = max(start, int(self.starts[i])), min(stop, int(self.starts[i + 1]))
             if low < high:
-                inside = part.row_names(low - int(self.starts[i]), high - int(self.starts[i]), *cells)
+                inside = operator.row_names(low - int(self.starts[i]), high - int(self.starts[i]), *cells)
                 names += [f"part {i}, {name}" for name in inside]
         return names
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
-        out = self.parts[0].gram_block(rows, columns)
-        for part in self.parts[1:]:
-            out = out + part.gram_block(rows, columns)
-        return out
+        gram = self.operators[0].gram_block(rows, columns)
+        for operator in self.operators[1:]:
+            gram = gram + operator.gram_block(rows, columns)
+        return gram
 
     def row_norms_squared(self) -> Matrix:
-        return np.concatenate([part.row_norms_squared() for part in self.parts])
+        return np.concatenate([operator.row_norms_squared() for operator in self.operators])
 
     def column_norms_squared(self) -> Matrix:
-        return np.asarray(np.sum([part.column_norms_squared() for part in self.parts], axis=0))
+        return np.asarray(np.sum([operator.column_norms_squared() for operator in self.operators], axis=0))
 
     def column_norms_l1(self) -> Matrix:
-        return np.asarray(np.sum([part.column_norms_l1() for part in self.parts], axis=0))
+        return np.asarray(np.sum([operator.column_norms_l1() for operator in self.operators], axis=0))
 
     @property
     def longest_row_squared(self) -> float:
-        return max(part.longest_row_squared for part in self.parts)
+        return max(operator.longest_row_squared for operator in self.operators)
 
     @property
     def frobenius_squared(self) -> float:
-        return sum(part.frobenius_squared for part in self.parts)
+        return sum(operator.frobenius_squared for operator in self.operators)
 
     @property
     def l2_sensitivity(self) -> float:
         """Largest column norm; beyond ``COLUMNS`` columns an upper bound: as if all parts had theirs in one place."""
-        if self.shape[1] <= COLUMNS:
+        if self.shape[1] <= EXACT_NORM_COLUMNS:
             return super().l2_sensitivity
-        return math.sqrt(sum(part.l2_sensitivity**2 for part in self.parts))
+        return math.sqrt(sum(operator.l2_sensitivity**2 for operator in self.operators))
 
     @property
     def l1_sensitivity(self) -> float:
         """Largest L1 norm of a column; beyond ``COLUMNS`` columns an upper bound."""
-        if self.shape[1] <= COLUMNS:
+        if self.shape[1] <= EXACT_NORM_COLUMNS:
             return super().l1_sensitivity
-        return sum(part.l1_sensitivity for part in self.parts)
+        return sum(operator.l1_sensitivity for operator in self.operators)
 
     @property
     def sensitivity_bytes(self) -> int:
-        norms = 0 if self.shape[1] > COLUMNS else 8 * self.shape[1] * (len(self.parts) + 2)
-        return norms + max(part.sensitivity_bytes for part in self.parts)
+        norms = 0 if self.shape[1] > EXACT_NORM_COLUMNS else 8 * self.shape[1] * (len(self.operators) + 2)
+        return norms + max(operator.sensitivity_bytes for operator in self.operators)
 
     def description(self) -> tuple[object, ...]:
-        return ("stack", *self.parts)
+        return ("stack", *self.operators)
 
 
 class Product(Operator):
     """left @ right, applied one after the other."""
 
-    def __init__(self, left: Operator, right: Operator) -> None:
-        if left.shape[1] != right.shape[0]:
-            raise InvalidInput(f"shapes {left.shape} and {right.shape} do not chain")
-        self.left, self.right = left, right
-        self.shape = (left.shape[0], right.shape[1])
-        self.integral = left.integral and right.integral
+    def __init__(self, left_factor: Operator, right_factor: Operator) -> None:
+        if left_factor.shape[1] != right_factor.shape[0]:
+            raise InvalidInput(f"shapes {left_factor.shape} and {right_factor.shape} do not chain")
+        self.left_factor, self.right_factor = left_factor, right_factor
+        self.shape = (left_factor.shape[0], right_factor.shape[1])
+        self.integral = left_factor.integral and right_factor.integral
 
     def matvec(self, x: Matrix) -> Matrix:
-        return self.left.matvec(self.right.matvec(x))
+        return self.left_factor.matvec(self.right_factor.matvec(x))
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return self.right.rmatvec(self.left.rmatvec(y))
+        return self.right_factor.rmatvec(self.left_factor.rmatvec(y))
 
     def rows(self, start: int, stop: int) -> Matrix:
-        return np.ascontiguousarray(self.right.rmatvec(np.ascontiguousarray(self.left.rows(start, stop).T)).T)
+        return np.ascontiguousarray(self.right_factor.rmatvec(np.ascontiguousarray(self.left_factor.rows(start, stop).T)).T)
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
-        return self.left.row_names(start, stop)
+        return self.left_factor.row_names(start, stop)
 
     def row_norms_squared(self) -> Matrix:
-        if not isinstance(self.right, Marginal):
+        if not isinstance(self.right_factor, Marginal):
             return super().row_norms_squared()
         # cells that each entry is for
-        return self.left.row_norms_squared() * (self.right.shape[1] // self.right.shape[0])
+        return self.left_factor.row_norms_squared() * (self.right_factor.shape[1] // self.right_factor.shape[0])
 
     def column_norms_squared(self) -> Matrix:
-        if not isinstance(self.right, Marginal):
+        if not isinstance(self.right_factor, Marginal):
             return super().column_norms_squared()
-        return self.left.column_norms_squared()[self._table_cells(self.right)]
+        return self.left_factor.column_norms_squared()[self._table_cells(self.right_factor)]
 
     def column_norms_l1(self) -> Matrix:
-        if not isinstance(self.right, Marginal):
+        if not isinstance(self.right_factor, Marginal):
             return super().column_norms_l1()
-        return self.left.column_norms_l1()[self._table_cells(self.right)]
+        return self.left_factor.column_norms_l1()[self._table_cells(self.right_factor)]
 
     @staticmethod
-    def _table_cells(right: Marginal) -> Matrix:
+    def _table_cells(marginal: Marginal) -> Matrix:
         """The cell of the table that each cell of the domain adds to: columns of a marginal hold a single one."""
-        return right.rmatvec(np.arange(right.shape[0]))
+        return marginal.rmatvec(np.arange(marginal.shape[0]))
 
     def gram(self) -> Matrix:
-        if self.left.shape[0] <= self.left.shape[1]:
+        if self.left_factor.shape[0] <= self.left_factor.shape[1]:
             return super().gram()
-        return np.asarray(self.right.rmatvec(np.ascontiguousarray(self.right.rmatvec(self.left.gram()).T)))
+        return np.asarray(
+            self.right_factor.rmatvec(np.ascontiguousarray(self.right_factor.rmatvec(self.left_factor.gram()).T))
+        )
 
     def description(self) -> tuple[object, ...]:
-        return ("product", self.left, self.right)
+        return ("product", self.left_factor, self.right_factor)
 
 
 class Permuted(Operator):
@@ -276,15 +278,15 @@ class Permuted(Operator):
 
     def rmatvec(self, y: Matrix) -> Matrix:
         inner = self.operator.rmatvec(y)
-        out = np.empty_like(inner)
-        out[self.order] = inner
-        return out
+        permuted = np.empty_like(inner)
+        permuted[self.order] = inner
+        return permuted
 
     def rows(self, start: int, stop: int) -> Matrix:
         inner = self.operator.rows(start, stop)
-        out = np.empty_like(inner)
-        out[:, self.order] = inner
-        return out
+        permuted = np.empty_like(inner)
+        permuted[:, self.order] = inner
+        return permuted
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         if isinstance(self.operator, Kronecker):  # its cells have no names of their own in another order
@@ -296,12 +298,12 @@ class Permuted(Operator):
         return self.operator.row_norms_squared()
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
-        place = np.argsort(self.order)
-        return np.asarray(self.operator.gram()[np.ix_(place[rows], place[columns])])
+        positions = np.argsort(self.order)
+        return np.asarray(self.operator.gram()[np.ix_(positions[rows], positions[columns])])
 
     def weighted_gram(self, weights: Matrix) -> Matrix:
-        place = np.argsort(self.order)
-        return np.asarray(self.operator.weighted_gram(weights)[np.ix_(place, place)])
+        positions = np.argsort(self.order)
+        return np.asarray(self.operator.weighted_gram(weights)[np.ix_(positions, positions)])
 
     def column_norms_squared(self) -> Matrix:
         return self.operator.column_norms_squared()[np.argsort(self.order)]
@@ -324,8 +326,8 @@ class Padded(Operator):
         if extra != int(extra) or extra < 1:
             raise InvalidInput(f"the number of cells that are left out is a positive whole number, found {extra!r}")
         self.operator, self.extra = operator, int(extra)
-        self.counted = operator.shape[1]
-        self.shape = (operator.shape[0], self.counted + self.extra)
+        self.counted_cells = operator.shape[1]
+        self.shape = (operator.shape[0], self.counted_cells + self.extra)
         self.integral = operator.integral
 
     @property
@@ -333,49 +335,49 @@ class Padded(Operator):
         return self.operator
 
     def matvec(self, x: Matrix) -> Matrix:
-        return self.operator.matvec(x[: self.counted])
+        return self.operator.matvec(x[: self.counted_cells])
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return self._widened(self.operator.rmatvec(y))
+        return self._pad_columns(self.operator.rmatvec(y))
 
     def rows(self, start: int, stop: int) -> Matrix:
-        return np.ascontiguousarray(self._widened(self.operator.rows(start, stop).T).T)
+        return np.ascontiguousarray(self._pad_columns(self.operator.rows(start, stop).T).T)
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
-        return self.operator.row_names(start, stop, *(_First(names, self.counted) for names in cells))
+        return self.operator.row_names(start, stop, *(_NamePrefix(names, self.counted_cells) for names in cells))
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
-        places = [np.arange(self.shape[1])[picked] for picked in (rows, columns)]
-        inner = [place[place < self.counted] for place in places]
-        out = np.zeros((places[0].size, places[1].size))
+        block_cells = [np.arange(self.shape[1])[picked] for picked in (rows, columns)]
+        inner = [cells[cells < self.counted_cells] for cells in block_cells]
+        block = np.zeros((block_cells[0].size, block_cells[1].size))
         if inner[0].size and inner[1].size:
-            kept = [slice(int(place[0]), int(place[-1]) + 1) for place in inner]
-            whole = self.operator.gram_block(*kept)
-            within = whole[np.ix_(inner[0] - kept[0].start, inner[1] - kept[1].start)]
-            out[np.ix_(places[0] < self.counted, places[1] < self.counted)] = within
-        return out
+            inner_slices = [slice(int(cells[0]), int(cells[-1]) + 1) for cells in inner]
+            whole = self.operator.gram_block(*inner_slices)
+            inner_block = whole[np.ix_(inner[0] - inner_slices[0].start, inner[1] - inner_slices[1].start)]
+            block[np.ix_(block_cells[0] < self.counted_cells, block_cells[1] < self.counted_cells)] = inner_block
+        return block
 
     def weighted_gram(self, weights: Matrix) -> Matrix:
-        out = np.zeros((self.shape[1], self.shape[1]))
-        out[: self.counted, : self.counted] = self.operator.weighted_gram(weights)
-        return out
+        gram = np.zeros((self.shape[1], self.shape[1]))
+        gram[: self.counted_cells, : self.counted_cells] = self.operator.weighted_gram(weights)
+        return gram
 
     def row_quadratics(self, form: Matrix) -> Matrix:
-        return self.operator.row_quadratics(form[: self.counted, : self.counted])
+        return self.operator.row_quadratics(form[: self.counted_cells, : self.counted_cells])
 
     def row_norms_squared(self) -> Matrix:
         return self.operator.row_norms_squared()
 
     def column_norms_squared(self) -> Matrix:
-        return self._widened(self.operator.column_norms_squared())
+        return self._pad_columns(self.operator.column_norms_squared())
 
     def column_norms_l1(self) -> Matrix:
-        return self._widened(self.operator.column_norms_l1())
+        return self._pad_columns(self.operator.column_norms_l1())
 
     @property
     def entry_range(self) -> tuple[float, float]:
-        least, largest = self.operator.entry_range
-        return min(least, 0.0), max(largest, 0.0)
+        smallest, largest = self.operator.entry_range
+        return min(smallest, 0.0), max(largest, 0.0)
 
     @property
     def longest_row_squared(self) -> float:
@@ -400,22 +402,22 @@ class Padded(Operator):
     def description(self) -> tuple[object, ...]:
         return ("padded", self.extra, self.operator)
 
-    def _widened(self, columns: Matrix) -> Matrix:
+    def _pad_columns(self, columns: Matrix) -> Matrix:
         return np.concatenate([columns, np.zeros((self.extra, *columns.shape[1:]), dtype=columns.dtype)])
 
 
 @dataclass(frozen=True)
-class _First(Made[str]):
+class _NamePrefix(LazySequence[str]):
     """The first of some names, which may be made when they are asked for."""
 
     names: Sequence[str]
-    most: int
+    max_names: int
 
     def __len__(self) -> int:
-        return min(self.most, len(self.names))
+        return min(self.max_names, len(self.names))
 
-    def at(self, place: int) -> str:
-        return self.names[place]
+    def value_at(self, index: int) -> str:
+        return self.names[index]
 
-    def between(self, start: int, stop: int) -> Sequence[str]:
+    def slice_values(self, start: int, stop: int) -> Sequence[str]:
         return self.names[start:stop]

@@ -29,10 +29,10 @@ class Dense(Operator):
         self.integral = bool(array.dtype.kind == "i" or (array == np.rint(array)).all())
 
     def matvec(self, x: Matrix) -> Matrix:
-        return self._like(x) @ x
+        return self._typed_array(x) @ x
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return self._like(y).T @ y
+        return self._typed_array(y).T @ y
 
     def rows(self, start: int, stop: int) -> Matrix:
         return self.array[start:stop].astype(np.float64)
@@ -44,7 +44,7 @@ class Dense(Operator):
     def description(self) -> tuple[object, ...]:
         return ("dense", self.array)
 
-    def _like(self, x: Matrix) -> Matrix:
+    def _typed_array(self, x: Matrix) -> Matrix:
         return self.array.astype(np.int64) if x.dtype.kind == "i" and self.integral else self.array
 
 
@@ -61,10 +61,10 @@ class Sparse(Operator):
         self._integers = self.matrix.astype(np.int64) if self.integral else None
 
     def matvec(self, x: Matrix) -> Matrix:
-        return np.asarray(self._like(x) @ x)
+        return np.asarray(self._typed_matrix(x) @ x)
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return np.asarray(self._like(y).T @ y)
+        return np.asarray(self._typed_matrix(y).T @ y)
 
     def rows(self, start: int, stop: int) -> Matrix:
         return np.asarray(self.matrix[start:stop].toarray(), dtype=np.float64)
@@ -89,8 +89,8 @@ class Sparse(Operator):
         return float(self.matrix.data.min(initial=0.0)), float(self.matrix.data.max(initial=0.0))
 
     def description(self) -> tuple[object, ...]:
-        parts = (self.matrix.indptr, self.matrix.indices, self.matrix.data)
-        return ("sparse", self.shape, *(np.asarray(part) for part in parts))
+        arrays = (self.matrix.indptr, self.matrix.indices, self.matrix.data)
+        return ("sparse", self.shape, *(np.asarray(array) for array in arrays))
 
-    def _like(self, x: Matrix) -> scipy.sparse.csr_array:
+    def _typed_matrix(self, x: Matrix) -> scipy.sparse.csr_array:
         return self._integers if x.dtype.kind == "i" and self._integers is not None else self.matrix

@@ -36,46 +36,46 @@ class Kronecker(Operator):
                 continue
             front = np.moveaxis(tensor, position, 0)
             flat = front.reshape(front.shape[0], -1)
-            out = factor.rmatvec(flat) if transpose else factor.matvec(flat)
-            tensor = np.moveaxis(out.reshape(out.shape[0], *front.shape[1:]), 0, position)
+            product = factor.rmatvec(flat) if transpose else factor.matvec(flat)
+            tensor = np.moveaxis(product.reshape(product.shape[0], *front.shape[1:]), 0, position)
         return np.ascontiguousarray(tensor).reshape(self.shape[1 - axis], *x.shape[1:])
 
     def rows(self, start: int, stop: int) -> Matrix:
         index = np.unravel_index(np.arange(start, stop), tuple(f.shape[0] for f in self.factors))
-        out = np.ones((stop - start, 1))
+        products = np.ones((stop - start, 1))
         for position, factor in enumerate(self.factors):
-            wanted, place = np.unique(index[position], return_inverse=True)
-            picked = np.concatenate([factor.rows(int(row), int(row) + 1) for row in wanted])[place]
-            out = (out[:, :, None] * picked[:, None, :]).reshape(stop - start, -1)
-        return out
+            distinct_rows, row_positions = np.unique(index[position], return_inverse=True)
+            picked = np.concatenate([factor.rows(int(row), int(row) + 1) for row in distinct_rows])[row_positions]
+            products = (products[:, :, None] * picked[:, None, :]).reshape(stop - start, -1)
+        return products
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         index = np.unravel_index(np.arange(start, stop), tuple(f.shape[0] for f in self.factors))
-        given: Sequence[tuple[Sequence[str], ...]] = [(c,) for c in cells] or [()] * len(self.factors)
-        if len(given) != len(self.factors):
+        cell_names: Sequence[tuple[Sequence[str], ...]] = [(c,) for c in cells] or [()] * len(self.factors)
+        if len(cell_names) != len(self.factors):
             raise InvalidInput(
                 f"{len(self.factors)} factors need {len(self.factors)} lists of cell names, found {len(cells)}"
             )
-        parts = [
+        factor_names = [
             [f.row_names(int(row), int(row) + 1, *names)[0] for row in rows]
-            for f, names, rows in zip(self.factors, given, index, strict=True)
+            for f, names, rows in zip(self.factors, cell_names, index, strict=True)
         ]
-        return [", ".join(texts) for texts in zip(*parts, strict=True)]
+        return [", ".join(texts) for texts in zip(*factor_names, strict=True)]
 
     def row_norms_squared(self) -> Matrix:
-        out = np.ones(1)
+        norms = np.ones(1)
         for factor in self.factors:
-            out = np.multiply.outer(out, factor.row_norms_squared()).ravel()
-        return out
+            norms = np.multiply.outer(norms, factor.row_norms_squared()).ravel()
+        return norms
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         sizes = tuple(f.shape[1] for f in self.factors)
         cells = np.arange(self.shape[1])
-        left, right = np.unravel_index(cells[rows], sizes), np.unravel_index(cells[columns], sizes)
-        out = np.ones((left[0].size, right[0].size))
+        row_index, column_index = np.unravel_index(cells[rows], sizes), np.unravel_index(cells[columns], sizes)
+        block = np.ones((row_index[0].size, column_index[0].size))
         for position, factor in enumerate(self.factors):
-            out *= factor.gram()[left[position][:, None], right[position]]
-        return out
+            block *= factor.gram()[row_index[position][:, None], column_index[position]]
+        return block
 
     def weighted_gram(self, weights: Matrix) -> Matrix:
         return self.factors[0].weighted_gram(weights) if len(self.factors) == 1 else super().weighted_gram(weights)
@@ -84,24 +84,24 @@ class Kronecker(Operator):
         return self.factors[0].row_quadratics(form) if len(self.factors) == 1 else super().row_quadratics(form)
 
     def column_norms_squared(self) -> Matrix:
-        out = np.ones(1)
+        norms = np.ones(1)
         for factor in self.factors:
-            out = np.multiply.outer(out, factor.column_norms_squared()).ravel()
-        return out
+            norms = np.multiply.outer(norms, factor.column_norms_squared()).ravel()
+        return norms
 
     def column_norms_l1(self) -> Matrix:
-        out = np.ones(1)
+        norms = np.ones(1)
         for factor in self.factors:
-            out = np.multiply.outer(out, factor.column_norms_l1()).ravel()
-        return out
+            norms = np.multiply.outer(norms, factor.column_norms_l1()).ravel()
+        return norms
 
     @property
     def entry_range(self) -> tuple[float, float]:
-        least, largest = 1.0, 1.0
+        smallest, largest = 1.0, 1.0
         for factor in self.factors:
-            products = [one * other for one in (least, largest) for other in factor.entry_range]
-            least, largest = min(products), max(products)
-        return least, largest
+            products = [end * factor_end for end in (smallest, largest) for factor_end in factor.entry_range]
+            smallest, largest = min(products), max(products)
+        return smallest, largest
 
     @property
     def longest_row_squared(self) -> float:
@@ -127,7 +127,7 @@ class Kronecker(Operator):
         return ("kronecker", *self.factors)
 
 
-def widest(shapes: Iterable[tuple[int, ...]]) -> int:
+def largest_tensor_size(shapes: Iterable[tuple[int, ...]]) -> int:
     """Values of the largest tensor on the way, when factors of the given shapes are applied one after the other."""
     sizes = list(shapes)
     return max(

@@ -69,24 +69,24 @@ class Operator(ABC):
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         """The block of A'A at the given rows and columns, float64."""
-        out = np.zeros((len(range(self.shape[1])[rows]), len(range(self.shape[1])[columns])))
+        gram = np.zeros((len(range(self.shape[1])[rows]), len(range(self.shape[1])[columns])))
         for start, stop in self.row_blocks():
             block = self.rows(start, stop)
-            out += block[:, rows].T @ block[:, columns]
-        return out
+            gram += block[:, rows].T @ block[:, columns]
+        return gram
 
     def gram(self) -> Matrix:
         """A'A, (columns, columns) float64."""
-        every = slice(0, self.shape[1])
-        return self.gram_block(every, every)
+        all_cells = slice(0, self.shape[1])
+        return self.gram_block(all_cells, all_cells)
 
     def weighted_gram(self, weights: Matrix) -> Matrix:
         """A' diag(weights) A, (columns, columns) float64, for one weight >= 0 a row."""
-        out = np.zeros((self.shape[1], self.shape[1]))
+        gram = np.zeros((self.shape[1], self.shape[1]))
         for start, stop in self.row_blocks():
             block = self.rows(start, stop)
-            out += block.T @ (weights[start:stop, None] * block)
-        return out
+            gram += block.T @ (weights[start:stop, None] * block)
+        return gram
 
     def row_quadratics(self, form: Matrix) -> Matrix:
         """a form a' of every row a, (rows,) float64, for a symmetric form, (columns, columns)."""
@@ -100,18 +100,18 @@ class Operator(ABC):
 
     def column_norms_squared(self) -> Matrix:
         """Squared L2 norm of every column, (columns,) float64."""
-        out = np.zeros(self.shape[1])
+        norms = np.zeros(self.shape[1])
         for start, stop in self.row_blocks():
             block = self.rows(start, stop)
-            out += np.einsum("ij,ij->j", block, block)
-        return out
+            norms += np.einsum("ij,ij->j", block, block)
+        return norms
 
     def column_norms_l1(self) -> Matrix:
         """L1 norm of every column, (columns,) float64."""
-        out = np.zeros(self.shape[1])
+        norms = np.zeros(self.shape[1])
         for start, stop in self.row_blocks():
-            out += np.abs(self.rows(start, stop)).sum(axis=0)
-        return out
+            norms += np.abs(self.rows(start, stop)).sum(axis=0)
+        return norms
 
     @property
     def longest_row_squared(self) -> float:
@@ -153,7 +153,7 @@ class Operator(ABC):
     def fingerprint(self) -> str:
         """SHA-256 of the description, 64 hex digits: equal for equal matrices built the same way."""
         digest = hashlib.sha256()
-        _feed(digest, self.description())
+        _update_digest(digest, self.description())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -196,44 +196,44 @@ class Entries(ABC):
     def feed(self, digest: Any) -> None:
         """The content into a digest, the same however it is held."""
         digest.update(repr((np.dtype(np.float64).str, (self.size,))).encode())
-        for start in range(0, self.size, SIZES.listed):
-            digest.update(self.read(start, min(start + SIZES.listed, self.size)).tobytes())
+        for start in range(0, self.size, SIZES.listed_values):
+            digest.update(self.read(start, min(start + SIZES.listed_values, self.size)).tobytes())
 
 
 @dataclass(frozen=True, eq=False)
-class Listed(Entries):
+class StoredEntries(Entries):
     """Entries that are written down."""
 
-    listed: Matrix = field(repr=False)
+    array: Matrix = field(repr=False)
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        return int(self.listed.size)
+        return int(self.array.size)
 
     def read(self, start: int, stop: int) -> Matrix:
-        return self.listed[start:stop]
+        return self.array[start:stop]
 
     @property
     def values(self) -> Matrix:
-        return self.listed
+        return self.array
 
     @property
     def constant(self) -> bool:
-        return bool((self.listed == self.listed[0]).all())
+        return bool((self.array == self.array[0]).all())
 
     @property
     def integral(self) -> bool:
-        return bool((self.listed == np.rint(self.listed)).all())
+        return bool((self.array == np.rint(self.array)).all())
 
 
-def _feed(digest: Any, item: object) -> None:
+def _update_digest(digest: Any, item: object) -> None:
     if isinstance(item, tuple):
         digest.update(b"(")
-        for part in item:
-            _feed(digest, part)
+        for element in item:
+            _update_digest(digest, element)
         digest.update(b")")
     elif isinstance(item, Operator):
-        _feed(digest, item.description())
+        _update_digest(digest, item.description())
     elif isinstance(item, Entries):
         item.feed(digest)
     elif isinstance(item, np.ndarray):

@@ -13,7 +13,7 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.linear_operator import Matrix, Operator
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 from dpdist.size_limits import SIZES, Sizes
 
 EXACT_FLOAT32 = 2**24
@@ -49,7 +49,7 @@ class Generated:
 
 
 @dataclass(frozen=True)
-class Sliced:
+class ArrayRows:
     """Rows of an array that gives them by ``array[start:stop]``: NumPy's, a memory map, Zarr's, SciPy's sparse rows."""
 
     array: Any
@@ -63,14 +63,14 @@ class Sliced:
         return self.array[start:stop]
 
 
-def rows_of(source: Any) -> RowSource:
+def as_row_source(source: Any) -> RowSource:
     """A source of rows, or the rows of an array. Raises: InvalidInput for anything else."""
     if hasattr(source, "read") and hasattr(source, "shape"):
         return cast(RowSource, source)
     if scipy.sparse.issparse(source):
-        return Sliced(scipy.sparse.csr_array(source))
+        return ArrayRows(scipy.sparse.csr_array(source))
     if hasattr(source, "__getitem__") and len(getattr(source, "shape", ())) == 2:
-        return Sliced(source)
+        return ArrayRows(source)
     raise InvalidInput(
         f"rows are an array of two dimensions, or a source with 'shape' and 'read(start, stop)'; found {type(source).__name__}"
         f"{' of shape ' + str(source.shape) if hasattr(source, 'shape') else ''}; give numpy.load(path, mmap_mode='r'), "
@@ -106,7 +106,7 @@ class RowsScaled:
 
 
 @dataclass(frozen=True)
-class Profile:
+class EntryProfile:
     """What one look at all rows tells.
 
     Attributes:
@@ -146,45 +146,52 @@ class Tall(Operator):
         return self.profile.entry_range
 
     @cached_property
-    def profile(self) -> Profile:
+    def profile(self) -> EntryProfile:
         """Norms, digest and kind of the entries. Raises: InvalidInput for entries that are no finite numbers."""
-        parts = list(in_order(self._profile_of, _cut(self.shape, 0, self.shape[0])))
-        digest = hashlib.sha256("".join(part.digest for part in parts).encode()).hexdigest()
-        return Profile(
+        block_profiles = list(map_in_order(self._profile_block, _row_ranges(self.shape, 0, self.shape[0])))
+        digest = hashlib.sha256("".join(block_profile.digest for block_profile in block_profiles).encode()).hexdigest()
+        return EntryProfile(
             digest,
-            np.concatenate([part.row_squares for part in parts]),
-            np.sum([part.column_squares for part in parts], axis=0),
-            np.sum([part.column_sums for part in parts], axis=0),
-            all(part.integral for part in parts),
-            (min(part.entry_range[0] for part in parts), max(part.entry_range[1] for part in parts)),
+            np.concatenate([block_profile.row_squares for block_profile in block_profiles]),
+            np.sum([block_profile.column_squares for block_profile in block_profiles], axis=0),
+            np.sum([block_profile.column_sums for block_profile in block_profiles], axis=0),
+            all(block_profile.integral for block_profile in block_profiles),
+            (
+                min(block_profile.entry_range[0] for block_profile in block_profiles),
+                max(block_profile.entry_range[1] for block_profile in block_profiles),
+            ),
         )
 
-    def _profile_of(self, bounds: tuple[int, int]) -> Profile:
-        block = _numbers(self.source, *bounds)
+    def _profile_block(self, bounds: tuple[int, int]) -> EntryProfile:
+        block = _read_numbers(self.source, *bounds)
         if scipy.sparse.issparse(block):
             squares = block.multiply(block)
             rows, columns = (np.asarray(squares.sum(axis=axis)).ravel() for axis in (1, 0))
             sums, values = np.asarray(abs(block).sum(axis=0)).ravel(), block.data
             content = [block.indptr.astype(np.int64), block.indices.astype(np.int64), block.data.astype(np.float64)]
         else:
-            rows, columns, sums = _norms(block)
+            rows, columns, sums = _block_norms(block)
             values, content = block, [block]
         if not np.isfinite(columns).all():
             raise InvalidInput(
                 f"rows {bounds[0]} to {bounds[1]} hold NaN or infinite entries; replace them before building a workload"
             )
         digest = hashlib.sha256(repr((bounds, block.dtype.str)).encode())
-        for part in content:
-            digest.update(np.ascontiguousarray(part).data)
+        for array in content:
+            digest.update(np.ascontiguousarray(array).data)
         integral = block.dtype.kind == "i" or bool((values == np.rint(values)).all())
         ends = (float(block.min()), float(block.max()))
-        return Profile(digest.hexdigest(), rows, columns, sums, integral, ends)
+        return EntryProfile(digest.hexdigest(), rows, columns, sums, integral, ends)
 
     def matvec(self, x: Matrix) -> Matrix:
-        return np.concatenate(list(in_order(lambda bounds: self._like(x, *bounds) @ x, _cut(self.shape, 0, self.shape[0]))))
+        return np.concatenate(
+            list(map_in_order(lambda bounds: self._read_typed(x, *bounds) @ x, _row_ranges(self.shape, 0, self.shape[0])))
+        )
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        products = in_order(lambda b: self._like(y, *b).T @ y[slice(*b)], _cut(self.shape, 0, self.shape[0]))
+        products = map_in_order(
+            lambda b: self._read_typed(y, *b).T @ y[slice(*b)], _row_ranges(self.shape, 0, self.shape[0])
+        )
         return np.asarray(sum(products))
 
     def rows(self, start: int, stop: int) -> Matrix:
@@ -193,7 +200,7 @@ class Tall(Operator):
 
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         if rows == columns == slice(0, self.shape[1]):
-            return mirrored(row_gram(self.source, 0, self.shape[0]))
+            return mirror_upper(row_gram(self.source, 0, self.shape[0]))
         return super().gram_block(rows, columns)
 
     def row_norms_squared(self) -> Matrix:
@@ -208,12 +215,12 @@ class Tall(Operator):
     def description(self) -> tuple[object, ...]:
         return ("tall", self.shape, self.profile.digest)
 
-    def _like(self, x: Matrix, start: int, stop: int) -> Any:
+    def _read_typed(self, x: Matrix, start: int, stop: int) -> Any:
         block = self.source.read(start, stop)
         return block.astype(np.int64) if x.dtype.kind == "i" and self.integral else block.astype(np.float64)
 
 
-def _norms(block: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _block_norms(block: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Squared norms of rows and of columns, and L1 norms of columns; some rows at a time, which stay in the cache."""
     rows, columns, sums = np.empty(block.shape[0]), np.zeros(block.shape[1]), np.zeros(block.shape[1])
     step = max(1, CACHED_ENTRIES // block.shape[1])
@@ -231,102 +238,110 @@ def row_gram(
     source: RowSource,
     start: int,
     stop: int,
-    left: slice = slice(None),
-    right: slice | None = None,
+    left_columns: slice = slice(None),
+    right_columns: slice | None = None,
     sizes: Sizes = SIZES,
 ) -> Matrix:
-    """Sum of B'B over the rows start..stop, (n, n): its upper half, and zeros below (``mirrored`` fills them); with ``right`` the
+    """Sum of B'B over the rows start..stop, (n, n): its upper half, and zeros below (``mirrored`` fills them); with ``right_columns`` the
     whole block of it at columns left x right.
 
     Whole numbers are multiplied in single precision as long as every sum stays exact there (rows * largest^2 < 2^24), and added
     up in double precision: the result is exact below 2^53. It is float32 where all sums fit, else float64. Others are multiplied in
     double precision.
     """
-    total = _Sum(source.shape[1], left, right, sizes.single_rows)
-    for bounds in _cut(source.shape, start, stop, sizes.row_block_bytes):
-        total.add(_numbers(source, *bounds))
-    return total.done()
+    total = _GramSum(source.shape[1], left_columns, right_columns, sizes.single_rows)
+    for bounds in _row_ranges(source.shape, start, stop, sizes.row_block_bytes):
+        total.add(_read_numbers(source, *bounds))
+    return total.result()
 
 
-def mirrored(upper: Matrix) -> Matrix:
+def mirror_upper(upper: Matrix) -> Matrix:
     """The symmetric matrix, float64, whose upper half is given with zeros below; float64 is filled where it is."""
     whole = upper.astype(np.float64, copy=False)
     whole += np.triu(upper, 1).T
     return whole
 
 
-class _Sum:
+class _GramSum:
     """B'B of one block of rows after the other; its upper half only where left and right are the same."""
 
-    def __init__(self, columns: int, left: slice, right: slice | None, single_rows: int) -> None:
-        self.left, self.right, self.single_rows = left, right, single_rows
-        widths = [len(range(columns)[part]) for part in (left, left if right is None else right)]
+    def __init__(self, columns: int, left_columns: slice, right_columns: slice | None, single_rows: int) -> None:
+        self.left_columns, self.right_columns, self.single_rows = left_columns, right_columns, single_rows
+        widths = [
+            len(range(columns)[selection])
+            for selection in (left_columns, left_columns if right_columns is None else right_columns)
+        ]
         self.total: Matrix | None = None
         self.single = np.zeros(widths, dtype=np.float32)
         self.pending = 0
-        self.buffer = np.empty((0, columns), dtype=np.float32)  # fresh memory for every block costs a tenth of its product
+        self.conversion_buffer = np.empty(
+            (0, columns), dtype=np.float32
+        )  # fresh memory for every block costs a tenth of its product
 
     def add(self, block: Any) -> None:
         if scipy.sparse.issparse(block):
             real = block.astype(np.float64).tocsc()
-            product = (real[:, self.left].T @ real[:, self.left if self.right is None else self.right]).toarray()
-            self._doubled()[:] += np.triu(product) if self.right is None else product
+            product = (
+                real[:, self.left_columns].T
+                @ real[:, self.left_columns if self.right_columns is None else self.right_columns]
+            ).toarray()
+            self._double_total()[:] += np.triu(product) if self.right_columns is None else product
             return
-        largest = _largest_whole(block)
+        largest = _largest_integer(block)
         rows = block.shape[0] if largest == 0 else int(EXACT_FLOAT32 // largest**2) if largest is not None else 0
         if largest is None or rows < self.single_rows:
-            self._product(block.astype(np.float64), self._doubled())
+            self._add_product(block.astype(np.float64), self._double_total())
             return
-        for first in range(0, block.shape[0], rows):
-            part = self._in_single(block[first : first + rows])
-            weight = part.shape[0] * int(largest) ** 2
+        for start in range(0, block.shape[0], rows):
+            single_block = self._to_single(block[start : start + rows])
+            weight = single_block.shape[0] * int(largest) ** 2
             if self.pending + weight > EXACT_FLOAT32:
-                self._doubled()[:] += self.single
+                self._double_total()[:] += self.single
                 self.single[:] = 0.0
                 self.pending = 0
-            self._product(part, self.single)
+            self._add_product(single_block, self.single)
             self.pending += weight
 
-    def _in_single(self, part: Matrix) -> Matrix:
-        if self.buffer.shape[0] < part.shape[0]:
-            self.buffer = np.empty(part.shape, dtype=np.float32)
-        out = self.buffer[: part.shape[0]]
-        np.copyto(out, part, casting="unsafe")
-        return out
+    def _to_single(self, rows: Matrix) -> Matrix:
+        if self.conversion_buffer.shape[0] < rows.shape[0]:
+            self.conversion_buffer = np.empty(rows.shape, dtype=np.float32)
+        converted = self.conversion_buffer[: rows.shape[0]]
+        np.copyto(converted, rows, casting="unsafe")
+        return converted
 
-    def done(self) -> Matrix:
+    def result(self) -> Matrix:
         if self.total is None:
             return self.single
         self.total += self.single
         return self.total
 
-    def _doubled(self) -> Matrix:
+    def _double_total(self) -> Matrix:
         """The sum in double precision, zeros at first."""
         if self.total is None:
             self.total = np.zeros(self.single.shape)
         return self.total
 
-    def _product(self, block: Matrix, into: Matrix) -> None:
+    def _add_product(self, block: Matrix, into: Matrix) -> None:
         """Add the product of rows; BLAS goes by columns, for which ``into`` is the transpose of what it computes."""
         double = block.dtype == np.float64
-        first = np.ascontiguousarray(block[:, self.left])
-        if self.right is None:
+        left_block = np.ascontiguousarray(block[:, self.left_columns])
+        if self.right_columns is None:
             multiply = scipy.linalg.blas.dsyrk if double else scipy.linalg.blas.ssyrk
-            multiply(1.0, first.T, beta=1.0, c=into.T, lower=1, overwrite_c=1)
+            multiply(1.0, left_block.T, beta=1.0, c=into.T, lower=1, overwrite_c=1)
             return
         multiply = scipy.linalg.blas.dgemm if double else scipy.linalg.blas.sgemm
-        second = np.ascontiguousarray(block[:, self.right])
-        multiply(1.0, second.T, first.T, beta=1.0, c=into.T, trans_b=1, overwrite_c=1)
+        right_block = np.ascontiguousarray(block[:, self.right_columns])
+        multiply(1.0, right_block.T, left_block.T, beta=1.0, c=into.T, trans_b=1, overwrite_c=1)
 
 
-def _largest_whole(block: Matrix) -> int | None:
+def _largest_integer(block: Matrix) -> int | None:
     """The largest magnitude when all entries are whole numbers, else None."""
     if block.dtype.kind == "f" and not (block == np.rint(block)).all():
         return None
     return max(abs(int(block.max())), abs(int(block.min())))
 
 
-def _numbers(source: RowSource, start: int, stop: int) -> Any:
+def _read_numbers(source: RowSource, start: int, stop: int) -> Any:
     """Rows as they are stored, checked to be real numbers in the shape that was asked for."""
     block = source.read(start, stop)
     if block.shape != (stop - start, source.shape[1]):
@@ -336,10 +351,10 @@ def _numbers(source: RowSource, start: int, stop: int) -> Any:
     return block.astype(np.int64) if block.dtype.kind in "bu" else block
 
 
-def _cut(
+def _row_ranges(
     shape: tuple[int, int], start: int, stop: int, block_bytes: int = SIZES.row_block_bytes
 ) -> Iterator[tuple[int, int]]:
     """Row ranges of a block each, the same whoever cuts."""
     step = max(1, block_bytes // (8 * shape[1]))
-    for first in range(start - start % step, stop, step):
-        yield max(first, start), min(first + step, stop)
+    for block_start in range(start - start % step, stop, step):
+        yield max(block_start, start), min(block_start + step, stop)

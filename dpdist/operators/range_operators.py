@@ -12,7 +12,7 @@ from dpdist.operators.dense_matrix import Sparse
 from dpdist.operators.linear_operator import Matrix, Operator
 
 
-def _positive(n: int) -> int:
+def _check_cell_count(n: int) -> int:
     if n != int(n) or n < 1:
         raise InvalidInput(f"the number of cells must be a positive whole number, found {n!r}")
     return int(n)
@@ -26,10 +26,10 @@ def _cell_names(n: int, cells: tuple[Sequence[str], ...]) -> Sequence[str]:
 
 
 def _interval_names(ends: Matrix, names: Sequence[str]) -> list[str]:
-    return [f"{names[first]} .. {names[last]}" for first, last in ends]
+    return [f"{names[first_cell]} .. {names[last_cell]}" for first_cell, last_cell in ends]
 
 
-class Counting(Operator):
+class ZeroOneOperator(Operator):
     """Rows of zeros and ones."""
 
     def column_norms_l1(self) -> Matrix:
@@ -60,11 +60,11 @@ class Orthonormal(Operator):
         return 1.0  # without looking at every cell: there may be 10^17
 
 
-class Identity(Orthonormal, Counting):
+class Identity(Orthonormal, ZeroOneOperator):
     """The count of each cell."""
 
     def __init__(self, n: int) -> None:
-        self.n = _positive(n)
+        self.n = _check_cell_count(n)
         self.shape = (self.n, self.n)
 
     def matvec(self, x: Matrix) -> Matrix:
@@ -105,11 +105,11 @@ class Identity(Orthonormal, Counting):
         return ("identity", self.n)
 
 
-class Total(Counting):
+class Total(ZeroOneOperator):
     """One query that counts every cell."""
 
     def __init__(self, n: int) -> None:
-        self.n = _positive(n)
+        self.n = _check_cell_count(n)
         self.shape = (1, self.n)
 
     def matvec(self, x: Matrix) -> Matrix:
@@ -141,11 +141,11 @@ class Total(Counting):
         return ("total", self.n)
 
 
-class Prefix(Counting):
+class Prefix(ZeroOneOperator):
     """Row i counts the cells 0..i: the empirical CDF."""
 
     def __init__(self, n: int) -> None:
-        self.n = _positive(n)
+        self.n = _check_cell_count(n)
         self.shape = (self.n, self.n)
 
     def matvec(self, x: Matrix) -> Matrix:
@@ -185,11 +185,11 @@ class Prefix(Counting):
         return ("prefix", self.n)
 
 
-class AllRanges(Counting):
+class AllRanges(ZeroOneOperator):
     """Every interval [i, j], 0 <= i <= j < n; rows ordered by i, then j."""
 
     def __init__(self, n: int) -> None:
-        self.n = _positive(n)
+        self.n = _check_cell_count(n)
         self.shape = (self.n * (self.n + 1) // 2, self.n)
         index = np.arange(self.n + 1)
         self._first_row = index * self.n - index * (index - 1) // 2
@@ -197,21 +197,21 @@ class AllRanges(Counting):
     def ends(self, start: int, stop: int) -> Matrix:
         """First and last cell of the intervals in rows start..stop, (rows, 2) int64."""
         row = np.arange(start, stop)
-        first = np.searchsorted(self._first_row, row, side="right") - 1
-        return np.stack([first, first + row - self._first_row[first]], axis=1)
+        first_cells = np.searchsorted(self._first_row, row, side="right") - 1
+        return np.stack([first_cells, first_cells + row - self._first_row[first_cells]], axis=1)
 
     def matvec(self, x: Matrix) -> Matrix:
-        out = np.empty((self.shape[0], *x.shape[1:]), dtype=x.dtype)
+        sums = np.empty((self.shape[0], *x.shape[1:]), dtype=x.dtype)
         for i in range(self.n):
-            np.cumsum(x[i:], axis=0, out=out[self._first_row[i] : self._first_row[i + 1]])
-        return out
+            np.cumsum(x[i:], axis=0, out=sums[self._first_row[i] : self._first_row[i + 1]])
+        return sums
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        out = np.zeros((self.n, *y.shape[1:]), dtype=y.dtype)
+        sums = np.zeros((self.n, *y.shape[1:]), dtype=y.dtype)
         for i in range(self.n):
-            part = y[self._first_row[i] : self._first_row[i + 1]]
-            out[i:] += np.cumsum(part[::-1], axis=0)[::-1]
-        return out
+            range_values = y[self._first_row[i] : self._first_row[i + 1]]
+            sums[i:] += np.cumsum(range_values[::-1], axis=0)[::-1]
+        return sums
 
     def rows(self, start: int, stop: int) -> Matrix:
         ends, cell = self.ends(start, stop), np.arange(self.n)
@@ -236,8 +236,13 @@ class AllRanges(Counting):
         sums = np.zeros((self.n + 1, self.n + 1))
         np.cumsum(np.cumsum(form, axis=0), axis=1, out=sums[1:, 1:])
         corner = np.diag(sums)
-        first, last = np.triu_indices(self.n)
-        return np.asarray(corner[last + 1] + corner[first] - sums[first, last + 1] - sums[last + 1, first])
+        first_cells, last_cells = np.triu_indices(self.n)
+        return np.asarray(
+            corner[last_cells + 1]
+            + corner[first_cells]
+            - sums[first_cells, last_cells + 1]
+            - sums[last_cells + 1, first_cells]
+        )
 
     def row_norms_squared(self) -> Matrix:
         i, j = np.triu_indices(self.n)
@@ -259,7 +264,7 @@ class ListedRanges(Sparse):
     """The given intervals [first, last] of one attribute, both ends included."""
 
     def __init__(self, n: int, ends: Matrix) -> None:
-        self.n = _positive(n)
+        self.n = _check_cell_count(n)
         ends = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
         if ends.size == 0 or (ends[:, 0] > ends[:, 1]).any() or (ends < 0).any() or (ends >= n).any():
             raise InvalidInput(f"ranges need 0 <= first <= last < {n} and at least one row")
@@ -295,30 +300,35 @@ class Haar(Sparse):
     """
 
     def __init__(self, n: int) -> None:
-        self.n = _positive(n)
-        left: list[tuple[int, int]] = [(0, n - 1)]
-        right: list[tuple[int, int]] = []
+        self.n = _check_cell_count(n)
+        left_halves: list[tuple[int, int]] = [(0, n - 1)]
+        right_halves: list[tuple[int, int]] = []
         nodes = [(0, n)]
         while nodes:
-            below = []
-            for first, stop in nodes:
-                if stop - first > 1:
-                    middle = first + (stop - first + 1) // 2
-                    left.append((first, middle - 1))
-                    right.append((middle, stop - 1))
-                    below += [(first, middle), (middle, stop)]
-            nodes = below
-        rows = ListedRanges(n, np.array(left)).matrix
-        if right:
+            children = []
+            for start, stop in nodes:
+                if stop - start > 1:
+                    middle = start + (stop - start + 1) // 2
+                    left_halves.append((start, middle - 1))
+                    right_halves.append((middle, stop - 1))
+                    children += [(start, middle), (middle, stop)]
+            nodes = children
+        rows = ListedRanges(n, np.array(left_halves)).matrix
+        if right_halves:
             zero = scipy.sparse.csr_array((1, n))
-            rows = rows - scipy.sparse.vstack([zero, ListedRanges(n, np.array(right)).matrix])
+            rows = rows - scipy.sparse.vstack([zero, ListedRanges(n, np.array(right_halves)).matrix])
         super().__init__(scipy.sparse.csr_array(rows))
-        self._halves = np.array([(*a, *b) for a, b in zip(left[1:], right, strict=True)], dtype=np.int64).reshape(-1, 4)
+        self._halves = np.array(
+            [(*left_half, *right_half) for left_half, right_half in zip(left_halves[1:], right_halves, strict=True)],
+            dtype=np.int64,
+        ).reshape(-1, 4)
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         names = _cell_names(self.n, cells)
-        parts = [_interval_names(self._halves[:, side], names) for side in (slice(0, 2), slice(2, 4))]
-        return ["all", *(f"{left} minus {right}" for left, right in zip(*parts, strict=True))][start:stop]
+        half_names = [_interval_names(self._halves[:, half_columns], names) for half_columns in (slice(0, 2), slice(2, 4))]
+        return ["all", *(f"{left_name} minus {right_name}" for left_name, right_name in zip(*half_names, strict=True))][
+            start:stop
+        ]
 
 
 class Tree(ListedRanges):
@@ -333,7 +343,7 @@ class Tree(ListedRanges):
 
 def tree_ranges(n: int, branching: int) -> list[tuple[int, int]]:
     """First and last cell of every node of such a tree, each once. Raises: InvalidInput."""
-    n = _positive(n)
+    n = _check_cell_count(n)
     if branching < 2:
         raise InvalidInput(f"a tree needs a branching of at least 2, found {branching}")
     width = 1
@@ -341,6 +351,6 @@ def tree_ranges(n: int, branching: int) -> list[tuple[int, int]]:
         width *= branching
     ends: list[tuple[int, int]] = []
     while width >= 1:
-        ends += [(first, min(first + width, n) - 1) for first in range(0, n, width)]
+        ends += [(start, min(start + width, n) - 1) for start in range(0, n, width)]
         width //= branching
     return list(dict.fromkeys(ends))

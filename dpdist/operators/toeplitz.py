@@ -10,7 +10,7 @@ import scipy
 
 from dpdist.errors import InvalidInput
 from dpdist.operators.dense_matrix import Dense
-from dpdist.operators.linear_operator import Entries, Listed, Matrix, Operator
+from dpdist.operators.linear_operator import Entries, Matrix, Operator, StoredEntries
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Toeplitz(Operator):
         if isinstance(coefficients, Entries) and coefficients.size <= self.n and first_lag == 0:
             self.entries, self.first_lag = coefficients, 0
         else:
-            listed, self.first_lag = _reaching(_checked(coefficients), int(first_lag), self.n)
-            self.entries = Listed(listed)
+            values, self.first_lag = _trim_coefficients(_check_coefficients(coefficients), int(first_lag), self.n)
+            self.entries = StoredEntries(values)
         self.shape = (self.n, self.n)
         self.integral = self.entries.integral
 
@@ -59,18 +59,18 @@ class Toeplitz(Operator):
         return self.entries.values
 
     def matvec(self, x: Matrix) -> Matrix:
-        return self._filtered(x, self.coefficients, self.first_lag)
+        return self._apply_filter(x, self.coefficients, self.first_lag)
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return self._filtered(y, self.coefficients[::-1], 1 - self.first_lag - self.coefficients.size)
+        return self._apply_filter(y, self.coefficients[::-1], 1 - self.first_lag - self.coefficients.size)
 
-    def _filtered(self, x: Matrix, coefficients: Matrix, lag: int) -> Matrix:
-        full = _convolved(x, coefficients, exact=self.integral and x.dtype.kind == "i")
-        out = np.zeros((self.n, *x.shape[1:]), dtype=full.dtype)
+    def _apply_filter(self, x: Matrix, coefficients: Matrix, lag: int) -> Matrix:
+        full = _convolve(x, coefficients, exact=self.integral and x.dtype.kind == "i")
+        filtered = np.zeros((self.n, *x.shape[1:]), dtype=full.dtype)
         low, high = max(0, lag), min(self.n, lag + full.shape[0])
         if low < high:
-            out[low:high] = full[low - lag : high - lag]
-        return out
+            filtered[low:high] = full[low - lag : high - lag]
+        return filtered
 
     def rows(self, start: int, stop: int) -> Matrix:
         lag = np.arange(start, stop)[:, None] - np.arange(self.n) - self.first_lag
@@ -82,15 +82,15 @@ class Toeplitz(Operator):
         return [f"at {name}" for name in names[start:stop]]
 
     def column_norms_squared(self) -> Matrix:
-        return self._sums_of(self.coefficients**2, self.first_lag)
+        return self._lag_sums(self.coefficients**2, self.first_lag)
 
     def column_norms_l1(self) -> Matrix:
-        return self._sums_of(np.abs(self.coefficients), self.first_lag)
+        return self._lag_sums(np.abs(self.coefficients), self.first_lag)
 
     def row_norms_squared(self) -> Matrix:  # the columns of the transpose, which filters with the coefficients in reverse
-        return self._sums_of(self.coefficients[::-1] ** 2, 1 - self.first_lag - self.coefficients.size)
+        return self._lag_sums(self.coefficients[::-1] ** 2, 1 - self.first_lag - self.coefficients.size)
 
-    def _sums_of(self, values: Matrix, lag: int) -> Matrix:
+    def _lag_sums(self, values: Matrix, lag: int) -> Matrix:
         """For every step j, the sum over the coefficients k whose output t = j + lag + k lies in 0..n."""
         sums = np.concatenate([[0.0], np.cumsum(values)])
         j = np.arange(self.n)
@@ -99,7 +99,7 @@ class Toeplitz(Operator):
 
     def spectrum(self, points: int) -> Matrix:
         """Eigenvalues of the circulant matrix of ``points`` steps with these coefficients, rfft order, complex128."""
-        return np.asarray(scipy.fft.rfft(_folded(self.coefficients, self.first_lag, points)))
+        return np.asarray(scipy.fft.rfft(_wrap_values(self.coefficients, self.first_lag, points)))
 
     @property
     def entry_range(self) -> tuple[float, float]:
@@ -107,23 +107,23 @@ class Toeplitz(Operator):
         return min(float(values.min()), 0.0), max(float(values.max()), 0.0)
 
     @property
-    def reach(self) -> int:
+    def padding_steps(self) -> int:
         """Steps that a circle needs beyond n so that the filter does not see its own other end."""
-        last = self.first_lag + self.entries.size - 1
-        return max(last, 0) + max(-self.first_lag, 0)
+        last_lag = self.first_lag + self.entries.size - 1
+        return max(last_lag, 0) + max(-self.first_lag, 0)
 
     def description(self) -> tuple[object, ...]:
         return (type(self).__name__.lower(), self.n, self.first_lag, self.entries)
 
-    def around(self, points: int, start: int, stop: int) -> Matrix:
+    def wrap_coefficients(self, points: int, start: int, stop: int) -> Matrix:
         """Coefficients laid around a circle of ``points`` steps, positions start..stop, float64."""
-        out = np.zeros(stop - start)
-        first = self.first_lag % points
-        for low in range(first - points, stop, points):
+        wrapped = np.zeros(stop - start)
+        first_position = self.first_lag % points
+        for low in range(first_position - points, stop, points):
             begin, end = max(start, low), min(stop, low + self.entries.size)
             if begin < end:
-                out[begin - start : end - start] += self.entries.read(begin - low, end - low)
-        return out
+                wrapped[begin - start : end - start] += self.entries.read(begin - low, end - low)
+        return wrapped
 
 
 class StepMeans(Dense):
@@ -152,101 +152,101 @@ class Circulant(Toeplitz):
         if isinstance(coefficients, Entries) and coefficients.size <= self.n and first_lag == 0:
             self.entries = coefficients
         else:
-            self.entries = Listed(_folded(_checked(coefficients), int(first_lag), self.n))
+            self.entries = StoredEntries(_wrap_values(_check_coefficients(coefficients), int(first_lag), self.n))
         self.shape = (self.n, self.n)
         self.integral = self.entries.integral
 
-    def _filtered(self, x: Matrix, coefficients: Matrix, lag: int) -> Matrix:
-        full = _convolved(x, coefficients, exact=self.integral and x.dtype.kind == "i")
-        return _folded(full, lag, self.n)
+    def _apply_filter(self, x: Matrix, coefficients: Matrix, lag: int) -> Matrix:
+        full = _convolve(x, coefficients, exact=self.integral and x.dtype.kind == "i")
+        return _wrap_values(full, lag, self.n)
 
     def rows(self, start: int, stop: int) -> Matrix:
         return np.asarray(self.coefficients[(np.arange(start, stop)[:, None] - np.arange(self.n)) % self.n])
 
-    def _sums_of(self, values: Matrix, lag: int) -> Matrix:
+    def _lag_sums(self, values: Matrix, lag: int) -> Matrix:
         return np.full(self.n, float(values.sum()))
 
     @property
-    def reach(self) -> int:
+    def padding_steps(self) -> int:
         return 0
 
 
-SMALL = 2**20
+DIRECT_PRODUCTS = 2**20
 """Products of steps and coefficients that are summed one by one."""
 
 
-def _convolved(x: Matrix, coefficients: Matrix, *, exact: bool) -> Matrix:
+def _convolve(x: Matrix, coefficients: Matrix, *, exact: bool) -> Matrix:
     """The full convolution along the first axis; integers exactly."""
-    listed = (coefficients.astype(np.int64) if exact else coefficients).reshape(-1, *(1,) * (x.ndim - 1))
-    if exact or x.size * coefficients.size <= SMALL:
-        return np.asarray(scipy.signal.convolve(x, listed, method="direct"))
-    return np.asarray(scipy.signal.oaconvolve(x, listed, axes=0))
+    shaped_coefficients = (coefficients.astype(np.int64) if exact else coefficients).reshape(-1, *(1,) * (x.ndim - 1))
+    if exact or x.size * coefficients.size <= DIRECT_PRODUCTS:
+        return np.asarray(scipy.signal.convolve(x, shaped_coefficients, method="direct"))
+    return np.asarray(scipy.signal.oaconvolve(x, shaped_coefficients, axes=0))
 
 
-def _folded(values: Matrix, lag: int, points: int) -> Matrix:
+def _wrap_values(values: Matrix, lag: int, points: int) -> Matrix:
     """Values that begin at a lag, laid around a circle of so many points."""
-    out = np.zeros((points, *values.shape[1:]), dtype=values.dtype)
-    np.add.at(out, (lag + np.arange(values.shape[0])) % points, values)
-    return out
+    wrapped = np.zeros((points, *values.shape[1:]), dtype=values.dtype)
+    np.add.at(wrapped, (lag + np.arange(values.shape[0])) % points, values)
+    return wrapped
 
 
-def _checked(coefficients: Matrix | Entries) -> Matrix:
-    listed = coefficients.values if isinstance(coefficients, Entries) else np.asarray(coefficients)
-    if np.iscomplexobj(listed):
+def _check_coefficients(coefficients: Matrix | Entries) -> Matrix:
+    values = coefficients.values if isinstance(coefficients, Entries) else np.asarray(coefficients)
+    if np.iscomplexobj(values):
         raise InvalidInput(
             "a filter has real coefficients, found complex ones; filter real and imaginary parts by themselves"
         )
-    if listed.ndim != 1 or listed.size == 0:
-        raise InvalidInput(f"a filter is a list of at least one coefficient, found shape {listed.shape}")
-    listed = listed.astype(np.float64)
-    if not np.isfinite(listed).all():
+    if values.ndim != 1 or values.size == 0:
+        raise InvalidInput(f"a filter is a list of at least one coefficient, found shape {values.shape}")
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
         raise InvalidInput("a filter holds NaN or infinite coefficients; replace them")
-    if not listed.any():
+    if not values.any():
         raise InvalidInput("a filter whose coefficients are all zero asks for nothing; leave it out")
-    return listed
+    return values
 
 
-def _reaching(coefficients: Matrix, first_lag: int, n: int) -> tuple[Matrix, int]:
+def _trim_coefficients(coefficients: Matrix, first_lag: int, n: int) -> tuple[Matrix, int]:
     """The coefficients that reach a step of the series from another one: lags beyond n - 1 never do.
 
     Raises: InvalidInput when none does.
     """
     lags = first_lag + np.arange(coefficients.size)
-    kept = (
+    in_reach = (
         (np.abs(lags) < n)
         & (np.maximum.accumulate(coefficients != 0))
         & (np.maximum.accumulate((coefficients != 0)[::-1])[::-1])
     )
-    if not kept.any():
+    if not in_reach.any():
         raise InvalidInput(f"no coefficient of the filter reaches any of the {n} steps: its lags begin at {first_lag}")
-    return coefficients[kept], int(lags[kept][0])
+    return coefficients[in_reach], int(lags[in_reach][0])
 
 
 class Ring(Operator):
     """The first n columns of a circulant matrix of ``points`` >= n steps: a series laid on a larger circle, (points, n)."""
 
     def __init__(self, points: int, n: int, coefficients: Matrix) -> None:
-        self.around = Circulant(points, coefficients)
+        self.circulant = Circulant(points, coefficients)
         if not 1 <= n <= points:
             raise InvalidInput(f"a series of {n} steps does not fit on a circle of {points}")
         self.n = int(n)
-        self.shape = (self.around.n, self.n)
-        self.integral = self.around.integral
+        self.shape = (self.circulant.n, self.n)
+        self.integral = self.circulant.integral
 
     def matvec(self, x: Matrix) -> Matrix:
-        return self.around.matvec(np.concatenate([x, np.zeros((self.shape[0] - self.n, *x.shape[1:]), dtype=x.dtype)]))
+        return self.circulant.matvec(np.concatenate([x, np.zeros((self.shape[0] - self.n, *x.shape[1:]), dtype=x.dtype)]))
 
     def rmatvec(self, y: Matrix) -> Matrix:
-        return self.around.rmatvec(y)[: self.n]
+        return self.circulant.rmatvec(y)[: self.n]
 
     def rows(self, start: int, stop: int) -> Matrix:
-        return self.around.rows(start, stop)[:, : self.n]
+        return self.circulant.rows(start, stop)[:, : self.n]
 
     def column_norms_squared(self) -> Matrix:
-        return self.around.column_norms_squared()[: self.n]
+        return self.circulant.column_norms_squared()[: self.n]
 
     def column_norms_l1(self) -> Matrix:
-        return self.around.column_norms_l1()[: self.n]
+        return self.circulant.column_norms_l1()[: self.n]
 
     def description(self) -> tuple[object, ...]:
-        return ("ring", self.n, self.around)
+        return ("ring", self.n, self.circulant)

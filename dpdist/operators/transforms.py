@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput
-from dpdist.operators.linear_operator import Entries, Listed, Matrix, Operator
+from dpdist.operators.linear_operator import Entries, Matrix, Operator, StoredEntries
 from dpdist.operators.range_operators import Orthonormal
 
 
@@ -30,14 +30,14 @@ class Fourier(Orthonormal):
         if self.n == 1:
             return x
         spectrum = scipy.fft.rfft(x.astype(np.float64), axis=0, norm="ortho")
-        out = np.empty(x.shape)
-        out[0] = spectrum[0].real
+        coefficients = np.empty(x.shape)
+        coefficients[0] = spectrum[0].real
         pairs = (self.n - 1) // 2
-        out[1 : 2 * pairs : 2] = np.sqrt(2.0) * spectrum[1 : pairs + 1].real
-        out[2 : 2 * pairs + 1 : 2] = -np.sqrt(2.0) * spectrum[1 : pairs + 1].imag
+        coefficients[1 : 2 * pairs : 2] = np.sqrt(2.0) * spectrum[1 : pairs + 1].real
+        coefficients[2 : 2 * pairs + 1 : 2] = -np.sqrt(2.0) * spectrum[1 : pairs + 1].imag
         if self.n % 2 == 0:
-            out[-1] = spectrum[-1].real
-        return out
+            coefficients[-1] = spectrum[-1].real
+        return coefficients
 
     def rmatvec(self, y: Matrix) -> Matrix:
         if self.n == 1:
@@ -53,11 +53,11 @@ class Fourier(Orthonormal):
     def rows(self, start: int, stop: int) -> Matrix:
         row = np.arange(start, stop)[:, None]
         angle = 2.0 * np.pi * ((row + 1) // 2 * np.arange(self.n) % self.n) / self.n
-        out = np.sqrt(2.0 / self.n) * np.where(row % 2 == 1, np.cos(angle), np.sin(angle))
-        out[(row[:, 0] == 0)] = self.n**-0.5
+        basis_rows = np.sqrt(2.0 / self.n) * np.where(row % 2 == 1, np.cos(angle), np.sin(angle))
+        basis_rows[(row[:, 0] == 0)] = self.n**-0.5
         if self.n % 2 == 0:
-            out[row[:, 0] == self.n - 1] *= np.sqrt(0.5) if self.n > 1 else 1.0
-        return np.asarray(out)
+            basis_rows[row[:, 0] == self.n - 1] *= np.sqrt(0.5) if self.n > 1 else 1.0
+        return np.asarray(basis_rows)
 
     def row_names(self, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         kinds = ("sine", "cosine")
@@ -81,13 +81,13 @@ class Hadamard(Operator):
         self.shape = (self.n, self.n)
 
     def matvec(self, x: Matrix) -> Matrix:
-        out = x.copy()
+        transformed = x.copy()
         for bit in range(self.bits):
-            pairs = out.reshape(2**bit, 2, -1)
+            pairs = transformed.reshape(2**bit, 2, -1)
             pairs[:, 0] += pairs[:, 1]
             pairs[:, 1] *= -2
             pairs[:, 1] += pairs[:, 0]
-        return out
+        return transformed
 
     def rmatvec(self, y: Matrix) -> Matrix:
         return self.matvec(y)
@@ -136,14 +136,14 @@ class Dyadic(Operator):
 
     def __init__(self, values: Matrix | Entries) -> None:
         """``values``: h, (2^d,); entries that are computed are taken as they are."""
-        self.entries = values if isinstance(values, Entries) else Listed(self._checked(values))
+        self.entries = values if isinstance(values, Entries) else StoredEntries(self._check_values(values))
         self.n = self.entries.size
         self.bits = self.n.bit_length() - 1
         self.shape = (self.n, self.n)
         self.integral = self.entries.integral
 
     @staticmethod
-    def _checked(values: Matrix) -> Matrix:
+    def _check_values(values: Matrix) -> Matrix:
         values = np.asarray(values, dtype=np.float64)
         if values.ndim != 1 or values.size == 0 or values.size & (values.size - 1) or not np.isfinite(values).all():
             raise InvalidInput(f"a function of bit strings has 2^d finite values, found shape {values.shape}")
@@ -164,10 +164,10 @@ class Dyadic(Operator):
     def matvec(self, x: Matrix) -> Matrix:
         if x.dtype.kind == "i" and self.integral:
             cells = np.arange(self.n)
-            out = np.zeros_like(x)
+            answers = np.zeros_like(x)
             for cell in np.flatnonzero(self.values):
-                out += int(self.values[cell]) * x[cells ^ cell]
-            return out
+                answers += int(self.values[cell]) * x[cells ^ cell]
+            return answers
         transform = Hadamard(self.bits)
         spectrum = self.spectrum.reshape(-1, *(1,) * (x.ndim - 1))
         return np.asarray(transform.matvec(spectrum * transform.matvec(x.astype(np.float64))) / self.n)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdist.content.answer_tables import query_names
 from dpdist.content.feasible_intervals import Ends
-from dpdist.content.number_format import plain
+from dpdist.content.number_format import format_number
 from dpdist.language import say
 from dpdist.operators import Matrix
 from dpdist.workloads import Block
@@ -31,12 +31,12 @@ class ListedGroup:
     """A group whose answers are listed.
 
     Attributes:
-        place: of its section.
+        section_index: of its section.
         block: with titles in place of the names of attributes and levels.
         ends: between which its true answers lie, and intervals are cut.
     """
 
-    place: int
+    section_index: int
     block: Block
     numbers: Numbers
     ends: Ends
@@ -55,49 +55,57 @@ class ListedGroup:
     def data(self) -> dict[str, Any]:
         """For the script: names as products of values, ends of intervals by half widths, where these give exactly the same."""
         answer, error, half, low, high = (column[self.shown] for column in self.numbers)
-        out: dict[str, Any] = {"group": self.place, **_short(answer), **self._named()}
+        group_data: dict[str, Any] = {"group": self.section_index, **_encode_answers(answer), **self._encode_names()}
         cut = np.clip(answer - half, *self.ends), np.clip(answer + half, *self.ends)
         if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(cut, (low, high), strict=True)):
-            return out | {"error": _known(error), "low": _known(low), "high": _known(high)}
-        pairs = list(zip(_known(error), _known(half), strict=True))
-        places = {pair: k for k, pair in enumerate(dict.fromkeys(pairs))}
-        which = [places[pair] for pair in pairs] if len(places) > 1 else []
-        return out | {
+            return group_data | {
+                "error": _none_if_unknown(error),
+                "low": _none_if_unknown(low),
+                "high": _none_if_unknown(high),
+            }
+        pairs = list(zip(_none_if_unknown(error), _none_if_unknown(half), strict=True))
+        pair_numbers = {pair: k for k, pair in enumerate(dict.fromkeys(pairs))}
+        pair_codes = [pair_numbers[pair] for pair in pairs] if len(pair_numbers) > 1 else []
+        return group_data | {
             "ends": [end if math.isfinite(end) else None for end in self.ends],
-            "pairs": list(places),
-            "pair": which,
+            "pairs": list(pair_numbers),
+            "pair": pair_codes,
         }
 
-    def _named(self) -> dict[str, Any]:
+    def _encode_names(self) -> dict[str, Any]:
         """The names, as neighbours in a product from the first one on where they are such."""
-        queries, parts = self.queries, self._parts()
-        for each in ([divided for part in parts for divided in _divided(part)], parts):
-            made = [", ".join(filter(None, words)) for words in itertools.product(*each)]
-            first = made.index(queries[0]) if queries and queries[0] in made else 0
-            if made[first : first + len(queries)] == queries:
-                return {"parts": each, "first": first}
+        queries, name_factors = self.queries, self._name_factors()
+        for factors in ([divided for factor_texts in name_factors for divided in _factor_texts(factor_texts)], name_factors):
+            products = [", ".join(filter(None, words)) for words in itertools.product(*factors)]
+            start = products.index(queries[0]) if queries and queries[0] in products else 0
+            if products[start : start + len(queries)] == queries:
+                return {"parts": factors, "first": start}
         return {"query": queries}
 
-    def _parts(self) -> list[list[str]]:
+    def _name_factors(self) -> list[list[str]]:
         if not self.block.separable:
             return []
         alone = len(self.block.axes) == 1
-        parts = zip(self.block.names, self.block.labels, strict=True)
+        labelled_factors = zip(self.block.names, self.block.labels, strict=True)
         return [
-            [word if not word or (alone and word == "all") else f"{head} {word}" for word in part] for head, part in parts
+            [word if not word or (alone and word == "all") else f"{head} {word}" for word in labels]
+            for head, labels in labelled_factors
         ]
 
 
-def for_script(listed: Sequence[ListedGroup]) -> list[dict[str, Any]]:
+def script_tables(listed_groups: Sequence[ListedGroup]) -> list[dict[str, Any]]:
     """The groups for the page's script; in place of parts of names that an earlier one has stands its number."""
-    tables, first = [each.data() for each in listed], dict[str, int]()
-    for place, table in enumerate(tables):
-        if "parts" in table and (known := first.setdefault(repr(table["parts"]), place)) < place:
-            table["parts"] = known
+    tables, table_by_factors = [listed_group.data() for listed_group in listed_groups], dict[str, int]()
+    for table_index, table in enumerate(tables):
+        if (
+            "parts" in table
+            and (earlier_table := table_by_factors.setdefault(repr(table["parts"]), table_index)) < table_index
+        ):
+            table["parts"] = earlier_table
     return tables
 
 
-def _short(answers: Matrix) -> dict[str, Any]:
+def _encode_answers(answers: Matrix) -> dict[str, Any]:
     """The answers as whole numbers of a decimal unit, each less the one before it, to the base 36, where that gives exactly the same."""
     for unit in map(float, 10.0 ** np.arange(MOST_DECIMALS + 1)):
         whole = np.rint(answers * unit)
@@ -107,29 +115,36 @@ def _short(answers: Matrix) -> dict[str, Any]:
     return {"answer": answers.tolist()}
 
 
-def _divided(part: list[str]) -> list[list[str]]:
+def _factor_texts(texts: list[str]) -> list[list[str]]:
     """Texts of two pieces, such as days and times of day, as the product of these, if it is not much longer; else the texts themselves."""
-    pieces = [text.rpartition(", ") for text in part]
-    first, last = list(dict.fromkeys(each[0] for each in pieces)), sorted({each[2] for each in pieces})
-    return [first, last] if all(first) and len(first) * len(last) <= 2 * len(part) else [part]
+    partitions = [text.rpartition(", ") for text in texts]
+    heads, tails = (
+        list(dict.fromkeys(partition[0] for partition in partitions)),
+        sorted({partition[2] for partition in partitions}),
+    )
+    return [heads, tails] if all(heads) and len(heads) * len(tails) <= 2 * len(texts) else [texts]
 
 
-def _known(column: Matrix) -> list[float | None]:
+def _none_if_unknown(column: Matrix) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in column.tolist()]
 
 
-def first_rows(listed: Sequence[ListedGroup]) -> list[tuple[str, str, str, str]]:
+def first_table_rows(listed_groups: Sequence[ListedGroup]) -> list[tuple[str, str, str, str]]:
     """What the table shows before, or without, the page's script."""
-    out: list[tuple[str, str, str, str]] = []
-    for each in listed:
-        if len(out) >= FIRST_ROWS:
+    rows: list[tuple[str, str, str, str]] = []
+    for listed_group in listed_groups:
+        if len(rows) >= FIRST_ROWS:
             break
-        answer, error, _, low, high = (column[each.shown] for column in each.numbers)
-        for query, value, off, *ends in zip(each.queries, answer, error, low, high, strict=True):
-            told = say("not known") if math.isnan(off) else plain(off, 2)
-            out.append((query, plain(value, 1), _interval(*ends), told))
-    return out[:FIRST_ROWS]
+        answer, error, _, low, high = (column[listed_group.shown] for column in listed_group.numbers)
+        for query, value, standard_error, *ends in zip(listed_group.queries, answer, error, low, high, strict=True):
+            error_text = say("not known") if math.isnan(standard_error) else format_number(standard_error, 2)
+            rows.append((query, format_number(value, 1), _interval_text(*ends), error_text))
+    return rows[:FIRST_ROWS]
 
 
-def _interval(low: float, high: float) -> str:
-    return say("{low} to {high}", low=plain(low, 1), high=plain(high, 1)) if math.isfinite(low) else say("not known")
+def _interval_text(low: float, high: float) -> str:
+    return (
+        say("{low} to {high}", low=format_number(low, 1), high=format_number(high, 1))
+        if math.isfinite(low)
+        else say("not known")
+    )

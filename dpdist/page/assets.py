@@ -22,12 +22,20 @@ import jinja2
 from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
-from dpdist.content.number_format import capitalised, number_text, plain
-from dpdist.content.release_summary import answered, compared_in_words, error_in_words, over_bound
-from dpdist.language import plural, raised, recalled, say, speaking, spoken, written
+from dpdist.content.number_format import capitalised, format_number, number_text
+from dpdist.content.release_summary import compared_error_text, count_answered, error_text, ratio_to_bound
+from dpdist.language import (
+    current_language,
+    format_date,
+    plural,
+    say,
+    translate_certificate,
+    use_language,
+    with_superscripts,
+)
 from dpdist.page.charts.svg_frame import STYLE
-from dpdist.page.headings import asked, names_its_steps, titled
-from dpdist.theme import PLAIN, Look
+from dpdist.page.headings import describes_time_steps, question_texts, title_of
+from dpdist.theme import DEFAULT_THEME, Theme
 
 PREVIEW = "preview.png"
 """The picture that sites show of a link to a page (outputs/preview.py)."""
@@ -49,30 +57,32 @@ class Assets:
     script: str
     look: str
     policy: str
-    publisher: Look
+    publisher: Theme
 
 
-def assets(*more: str, publisher: Look = PLAIN) -> Assets:
+def page_assets(*more: str, publisher: Theme = DEFAULT_THEME) -> Assets:
     """Those of pages in the language that is spoken.
 
     Args:
         more: scripts that this page needs beside those of charts and tables.
         publisher: whose name, logo, colours and font the page has.
     """
-    return _assets(spoken().code, more, publisher)
+    return _build_assets(current_language().code, more, publisher)
 
 
 @cache
-def _assets(code: str, more: tuple[str, ...], publisher: Look) -> Assets:
+def _build_assets(code: str, more: tuple[str, ...], publisher: Theme) -> Assets:
     style = publisher.style() + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
     script = '"use strict";\n' + "".join(map(_script, ("words.js", "charts.js", "table.js", *more)))
     allowed = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
     allowed |= {"font-src": "data:"} if publisher.face else {}
     allowed |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
     policy = "; ".join(f"{name} {value}" for name, value in allowed.items())
-    with speaking(code):
-        words = spoken().scripts
-    return Assets(style, script, embedded({"colours": publisher.light, "rules": STYLE, "words": words}), policy, publisher)
+    with use_language(code):
+        words = current_language().scripts
+    return Assets(
+        style, script, embed_json({"colours": publisher.light_variables, "rules": STYLE, "words": words}), policy, publisher
+    )
 
 
 def _hash(text: str) -> str:
@@ -81,21 +91,21 @@ def _hash(text: str) -> str:
 
 def _script(name: str) -> str:
     """A script without comments and the space before its lines: a tenth of it, which only its source needs."""
-    lines = (line.strip() for line in _file(name).splitlines())
-    return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
+    script_lines = (script_line.strip() for script_line in _file(name).splitlines())
+    return "".join(f"{script_line}\n" for script_line in script_lines if script_line and not script_line.startswith("//"))
 
 
 def _file(name: str) -> str:
     return importlib.resources.files("dpdist.page").joinpath(f"templates/{name}").read_text(encoding="utf-8")
 
 
-def embedded(content: Any) -> str:
+def embed_json(content: Any) -> str:
     """JSON that no text in it can end early inside a page."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def template(name: str) -> jinja2.Template:
+def load_template(name: str) -> jinja2.Template:
     """A page's template; it escapes the values that it is given."""
     return _templates().get_template(name)
 
@@ -105,34 +115,38 @@ def _templates() -> jinja2.Environment:
     """Those of all pages: what is compiled for one page serves the next."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dpdist.page"),
-        bytecode_cache=_compiled(Path(__file__).parent / "__pycache__"),
+        bytecode_cache=_bytecode_cache(Path(__file__).parent / "__pycache__"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "answered": answered,
-        "over_bound": over_bound,
-        "error_in_words": error_in_words,
-        "compared_in_words": compared_in_words,
-        "day": day,
-        "link": link,
+        "answered": count_answered,
+        "over_bound": ratio_to_bound,
+        "error_in_words": error_text,
+        "compared_in_words": compared_error_text,
+        "day": format_day,
+        "link": link_address,
         "capitalised": capitalised,
-        "unbroken": unbroken,
+        "unbroken": with_unbroken_spaces,
         "number_text": number_text,
-        "raised": raised,
-        "recalled": recalled,
-        "asked": asked,
-        "titled": titled,
-        "names_its_steps": names_its_steps,
-        "plain": plain,
-        "symbols": symbols,
+        "raised": with_superscripts,
+        "recalled": translate_certificate,
+        "asked": question_texts,
+        "titled": title_of,
+        "names_its_steps": describes_time_steps,
+        "plain": format_number,
+        "symbols": with_greek_letters,
     }
-    environment.globals |= {"say": partial(_marked, say), "plural": partial(_marked, plural), "spoken": spoken}
+    environment.globals |= {
+        "say": partial(_say_as_markup, say),
+        "plural": partial(_say_as_markup, plural),
+        "spoken": current_language,
+    }
     return environment
 
 
-class _Compiled(jinja2.FileSystemBytecodeCache):
+class _BytecodeCache(jinja2.FileSystemBytecodeCache):
     """Compiled templates beside Python's compiled modules, as far as the disk takes them."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
@@ -140,36 +154,38 @@ class _Compiled(jinja2.FileSystemBytecodeCache):
             super().dump_bytecode(bucket)
 
 
-def _compiled(folder: Path) -> _Compiled | None:
+def _bytecode_cache(folder: Path) -> _BytecodeCache | None:
     """Those of a folder, where Python itself may write."""
-    return None if sys.dont_write_bytecode or not os.access(folder, os.W_OK) else _Compiled(str(folder))
+    return None if sys.dont_write_bytecode or not os.access(folder, os.W_OK) else _BytecodeCache(str(folder))
 
 
-def _marked(said: Callable[..., str], *given: Any, **values: Any) -> Markup:
+def _say_as_markup(say_function: Callable[..., str], *given: Any, **values: Any) -> Markup:
     """What is said as markup: sentences hold none (a test looks), values may be elements, and texts among them are escaped."""
-    text = said(*given, **{name: escape(value) if isinstance(value, str) else value for name, value in values.items()})
-    return Markup(_together(text))
+    text = say_function(
+        *given, **{name: escape(value) if isinstance(value, str) else value for name, value in values.items()}
+    )
+    return Markup(_join_numbers_and_units(text))
 
 
-def unbroken(text: str) -> str:
+def with_unbroken_spaces(text: str) -> str:
     """A sentence whose numbers stay on a line with their intervals, and whose dates and years, such as 1994-95, stay whole."""
-    whole = re.sub(r"(?<=\d)-(?=\d)", "-\N{WORD JOINER}", _together(text))
-    return re.sub(_DATE, lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), whole)
+    whole = re.sub(r"(?<=\d)-(?=\d)", "-\N{WORD JOINER}", _join_numbers_and_units(text))
+    return re.sub(_DATE, lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), whole)
 
 
-def _together(text: str) -> str:
+def _join_numbers_and_units(text: str) -> str:
     """A text whose numbers stay on a line with their intervals and units, and letters with their values."""
-    return re.sub(r" ?([±=]) |(?<=\d) (?=%)", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+    return re.sub(r" ?([±=]) |(?<=\d) (?=%)", lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
-def symbols(text: str) -> str:
+def with_greek_letters(text: str) -> str:
     """A cap of a budget, such as ``epsilon=1, delta=1e-09``, in letters as formulas have them."""
     for name, letter in (("epsilon", "ε"), ("delta", "δ"), ("rho", "ρ")):
         text = text.replace(f"{name}=", f"{letter} = ")
-    return _together(raised(text))
+    return _join_numbers_and_units(with_superscripts(text))
 
 
-def link(text: str) -> str:
+def link_address(text: str) -> str:
     """Where a publisher's text leads, if it is a web or mail address, or the name of a licence in SPDX's list; else nothing."""
     if re.fullmatch(r"https?://[^\s\"<>]+", text):
         return text
@@ -178,16 +194,16 @@ def link(text: str) -> str:
     return f"https://spdx.org/licenses/{text}.html" if re.fullmatch(r"(CC|ODC|ODbL|PDDL|OGL)[\w.-]*\d", text) else ""
 
 
-def below(address: str | None, name: str) -> str:
+def address_beside_page(address: str | None, name: str) -> str:
     """Where a file lies beside a page, if it is known where the page or its folder will be; else nothing."""
     if not re.match("https?://", address or ""):
         return ""
     return urljoin(f"{address}" if re.search(r"/[^/]*\.html?$|/$", f"{address}") else f"{address}/", name)
 
 
-def day(text: str) -> str:
+def format_day(text: str) -> str:
     """A date as readers write it; other texts as they are."""
     try:
-        return written(date.fromisoformat(text), "%-d %B %Y")
+        return format_date(date.fromisoformat(text), "%-d %B %Y")
     except ValueError:
         return text

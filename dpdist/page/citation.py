@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpdist.language import say
-from dpdist.page.assets import link
+from dpdist.page.assets import link_address
 
 if TYPE_CHECKING:
-    from dpdist.content.release_content import Content
+    from dpdist.content.release_content import ReleaseContent
 
 
-def in_words(content: Content) -> str:
+def citation_sentence(content: ReleaseContent) -> str:
     """The citation as a sentence."""
-    return sentence(content.title, content.release, _facts(content))
+    return format_citation(content.title, content.release, _citation_facts(content))
 
 
-def sentence(title: str, release: str, facts: Mapping[str, Any]) -> str:
+def format_citation(title: str, release: str, facts: Mapping[str, Any]) -> str:
     """A citation.
 
     Args:
@@ -27,19 +27,19 @@ def sentence(title: str, release: str, facts: Mapping[str, Any]) -> str:
     """
     year = f" ({facts['year']})" if facts["year"] else ""
     whole = f"{', '.join(facts['authors'])}{year}: " if facts["authors"] else ""
-    told = say("Differentially private release {release}.", release=release)
-    return " ".join(filter(None, [f"{whole}{title}.", told, facts["address"]]))
+    release_sentence = say("Differentially private release {release}.", release=release)
+    return " ".join(filter(None, [f"{whole}{title}.", release_sentence, facts["address"]]))
 
 
-def cff(content: Content) -> dict[str, Any] | None:
+def citation_file_format(content: ReleaseContent) -> dict[str, Any] | None:
     """Citation File Format 1.2.0; None where no author is known, which it needs."""
-    about, facts = content.about, _facts(content)
+    about, facts = content.about, _citation_facts(content)
     if not about:
         return None
-    reached = about.get("contact") or ""
-    way = {"email": reached} if "@" in reached else {"website": reached}
-    contact = [{"name": about["curator"], **way}] if link(reached) else None
-    given = {
+    contact_address = about.get("contact") or ""
+    contact_field = {"email": contact_address} if "@" in contact_address else {"website": contact_address}
+    contact = [{"name": about["curator"], **contact_field}] if link_address(contact_address) else None
+    optional_fields = {
         "contact": contact,
         "date-released": facts["published"],
         "license": about.get("license"),
@@ -52,52 +52,55 @@ def cff(content: Content) -> dict[str, Any] | None:
         "title": content.title,
         "version": content.release,
         "authors": [{"name": name} for name in facts["authors"]],
-        **{name: value for name, value in given.items() if value},
+        **{name: value for name, value in optional_fields.items() if value},
         "abstract": about["description"],
     }
 
 
-def bibtex(content: Content) -> str:
+def bibtex(content: ReleaseContent) -> str:
     """An entry ``@misc``."""
-    facts = _facts(content)
+    facts = _citation_facts(content)
     fields = {
-        "author": " and ".join(f"{{{_tex(name)}}}" for name in facts["authors"]),
-        "title": f"{{{_tex(content.title)}}}",
+        "author": " and ".join(f"{{{_escape_tex(name)}}}" for name in facts["authors"]),
+        "title": f"{{{_escape_tex(content.title)}}}",
         "year": facts["year"],
-        "version": _tex(content.release),
+        "version": _escape_tex(content.release),
         "url": facts["address"],
-        "note": f"Differentially private release {_tex(content.release)}",
+        "note": f"Differentially private release {_escape_tex(content.release)}",
     }
-    lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
-    return "@misc{" + re.sub(r"[^A-Za-z0-9._-]", "", content.release) + ",\n" + ",\n".join(lines) + "\n}\n"
+    field_lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
+    return "@misc{" + re.sub(r"[^A-Za-z0-9._-]", "", content.release) + ",\n" + ",\n".join(field_lines) + "\n}\n"
 
 
-def csl(content: Content) -> str:
+def csl_json(content: ReleaseContent) -> str:
     """CSL-JSON 1.0."""
-    facts = _facts(content)
+    facts = _citation_facts(content)
     day = facts["published"]
-    given = {
+    optional_fields = {
         "author": [{"literal": name} for name in facts["authors"]],
-        "issued": {"date-parts": [[int(part) for part in day.split("-")]]} if day else None,
+        "issued": {"date-parts": [[int(date_part) for date_part in day.split("-")]]} if day else None,
         "URL": facts["address"],
     }
     item = {"id": content.release, "type": "dataset", "title": content.title, "version": content.release}
-    return json.dumps([item | {name: value for name, value in given.items() if value}], indent=1, ensure_ascii=False) + "\n"
+    return (
+        json.dumps([item | {name: value for name, value in optional_fields.items() if value}], indent=1, ensure_ascii=False)
+        + "\n"
+    )
 
 
-def _facts(content: Content) -> dict[str, Any]:
+def _citation_facts(content: ReleaseContent) -> dict[str, Any]:
     about = content.about
     published = about.get("published") or content.certificate.get("period") or ""
-    known = re.fullmatch(r"\d{4}-\d\d-\d\d", published)
+    is_full_date = re.fullmatch(r"\d{4}-\d\d-\d\d", published)
     return {
         "authors": list(about.get("authors") or filter(None, [about.get("curator")])),
-        "published": published if known else "",
-        "year": published[:4] if known else "",
+        "published": published if is_full_date else "",
+        "year": published[:4] if is_full_date else "",
         "address": about.get("address") or "",
     }
 
 
-def _tex(text: str) -> str:
+def _escape_tex(text: str) -> str:
     """A text whose characters TeX does not read as commands."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    return "".join(special.get(each, f"\\{each}" if each in "{}$&#_%" else each) for each in text)
+    return "".join(special.get(character, f"\\{character}" if character in "{}$&#_%" else character) for character in text)

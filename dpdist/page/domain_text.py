@@ -7,17 +7,20 @@ from typing import Any
 
 from dpdist.content.number_format import capitalised
 from dpdist.domain import DROP
-from dpdist.language import later, recalled, say
+from dpdist.language import say, translatable, translate_certificate
 from dpdist.page.headings import Words
 
 
 def selection_sentences(certificate: Mapping[str, Any]) -> list[str]:
     """How the names of attributes came to be on the page, where they were not declared."""
     words = Words.of(dict(certificate))
-    return [_selected(words.title(each["attribute"]), each) for each in certificate.get("selections", ())]
+    return [
+        _selection_sentence(words.title(selection["attribute"]), selection)
+        for selection in certificate.get("selections", ())
+    ]
 
 
-def _selected(attribute: str, facts: Mapping[str, Any]) -> str:
+def _selection_sentence(attribute: str, facts: Mapping[str, Any]) -> str:
     if facts["names"] is None:
         names = say("The names of {attribute}", attribute=attribute)
     else:
@@ -33,56 +36,56 @@ def _selected(attribute: str, facts: Mapping[str, Any]) -> str:
 
 def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
     """How bins of attributes came to have their edges, where they were chosen."""
-    words, told = Words.of(dict(certificate)), []
-    for each in certificate.get("chosen_edges", ()):
-        name = words.title(each["of"])
-        which = say("Up to {bins:,} bins of {attribute}", bins=each["bins"], attribute=name)
-        if each["edges"] is not None:
-            which = say("The {bins:,} bins of {attribute}", bins=len(each["edges"]) - 1, attribute=name)
-        chosen = later(
+    words, sentences = Words.of(dict(certificate)), []
+    for edge_facts in certificate.get("chosen_edges", ()):
+        name = words.title(edge_facts["of"])
+        bins_text = say("Up to {bins:,} bins of {attribute}", bins=edge_facts["bins"], attribute=name)
+        if edge_facts["edges"] is not None:
+            bins_text = say("The {bins:,} bins of {attribute}", bins=len(edge_facts["edges"]) - 1, attribute=name)
+        sentence = translatable(
             "{which} were chosen from the records, by {share:.0%} of the budget, so that about as many records that count lie in each"
         )
-        told.append(say(chosen, which=which, share=each["share"]))
-    return told
+        sentences.append(say(sentence, which=bins_text, share=edge_facts["share"]))
+    return sentences
 
 
-def found_in_records(certificate: Mapping[str, Any]) -> str:
+def values_from_records(certificate: Mapping[str, Any]) -> str:
     """Which values of attributes were found in the records; empty where all were declared."""
     names, edges = certificate.get("selections", ()), certificate.get("chosen_edges", ())
-    found = [say("the names of {attribute}", attribute=each["attribute"]) for each in names]
-    return ", ".join([*found, *(say("the bins of {attribute}", attribute=each["of"]) for each in edges)])
+    name_texts = [say("the names of {attribute}", attribute=facts["attribute"]) for facts in names]
+    return ", ".join([*name_texts, *(say("the bins of {attribute}", attribute=facts["of"]) for facts in edges)])
 
 
-NO_PERSON = {
-    "drop": later("Records that name no person are left out of all answers."),
-    "each": later("Each record that names no person is counted as a person of its own."),
+MISSING_PERSON_TEXTS = {
+    "drop": translatable("Records that name no person are left out of all answers."),
+    "each": translatable("Each record that names no person is counted as a person of its own."),
 }
-OUTSIDE = {
-    "clip": later("values below or above those declared are counted at the nearest one"),
-    "drop": later("records with any other value are left out of all answers"),
-    "error": later("a record with any other value would have stopped the release"),
+OUTSIDE_TEXTS = {
+    "clip": translatable("values below or above those declared are counted at the nearest one"),
+    "drop": translatable("records with any other value are left out of all answers"),
+    "error": translatable("a record with any other value would have stopped the release"),
 }
 
 
-def exclusions(certificate: dict[str, Any]) -> list[str]:
+def exclusion_sentences(certificate: dict[str, Any]) -> list[str]:
     """What happened to values outside the declared ones, in sentences."""
     method = certificate["method"]
     attributes, sums = method["attributes"], method.get("sums", {})
-    most = (certificate.get("privacy") or {}).get("most_groups_of_one_person", 0)
-    told = [
-        f"{capitalised(facts.get('title') or name)}: {'; '.join([*_excluded(facts), *_by_levels(facts, most)])}."
+    max_groups = (certificate.get("privacy") or {}).get("most_groups_of_one_person", 0)
+    sentences = [
+        f"{capitalised(facts.get('title') or name)}: {'; '.join([*_exclusion_texts(facts), *_level_texts(facts, max_groups)])}."
         for name, facts in attributes.items()
     ]
     if "missing_persons" in method:
-        told = [say(NO_PERSON[method["missing_persons"]]), *told]
+        sentences = [say(MISSING_PERSON_TEXTS[method["missing_persons"]]), *sentences]
     if "record" in method:
-        told = [say("A record is {record}.", record=recalled(method["record"])), *told]
-    return told + [f"{capitalised(facts['title'] or name)}: {_clamped(facts)}." for name, facts in sums.items()]
+        sentences = [say("A record is {record}.", record=translate_certificate(method["record"])), *sentences]
+    return sentences + [f"{capitalised(facts['title'] or name)}: {_clamping_text(facts)}." for name, facts in sums.items()]
 
 
-def _clamped(facts: dict[str, Any]) -> str:
+def _clamping_text(facts: dict[str, Any]) -> str:
     """What happened to amounts beyond their range, between the values of their grid, and missing ones."""
-    told = [
+    clauses = [
         say(
             "an amount below {low:,.12g} is added up as {low:,.12g}, one above {high:,.12g} as {high:,.12g}, and one in between to the "
             "nearest {step:,.12g}",
@@ -92,52 +95,54 @@ def _clamped(facts: dict[str, Any]) -> str:
         )
     ]
     if facts.get("most_per_person") is not None:
-        bounded = later(
+        bounded = translatable(
             "the amounts of a person that add up to more than {most:,.12g} are scaled down to it in proportion and rounded down to the "
             "grid, so that sums and means are too small where somebody has more"
         )
-        told.append(say(bounded, most=facts["most_per_person"]))
+        clauses.append(say(bounded, most=facts["most_per_person"]))
     if facts["missing"] is None:
-        told.append(say("a record without an amount would have stopped the release"))
+        clauses.append(say("a record without an amount would have stopped the release"))
     else:
-        told.append(say("records without an amount are left out of sums and means"))
-    return "; ".join(told)
+        clauses.append(say("records without an amount are left out of sums and means"))
+    return "; ".join(clauses)
 
 
-def _excluded(facts: dict[str, Any]) -> list[str]:
+def _exclusion_texts(facts: dict[str, Any]) -> list[str]:
     """What happened to records without a declared value of one attribute."""
-    other, missing, total = facts.get("other"), facts.get("missing"), facts.get("total")
-    if other is None:
-        out = [say(OUTSIDE[facts["outside"]])]
-    elif other == DROP:
-        out = [say("records with any other value are left out of the answers that use it")]
+    other_label, missing_label, total_label = facts.get("other"), facts.get("missing"), facts.get("total")
+    if other_label is None:
+        clauses = [say(OUTSIDE_TEXTS[facts["outside"]])]
+    elif other_label == DROP:
+        clauses = [say("records with any other value are left out of the answers that use it")]
     else:
-        out = [say("records with any other value are counted as “{label}”", label=other)]
-    if missing == DROP:
-        out.append(say("records without a value are left out of the answers that use it"))
-    elif missing is not None:
-        out.append(say("records without a value are counted as “{label}”", label=missing))
+        clauses = [say("records with any other value are counted as “{label}”", label=other_label)]
+    if missing_label == DROP:
+        clauses.append(say("records without a value are left out of the answers that use it"))
+    elif missing_label is not None:
+        clauses.append(say("records without a value are counted as “{label}”", label=missing_label))
     elif facts["outside"] in ("clip", "drop"):
-        out.append(say("records without a value are left out of all answers"))
-    elif other is not None:
-        out.append(say("a record without a value would have stopped the release"))
-    if total is not None:
-        out.append(
+        clauses.append(say("records without a value are left out of all answers"))
+    elif other_label is not None:
+        clauses.append(say("a record without a value would have stopped the release"))
+    if total_label is not None:
+        clauses.append(
             say(
                 "persons who have records with any of these values are counted once more as “{label}”, each in the first of their groups "
                 "there",
-                label=total,
+                label=total_label,
             )
         )
-    return out
+    return clauses
 
 
-def _by_levels(facts: dict[str, Any], most: int) -> Iterator[str]:
+def _level_texts(facts: dict[str, Any], max_groups: int) -> Iterator[str]:
     """By which levels persons are counted, and in how many of the groups; where that are fewer than in other tables, what is not known."""
-    one = later("persons are also counted by “{level}”, each once in the first of their groups there")
-    several = later("persons are also counted by “{level}”, each once in each of the first {bound:,} of their groups there")
+    once_template = translatable("persons are also counted by “{level}”, each once in the first of their groups there")
+    several_template = translatable(
+        "persons are also counted by “{level}”, each once in each of the first {bound:,} of their groups there"
+    )
     for name, bound in facts.get("persons_by", {}).items():
         level = facts.get("level_titles", {}).get(name, name)
-        yield say(one, level=level) if bound == 1 else say(several, level=level, bound=bound)
-        if bound < most:
+        yield say(once_template, level=level) if bound == 1 else say(several_template, level=level, bound=bound)
+        if bound < max_groups:
             yield say("how many have more groups there is not known")

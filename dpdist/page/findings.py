@@ -12,30 +12,35 @@ import math
 
 import numpy as np
 
-from dpdist.content.number_format import capitalised, listed, number_text, with_interval
-from dpdist.language import later, say
+from dpdist.content.number_format import capitalised, join_with_and, number_text, with_interval
+from dpdist.language import say, translatable
 from dpdist.operators import Matrix
 from dpdist.page.charts import Figure
 
-_WHAT = {"density": later("the density"), "value": later("the value"), "count": later("the count"), "sum": later("the sum")}
-"""What may be highest somewhere."""
-_NONE = {
-    "density": later("no density stands out of the noise; the highest is {shown}."),
-    "value": later("no value stands out of the noise; the highest is {shown}."),
-    "count": later("no count stands out of the noise; the highest is {shown}."),
-    "sum": later("no sum stands out of the noise; the highest is {shown}."),
+_MEASURE_NAMES = {
+    "density": translatable("the density"),
+    "value": translatable("the value"),
+    "count": translatable("the count"),
+    "sum": translatable("the sum"),
 }
-_HIGHEST = (
-    later("{what} is highest at {place}: {shown}."),
-    later("{what} is highest at {first} or {last}: {shown} at {place}."),
-    later("{what} is highest somewhere between {first} and {last}: {shown} at {place}."),
+"""What may be highest somewhere."""
+_NO_PEAK = {
+    "density": translatable("no density stands out of the noise; the highest is {shown}."),
+    "value": translatable("no value stands out of the noise; the highest is {shown}."),
+    "count": translatable("no count stands out of the noise; the highest is {shown}."),
+    "sum": translatable("no sum stands out of the noise; the highest is {shown}."),
+}
+_PEAK_TEXTS = (
+    translatable("{what} is highest at {place}: {shown}."),
+    translatable("{what} is highest at {first} or {last}: {shown} at {place}."),
+    translatable("{what} is highest somewhere between {first} and {last}: {shown} at {place}."),
 )
 """By how many places noise leaves: one, two, or more."""
-_HALF = {
-    ("below", True): later("half lie below {place}{between}."),
-    ("at or below", True): later("half lie at or below {place}{between}."),
-    ("below", False): later("half of the {shown} lie below {place}{between}."),
-    ("at or below", False): later("half of the {shown} lie at or below {place}{between}."),
+_MEDIAN_TEXTS = {
+    ("below", True): translatable("half lie below {place}{between}."),
+    ("at or below", True): translatable("half lie at or below {place}{between}."),
+    ("below", False): translatable("half of the {shown} lie below {place}{between}."),
+    ("at or below", False): translatable("half of the {shown} lie at or below {place}{between}."),
 }
 """By where counts are reached, and whether there are so many series that their totals are left out."""
 MOST_FINDINGS = 12
@@ -44,12 +49,12 @@ MOST_SHOWN = 3
 """Answers that a sentence names when noise does not tell which is the largest."""
 
 
-def jointly(half: Matrix) -> Matrix:
+def simultaneous_half_widths(half: Matrix) -> Matrix:
     """Half widths of intervals that all hold at once in 95 of 100 releases."""
     return np.asarray(half * (1.0 + math.log(max(1, half.size)) / math.log(20.0)))
 
 
-def finding(figure: Figure, counted: str, answer: str = "count") -> str:
+def finding_sentence(figure: Figure, counted: str, answer: str = "count") -> str:
     """What a chart shows, in a sentence; empty where no interval is known.
 
     Args:
@@ -60,26 +65,26 @@ def finding(figure: Figure, counted: str, answer: str = "count") -> str:
         return ""
     series = range(len(figure.series))
     if figure.cumulative:
-        return " ".join(map(capitalised, filter(None, (_median(figure, s, counted) for s in series))))
+        return " ".join(map(capitalised, filter(None, (_median_sentence(figure, s, counted) for s in series))))
     if figure.title.startswith("running sum") and len(series) == 1:
         total = with_interval(figure.values[-1, 0], figure.half[-1, 0])
-        return say("By {place} there were {total} {counted}.", place=_place(figure, -1), total=total, counted=counted)
+        return say("By {place} there were {total} {counted}.", place=_value_text(figure, -1), total=total, counted=counted)
     if figure.axis.edges is not None and len(series) <= 2:
-        return " ".join(_peak(figure, s, counted, answer) for s in series)
-    return _largest(figure, counted, answer)
+        return " ".join(_peak_sentence(figure, s, counted, answer) for s in series)
+    return _largest_sentence(figure, counted, answer)
 
 
-def _largest(figure: Figure, counted: str, answer: str) -> str:
+def _largest_sentence(figure: Figure, counted: str, answer: str) -> str:
     rows, columns = (
-        [k for k, label in enumerate(part) if str(label) not in figure.totals]
-        for part in (figure.axis.labels, figure.series)
+        [k for k, label in enumerate(labels) if str(label) not in figure.totals]
+        for labels in (figure.axis.labels, figure.series)
     )
-    values, half = (each[np.ix_(rows, columns)].ravel() for each in (figure.values, figure.half))
-    names = [_name(figure, i, s) for i in rows for s in columns]
+    values, half = (numbers[np.ix_(rows, columns)].ravel() for numbers in (figure.values, figure.half))
+    names = [_cell_name(figure, i, s) for i in rows for s in columns]
     if values.size == 1:
         named = "" if names[0] in ("", "all") or figure.title.endswith(names[0]) else f": {names[0]}"
         return f"{with_interval(values[0], half[0])} {counted}{named}."
-    wider = jointly(half)
+    wider = simultaneous_half_widths(half)
     top = int(np.argmax(values))
     if values[top] - wider[top] <= 0:
         return say(
@@ -96,7 +101,7 @@ def _largest(figure: Figure, counted: str, answer: str) -> str:
         second = np.argsort(-values, kind="stable")[1]
         return say(
             "{name} is the largest group: {shown} {counted}, before {other} with {less}."
-            if figure.across is None and len(figure.series) == 1
+            if figure.column_axis is None and len(figure.series) == 1
             else "{name} is the most frequent combination: {shown} {counted}, before {other} with {less}.",
             name=names[top],
             shown=shown,
@@ -105,7 +110,7 @@ def _largest(figure: Figure, counted: str, answer: str) -> str:
             less=with_interval(values[second], half[second]),
         )
     if rivals.size <= MOST_SHOWN:
-        several = listed([f"{names[i]} ({with_interval(values[i], half[i])})" for i in rivals])
+        several = join_with_and([f"{names[i]} ({with_interval(values[i], half[i])})" for i in rivals])
         return say("{several} are the largest; the noise does not tell their order.", several=several)
     return say(
         "The highest answer is {name} with {shown} {counted}; the noise does not tell which of {rivals} is the largest.",
@@ -116,70 +121,83 @@ def _largest(figure: Figure, counted: str, answer: str) -> str:
     )
 
 
-def _name(figure: Figure, row: int, column: int) -> str:
-    parts = [str(figure.axis.labels[row])]
+def _cell_name(figure: Figure, row: int, column: int) -> str:
+    names = [str(figure.axis.labels[row])]
     if figure.axis.edges is not None:
-        parts[0] = f"{figure.axis.title.split(' (')[0]} {parts[0]}"
+        names[0] = f"{figure.axis.title.split(' (')[0]} {names[0]}"
     if len(figure.series) > 1:
-        other = figure.across
+        column_axis = figure.column_axis
         named = figure.series[column]
-        parts.append(f"{other.title.split(' (')[0]} {named}" if other is not None and other.edges is not None else named)
-    return listed(parts)
+        names.append(
+            f"{column_axis.title.split(' (')[0]} {named}"
+            if column_axis is not None and column_axis.edges is not None
+            else named
+        )
+    return join_with_and(names)
 
 
-def _peak(figure: Figure, series: int, counted: str, answer: str) -> str:
+def _peak_sentence(figure: Figure, series: int, counted: str, answer: str) -> str:
     """Where a distribution or a series is highest: a place, or all the places that noise leaves."""
     values, half = figure.heights[:, series], figure.spreads[:, series]
-    wider = jointly(half)
-    who = f"{figure.series[series]}: " if len(figure.series) > 1 else ""
-    what = "density" if figure.widths is not None else answer if figure.kind == "steps" else "value"
+    wider = simultaneous_half_widths(half)
+    series_prefix = f"{figure.series[series]}: " if len(figure.series) > 1 else ""
+    measure_kind = "density" if figure.widths is not None else answer if figure.kind == "steps" else "value"
     top = int(np.argmax(values))
     shown = f"{with_interval(figure.values[top, series], figure.half[top, series])} {counted}"
     if values[top] - wider[top] <= 0:
-        return _start(who, say(_NONE[what], shown=shown))
-    places = np.flatnonzero(values + wider >= values[top] - wider[top])
-    first, last = int(places[0]), int(places[-1])
-    if last - first + 1 > max(4, len(values) // 4):
-        told = later("no single peak stands out of the noise; the highest value is {shown}, at {place}.")
-        return _start(who, say(told, shown=shown, place=_place(figure, top)))
-    where = {"place": _place(figure, top), "first": _place(figure, first), "last": _place(figure, last)}
-    return _start(who, say(_HIGHEST[min(last - first, 2)], what=say(_WHAT[what]), shown=shown, **where))
+        return _prefixed_sentence(series_prefix, say(_NO_PEAK[measure_kind], shown=shown))
+    candidates = np.flatnonzero(values + wider >= values[top] - wider[top])
+    low_index, high_index = int(candidates[0]), int(candidates[-1])
+    if high_index - low_index + 1 > max(4, len(values) // 4):
+        no_peak = translatable("no single peak stands out of the noise; the highest value is {shown}, at {place}.")
+        return _prefixed_sentence(series_prefix, say(no_peak, shown=shown, place=_value_text(figure, top)))
+    value_texts = {
+        "place": _value_text(figure, top),
+        "first": _value_text(figure, low_index),
+        "last": _value_text(figure, high_index),
+    }
+    return _prefixed_sentence(
+        series_prefix,
+        say(_PEAK_TEXTS[min(high_index - low_index, 2)], what=say(_MEASURE_NAMES[measure_kind]), shown=shown, **value_texts),
+    )
 
 
-def _start(who: str, text: str) -> str:
-    return capitalised(who + text)
+def _prefixed_sentence(series_prefix: str, text: str) -> str:
+    return capitalised(series_prefix + text)
 
 
-def _place(figure: Figure, row: int) -> str:
+def _value_text(figure: Figure, row: int) -> str:
     axis = figure.axis
     name = axis.title.split(" (")[0]
     return str(axis.labels[row]) if axis.named or axis.clock is not None else f"{name} {axis.labels[row]}"
 
 
-def _median(figure: Figure, series: int, counted: str) -> str:
+def _median_sentence(figure: Figure, series: int, counted: str) -> str:
     """Where half of a cumulative count lies, and between which values surely.
 
     Three intervals are taken together: those of the total and of the counts at the two ends.
     """
     values, half = figure.values[:, series], figure.half[:, series] * (1.0 + math.log(3.0) / math.log(20.0))
-    total, spread = float(values[-1]), float(half[-1])
-    who = f"{figure.series[series]}: " if len(figure.series) > 1 else ""
-    if total - spread <= 0:
+    total, half_width = float(values[-1]), float(half[-1])
+    series_prefix = f"{figure.series[series]}: " if len(figure.series) > 1 else ""
+    if total - half_width <= 0:
         return ""
     middle = int(np.argmax(values >= total / 2))
-    first = int(np.argmax(values + half >= (total - spread) / 2))
-    sure = values - half >= (total + spread) / 2
-    last = int(np.argmax(sure)) if sure.any() else len(values) - 1
+    low_index = int(np.argmax(values + half >= (total - half_width) / 2))
+    sure = values - half >= (total + half_width) / 2
+    high_index = int(np.argmax(sure)) if sure.any() else len(values) - 1
     name = "" if figure.axis.named or figure.axis.clock is not None else f"{figure.axis.title.split(' (')[0]} "
-    ends = {"first": _value(figure, first), "last": _value(figure, last)}
-    between = say(", between {first} and {last} for sure", **ends) if first < last else ""
+    ends = {"first": _edge_text(figure, low_index), "last": _edge_text(figure, high_index)}
+    range_text = say(", between {first} and {last} for sure", **ends) if low_index < high_index else ""
     shown = f"{with_interval(total, float(figure.half[-1, series]))} {counted}"
-    told = _HALF[figure.cumulative, len(figure.series) > 2]
-    return _start(who, say(told, shown=shown, place=f"{name}{_value(figure, middle)}", between=between))
+    median_text = _MEDIAN_TEXTS[figure.cumulative, len(figure.series) > 2]
+    return _prefixed_sentence(
+        series_prefix, say(median_text, shown=shown, place=f"{name}{_edge_text(figure, middle)}", between=range_text)
+    )
 
 
-def _value(figure: Figure, row: int) -> str:
+def _edge_text(figure: Figure, row: int) -> str:
     axis = figure.axis
     if axis.named or axis.clock is not None or axis.edges is None:
-        return _place(figure, row)
+        return _value_text(figure, row)
     return number_text(float(axis.edges[row]))

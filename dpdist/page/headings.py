@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpdist.content.number_format import capitalised, listed, number_text
+from dpdist.content.number_format import capitalised, join_with_and, number_text
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.map_boundaries import Boundaries
-from dpdist.language import group_name, later, recalled, say
+from dpdist.language import say, translatable, translate_certificate, translate_group_name
 from dpdist.operators import Matrix
 from dpdist.page.charts import Axis, Clock
 
@@ -25,42 +25,42 @@ MOST_LABELS = 100_000
 STEPS_WITH_NUMBERS = ("week", "quarter")
 """Of a calendar: they are called by their number in the year, not by the day on which they begin."""
 _HEADINGS = {
-    "count": later("{counted} with {told}"),
-    "sum": later("Sum of {told}"),
-    "deviations": later("Deviations of {told}"),
-    "squares": later("Squares of {told}"),
-    "products": later("Products of {told}"),
-    "mean": later("Mean of {told}"),
-    "variance": later("Variance of {told}"),
-    "standard deviation": later("Standard deviation of {told}"),
-    "covariance": later("Covariance of {told}"),
-    "correlation": later("Correlation of {told}"),
+    "count": translatable("{counted} with {told}"),
+    "sum": translatable("Sum of {told}"),
+    "deviations": translatable("Deviations of {told}"),
+    "squares": translatable("Squares of {told}"),
+    "products": translatable("Products of {told}"),
+    "mean": translatable("Mean of {told}"),
+    "variance": translatable("Variance of {told}"),
+    "standard deviation": translatable("Standard deviation of {told}"),
+    "covariance": translatable("Covariance of {told}"),
+    "correlation": translatable("Correlation of {told}"),
 }
 """Of the groups of queries about amounts."""
 
 
-def titles(method: Mapping[str, Any]) -> dict[str, str]:
+def titles_by_name(method: Mapping[str, Any]) -> dict[str, str]:
     """What readers call the attributes, the levels and the columns of amounts of a certificate's method, by their names."""
-    known = {**method["attributes"], **method.get("sums", {})}
+    facts_by_name = {**method["attributes"], **method.get("sums", {})}
     levels = {
         level: facts.get("level_titles", {}).get(level, level)
-        for facts in known.values()
+        for facts in facts_by_name.values()
         for level in facts.get("levels", ())
     }
-    return levels | {name: str(facts.get("title") or name) for name, facts in known.items()}
+    return levels | {name: str(facts.get("title") or name) for name, facts in facts_by_name.items()}
 
 
-def asked(method: Mapping[str, Any]) -> list[str]:
+def question_texts(method: Mapping[str, Any]) -> list[str]:
     """The questions of a certificate's method in words, with titles."""
-    return [recalled(question, titles(method)) for question in method["asked"]]
+    return [translate_certificate(question, titles_by_name(method)) for question in method["asked"]]
 
 
-def titled(name: str, method: Mapping[str, Any]) -> str:
+def title_of(name: str, method: Mapping[str, Any]) -> str:
     """What readers call an attribute, a level or a column of amounts."""
-    return titles(method).get(name, name)
+    return titles_by_name(method).get(name, name)
 
 
-def names_its_steps(facts: Mapping[str, Any]) -> bool:
+def describes_time_steps(facts: Mapping[str, Any]) -> bool:
     """Whether the words for an attribute's values already say how long its steps of time are, and from when they are."""
     return re.match(rf"[\d,]+ {facts['time']['step']}s? from ", facts["values"]) is not None
 
@@ -87,7 +87,7 @@ class Words:
     def of(certificate: dict[str, Any]) -> Words:
         """Those of a certificate."""
         method = certificate["method"]
-        return Words(recalled(method["counted"]), method["attributes"], method.get("sums", {}))
+        return Words(translate_certificate(method["counted"]), method["attributes"], method.get("sums", {}))
 
     @property
     def measure(self) -> str:
@@ -105,79 +105,83 @@ class Words:
 
     @cached_property
     def _titles(self) -> dict[str, str]:
-        return titles({"attributes": self.attributes, "sums": self.amounts})
+        return titles_by_name({"attributes": self.attributes, "sums": self.amounts})
 
     def heading(self, group: str, names: Iterable[str]) -> str:
         """A group of queries as readers call it: attributes by their titles, where its name is made of these names."""
-        known, parts = set(names), group.split(" x ")
-        if known >= set(parts):
-            return listed([self.title(name) for name in parts])
-        of, _, by = group.removeprefix("cdf of ").partition(" by ")
-        others = by.split(", ") if by else []
-        if group.startswith("cdf of ") and known >= {of, *others}:
-            grouped = self._by(listed([self.title(name) for name in others]) if by else "")
-            return say("Cumulative {title}{grouped}", title=self.title(of), grouped=grouped)
-        what, _, rest = group.partition(" of ")
-        added, _, by = rest.partition(" by ")
-        columns = added.split(" and ")
-        if what in _HEADINGS and set(columns) <= set(self.amounts):
-            told = listed([self.title(column) for column in columns])
-            grouped = self._by(self.heading(by, names) if by else "")
-            return say(_HEADINGS[what], counted=capitalised(self.counted), told=told) + grouped
-        head, _, by = group.partition(" by ")
-        over = by.split(", ") if by else []
-        if known >= set(over):
-            return group_name(head) + self._by(listed([self.title(name) for name in over]) if by else "")
+        known_names, table_attributes = set(names), group.split(" x ")
+        if known_names >= set(table_attributes):
+            return join_with_and([self.title(name) for name in table_attributes])
+        cdf_attribute, _, group_text = group.removeprefix("cdf of ").partition(" by ")
+        group_attributes = group_text.split(", ") if group_text else []
+        if group.startswith("cdf of ") and known_names >= {cdf_attribute, *group_attributes}:
+            grouped = self._grouping_clause(
+                join_with_and([self.title(name) for name in group_attributes]) if group_text else ""
+            )
+            return say("Cumulative {title}{grouped}", title=self.title(cdf_attribute), grouped=grouped)
+        statistic_name, _, rest = group.partition(" of ")
+        column_text, _, group_text = rest.partition(" by ")
+        columns = column_text.split(" and ")
+        if statistic_name in _HEADINGS and set(columns) <= set(self.amounts):
+            column_titles = join_with_and([self.title(column) for column in columns])
+            grouped = self._grouping_clause(self.heading(group_text, names) if group_text else "")
+            return say(_HEADINGS[statistic_name], counted=capitalised(self.counted), told=column_titles) + grouped
+        head, _, group_text = group.partition(" by ")
+        other_attributes = group_text.split(", ") if group_text else []
+        if known_names >= set(other_attributes):
+            return translate_group_name(head) + self._grouping_clause(
+                join_with_and([self.title(name) for name in other_attributes]) if group_text else ""
+            )
         return group
 
     @staticmethod
-    def _by(others: str) -> str:
-        return say(" by {others}", others=others) if others else ""
+    def _grouping_clause(attribute_text: str) -> str:
+        return say(" by {others}", others=attribute_text) if attribute_text else ""
 
     def unit_of(self, group: str) -> str | None:
         """What the answers of a group of sums are measured in; None for other groups, which count records."""
-        what, _, rest = group.partition(" of ")
+        statistic_name, _, rest = group.partition(" of ")
         columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
-        if what == "count" or what not in self._units or not set(columns) <= set(self.amounts):
+        if statistic_name == "count" or statistic_name not in self._units or not set(columns) <= set(self.amounts):
             return None
         units = [
             str(self.amounts[column].get("unit") or say("units of {title}", title=self.title(column))) for column in columns
         ]
         unit = units[0] if len(units) == 1 else say("{unit} times {other}", unit=units[0], other=units[1])
-        return say(self._units[what], unit=unit)
+        return say(self._units[statistic_name], unit=unit)
 
-    def only_a_part(self, group: str) -> bool:
+    def serves_statistics(self, group: str) -> bool:
         """Whether the answers of a group are asked for only because means and variances are made of them."""
-        what, _, rest = group.partition(" of ")
+        statistic_name, _, rest = group.partition(" of ")
         columns = rest.partition(" by ")[0].partition(",")[0].split(" and ")
-        return what in ("count", "deviations", "squares", "products") and set(columns) <= set(self.amounts)
+        return statistic_name in ("count", "deviations", "squares", "products") and set(columns) <= set(self.amounts)
 
     _units: ClassVar = {
         "count": "",
         "sum": "{unit}",
         "deviations": "{unit}",
-        "squares": later("{unit} squared"),
+        "squares": translatable("{unit} squared"),
         "products": "{unit}",
         "mean": "{unit}",
         "standard deviation": "{unit}",
         "covariance": "{unit}",
         "correlation": "",
-        "variance": later("{unit} squared"),
+        "variance": translatable("{unit} squared"),
     }
 
-    def axis(self, domain: Domain, place: int, picked: Matrix | None = None) -> Axis:
+    def axis(self, domain: Domain, axis_index: int, picked: Matrix | None = None) -> Axis:
         """The values of an attribute of the domain, or some: of an ordered attribute they need not be neighbours.
 
         Of many values only the names and the edges of those that are picked are made.
         """
-        attribute = domain.attributes[place]
+        attribute = domain.attributes[axis_index]
         facts = self.attributes.get(attribute.name, {})
         unit, title = facts.get("unit"), self.title(attribute.name)
         shown = title if not unit or unit in title else f"{title} ({unit})"
         if attribute.categories:
             return Axis(
                 shown, attribute.labels, unordered=0 if _has_order(attribute.categories) else len(attribute.categories)
-            ).some(picked)
+            ).select(picked)
         edges: Any = attribute.edges if picked is not None else np.asarray(attribute.edges, dtype=np.float64)
         open_ends = attribute.outside == "clip"
         named = bool(attribute.named)
@@ -185,25 +189,25 @@ class Words:
         clock = (
             None if time is None else Clock(float(edges[0]), datetime.datetime.fromisoformat(time["start"]), time["step"])
         )
-        if clock is not None and named and not clock.calls(str(attribute.labels[0])):
+        if clock is not None and named and not clock.is_step_label(str(attribute.labels[0])):
             clock = None  # the publisher has words of their own for the steps
         elif clock is not None:
             named = False
         if clock is not None and attribute.values > MOST_LABELS and picked is not None:
-            found = Axis(shown, attribute.labels, edges, open_ends, open_ends, named, clock).some(picked)
-            assert found.edges is not None
-            return replace(found, labels=clock.texts(found.edges[:-1]))
+            picked_axis = Axis(shown, attribute.labels, edges, open_ends, open_ends, named, clock).select(picked)
+            assert picked_axis.edges is not None
+            return replace(picked_axis, labels=clock.texts(picked_axis.edges[:-1]))
         if attribute.values > MOST_LABELS:
             labels = attribute.labels  # all: those that are drawn are picked, and only they are made
         elif named:
             labels = attribute.labels[: attribute.values]
         elif clock is not None:
-            labels = _time_names(attribute, clock)
+            labels = _time_step_names(attribute, clock)
         else:
             labels = bin_names(np.asarray(edges, dtype=np.float64), open_ends=open_ends)
-        return Axis(shown, labels, edges, open_ends, open_ends, named, clock).some(picked)
+        return Axis(shown, labels, edges, open_ends, open_ends, named, clock).select(picked)
 
-    def per(self, name: str) -> str:
+    def density_unit(self, name: str) -> str:
         """What a density is per: one unit of an attribute."""
         unit = self.attributes.get(name, {}).get("unit")
         if not unit:
@@ -222,7 +226,7 @@ def bin_names(edges: Matrix, *, open_ends: bool) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _time_names(attribute: Attribute, clock: Clock) -> tuple[str, ...]:
+def _time_step_names(attribute: Attribute, clock: Clock) -> tuple[str, ...]:
     """What readers call steps of time: days, or numbers of weeks and quarters; what lies beyond counts in open ends."""
     names = clock.texts(attribute.edges[:-1])
     if attribute.times is not None and clock.step in STEPS_WITH_NUMBERS:
@@ -236,8 +240,8 @@ def _has_order(categories: Sequence[str]) -> bool:
     """Whether categories are days of the week, months, or begin with a number: they stay in the order of the domain."""
     names = {
         name.lower()
-        for part in (calendar.day_name, calendar.day_abbr, calendar.month_name, calendar.month_abbr)
-        for name in part
+        for calendar_names in (calendar.day_name, calendar.day_abbr, calendar.month_name, calendar.month_abbr)
+        for name in calendar_names
     }
     return all(
         text.lower() in names or re.match(r"\W*(?:(?:under|over|above|below|up to) )?\d", text) for text in categories

@@ -9,19 +9,19 @@ from typing import Any
 
 from dpdist.content.number_format import number_text
 from dpdist.language import say
-from dpdist.page.charts.text_layout import lines
+from dpdist.page.charts.text_layout import wrap_text
 
-COLUMN, ACROSS = 230.0, 790.0
+COLUMN_WIDTH, SHEET_WIDTH = 230.0, 790.0
 """Room of a line in a column of tables, and over the whole sheet, in pixels of charts' letters."""
-LINES, TOLD, EXCLUDED = 56, 8, 11
+MOST_SHEET_ROWS, MOST_STATISTIC_ROWS, MOST_EXCLUSION_ROWS = 56, 8, 11
 """Lines below the title, and of these at most for means and quantiles, and for what is not counted."""
-CHART = 4
+CHART_ROWS = 4
 """Lines that a small chart takes."""
-BESIDE = 3
+TABLES_PER_ROW = 3
 """Tables side by side."""
-FIRST_TOLD = 4
+MOST_VALUES_PER_GROUP = 4
 """Means or quantiles of one group that are told."""
-MOST = 1_000
+UNLIMITED_ROWS = 1_000
 """Lines of one text, none of which is cut: what does not fit is left to the page."""
 
 
@@ -42,71 +42,91 @@ class Sheet:
     left: tuple[int, int, int]
 
     @staticmethod
-    def of(sections: Sequence[dict[str, Any]], told: Sequence[str], excluded: Sequence[str], above: Sequence[str]) -> Sheet:
-        """The first ones that fit below the sentences ``above``; of the sections those with a sentence."""
-        seen = [each for each in sections if each["findings"]]
-        rows = [seen[start : start + BESIDE] for start in range(0, len(seen), BESIDE)]
-        sure = excluded[: _fitting(_counts(excluded), EXCLUDED)]
-        some = told[: _fitting(_counts(told), TOLD)]
-        free = LINES - sum(_counts([*above, *sure, *some]))
-        tables = seen[: BESIDE * _fitting(map(_tall, rows), free)]
-        left = len(seen) - len(tables), len(told) - len(some), len(excluded) - len(sure)
-        return Sheet(tables, list(some), list(sure), left)
+    def of(
+        sections: Sequence[dict[str, Any]],
+        statistic_texts: Sequence[str],
+        excluded: Sequence[str],
+        bound_texts: Sequence[str],
+    ) -> Sheet:
+        """The first ones that fit below the sentences ``bound_texts``; of the sections those with a sentence."""
+        sections_with_findings = [section for section in sections if section["findings"]]
+        rows = [
+            sections_with_findings[start : start + TABLES_PER_ROW]
+            for start in range(0, len(sections_with_findings), TABLES_PER_ROW)
+        ]
+        fitting_exclusions = excluded[: _count_fitting(_line_counts(excluded), MOST_EXCLUSION_ROWS)]
+        fitting_statistics = statistic_texts[: _count_fitting(_line_counts(statistic_texts), MOST_STATISTIC_ROWS)]
+        free = MOST_SHEET_ROWS - sum(_line_counts([*bound_texts, *fitting_exclusions, *fitting_statistics]))
+        tables = sections_with_findings[: TABLES_PER_ROW * _count_fitting(map(_row_height, rows), free)]
+        omitted_counts = (
+            len(sections_with_findings) - len(tables),
+            len(statistic_texts) - len(fitting_statistics),
+            len(excluded) - len(fitting_exclusions),
+        )
+        return Sheet(tables, list(fitting_statistics), list(fitting_exclusions), omitted_counts)
 
 
-def _fitting(counts: Iterator[int], most: int) -> int:
+def _count_fitting(counts: Iterator[int], max_lines: int) -> int:
     """How many of the first fit into so many lines."""
-    fit, taken = 0, 0
+    fit, total = 0, 0
     for count in counts:
-        taken += count
-        if taken > most:
+        total += count
+        if total > max_lines:
             break
         fit += 1
     return fit
 
 
-def _counts(texts: Sequence[str]) -> Iterator[int]:
-    return (len(lines(text, ACROSS, MOST)[0]) for text in texts)
+def _line_counts(texts: Sequence[str]) -> Iterator[int]:
+    return (len(wrap_text(text, SHEET_WIDTH, UNLIMITED_ROWS)[0]) for text in texts)
 
 
-def _tall(row: Sequence[dict[str, Any]]) -> int:
-    def tall(section: dict[str, Any]) -> int:
+def _row_height(row: Sequence[dict[str, Any]]) -> int:
+    def section_height(section: dict[str, Any]) -> int:
         texts = (section["name"], section["findings"][0])
-        return sum(len(lines(text, COLUMN, MOST)[0]) for text in texts) + (CHART if section["small"] else 0) + 1
+        return (
+            sum(len(wrap_text(text, COLUMN_WIDTH, UNLIMITED_ROWS)[0]) for text in texts)
+            + (CHART_ROWS if section["small"] else 0)
+            + 1
+        )
 
-    return max(map(tall, row))
+    return max(map(section_height, row))
 
 
-def of_statistics(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def statistic_texts(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """A line for each group of means or variances, as ``means.listed`` lists them: the first ones with their intervals."""
     return [
-        _line(group, [(row["values"], row["value"], row["low_95"], row["high_95"]) for row in some])
-        for group, some in groupby(rows, key=lambda row: row["group"])
+        _statistic_text(group, [(row["values"], row["value"], row["low_95"], row["high_95"]) for row in group_rows])
+        for group, group_rows in groupby(rows, key=lambda row: row["group"])
     ]
 
 
-def of_quantiles(facts: Mapping[str, Any] | None) -> list[str]:
+def quantile_texts(facts: Mapping[str, Any] | None) -> list[str]:
     """The same of quantiles: a line for each column of amounts and each share."""
-    out = []
+    quantile_lines = []
     by_quantile = groupby(facts["rows"] if facts else (), key=lambda row: (row["of"], row["at"]))
-    for (of, at), rows in by_quantile:
+    for (column, probability), rows in by_quantile:
         assert facts is not None
-        told = facts["columns"][of].get("title") or of
-        name = say("Median of {told}", told=told) if at == 0.5 else say("Quantile {at:g} of {told}", at=at, told=told)
-        texts = [
+        column_title = facts["columns"][column].get("title") or column
+        name = (
+            say("Median of {told}", told=column_title)
+            if probability == 0.5
+            else say("Quantile {at:g} of {told}", at=probability, told=column_title)
+        )
+        value_texts = [
             (
                 ", ".join(map(str, row["group"].values())),
-                *(number_text(row[each]) for each in ("value", "low_95", "high_95")),
+                *(number_text(row[value_name]) for value_name in ("value", "low_95", "high_95")),
             )
             for row in rows
         ]
-        out.append(_line(name, texts))
-    return out
+        quantile_lines.append(_statistic_text(name, value_texts))
+    return quantile_lines
 
 
-def _line(name: str, rows: Sequence[tuple[str, ...]]) -> str:
-    told = [
+def _statistic_text(name: str, rows: Sequence[tuple[str, ...]]) -> str:
+    value_texts = [
         f"{query} {value} ({say('{low} to {high}', low=low, high=high)})".strip()
-        for query, value, low, high in rows[:FIRST_TOLD]
+        for query, value, low, high in rows[:MOST_VALUES_PER_GROUP]
     ]
-    return f"{name}: {'; '.join(told)}{'; …' if len(rows) > FIRST_TOLD else ''}"
+    return f"{name}: {'; '.join(value_texts)}{'; …' if len(rows) > MOST_VALUES_PER_GROUP else ''}"

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from dpdist.content.certificate_fields import Certificate
-from dpdist.content.feasible_intervals import Possible
+from dpdist.content.feasible_intervals import CellConstraints
 from dpdist.content.measurement_file import Measurement
-from dpdist.content.release_content import Content
+from dpdist.content.release_content import ReleaseContent
 from dpdist.domain import Attribute
-from dpdist.domain.numeric_columns import AMOUNT, PRESENT
+from dpdist.domain.numeric_columns import AMOUNT, PRESENCE
 from dpdist.errors import InvalidInput
-from dpdist.language import later, say
+from dpdist.language import say, translatable
 from dpdist.operators import AllRanges, Identity, Matrix, Prefix, Total
 from dpdist.page.headings import Words
 from dpdist.privacy.noise_distributions import NORMAL_95
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS
-from dpdist.reconstruction.solved_measurement import MOST_NUMBERS, Solved, solved
-from dpdist.statistics.value_powers import powers, range_of
+from dpdist.reconstruction.solved_measurement import MOST_NUMBERS, SolvedMeasurement, solve_measurement
+from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.workloads import Workload
 
 MOST_VALUES = 2000
@@ -50,123 +50,134 @@ class Questions:
     @property
     def choices(self) -> list[dict[str, Any]]:
         """Attributes and levels by which records can be chosen: their titles, and whether from one value to another."""
-        given = [each for each in (self.data or {}).get("attributes", ()) if each["labels"]]
+        labelled_attributes = [
+            attribute_facts for attribute_facts in (self.data or {}).get("attributes", ()) if attribute_facts["labels"]
+        ]
         return [
-            {"title": one["title"], "range": one.get("edges") is not None}
-            for each in given
-            for one in (each, *each["levels"])
+            {"title": entry["title"], "range": entry.get("edges") is not None}
+            for attribute_facts in labelled_attributes
+            for entry in (attribute_facts, *attribute_facts["levels"])
         ]
 
     @property
     def kinds(self) -> list[tuple[str, int, str]]:
         """What can be asked of an attribute: a word of the question, the attribute's number, and its title."""
-        given = list(enumerate((self.data or {}).get("attributes", ())))
-        numbers = [(kind, axis, each["title"]) for kind in ("total", "mean") for axis, each in given if each["numbers"]]
-        medians = [("median", axis, each["title"]) for axis, each in given if each["ordered"]]
-        chosen = [("chosen", place, each["title"]) for place, each in enumerate((self.data or {}).get("chosen", ()))]
-        return [*numbers, *medians, *chosen]
+        numbered_attributes = list(enumerate((self.data or {}).get("attributes", ())))
+        numbers = [
+            (kind, axis, facts["title"])
+            for kind in ("total", "mean")
+            for axis, facts in numbered_attributes
+            if facts["numbers"]
+        ]
+        medians = [("median", axis, facts["title"]) for axis, facts in numbered_attributes if facts["ordered"]]
+        chosen_quantiles = [
+            ("chosen", index, facts["title"]) for index, facts in enumerate((self.data or {}).get("chosen", ()))
+        ]
+        return [*numbers, *medians, *chosen_quantiles]
 
 
-def questions(content: Content, words: Words) -> Questions | None:
+def build_page_questions(content: ReleaseContent, words: Words) -> Questions | None:
     """What the page of a release answers; None where its measurement answers no further questions at all."""
     measured = content.measurement
-    if measured is None or measured.why is not None:
+    if measured is None or measured.unanswerable_reason is not None:
         return None
     domain = measured.domain
     if content.suppression is not None:
         return Questions(None, say("this page shows no answers below a limit, and does not compute them either"))
     if domain.sums_alone:
         return Questions(None, say("the release measured sums of amounts alone, and no numbers of records"))
-    if sum(each.size for each in domain.attributes) > MOST_VALUES:
+    if sum(attribute.size for attribute in domain.attributes) > MOST_VALUES:
         return Questions(None, say("its attributes have more than the {most:,} values that a page lists", most=MOST_VALUES))
     normal = float(measured.noise.half_width_95(1.0)) == NORMAL_95
-    found = solved(measured.space, normal=normal)
-    if found is None:
-        why = say(
+    solution = solve_measurement(measured.space, normal=normal)
+    if solution is None:
+        reason = say(
             "a page holds measurements of up to {most:,} numbers that tell of every value by itself, "
             "and whose tables were not chosen in rounds",
             most=MOST_NUMBERS,
         )
-        return Questions(None, why)
-    shown = {each.name: each.labels for each in content.workload.domain.attributes}
-    attributes = [_attribute(each, words, shown.get(each.name, ())) for each in domain.attributes]
-    data = {"release": content.release, "attributes": attributes, **_noise(measured), **_written(found)}
-    possible = Possible.of(content.certificate)
-    data |= {"chosen": list(_chosen(content.certificate, words))}
+        return Questions(None, reason)
+    shown = {attribute.name: attribute.labels for attribute in content.workload.domain.attributes}
+    attributes = [_attribute_facts(attribute, words, shown.get(attribute.name, ())) for attribute in domain.attributes]
+    data = {"release": content.release, "attributes": attributes, **_noise_facts(measured), **_encode_solution(solution)}
+    possible = CellConstraints.of(content.certificate)
+    data |= {"chosen": list(_chosen_quantiles(content.certificate, words))}
     data |= {"least": 0 if possible.non_negative else None, "records": possible.records, "scale": float(domain.scale)}
-    return Questions(data, notes=tuple(notes(content.certificate)))
+    return Questions(data, notes=tuple(difference_notes(content.certificate)))
 
 
-def example(workload: Workload) -> str | None:
+def example_question(workload: Workload) -> str | None:
     """A further question that the measurement of a workload answers whatever the mechanism; None where none is sure.
 
     It is of the records, or of the amounts where nothing else was measured, by an attribute whose values a group of queries tells
     apart, or of all of them.
     """
     domain = workload.domain
-    columns = [each.name for each in domain.amounts]
-    asked = f"sum of {_quoted(columns[0])}" if domain.sums_alone else "count"
+    columns = [amount.name for amount in domain.amounts]
+    question_start = f"sum of {_quote_name(columns[0])}" if domain.sums_alone else "count"
     tables = [
         dict(zip(block.axes, (factor.unpadded for factor in block.factors), strict=True))
         for block in workload.blocks
         if block.separable
     ]
-    kept = range(len(domain.attributes) - (len(columns) if domain.sums_alone else 0))
+    candidate_axes = range(len(domain.attributes) - (len(columns) if domain.sums_alone else 0))
     tables = [
-        {axis: factor for axis, factor in table.items() if axis in kept}
+        {axis: factor for axis, factor in table.items() if axis in candidate_axes}
         for table in tables
-        if all(isinstance(factor, (*_VALUES, Total)) for axis, factor in table.items() if axis in kept)
+        if all(isinstance(factor, (*_VALUES, Total)) for axis, factor in table.items() if axis in candidate_axes)
     ]
-    for axis in kept:
+    for axis in candidate_axes:
         name, size = domain.attributes[axis].name, domain.attributes[axis].size
-        told = name in domain.own_names and size <= MOST_PRODUCTS
-        if told and any(isinstance(table.get(axis), _VALUES) for table in tables):
-            return f"{asked} by {_quoted(name)}"
-    return asked if tables else None
+        is_countable = name in domain.own_names and size <= MOST_PRODUCTS
+        if is_countable and any(isinstance(table.get(axis), _VALUES) for table in tables):
+            return f"{question_start} by {_quote_name(name)}"
+    return question_start if tables else None
 
 
 _VALUES = (Identity, Prefix, AllRanges)
 """Queries that tell values apart, and all of them together."""
 
 
-def _chosen(certificate: Certificate | dict[str, Any], words: Words) -> Iterator[dict[str, Any]]:
+def _chosen_quantiles(certificate: Certificate | dict[str, Any], words: Words) -> Iterator[dict[str, Any]]:
     """The quantiles that were chosen and published: which question asks for them, and the answers of all groups."""
     facts = certificate.get("quantiles")
     if facts is None:
         return
-    by = ", ".join(map(_quoted, facts["by"]))
-    for name, at in dict.fromkeys((row["of"], row["at"]) for row in facts["rows"]):
+    group_columns = ", ".join(map(_quote_name, facts["by"]))
+    for name, probability in dict.fromkeys((row["of"], row["at"]) for row in facts["rows"]):
         rows = [
             [", ".join(map(str, row["group"].values())), row["value"], row["low_95"], row["high_95"]]
             for row in facts["rows"]
-            if (row["of"], row["at"]) == (name, at)
+            if (row["of"], row["at"]) == (name, probability)
         ]
-        told = facts["columns"][name].get("title") or words.title(name)
+        column_title = facts["columns"][name].get("title") or words.title(name)
         yield {
-            "title": say("Median of {told}", told=told) if at == 0.5 else say("Quantile {at:g} of {told}", at=at, told=told),
-            "question": f"quantile {at:g} of {_quoted(name)}{f' by {by}' if by else ''}",
+            "title": say("Median of {told}", told=column_title)
+            if probability == 0.5
+            else say("Quantile {at:g} of {told}", at=probability, told=column_title),
+            "question": f"quantile {probability:g} of {_quote_name(name)}{f' by {group_columns}' if group_columns else ''}",
             "by": ", ".join(map(words.title, facts["by"])),
             "rows": rows,
         }
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """A name as a question writes it."""
     if re.fullmatch(r"[\w.-]+", name):
         return name
     return f'"{name}"' if "'" in name else f"'{name}'"
 
 
-def notes(certificate: Certificate | dict[str, Any]) -> list[str]:
+def difference_notes(certificate: Certificate | dict[str, Any]) -> list[str]:
     """The ways in which answers to further questions may differ from the published ones."""
     if certificate["post_processing"]:
-        unbiased = later(
+        unbiased = translatable(
             "answers are unbiased ones from the noisy measurement alone: before rounding, known counts, other "
             "releases and the fit of non-negative cells, so they may differ from the published answers"
         )
         return [say(unbiased)]
     if not certificate["mechanism"]["consistent"]:
-        combined = later(
+        combined = translatable(
             "the mechanism publishes every query as it was measured; these answers combine all measured values, so they may differ "
             "from the published ones, with smaller errors"
         )
@@ -174,13 +185,16 @@ def notes(certificate: Certificate | dict[str, Any]) -> list[str]:
     return []
 
 
-def _noise(measured: Measurement) -> dict[str, Any]:
+def _noise_facts(measured: Measurement) -> dict[str, Any]:
     """Its deviation, and the half widths of 95 % intervals at three concentrations, in standard errors: a parabola goes through them."""
     noise = measured.noise
-    return {"deviation": noise.deviation, "width": [float(noise.half_width_95(share)) for share in (0.0, 0.5, 1.0)]}
+    return {
+        "deviation": noise.deviation,
+        "width": [float(noise.half_width_95(concentration)) for concentration in (0.0, 0.5, 1.0)],
+    }
 
 
-def _attribute(attribute: Attribute, words: Words, shown: Sequence[str]) -> dict[str, Any]:
+def _attribute_facts(attribute: Attribute, words: Words, shown: Sequence[str]) -> dict[str, Any]:
     """What the form and the arithmetic need of an attribute: its bins, their order, its levels, and the numbers that they stand for.
 
     Args:
@@ -193,8 +207,8 @@ def _attribute(attribute: Attribute, words: Words, shown: Sequence[str]) -> dict
         "declared": attribute.values,
         "labels": [] if attribute.amounts is not None else list(attribute.labels),
         "levels": [
-            {"name": each.name, "title": words.title(each.name), "labels": each.labels, "groups": each.groups}
-            for each in attribute.levels
+            {"name": level.name, "title": words.title(level.name), "labels": level.labels, "groups": level.groups}
+            for level in attribute.levels
         ],
         "edges": None,
         "numbers": None,
@@ -204,18 +218,21 @@ def _attribute(attribute: Attribute, words: Words, shown: Sequence[str]) -> dict
     if not attribute.categories and attribute.times is None and attribute.amounts is None:
         facts["edges"] = [repr(float(edge)).removesuffix(".0") for edge in attribute.edges]
     try:
-        facts["numbers"] = {"present": _list(powers(attribute, PRESENT)), "amount": _list(powers(attribute, AMOUNT))}
+        facts["numbers"] = {
+            "present": _float_list(bin_summands(attribute, PRESENCE)),
+            "amount": _float_list(bin_summands(attribute, AMOUNT)),
+        }
         facts["numbers"]["range"] = list(range_of(attribute))
     except InvalidInput:
         pass  # its values are no numbers
     return {**facts, "ordered": bool(facts["labels"]) and not attribute.categories}
 
 
-def _list(numbers: Matrix) -> list[float]:
-    return [float(each) for each in numbers]
+def _float_list(numbers: Matrix) -> list[float]:
+    return [float(number) for number in numbers]
 
 
-def _written(found: Solved) -> dict[str, Any]:
+def _encode_solution(solution: SolvedMeasurement) -> dict[str, Any]:
     """The solved measurement: arrays as the base64 of their 64-bit floats, each once."""
     arrays: dict[str, int] = {}
 
@@ -224,22 +241,26 @@ def _written(found: Solved) -> dict[str, Any]:
         return arrays.setdefault(text, len(arrays))
 
     blocks = [
-        {"axes": each.axes, "rows": each.rows, "maps": [None if one is None else put(one) for one in each.maps]}
-        for each in found.blocks
+        {
+            "axes": block.axes,
+            "rows": block.rows,
+            "maps": [None if matrix_or_none is None else put(matrix_or_none) for matrix_or_none in block.maps],
+        }
+        for block in solution.blocks
     ]
-    matrix = found.matrix
+    matrix = solution.matrix
     shape = "none"
     if matrix is not None:
-        shape = "diagonal" if matrix.ndim == 1 else "upper" if found.triangular else "full"
-        matrix = matrix[np.triu_indices(len(matrix))] if found.triangular else matrix
+        shape = "diagonal" if matrix.ndim == 1 else "upper" if solution.triangular else "full"
+        matrix = matrix[np.triu_indices(len(matrix))] if solution.triangular else matrix
     return {
-        "means": {str(axis): put(share) for axis, share in found.means.items()},
+        "means": {str(axis): put(direction) for axis, direction in solution.means.items()},
         "blocks": blocks,
-        "parts": found.parts,
-        "values": put(found.values),
+        "parts": solution.variations,
+        "values": put(solution.values),
         "matrix": None if matrix is None else put(matrix),
         "shape": shape,
-        "outside": None if found.outside is None else put(found.outside),
-        "single": found.single,
+        "outside": None if solution.outside is None else put(solution.outside),
+        "single": solution.single,
         "arrays": list(arrays),
     }

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from dpdist.content.answer_tables import query_names, without_formulas
-from dpdist.content.number_format import digits_for, plain
+from dpdist.content.number_format import digits_for, format_number
 from dpdist.content.table_rows import column_of
 from dpdist.domain import Domain
 from dpdist.language import say
@@ -27,19 +27,19 @@ PAGE_MEANS = 100
 
 
 @dataclass(frozen=True)
-class Row:
+class StatisticRow:
     """A statistic of amounts over the records of one query.
 
     Attributes:
         amounts: the column, or both.
         block, place: the group of queries over whose records it is taken, and which query of it.
-        made: with its interval.
+        estimate: with its interval.
     """
 
     amounts: str
     block: Block
-    place: int
-    made: Estimated
+    query_index: int
+    estimate: Estimated
 
     @property
     def columns(self) -> list[str]:
@@ -49,43 +49,48 @@ class Row:
     @property
     def group(self) -> str:
         """What its group is called, as published tables have it."""
-        what = f"{self.made.statistic} of {self.amounts}"
-        return what if self.block.name == "total" else f"{what} by {self.block.name}"
+        statistic_name = f"{self.estimate.statistic} of {self.amounts}"
+        return statistic_name if self.block.name == "total" else f"{statistic_name} by {self.block.name}"
 
 
-def table_of(rows: Sequence[Row], domain: Domain, *, means: bool = False) -> pa.Table:
+def statistics_table(rows: Sequence[StatisticRow], domain: Domain, *, means: bool = False) -> pa.Table:
     """The published statistics: group, query, one column an attribute, what it is, value, standard error, 95 % interval.
 
     Args:
         means: whether all are means, whose column of values says so.
     """
-    made = [each.made for each in rows]
+    estimates = [entry.estimate for entry in rows]
     decimals = {
-        kind: _decimals([each.standard_error for each in made if each.statistic == kind and each.standard_error])
-        for kind in {each.statistic for each in made}
+        kind: _decimals([entry.standard_error for entry in estimates if entry.statistic == kind and entry.standard_error])
+        for kind in {entry.statistic for entry in estimates}
     }
-    digits = [decimals[each.statistic] for each in made]
-    values = _floats(round(each.value, count) for each, count in zip(made, digits, strict=True))
-    named = (
-        {"mean": values} if means else {"statistic": arrow_arrays.texts(each.statistic for each in made), "value": values}
+    digits = [decimals[entry.statistic] for entry in estimates]
+    values = _number_column(round(entry.value, count) for entry, count in zip(estimates, digits, strict=True))
+    value_columns = (
+        {"mean": values}
+        if means
+        else {"statistic": arrow_arrays.texts(entry.statistic for entry in estimates), "value": values}
     )
-    return pa.table({**_named(rows, domain), **named, **_errors(rows, digits)})
+    return pa.table({**_query_columns(rows, domain), **value_columns, **_error_columns(rows, digits)})
 
 
-TABLES: dict[str, Callable[[Sequence[Row], Domain], pa.Table]] = {MEANS: partial(table_of, means=True), VARIANCES: table_of}
+TABLES: dict[str, Callable[[Sequence[StatisticRow], Domain], pa.Table]] = {
+    MEANS: partial(statistics_table, means=True),
+    VARIANCES: statistics_table,
+}
 """How the rows of each table are written."""
 
 
-def _named(rows: Sequence[Row], domain: Domain) -> dict[str, Any]:
+def _query_columns(rows: Sequence[StatisticRow], domain: Domain) -> dict[str, Any]:
     """Group, query and one column an attribute of what describes the queries of some blocks, one after the other."""
-    titled = [(each.group, each.block, each.place) for each in rows]
+    titled = [(entry.group, entry.block, entry.query_index) for entry in rows]
     names, groups, queries = domain.columns, [], []
     texts: dict[str, list[str]] = {name: [] for name in names}
-    for (group, _), some in groupby(titled, key=lambda each: (each[0], id(each[1]))):
-        asked = list(some)
-        (_, block, first), last = asked[0], asked[-1][2] + 1
-        query, columns = query_names(block, names, first, last)
-        groups += [group] * len(asked)
+    for (group, _), group_rows in groupby(titled, key=lambda entry: (entry[0], id(entry[1]))):
+        rows_of_block = list(group_rows)
+        (_, block, first_query), stop_query = rows_of_block[0], rows_of_block[-1][2] + 1
+        query, columns = query_names(block, names, first_query, stop_query)
+        groups += [group] * len(rows_of_block)
         queries += query.to_pylist()
         for name in names:
             texts[name] += columns[name].to_pylist()
@@ -93,19 +98,21 @@ def _named(rows: Sequence[Row], domain: Domain) -> dict[str, Any]:
     return {"group": arrow_arrays.texts(groups), "query": arrow_arrays.texts(queries), **attributes}
 
 
-def _errors(rows: Sequence[Row], digits: Sequence[int]) -> dict[str, Any]:
+def _error_columns(rows: Sequence[StatisticRow], digits: Sequence[int]) -> dict[str, Any]:
     """The columns of standard errors and of the ends of intervals."""
-    pairs = list(zip([each.made for each in rows], digits, strict=True))
+    pairs = list(zip([entry.estimate for entry in rows], digits, strict=True))
     return {
-        "standard_error": _floats(each.standard_error and round(each.standard_error, count + 2) for each, count in pairs),
-        "low_95": _floats(round(each.low, count) for each, count in pairs),
-        "high_95": _floats(round(each.high, count) for each, count in pairs),
+        "standard_error": _number_column(
+            entry.standard_error and round(entry.standard_error, count + 2) for entry, count in pairs
+        ),
+        "low_95": _number_column(round(entry.low, count) for entry, count in pairs),
+        "high_95": _number_column(round(entry.high, count) for entry, count in pairs),
     }
 
 
-def _floats(values: Iterable[float | None]) -> pa.Array:
-    found = np.array(list(values), dtype=np.float64)
-    return arrow_arrays.numbers(found, missing=np.isnan(found))
+def _number_column(values: Iterable[float | None]) -> pa.Array:
+    numbers = np.array(list(values), dtype=np.float64)
+    return arrow_arrays.numbers(numbers, missing=np.isnan(numbers))
 
 
 def _decimals(errors: Sequence[float]) -> int:
@@ -119,46 +126,53 @@ def write_rows(rows: pa.Table, file: BinaryIO) -> None:
     pyarrow.csv.write_csv(without_formulas(rows), file, write_options=options)
 
 
-def named(rows: pa.Table, called: Mapping[str, Mapping[str, str]]) -> pa.Table:
+def with_value_labels(rows: pa.Table, labels_by_column: Mapping[str, Mapping[str, str]]) -> pa.Table:
     """The rows with what readers call the values of attributes.
 
     Args:
-        called: by column, of each text of it.
+        labels_by_column: by column, of each text of it.
     """
-    for column in called:
+    for column in labels_by_column:
         if column in rows.column_names:
-            texts = [called[column].get(text, text) for text in rows[column].to_pylist()]
+            texts = [labels_by_column[column].get(text, text) for text in rows[column].to_pylist()]
             rows = rows.set_column(rows.column_names.index(column), column, arrow_arrays.texts(texts))
     return rows
 
 
-def value_of(rows: pa.Table) -> str:
+def value_column(rows: pa.Table) -> str:
     """The column of the values."""
     return "mean" if "mean" in rows.column_names else "value"
 
 
-def listed(rows: pa.Table, words: Words, names: Sequence[str]) -> list[dict[str, str]]:
+def page_rows(rows: pa.Table, words: Words, names: Sequence[str]) -> list[dict[str, str]]:
     """The first means or variances as texts, for the page: as many digits as the noise leaves.
 
     Args:
         names: of the attributes and levels.
     """
     return [
-        {"group": words.heading(row["group"], names), **_over(row, words, names), **_texts(row, value_of(rows))}
+        {
+            "group": words.heading(row["group"], names),
+            **_population_texts(row, words, names),
+            **_number_texts(row, value_column(rows)),
+        }
         for row in rows.slice(0, PAGE_MEANS).to_pylist()
     ]
 
 
-def _over(row: dict[str, Any], words: Words, names: Sequence[str]) -> dict[str, str]:
+def _population_texts(row: dict[str, Any], words: Words, names: Sequence[str]) -> dict[str, str]:
     """Over which records a statistic is taken: values of attributes by themselves, and with their titles."""
-    given = {words.title(name): row[column_of(name)] for name in names if row.get(column_of(name))}
-    values = ", ".join(given.values()) or row["query"]
-    return {"values": values, "query": ", ".join(f"{title} {each}" for title, each in given.items()) if given else values}
+    values_by_title = {words.title(name): row[column_of(name)] for name in names if row.get(column_of(name))}
+    values = ", ".join(values_by_title.values()) or row["query"]
+    return {
+        "values": values,
+        "query": ", ".join(f"{title} {value}" for title, value in values_by_title.items()) if values_by_title else values,
+    }
 
 
-def _texts(row: dict[str, Any], value: str) -> dict[str, str]:
+def _number_texts(row: dict[str, Any], value: str) -> dict[str, str]:
     half = (row["high_95"] - row["low_95"]) / 2
     columns = {"value": value, "low_95": "low_95", "high_95": "high_95"}
-    shown = {name: plain(row[column], digits_for(half, row[column])) for name, column in columns.items()}
+    shown = {name: format_number(row[column], digits_for(half, row[column])) for name, column in columns.items()}
     error = row["standard_error"]
-    return {**shown, "standard_error": say("not known") if error is None else plain(error, digits_for(error))}
+    return {**shown, "standard_error": say("not known") if error is None else format_number(error, digits_for(error))}

@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.arrays.lazy_vector import Held, Vector
+from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.engine import this_worker
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
-from dpdist.measurement.integer_measurement import Noisy
+from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.operators import Matrix
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import TILE
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 from dpdist.runtime.context import Context
 from dpdist.storage.array_store import ArrayPlan, Store, StoredArray
 from dpdist.storage.home_folder import state_folder
@@ -36,7 +36,7 @@ RESOURCE = "noise"
 """What a worker is started with that may draw: ``dask worker --resources noise=1``."""
 ONE_TILE_IN = 16
 """Of every shard that a worker drew, one tile in so many is drawn again, by another worker or by the flow."""
-DRAWN_AGAIN = 4
+REDRAWN_SHARDS = 4
 """Shards that the flow draws again from end to end, whoever has checked them."""
 
 
@@ -62,7 +62,7 @@ class Claim:
         """
         home = state_folder()
         root = keys.load(home)
-        with opened(home) as ledger:
+        with open_ledger(home) as ledger:
 
             def ask() -> Secret:
                 receipt = ledger.drawing(self.release, self.attempt, self.binding)
@@ -117,7 +117,7 @@ class Shards:
 
     def values(self, shard: int, key: Secret) -> Matrix:
         """The noisy values of a shard."""
-        return Noisy(self.exact, key, self.noise).read(*self.plan.bounds(shard))
+        return NoisyVector(self.exact, key, self.noise).read(*self.plan.bounds(shard))
 
     def tiles(self, shard: int) -> range:
         """The tiles of the noise that lie in a shard, or partly."""
@@ -154,8 +154,8 @@ class Shards:
         exact = self.exact.read(start, stop) if written.tiles else block
         for tile in written.tiles:
             low, high = max(start, tile * TILE), min(stop, (tile + 1) * TILE)
-            again = self.noise.draw(key.reveal(), start=low, count=high - low) + exact[low - start : high - start]
-            if not np.array_equal(again, block[low - start : high - start]):
+            redrawn_values = self.noise.draw(key.reveal(), start=low, count=high - low) + exact[low - start : high - start]
+            if not np.array_equal(redrawn_values, block[low - start : high - start]):
                 return "does not hold the noise of this release's key"
         return ""
 
@@ -165,44 +165,55 @@ def noisy_array(store: Store, name: str, size: int) -> ArrayPlan:
     return store.plan(name, (size,), np.int64, hashed="blake3")
 
 
-def drawn_by_workers(context: Context, claim: Claim, name: str, noisy: Vector, facts: dict[str, Any]) -> bool:
+def draw_on_workers(context: Context, claim: Claim, name: str, noisy: Vector, facts: dict[str, Any]) -> bool:
     """Write noisy values, drawn by the workers that may; whether it was done, and every shard read back by others than its author.
 
     Nothing is done where there is no such worker, or where the exact values are held in this process: they would have to be sent.
 
     Raises: StoreError when a shard is not what its worker said, or not the noise of the key: the array does not become whole.
     """
-    if not isinstance(noisy, Noisy) or isinstance(noisy.exact, Held):
+    if not isinstance(noisy, NoisyVector) or isinstance(noisy.exact, ArrayVector):
         return False
     plan = noisy_array(context.store, name, noisy.size)
     if plan.shards < 2 or not context.engine.with_resource(RESOURCE):
         return False
     context.store.begin(plan)
     shards = Shards(context.store, plan, noisy.exact, noisy.noise, claim)
-    written = {each.shard: each for each in _drawn(context, shards)}
+    written = {written_shard.shard: written_shard for written_shard in _drawn_shards(context, shards)}
     _check(context, shards, list(written.values()), noisy.key)
-    left = [shard for shard in range(plan.shards) if shard not in written]
-    written |= {each.shard: each for each in in_order(partial(_drawn_here, shards, noisy.key), left)}
+    missing_shards = [shard for shard in range(plan.shards) if shard not in written]
+    written |= {
+        written_shard.shard: written_shard
+        for written_shard in map_in_order(partial(_draw_locally, shards, noisy.key), missing_shards)
+    }
     stored = context.store.finish(plan, [written[shard].digest for shard in range(plan.shards)], facts)
     return stored.plan.attempt == plan.attempt  # else another run's, which was whole before
 
 
-def _drawn(context: Context, shards: Shards) -> Iterator[WrittenShard]:
+def _drawn_shards(context: Context, shards: Shards) -> Iterator[WrittenShard]:
     """The shards that workers drew, each with some of its tiles, chosen now that its digest is known."""
 
-    def tell(done: int, total: int) -> None:
-        context.progress("measure", f"{done} of {total} parts drawn by workers")
+    def report_progress(completed: int, total: int) -> None:
+        context.progress("measure", f"{completed} of {total} parts drawn by workers")
 
-    told = context.engine.map_where(RESOURCE, shards.draw, range(shards.plan.shards), on_done=tell)
-    for worker, refusal in sorted({(each.worker, each.refusal) for each in told if each is not None and each.refusal}):
+    draw_reports = context.engine.map_where(
+        RESOURCE, shards.draw, range(shards.plan.shards), report_progress=report_progress
+    )
+    for worker, refusal in sorted(
+        {
+            (draw_report.worker, draw_report.refusal)
+            for draw_report in draw_reports
+            if draw_report is not None and draw_report.refusal
+        }
+    ):
         context.progress(
             "warning", f"the worker at {worker} with the resource 'noise' drew nothing, and this process does it: {refusal}"
         )
-    for shard, each in enumerate(told):
-        if each is not None and each.digest is not None:
+    for shard, draw_report in enumerate(draw_reports):
+        if draw_report is not None and draw_report.digest is not None:
             tiles = shards.tiles(shard)
-            some = secrets.SystemRandom().sample(tiles, -(-len(tiles) // ONE_TILE_IN))
-            yield WrittenShard(shard, each.worker, each.digest, tuple(some))
+            checked_tiles = secrets.SystemRandom().sample(tiles, -(-len(tiles) // ONE_TILE_IN))
+            yield WrittenShard(shard, draw_report.worker, draw_report.digest, tuple(checked_tiles))
 
 
 def _check(context: Context, shards: Shards, written: Sequence[WrittenShard], key: Secret) -> None:
@@ -210,34 +221,40 @@ def _check(context: Context, shards: Shards, written: Sequence[WrittenShard], ke
 
     Raises: StoreError for the first that is not what it should be.
     """
-    present = context.engine.with_resource(RESOURCE)
-    halves = present[::2], present[1::2]
+    workers = context.engine.with_resource(RESOURCE)
+    halves = workers[::2], workers[1::2]
     by_authors: tuple[list[WrittenShard], list[WrittenShard]] = [], []
-    for each in written:
-        by_authors[each.worker in halves[1]].append(each)
-    here = []
-    for theirs, others in zip(by_authors, reversed(halves), strict=True):
-        for each, fault in zip(theirs, context.engine.map_where(RESOURCE, shards.check, theirs, among=others), strict=True):
+    for written_shard in written:
+        by_authors[written_shard.worker in halves[1]].append(written_shard)
+    local_shards = []
+    for half_shards, other_workers in zip(by_authors, reversed(halves), strict=True):
+        for written_shard, fault in zip(
+            half_shards, context.engine.map_where(RESOURCE, shards.check, half_shards, among=other_workers), strict=True
+        ):
             if fault is None:
-                here.append(each)
+                local_shards.append(written_shard)
             elif fault:
-                raise _wrong(shards, each, fault)
-    again = secrets.SystemRandom().sample(written, min(DRAWN_AGAIN, len(written)))
-    here += [replace(each, tiles=tuple(shards.tiles(each.shard))) for each in again]
-    for each, fault in zip(here, in_order(lambda each: shards.fault(each, key), here), strict=True):
+                raise _shard_error(shards, written_shard, fault)
+    redrawn_shards = secrets.SystemRandom().sample(written, min(REDRAWN_SHARDS, len(written)))
+    local_shards += [
+        replace(written_shard, tiles=tuple(shards.tiles(written_shard.shard))) for written_shard in redrawn_shards
+    ]
+    for written_shard, fault in zip(
+        local_shards, map_in_order(lambda written_shard: shards.fault(written_shard, key), local_shards), strict=True
+    ):
         if fault:
-            raise _wrong(shards, each, fault)
+            raise _shard_error(shards, written_shard, fault)
 
 
-def _drawn_here(shards: Shards, key: Secret, shard: int) -> WrittenShard:
+def _draw_locally(shards: Shards, key: Secret, shard: int) -> WrittenShard:
     """What no worker drew, drawn by this process and read back."""
-    here = WrittenShard(shard, "", shards.store.write_shard(shards.plan, shard, shards.values(shard, key)), ())
-    if fault := shards.fault(here, key):
+    local_shard = WrittenShard(shard, "", shards.store.write_shard(shards.plan, shard, shards.values(shard, key)), ())
+    if fault := shards.fault(local_shard, key):
         raise StoreError(f"array {shards.plan.name!r}: shard {shard} {fault}; {AGAIN}")
-    return here
+    return local_shard
 
 
-def _wrong(shards: Shards, written: WrittenShard, fault: str) -> StoreError:
+def _shard_error(shards: Shards, written: WrittenShard, fault: str) -> StoreError:
     return StoreError(
         f"array {shards.plan.name!r}: shard {written.shard}, which the worker at {written.worker} drew, {fault}. Nothing is committed: "
         "stop that worker, look at its memory and its version of dpdist, and run again: the same noise is drawn"

@@ -28,7 +28,7 @@ from dpdist.storage.documents import Documents
 
 ABANDONED_SECONDS = 30 * 86_400.0
 """Nobody comes back for the records of a charged release that no run has used for so long."""
-_GOES_ON = {"reserved", "drawing", "committed"}
+_UNFINISHED_STATES = {"reserved", "drawing", "committed"}
 """States of a charge whose release may still have to be finished: one that is committed may not be published yet."""
 
 
@@ -40,7 +40,7 @@ def folder_of(home: Path, release: str) -> Path:
 
 
 @contextmanager
-def held(context: Context, release: str, *, finishes: bool = True) -> Iterator[Path]:
+def extract_folder(context: Context, release: str, *, finishes: bool = True) -> Iterator[Path]:
     """The folder for the records of a release, which nobody removes during the block; gone afterwards unless the release may go on.
 
     Args:
@@ -49,26 +49,26 @@ def held(context: Context, release: str, *, finishes: bool = True) -> Iterator[P
     home = context.home
     private_folder(home / "records")
     lease = leases.Lease(str(home / "records"))
-    mark = _used(home, release, lease.id)
+    lease_file = _mark_folder_used(home, release, lease.id)
     try:
-        yield mark.parent
+        yield lease_file.parent
         if finishes:
             private_folder(home / "records" / "finished")
             private_file(home / "records" / "finished" / release)
     finally:
-        mark.unlink(missing_ok=True)
+        lease_file.unlink(missing_ok=True)
         lease.end()
-        if not _goes_on(context, release):
-            _remove(home, mark.parent)
+        if not _is_unfinished(context, release):
+            _remove(home, lease_file.parent)
 
 
-def _used(home: Path, release: str, lease: str) -> Path:
+def _mark_folder_used(home: Path, release: str, lease: str) -> Path:
     """A new mark in the folder of a release, that a living run uses it."""
     while True:
-        mark = folder_of(home, release) / f"{lease}.used"
+        lease_file = folder_of(home, release) / f"{lease}.used"
         with suppress(FileNotFoundError):  # another run's sweep has just removed the folder
-            private_file(mark)
-            return mark
+            private_file(lease_file)
+            return lease_file
 
 
 def sweep(context: Context) -> None:
@@ -79,7 +79,7 @@ def sweep(context: Context) -> None:
     leases.sweep(Documents(home / "records"), None)
     for folder in (home / "records" / "of").glob("*"):
         with suppress(FileNotFoundError):
-            if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS or not _goes_on(context, folder.name):
+            if time.time() - folder.stat().st_mtime > ABANDONED_SECONDS or not _is_unfinished(context, folder.name):
                 _remove(home, folder)
 
 
@@ -90,7 +90,7 @@ def remove(home: Path, release: str) -> None:
         _remove(home, home / "records" / "of" / release)
 
 
-def _goes_on(context: Context, release: str) -> bool:
+def _is_unfinished(context: Context, release: str) -> bool:
     """Whether a release was charged, or the selection of its names, and has not finished; also where the ledger cannot be asked."""
     if (context.home / "records" / "finished" / release).exists():
         return False
@@ -98,14 +98,14 @@ def _goes_on(context: Context, release: str) -> bool:
         states = context.ledger.states_of([release, *(f"{release}{suffix}" for suffix in PRELIMINARIES)])
     except DpdistError:
         return True
-    return not _GOES_ON.isdisjoint(states)
+    return not _UNFINISHED_STATES.isdisjoint(states)
 
 
 def _remove(home: Path, folder: Path) -> None:
     """Remove a folder that no living run uses."""
     documents = Documents(home / "records")
-    for mark in folder.glob("*.used"):
-        if leases.held(documents, mark.stem):
+    for lease_file in folder.glob("*.used"):
+        if leases.holds_lease(documents, lease_file.stem):
             return
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)

@@ -20,7 +20,7 @@ from dpdist.runtime.context import Context
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
 from dpdist.sources import file_digests
 from dpdist.sources.record_sources import Source
-from dpdist.sources.source_labels import Called, File
+from dpdist.sources.source_labels import File, SourceLabel
 from dpdist.sources.verified_files import Tags
 from dpdist.spec import Job
 from dpdist.spec.job_histogram import CountedCells
@@ -28,17 +28,17 @@ from dpdist.spec.job_source import Origin
 from dpdist.storage.array_store import StoredArray
 
 
-def files_of(context: Context, source: Origin) -> Source:
+def digested_files(context: Context, source: Origin) -> Source:
     """The files of the records with their digests: remembered, or made by this run."""
-    return source.files_by(partial(_hashed, context))
+    return source.files_by(partial(_hash_files, context))
 
 
-def _hashed(context: Context, files: Sequence[File]) -> list[tuple[str, Tags]]:
-    _needed(context, files[0])
+def _hash_files(context: Context, files: Sequence[File]) -> list[tuple[str, Tags]]:
+    _require_visible_file(context, files[0])
     return file_digests.hashing(_memory(context), context.engine)(files)
 
 
-def _needed(context: Context, file: File) -> None:
+def _require_visible_file(context: Context, file: File) -> None:
     """Have workers that do not see a file of this machine get no tasks. Raises: EngineError when none is left."""
     context.engine.needed_files = (file,)
     context.engine.check_workers()
@@ -46,11 +46,11 @@ def _needed(context: Context, file: File) -> None:
 
 def verify_files(context: Context, source: Origin) -> None:
     """Read what this run took from memory, before a charge binds to it. Raises: InvalidInput when a file was changed."""
-    file_digests.verify(_memory(context), context.engine, files_of(context, source))
+    file_digests.verify(_memory(context), context.engine, digested_files(context, source))
 
 
-def _memory(context: Context) -> file_digests.Memory:
-    return file_digests.Memory(context.store, keys.load(context.home))
+def _memory(context: Context) -> file_digests.DigestCache:
+    return file_digests.DigestCache(context.store, keys.load(context.home))
 
 
 @private_files()
@@ -64,25 +64,25 @@ def count(
     if measured.placeholders:
         raise InvalidInput("private names are not selected yet, so records cannot be counted ahead: run the release")
 
-    def tell(done: int, total: int) -> None:
-        context.progress("count", f"{done} of {total} groups of partitions")
+    def report_progress(completed: int, total: int) -> None:
+        context.progress("count", f"{completed} of {total} groups of partitions")
 
     counts, tally = histogram_counting.count(
-        files_of(context, source),
+        digested_files(context, source),
         measured.domain,
         context.store,
         context.engine,
         root=keys.load(context.home),
         tables=layout.tables,
-        on_done=tell,
+        report_progress=report_progress,
     )
     check_not_empty(source, tally.read)
-    return (counts if measured.around is None else _distances(context, counts, measured.around)), tally
+    return (counts if measured.centre is None else _distances(context, counts, measured.centre)), tally
 
 
-def check_not_empty(source: Origin, read: int) -> None:
+def check_not_empty(source: Origin, record_count: int) -> None:
     """Raises: InvalidSpec when no record was read and the spec does not allow that."""
-    if read == 0 and source.records.empty == "refuse":
+    if record_count == 0 and source.records.empty == "refuse":
         raise InvalidSpec(
             f"no record in {source.name}: nothing was charged; give the right file, or set 'records.empty: allow' if a release "
             "of nothing is meant"
@@ -113,34 +113,41 @@ def check_missing(context: Context, job: Job, release: str, found: record_cells.
 
 
 @private_files()
-def as_read(context: Context, job: Job, kept: Path | None) -> Job:
+def materialize_table(context: Context, job: Job, folder: Path | None) -> Job:
     """The release of a file that holds the records of its table, or of its own files.
 
     Args:
-        kept: the folder for such a file (``dpdist.pipeline.extract_files``).
+        folder: the folder for such a file (``dpdist.pipeline.extract_files``).
     """
     source = job.source
-    if source.table is None or kept is None:
+    if source.table is None or folder is None:
         return job
     root = keys.load(context.home)
     uses, types = source.uses(job.measured.domain), source.records.types
-    found = table_extracts.extracted(
-        source.table, job.release, kept, context.home, root, context.engine.memory_bytes, uses, types
+    extract = table_extracts.extract_table(
+        source.table, job.release, folder, context.home, root, context.engine.memory_bytes, uses, types
     )
-    place = source.records.location.called
-    _needed(context, File(str(found.path), Called(place)))
-    at = f", snapshot {found.snapshot}" if found.snapshot else ""
-    context.progress("extract", f"read {place}{at}")
-    return job.with_records(found.path, found.snapshot, called=place)
+    source_label = source.records.location.source_label
+    _require_visible_file(context, File(str(extract.path), SourceLabel(source_label)))
+    snapshot_text = f", snapshot {extract.snapshot}" if extract.snapshot else ""
+    context.progress("extract", f"read {source_label}{snapshot_text}")
+    return job.with_records(extract.path, extract.snapshot, source_label=source_label)
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
     """|count - centre| of every count; ``quantities.counts.Distances`` says how far they move."""
     name = f"{counts.name}-around-{centre}"
-    given = StoredVector(context.store, counts)
-    away = LazyVector(given.size, (given,), partial(_away, centre), 24, f"away from {centre}", np.dtype(np.int64))
-    return StoreWorkspace(context.store, context.engine).write(away, name).array
+    count_vector = StoredVector(context.store, counts)
+    distances = LazyVector(
+        count_vector.size,
+        (count_vector,),
+        partial(_distance_from_centre, centre),
+        24,
+        f"away from {centre}",
+        np.dtype(np.int64),
+    )
+    return StoreWorkspace(context.store, context.engine).write(distances, name).array
 
 
-def _away(centre: int, start: int, count: int, values: Matrix) -> Matrix:
+def _distance_from_centre(centre: int, start: int, count: int, values: Matrix) -> Matrix:
     return np.asarray(np.abs(values - centre))

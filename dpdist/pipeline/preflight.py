@@ -6,21 +6,21 @@ import os
 from contextlib import ExitStack
 
 from dpdist.errors import StoreError
-from dpdist.pipeline.extract_files import held
+from dpdist.pipeline.extract_files import extract_folder
 from dpdist.pipeline.release_run import Release, release
-from dpdist.pipeline.validation import refused_by
+from dpdist.pipeline.validation import find_refusals
 from dpdist.planner.release_plan import plan
 from dpdist.planner.size_estimate import RECORD_BYTES, fits_one_process, plans_in_one_process
 from dpdist.privacy import keys
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, Progress, running, silent
+from dpdist.runtime.context import Context, Progress, ignore_progress, open_context
 from dpdist.sources import file_digests, record_sources
 from dpdist.sources.record_sources import ArrowStream, check_columns
 from dpdist.spec import Job
 from dpdist.storage.home_folder import published_at
 
 
-def finished(context: Context, job: Job) -> Release | None:
+def load_finished(context: Context, job: Job) -> Release | None:
     """A release that was published, read again in this process; None when there is something to do, or it may take long to plan."""
     return release(context, job) if plans_in_one_process(job) and _is_finished(context, job) else None
 
@@ -28,7 +28,7 @@ def finished(context: Context, job: Job) -> Release | None:
 def check_refusals(context: Context, job: Job) -> None:
     """Raises: what would refuse the release, unless that is known only once a strategy is optimised that takes long."""
     if plans_in_one_process(job):
-        for refusal in refused_by(context, plan(context, job)):
+        for refusal in find_refusals(context, plan(context, job)):
             raise refusal
 
 
@@ -38,14 +38,14 @@ def _is_finished(context: Context, job: Job) -> bool:
     if receipt is None or receipt.state != "committed":
         return False
     try:
-        with published_at(job.release, job.outputs.output.folder).copied() as folder:
+        with published_at(job.release, job.outputs.output.folder).local_copy() as folder:
             release_folder.certificate_of(folder)
     except StoreError:
         return False
     return True
 
 
-def engine_for(job: Job, address: str | None) -> str | None:
+def choose_engine(job: Job, address: str | None) -> str | None:
     """Where a release runs: where it was asked to, else in this process if it is small, else on processes of this machine.
 
     Raises: InvalidSpec when the records are not there, or few of them have other columns; of many that is reported when they are counted.
@@ -53,32 +53,32 @@ def engine_for(job: Job, address: str | None) -> str | None:
     source = job.source
     if source.table is not None:
         return address  # how large it is shows when it is read
-    size = file_digests.bytes_at(source.listed)
+    size = file_digests.total_bytes(source.listed_files)
     if size <= RECORD_BYTES:
         check_columns(source.files, job.measured.domain)
-    return address if _is_asked_for(address) or not fits_one_process(job, size) else "inline"
+    return address if _engine_is_chosen(address) or not fits_one_process(job, size) else "inline"
 
 
-def engine_to_plan(job: Job, address: str | None) -> str | None:
+def choose_planning_engine(job: Job, address: str | None) -> str | None:
     """Where a release is planned, of which no record is looked at: as ``engine_for``."""
-    return address if _is_asked_for(address) or not plans_in_one_process(job) else "inline"
+    return address if _engine_is_chosen(address) or not plans_in_one_process(job) else "inline"
 
 
-def _is_asked_for(address: str | None) -> bool:
+def _engine_is_chosen(address: str | None) -> bool:
     return bool(address or os.environ.get("DPDIST_ENGINE"))
 
 
-def run(job: Job, records: ArrowStream | None, *, engine: str | None, progress: Progress = silent) -> Release:
+def run(job: Job, records: ArrowStream | None, *, engine: str | None, progress: Progress = ignore_progress) -> Release:
     """Publish a release, of the records of a table in memory or where the job says.
 
     Raises: DpdistError of any kind; whatever can refuse refuses before the charge.
     """
     with ExitStack() as stack:
-        here = stack.enter_context(running("inline", progress))
+        local_context = stack.enter_context(open_context("inline", progress))
         if records is not None:
-            kept = stack.enter_context(held(here, job.release))
-            job = job.with_records(record_sources.write_records(records, kept, keys.load(here.home)))
-        done = finished(here, job)
-        if done is not None:
-            return done
-        return release(stack.enter_context(running(engine_for(job, engine), progress)), job)
+            extract_folder_path = stack.enter_context(extract_folder(local_context, job.release))
+            job = job.with_records(record_sources.write_records(records, extract_folder_path, keys.load(local_context.home)))
+        finished_release = load_finished(local_context, job)
+        if finished_release is not None:
+            return finished_release
+        return release(stack.enter_context(open_context(choose_engine(job, engine), progress)), job)

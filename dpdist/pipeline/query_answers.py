@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.arrays.array_workspace import MEMORY, Workspace
-from dpdist.arrays.lazy_vector import Held, Vector, held, scaled
-from dpdist.digests import digest_of
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, scaled, to_array
+from dpdist.digests import compute_digest
 from dpdist.errors import InvalidInput
-from dpdist.measurement.consistency.table_fitting import fitted_answers
-from dpdist.measurement.integer_measurement import Grid, Measured
+from dpdist.measurement.consistency.table_fitting import fit_answers
+from dpdist.measurement.integer_measurement import IntegerMeasurement, NoisyMeasurement
 from dpdist.operators import Matrix
-from dpdist.pipeline.continual_release import BoundRecords, course_of
-from dpdist.pipeline.histogram import count, files_of
-from dpdist.planner.certificate import possible
-from dpdist.planner.release_plan import Plan, by_answers, plan
+from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode
+from dpdist.pipeline.histogram import count, digested_files
+from dpdist.planner.certificate import possible_counts
+from dpdist.planner.release_plan import ReleasePlan, plan, skips_cell_estimate
 from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import Answers, Wanted, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
@@ -27,149 +27,164 @@ from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.storage.array_store import Store, StoredArray
 
-Companion = tuple[Plan, StoredArray]
+Companion = tuple[ReleasePlan, StoredArray]
 """Another release of the same records: its plan and its measurement."""
 
 
-def companions(context: Context, planned: Plan) -> tuple[Companion, ...]:
+def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
     """The releases that a planned one is to be consistent with. They are read, never charged or drawn again.
 
     Raises: InvalidInput when one is not committed, was measured from other records, with the other kind of noise, or has no linear
         measurement; StoreError when its measurement is not the one the ledger knows.
     """
-    others, own = planned.job.outputs.companions, planned.noise.kind
-    if not others:
+    other_jobs, noise_kind = planned.job.outputs.companions, planned.noise.kind
+    if not other_jobs:
         return ()
-    records = files_of(context, planned.job.source).digest
-    found = tuple(_companion(context, other, records) for other in others)
-    for other, _ in found:
-        if other.noise.kind != own:
+    records = digested_files(context, planned.job.source).digest
+    companion_releases = tuple(_companion(context, other_release, records) for other_release in other_jobs)
+    for other_release, _ in companion_releases:
+        if other_release.noise.kind != noise_kind:
             raise InvalidInput(
-                f"release {other.job.release!r} has {other.noise.kind.label} noise and this one {own.label} noise, which cannot be "
-                f"combined: set 'noise: {other.noise.kind}'"
+                f"release {other_release.job.release!r} has {other_release.noise.kind.label} noise and this one {noise_kind.label} noise, which cannot be "
+                f"combined: set 'noise: {other_release.noise.kind}'"
             )
-    return found
+    return companion_releases
 
 
-def _companion(context: Context, other: Job, records: str) -> Companion:
+def _companion(context: Context, other_job: Job, records: str) -> Companion:
     """A release of the same records. Raises: as ``companions``."""
-    receipt = context.ledger.receipt(other.release)
+    receipt = context.ledger.receipt(other_job.release)
     if receipt is None or receipt.state != "committed":
-        raise InvalidInput(f"release {other.release!r} is not finished; publish it first, then combine")
-    planned = course_of(plan(context, other)).as_charged(context)
+        raise InvalidInput(f"release {other_job.release!r} is not finished; publish it first, then combine")
+    planned = choose_release_mode(plan(context, other_job)).plan_as_charged(context)
     if planned.grid.row_blocks() is None:
         raise InvalidInput(
-            f"release {other.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
+            f"release {other_job.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
             "out of 'consistent_with'"
         )
     stored = committed_measurement(context.store, receipt)
     if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
-        raise InvalidInput(f"the spec of {other.release!r} was changed after its release; give the one it was made with")
-    counts, _ = count(context, other.source, other.measured, planned.layout)
-    files = files_of(context, other.source)
+        raise InvalidInput(f"the spec of {other_job.release!r} was changed after its release; give the one it was made with")
+    counts, _ = count(context, other_job.source, other_job.measured, planned.layout)
+    files = digested_files(context, other_job.source)
     bound = BoundRecords(keys.load(context.home), files, counts.content_digest)
-    same = receipt.is_of(bound.records(other.guarantee, other.release))
-    if same is None:
+    has_same_records = receipt.has_counted(bound.records(other_job.guarantee, other_job.release))
+    if has_same_records is None:
         raise InvalidInput(
-            f"release {other.release!r} was charged under another root key, so its ledger row does not tell from which records it was "
+            f"release {other_job.release!r} was charged under another root key, so its ledger row does not tell from which records it was "
             "made; publish it under a new id, then combine"
         )
-    if files.digest != records or not same:
+    if files.digest != records or not has_same_records:
         raise InvalidInput(
-            f"release {other.release!r} was made from other records; only releases of the same can be combined: leave it out "
+            f"release {other_job.release!r} was made from other records; only releases of the same can be combined: leave it out "
             "of 'consistent_with'"
         )
     return planned, stored
 
 
-def answer(context: Context, planned: Plan, measured: StoredArray, others: tuple[Companion, ...] = ()) -> Answers:
+def answer(
+    context: Context, planned: ReleasePlan, measured: StoredArray, companion_releases: tuple[Companion, ...] = ()
+) -> Answers:
     """Every answer and its standard error.
 
     Args:
-        others: releases whose measurements join the estimate.
+        companion_releases: releases whose measurements join the estimate.
     """
-    options, known = planned.job.outputs.postprocess, planned.job.outputs.known
-    asked = {"asked": options, "others": [stored.digest for _, stored in others]}
+    options, known_blocks = planned.job.outputs.postprocess, planned.job.outputs.known_blocks
+    settings = {"asked": options, "others": [stored.digest for _, stored in companion_releases]}
     if options.non_negative:
-        asked["rule"] = RULE
-    if planned.grid.done is not None:
-        asked["done"] = planned.grid.done
-    processing = digest_of("post-processing", asked)[:16]
-    wanted = Wanted(f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}", options.integer)
-    found = _kept(context, wanted)
-    if found is not None:
-        return found
+        settings["rule"] = RULE
+    if planned.grid.postprocessing is not None:
+        settings["done"] = planned.grid.postprocessing
+    processing = compute_digest("post-processing", settings)[:16]
+    requested_columns = AnswerRequest(f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}", options.integer)
+    cached_answers = _load_cached_answers(context, requested_columns)
+    if cached_answers is not None:
+        return cached_answers
 
-    def tell(done: int, total: int) -> None:
-        context.progress("answer", f"{done} of {total} blocks")
+    def report_progress(completed: int, total: int) -> None:
+        context.progress("answer", f"{completed} of {total} blocks")
 
-    grid, values = course_of(planned).measured(context, measured)
+    grid, values = choose_release_mode(planned).cumulative_measurement(context, measured)
     workload = planned.workload
-    seed = int(digest_of("simulation", {**asked, "measurement": measured.digest})[:8], 16)
+    seed = int(compute_digest("simulation", {**settings, "measurement": measured.digest})[:8], 16)
     with StoreWorkspace(context.store, context.engine).scratch() as work:
-        z, noise = in_records(planned, values)
-        if not others and by_answers(grid, workload, options):
-            return _by_answers(context, planned, grid, (z, noise), wanted, seed, work)
-        if not (others or options.known or options.non_negative):
-            return grid.answers(workload, z, noise, wanted, work, tell)
-        joined = [Measured(plan.grid, *in_records(plan, StoredVector(context.store, stored))) for plan, stored in others]
+        z, noise = scale_to_records(planned, values)
+        if not companion_releases and skips_cell_estimate(grid, workload, options):
+            return _answer_without_estimate(context, planned, grid, (z, noise), requested_columns, seed, work)
+        if not (companion_releases or options.known or options.non_negative):
+            return grid.answers(workload, z, noise, requested_columns, work, report_progress)
+        joined = [
+            NoisyMeasurement(plan.grid, *scale_to_records(plan, StoredVector(context.store, stored)))
+            for plan, stored in companion_releases
+        ]
         estimate = grid.estimate(workload, z, noise, joined, work)
         if options.known:
-            estimate = estimate.given(known, np.array([each.count for each in options.known]))
+            estimate = estimate.condition_on_counts(
+                known_blocks, np.array([known_count.count for known_count in options.known])
+            )
         if options.non_negative:
             context.progress("answer", FITTING)
-            estimate = estimate.fitted(work, wanted.cells, seed)
-        return estimate.answers(wanted, work, tell)
+            estimate = estimate.fit_non_negative(work, requested_columns.cells, seed)
+        return estimate.answers(requested_columns, work, report_progress)
 
 
-def _by_answers(
-    context: Context, planned: Plan, grid: Grid, given: tuple[Vector, Noise], wanted: Wanted, seed: int, work: Workspace
+def _answer_without_estimate(
+    context: Context,
+    planned: ReleasePlan,
+    grid: IntegerMeasurement,
+    measurement: tuple[Vector, Noise],
+    requested_columns: AnswerRequest,
+    seed: int,
+    work: Workspace,
 ) -> Answers:
     """Answers that are read from the measurement, and then held to the number of records and fitted, without an estimate of the cells."""
-    workload, options, noise = planned.workload, planned.job.outputs.postprocess, given[1]
-    records = possible(planned.job).records
-    plain = replace(wanted, folder=f"{wanted.folder}/unbiased", integer=False)
+    workload, options, noise = planned.workload, planned.job.outputs.postprocess, measurement[1]
+    records = possible_counts(planned.job).records
+    unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased", integer=False)
 
-    def read(measured: Vector, records: float | None, inner: Workspace) -> Answers:
-        found = grid.answers(workload, measured, noise, plain, inner)
-        return found if records is None else grid.given_total(workload, found, measured, noise, records)
+    def read_answers(measured: Vector, records: float | None, inner: Workspace) -> Answers:
+        grid_answers = grid.answers(workload, measured, noise, unbiased_columns, inner)
+        return (
+            grid_answers if records is None else grid.answers_given_total(workload, grid_answers, measured, noise, records)
+        )
 
     def simulate(true: Matrix, state: np.random.RandomState) -> Matrix:
         drawn = np.rint(noise.kind.simulated(state, (grid.rows,)) * noise.deviation)
-        return true + held(read(Held(drawn), None if records is None else 0.0, MEMORY).answer)
+        return true + to_array(read_answers(ArrayVector(drawn), None if records is None else 0.0, MEMORY).answer)
 
-    unbiased = read(given[0], records, work)
+    unbiased = read_answers(measurement[0], records, work)
     if not options.non_negative:
-        columns = [held(each) for each in (unbiased.answer, unbiased.error, unbiased.half_width)]
-        return stored_answers(columns[0], columns[1], columns[2], wanted, work)
+        columns = [to_array(column) for column in (unbiased.answer, unbiased.error, unbiased.half_width)]
+        return stored_answers(columns[0], columns[1], columns[2], requested_columns, work)
     context.progress("answer", FITTING)
-    shown = None if grid.estimates(workload.shape[1], jointly=False) else simulate
-    return fitted_answers(workload, unbiased, records, shown, wanted, seed, work)
+    simulate_or_none = None if grid.allows_estimate(workload.shape[1], jointly=False) else simulate
+    return fit_answers(workload, unbiased, records, simulate_or_none, requested_columns, seed, work)
 
 
 FITTING = "fitting non-negative answers, and simulating what that does to the errors"
 
 
-def _kept(context: Context, wanted: Wanted) -> Answers | None:
+def _load_cached_answers(context: Context, requested_columns: AnswerRequest) -> Answers | None:
     """Answers that were computed before, None if they were not."""
     store = context.store
-    if not all(store.exists(name) for name in wanted.names):
+    if not all(store.exists(name) for name in requested_columns.names):
         return None
-    answer, error, half_width = (StoredVector(store, store.open(name)) for name in wanted.names)
-    effect = effect_of(store.open(wanted.cells).facts) if store.exists(wanted.cells) else None
-    return Answers(answer, error, half_width, effect=effect, modelled=_bounds(store, wanted))
+    answer, error, half_width = (StoredVector(store, store.open(name)) for name in requested_columns.names)
+    effect = effect_of(store.open(requested_columns.cells).facts) if store.exists(requested_columns.cells) else None
+    return Answers(answer, error, half_width, effect=effect, modelled=_bounds(store, requested_columns))
 
 
-def _bounds(store: Store, wanted: Wanted) -> dict[tuple[int, ...], float]:
+def _bounds(store: Store, requested_columns: AnswerRequest) -> dict[tuple[int, ...], float]:
     """The bounds of tables that come from a model."""
-    if not store.exists(wanted.bounds):
+    if not store.exists(requested_columns.bounds):
         return {}
-    kept = store.open(wanted.bounds)
-    values = held(StoredVector(store, kept)).tolist()
-    return {tuple(axes): value for axes, value in zip(kept.facts["tables"], values, strict=True)}
+    stored_bounds = store.open(requested_columns.bounds)
+    values = to_array(StoredVector(store, stored_bounds)).tolist()
+    return {tuple(axes): value for axes, value in zip(stored_bounds.facts["tables"], values, strict=True)}
 
 
-def in_records(planned: Plan, measured: Vector) -> tuple[Vector, Noise]:
+def scale_to_records(planned: ReleasePlan, measured: Vector) -> tuple[Vector, Noise]:
     """What was measured and the noise in it, as if whole records had been, or amounts: divided by the shares that are one of them."""
-    shares = planned.scale
-    return (measured if shares == 1 else scaled(measured, 1.0 / shares)), planned.noise_in_records
+    shares_per_record = planned.scale
+    return (measured if shares_per_record == 1 else scaled(measured, 1.0 / shares_per_record)), planned.noise_in_records

@@ -30,12 +30,12 @@ from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.privacy.ledger.charges import PRELIMINARIES
 from dpdist.privacy.ledger.receipts import Receipt
 from dpdist.privacy.ledger.serialization import UNREADABLE
-from dpdist.privacy.risk_in_words import meaning
+from dpdist.privacy.risk_in_words import describe_loss
 from dpdist.publish import release_folder
 from dpdist.runtime.reconciliation import check_pair, check_release, integers_of, releases_of
 from dpdist.storage.array_store import Store
-from dpdist.storage.home_folder import found_at
-from dpdist.storage.objects import Folder, Place, place_at
+from dpdist.storage.home_folder import release_location
+from dpdist.storage.objects import Folder, StorageLocation, parse_location
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,18 @@ class Finding:
     """What was checked, and what differs; empty where it is right.
 
     Attributes:
-        told: what is said where nothing differs.
+        success_text: what is said where nothing differs.
     """
 
     checked: str
     differs: str = ""
-    told: str = "right"
+    success_text: str = "right"
 
     def __str__(self) -> str:
-        return f"{self.checked}: {self.differs or self.told}"
+        return f"{self.checked}: {self.differs or self.success_text}"
 
 
-def finding(checked: str, check: Callable[[], str | None]) -> Finding:
+def run_check(checked: str, check: Callable[[], str | None]) -> Finding:
     """What a check finds; one that refuses says what differs."""
     try:
         return Finding(checked, check() or "")
@@ -76,66 +76,70 @@ class Verification:
     ledger: Ledger
     site: Path
 
-    def everything(self) -> Iterator[Finding]:
+    def verify_all(self) -> Iterator[Finding]:
         """Of all finished releases, and whether ledger and store agree on the others."""
-        yield finding("ledger and store belong together", lambda: check_pair(self.store, self.ledger))
-        done = self.ledger.committed()
-        for release in done:
+        yield run_check("ledger and store belong together", lambda: check_pair(self.store, self.ledger))
+        committed_releases = self.ledger.committed()
+        for release in committed_releases:
             if not release.endswith(PRELIMINARIES):
-                yield from self.release(release)
-        for release in sorted(set(releases_of(self.store, self.ledger)) - set(done)):
-            yield finding(f"{release}, not finished: ledger and store", partial(self._check_store, [release]))
+                yield from self.verify_release(release)
+        for release in sorted(set(releases_of(self.store, self.ledger)) - set(committed_releases)):
+            yield run_check(f"{release}, not finished: ledger and store", partial(self._check_store, [release]))
 
-    def release(self, release: str, given: Place | None = None) -> Iterator[Finding]:
+    def verify_release(self, release: str, stated_location: StorageLocation | None = None) -> Iterator[Finding]:
         """What is found of a release, check after check.
 
         Args:
-            given: where it is published, if that is not where the ledger or the environment say.
+            stated_location: where it is published, if that is not where the ledger or the environment say.
         """
         receipt = self.ledger.receipt(release)
         if receipt is None or receipt.state != "committed":
-            found = "not charged" if receipt is None else receipt.state
-            yield Finding(f"{release}, ledger", f"it is {found}: only a finished release can be verified")
+            state_text = "not charged" if receipt is None else receipt.state
+            yield Finding(f"{release}, ledger", f"it is {state_text}: only a finished release can be verified")
             return
         before = (f"{release}{suffix}" for suffix in PRELIMINARIES)
-        parts = [release, *(each for each in before if self.ledger.receipt(each))]
-        yield finding(f"{release}, every block of its measurement", lambda: self._check_store(parts))
-        place = self._place(release) if given is None else given
+        charged_releases = [release, *(step_release for step_release in before if self.ledger.receipt(step_release))]
+        yield run_check(f"{release}, every block of its measurement", lambda: self._check_store(charged_releases))
+        location = self._find_location(release) if stated_location is None else stated_location
         try:
-            with place.copied() as folder:
-                yield from self._files(receipt, folder, place)
+            with location.local_copy() as folder:
+                yield from self._verify_files(receipt, folder, location)
         except StoreError as error:
-            yield Finding(f"{release}, published files at {place}", str(error))
+            yield Finding(f"{release}, published files at {location}", str(error))
 
     def _check_store(self, releases: Iterable[str]) -> None:
-        for each in releases:
-            check_release(self.store, self.ledger.receipt(each), each)
+        for release in releases:
+            check_release(self.store, self.ledger.receipt(release), release)
 
-    def _place(self, release: str) -> Place:
+    def _find_location(self, release: str) -> StorageLocation:
         """Where releases of this name are looked for, else where the ledger last says that it was published."""
-        near, known = found_at(release), self.ledger.publications(release)
-        return near if release_folder.published_certificate(near) is not None or not known else place_at(known[-1].place)
+        near, publications = release_location(release), self.ledger.publications(release)
+        return (
+            near
+            if release_folder.published_certificate(near) is not None or not publications
+            else parse_location(publications[-1].location)
+        )
 
-    def _files(self, receipt: Receipt, folder: Path, place: Place) -> Iterator[Finding]:
+    def _verify_files(self, receipt: Receipt, folder: Path, location: StorageLocation) -> Iterator[Finding]:
         release = receipt.release
-        whole = finding(f"{release}, signature and files at {place}", lambda: self._check_files(receipt, folder))
+        whole = run_check(f"{release}, signature and files at {location}", lambda: self._check_files(receipt, folder))
         yield whole
-        text = release_folder.published_certificate(place_at(folder))
+        text = release_folder.published_certificate(parse_location(folder))
         if text is None:
             return
-        certificate = release_folder.read_certificate(text, place)
-        yield finding(f"{release}, certificate against the ledger's row", lambda: self._claims(certificate, receipt))
+        certificate = release_folder.read_certificate(text, location)
+        yield run_check(f"{release}, certificate against the ledger's row", lambda: self._check_claims(certificate, receipt))
         if certificate.get("measurement", {}).get("file"):
             before = 2 + len(certificate["rounds"]) if "rounds" in certificate else 0  # how tables were chosen
             check = partial(self._check_measurement, folder, receipt, before)
-            yield finding(f"{release}, published measurement against the store", check)
+            yield run_check(f"{release}, published measurement against the store", check)
         if not whole.differs:
-            yield _together(f"{release}, claims recomputed from its files", list(recomputed(folder)))
+            yield _merge_findings(f"{release}, claims recomputed from its files", list(recompute_claims(folder)))
         if (self.site / release).is_dir():
-            yield finding(f"{release}, its copy in {self.site}", lambda: _check_copy(self.site / release, text))
-        tables = dict.fromkeys(table for each in self.ledger.publications(release) for table in each.tables)
+            yield run_check(f"{release}, its copy in {self.site}", lambda: _check_copy(self.site / release, text))
+        tables = dict.fromkeys(table for publication in self.ledger.publications(release) for table in publication.tables)
         if tables and not whole.differs:
-            with rows_of(place) as rows:
+            with rows_of(location) as rows:
                 for table, differs in differences(rows, tables):
                     yield Finding(f"{release}, rows in {table}", differs)
 
@@ -143,32 +147,36 @@ class Verification:
         """The signature, every digest, and that the ledger has published this very certificate."""
         certificate = release_folder.certificate_of(folder)
         text = (folder / release_folder.CERTIFICATE).read_bytes()
-        key, digest = release_folder.signed_by(place_at(folder), text), hashlib.sha256(text).hexdigest()
+        key, digest = release_folder.verify_signature(parse_location(folder), text), hashlib.sha256(text).hexdigest()
         if certificate["release"] != receipt.release:
             return f"they are of {certificate['release']!r}"
-        if (digest, key) not in {(each.certificate, each.key) for each in self.ledger.publications(receipt.release)}:
+        if (digest, key) not in {
+            (publication.certificate, publication.key) for publication in self.ledger.publications(receipt.release)
+        }:
             return f"the ledger has not published this release.json (SHA-256 {digest[:16]}...), signed with the key {key[:16]}..."
         return ""
 
-    def _claims(self, certificate: dict[str, Any], receipt: Receipt) -> str:
+    def _check_claims(self, certificate: dict[str, Any], receipt: Receipt) -> str:
         """Each field that follows from the ledger's rows and is another one, with both values."""
-        told = []
+        mismatches = []
         for name, expected in self._expected(certificate, receipt).items():
-            found: Any = certificate
+            claimed_value: Any = certificate
             for key in name.split("."):
-                found = found.get(key) if isinstance(found, dict) else None
-            if found != json.loads(json.dumps(expected)):
-                told.append(f"{name} is {_short(found)}, the ledger says {_short(expected)}")
-        return "; ".join(told)
+                claimed_value = claimed_value.get(key) if isinstance(claimed_value, dict) else None
+            if claimed_value != json.loads(json.dumps(expected)):
+                mismatches.append(f"{name} is {_shorten(claimed_value)}, the ledger says {_shorten(expected)}")
+        return "; ".join(mismatches)
 
     def _expected(self, certificate: dict[str, Any], receipt: Receipt) -> dict[str, Any]:
         """What the ledger's rows say of the fields of a certificate."""
         ledger, release, protection = self.ledger, receipt.release, receipt.protection
-        before = [ledger.receipt(f"{release}{suffix}") for suffix in PRELIMINARIES]
-        loss = sum((each.own for each in before if each is not None), receipt.own)
+        step_receipts = [ledger.receipt(f"{release}{suffix}") for suffix in PRELIMINARIES]
+        loss = sum((step_receipt.own_loss for step_receipt in step_receipts if step_receipt is not None), receipt.own_loss)
         *_, reserved = (row["facts"] for row in ledger.entries(release) if row["event"] == "reserved")
         delta = float(certificate.get("privacy", {}).get("delta", 0.0))
-        measured = {other: self._measured(other) for other in certificate.get("measurements", {})}
+        measured = {
+            other_release: self._measurement_digest(other_release) for other_release in certificate.get("measurements", {})
+        }
         return {
             "dataset": receipt.dataset,
             "spec_digest": reserved["asked"],
@@ -181,31 +189,31 @@ class Verification:
             "privacy.rho": str(loss.zcdp),
             "privacy.rho_decimal": float(loss.zcdp),
             "privacy.epsilon": loss.epsilon(delta),
-            "privacy.meaning": meaning(loss, protection),
+            "privacy.meaning": describe_loss(loss, protection),
             "budget": budget_facts(ledger.budget_after(release), ledger.name()),
             "measurements": {**measured, release: receipt.measurement_digest},
         }
 
-    def _measured(self, release: str) -> str | None:
+    def _measurement_digest(self, release: str) -> str | None:
         receipt = self.ledger.receipt(release)
         return None if receipt is None else receipt.measurement_digest
 
     def _check_measurement(self, folder: Path, receipt: Receipt, before: int) -> str:
-        digest, found = measurement_file.noisy_integers(folder / measurement_file.FILE)
+        digest, published_integers = measurement_file.noisy_integers(folder / measurement_file.FILE)
         if digest != receipt.measurement_digest:
             return f"it names the measurement {digest[:16]}..., the ledger says {str(receipt.measurement_digest)[:16]}..."
         values = integers_of(self.store, self.ledger, receipt).ravel()
-        same = np.array_equal(
-            np.sort(found), np.sort(values[before:])
+        has_same_values = np.array_equal(
+            np.sort(published_integers), np.sort(values[before:])
         )  # some are published in another order than they were drawn in
-        return "" if same else "its noisy integers are not those of the store"
+        return "" if has_same_values else "its noisy integers are not those of the store"
 
 
-OWN = ("files", "signature")
+OWN_CLAIMS = ("files", "signature")
 """Claims that are checked here, with the keys that the reader names."""
 
 
-def recomputed(folder: Path, export: Path | None = None, *, unchecked: bool = False) -> Iterator[Finding]:
+def recompute_claims(folder: Path, export: Path | None = None, *, unchecked: bool = False) -> Iterator[Finding]:
     """Every claim of the published files, recomputed by ``dpdist.verify``, which trusts nothing of dpdist.
 
     Args:
@@ -213,12 +221,12 @@ def recomputed(folder: Path, export: Path | None = None, *, unchecked: bool = Fa
         unchecked: whether to list what was not checked, too, and why.
     """
     lines = verify.verify(folder, export=export)
-    for claim, line in lines.items():
-        if claim not in OWN and not (claim == "ledger" and export is None):
-            yield Finding(claim, line if line.startswith("wrong") else "", line)
-    yield finding("answers.parquet against answers.csv", lambda: parquet_against_csv(folder))
+    for claim, result in lines.items():
+        if claim not in OWN_CLAIMS and not (claim == "ledger" and export is None):
+            yield Finding(claim, result if result.startswith("wrong") else "", result)
+    yield run_check("answers.parquet against answers.csv", lambda: parquet_against_csv(folder))
     for text in verify.unchecked_lines(folder, lines) if unchecked else ():
-        yield Finding("not checked", told=text)
+        yield Finding("not checked", success_text=text)
 
 
 def parquet_against_csv(folder: Path) -> str:
@@ -239,11 +247,13 @@ def parquet_against_csv(folder: Path) -> str:
     return ""
 
 
-def _together(checked: str, findings: Sequence[Finding]) -> Finding:
+def _merge_findings(checked: str, findings: Sequence[Finding]) -> Finding:
     """Many claims in one line."""
-    wrong = "; ".join(str(each) for each in findings if each.differs)
-    beyond = [each.checked for each in findings if not each.told.startswith(("right", "wrong"))]
-    return Finding(checked, wrong, f"right (without {', '.join(beyond)})" if beyond else "right")
+    wrong = "; ".join(str(claim_finding) for claim_finding in findings if claim_finding.differs)
+    unchecked_claims = [
+        claim_finding.checked for claim_finding in findings if not claim_finding.success_text.startswith(("right", "wrong"))
+    ]
+    return Finding(checked, wrong, f"right (without {', '.join(unchecked_claims)})" if unchecked_claims else "right")
 
 
 def _check_copy(copy: Path, text: bytes) -> str:
@@ -255,45 +265,49 @@ def _check_copy(copy: Path, text: bytes) -> str:
     )
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def named(text: str) -> tuple[str, Place | None]:
+def resolve_release(text: str) -> tuple[str, StorageLocation | None]:
     """The id of a release that is named by its id, folder or URL; and where it is, if that was said. Raises: StoreError."""
-    given = place_at(text)
-    if isinstance(given, Folder) and not given.given.is_dir():
+    location = parse_location(text)
+    if isinstance(location, Folder) and not location.path_or_url.is_dir():
         return text, None
-    return str(release_folder.read_certificate(release_folder.published_certificate(given) or b"", given)["release"]), given
+    return str(
+        release_folder.read_certificate(release_folder.published_certificate(location) or b"", location)["release"]
+    ), location
 
 
-def verified_ledger(ledger: Ledger, head: str | None) -> Iterator[Finding]:
+def verify_ledger(ledger: Ledger, head: str | None) -> Iterator[Finding]:
     """The ledger's own rules, and the heads that are noted elsewhere."""
-    yield finding("ledger: hash chain, rules at every row, sums and erased salts", lambda: _checked(ledger.verify(head)))
-    if os.environ.get(checkpoints.PLACE):
-        yield finding(
-            "heads of its rows that are noted elsewhere", lambda: _checked(checkpoints.compare(ledger.checkpoints))
+    yield run_check(
+        "ledger: hash chain, rules at every row, sums and erased salts", lambda: _discard_result(ledger.verify(head))
+    )
+    if os.environ.get(checkpoints.HEADS_ENVIRONMENT):
+        yield run_check(
+            "heads of its rows that are noted elsewhere", lambda: _discard_result(checkpoints.compare(ledger.checkpoints))
         )
 
 
-def _checked(found: object) -> None:
+def _discard_result(result: object) -> None:
     """What a check returned that refuses where something differs."""
 
 
-def verified_public(place: Place, export: Path | None = None) -> Iterator[Finding]:
+def verify_public(location: StorageLocation, export: Path | None = None) -> Iterator[Finding]:
     """What a reader finds who has the published files alone: signature and digests, and every claim recomputed."""
-    with place.copied() as folder:
-        named = signatures.named_keys()
-        known = "which is named to you" if named else "compare it with the one that the publisher gives"
+    with location.local_copy() as folder:
+        has_named_keys = signatures.named_keys()
+        key_advice = "which is named to you" if has_named_keys else "compare it with the one that the publisher gives"
         try:
-            key = release_folder.signed_by(place_at(folder))
+            key = release_folder.verify_signature(parse_location(folder))
         except StoreError as error:
             yield Finding("signature", str(error))
         else:
-            yield Finding(f"signature of the key {key} ({known})")
-        yield finding("digests of all files", lambda: _checked(release_folder.certificate_of(folder)))
-        yield from recomputed(folder, export, unchecked=True)
+            yield Finding(f"signature of the key {key} ({key_advice})")
+        yield run_check("digests of all files", lambda: _discard_result(release_folder.certificate_of(folder)))
+        yield from recompute_claims(folder, export, unchecked=True)
 
 
 def _bound_as_written(bound: str, certificate: Mapping[str, Any]) -> str:

@@ -9,10 +9,10 @@ from functools import partial
 
 from dpdist.content.release_content import PARQUET_ROWS, Format
 from dpdist.errors import DpdistError, InvalidInput, LedgerError, StoreError
-from dpdist.pipeline.continual_release import charge_of, course_of
-from dpdist.pipeline.preprocess import check_before
+from dpdist.pipeline.continual_release import choose_release_mode, release_charge
+from dpdist.pipeline.preprocess import check_steps
 from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import Plan
+from dpdist.planner.release_plan import ReleasePlan
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
 from dpdist.publish import release_folder
@@ -21,13 +21,13 @@ from dpdist.runtime.reconciliation import check_measured, check_pair
 from dpdist.spec.targets.warehouse import TargetKind
 from dpdist.storage.array_store import Store
 from dpdist.storage.home_folder import published_at
-from dpdist.storage.objects import Denied, Folder, Place
+from dpdist.storage.objects import Denied, Folder, StorageLocation
 
-MOST_READ = 64
+CERTIFICATE_LIMIT = 64
 """Certificates that are read before a charge: the last ones by name, for names mostly follow the dates."""
 
 
-def check_published(ledger: Ledger, where: Place) -> None:
+def check_published(ledger: Ledger, location: StorageLocation) -> None:
     """Whether the ledger has committed each release that its name stands on, of those that lie beside a release's place.
 
     One listing, and at most ``MOST_READ`` certificates: folders with the name of a committed release are taken for that release.
@@ -37,52 +37,52 @@ def check_published(ledger: Ledger, where: Place) -> None:
     name = ledger.name()
     if name is None:
         return  # an empty ledger is nobody's copy
-    folders = _folders(where.parent)  # before the ledger is asked: what is published meanwhile was committed before
+    folders = _folders(location.parent)  # before the ledger is asked: what is published meanwhile was committed before
     committed = set(ledger.committed())
-    unknown = sorted(set(folders) - committed, reverse=True)[:MOST_READ]
-    for place, content in _certificates(where.parent, unknown):
+    unknown = sorted(set(folders) - committed, reverse=True)[:CERTIFICATE_LIMIT]
+    for sibling, content in _certificates(location.parent, unknown):
         try:
-            certificate = release_folder.read_certificate(content, place)
+            certificate = release_folder.read_certificate(content, sibling)
         except StoreError:
             continue
         budget = certificate.get("budget")
         if isinstance(budget, dict) and budget.get("ledger") == name and certificate["release"] not in committed:
             raise LedgerError(
-                f"{place} holds {certificate['release']!r} of data set {certificate.get('dataset')!r}, published after this ledger "
+                f"{sibling} holds {certificate['release']!r} of data set {certificate.get('dataset')!r}, published after this ledger "
                 "committed it, and the ledger does not know that: it was restored from an older backup. Restore the newest backup. If "
                 "there is none, lower the cap by what that certificate spent ('dpdist ledger cap') and move its folder elsewhere"
             )
 
 
-def _folders(place: Place) -> list[str]:
+def _folders(location: StorageLocation) -> list[str]:
     """The names of the folders at a place; none where they may not be listed."""
     try:
-        return place.folders()
+        return location.folders()
     except Denied:
         return []
 
 
-def _certificates(place: Place, names: list[str]) -> Iterator[tuple[Place, bytes]]:
+def _certificates(location: StorageLocation, names: list[str]) -> Iterator[tuple[StorageLocation, bytes]]:
     """The certificates in folders of a place, where there are some."""
-    for each in (place / name for name in names):
+    for folder in (location / name for name in names):
         with suppress(Denied):  # a folder of somebody else
-            if content := release_folder.published_certificate(each):
-                yield each, content
+            if content := release_folder.published_certificate(folder):
+                yield folder, content
 
 
-def refused_by(context: Context, planned: Plan) -> list[DpdistError]:
+def find_refusals(context: Context, planned: ReleasePlan) -> list[DpdistError]:
     """Why a planned release would be refused, as far as that can be known without its records. Nothing is changed."""
     job, output, answers = planned.job, planned.job.outputs.output, planned.workload.shape[0]
-    place = published_at(job.release, output.folder)
-    return collected(
+    location = published_at(job.release, output.folder)
+    return collect_errors(
         (
             lambda: keys.load(context.home),
             lambda: check_store(context.store),
             lambda: _check_charge(context, planned),
-            lambda: check_published(context.ledger, place),
+            lambda: check_published(context.ledger, location),
             lambda: check_means(job.workload, planned.grid),
             lambda: check_formats(output.formats, answers),
-            lambda: check_output(place, job.release, lambda: context.ledger.receipt(job.release)),
+            lambda: check_output(location, job.release, lambda: context.ledger.receipt(job.release)),
             *(partial(check_target, target.kind, answers) for target in output.to),
         )
     )
@@ -92,50 +92,50 @@ def check_target(target: TargetKind, answers: int) -> None:
     """Whether a warehouse is there and a release has rows for it. Raises: InvalidInput, StoreError."""
     if answers > PARQUET_ROWS:
         raise InvalidInput(
-            f"{answers:,} answers are too many for {target.called} (at most {PARQUET_ROWS:,}); leave it out of output.to"
+            f"{answers:,} answers are too many for {target.table_label} (at most {PARQUET_ROWS:,}); leave it out of output.to"
         )
     target.check()
 
 
-def _check_charge(context: Context, planned: Plan) -> None:
+def _check_charge(context: Context, planned: ReleasePlan) -> None:
     """Ask the ledger whether it would charge the release, or has. Raises: LedgerError, InvalidInput, StoreError."""
     job, ledger = planned.job, context.ledger
     check_pair(context.store, ledger)
     check_measured(context.store, ledger.receipt(job.release), job.release)
-    charge = charge_of(ledger, course_of(planned).as_charged(context), None)
-    check_before(context, job, charge)
+    charge = release_charge(ledger, choose_release_mode(planned).plan_as_charged(context), None)
+    check_steps(context, job, charge)
 
 
-def collected(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:
+def collect_errors(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:
     """The errors of the checks that fail."""
-    found = []
+    errors = []
     for check in checks:
         try:
             check()
         except DpdistError as error:
-            found.append(error)
-    return found
+            errors.append(error)
+    return errors
 
 
-def check_store(place: Store) -> None:
+def check_store(store: Store) -> None:
     """Write a document twice and remove it: the second must not be written, or two runs could both draw a release's noise.
 
     Raises: StoreError when the store cannot be written, or overwrites.
     """
     name = f"scratch/probe-{uuid.uuid4().hex[:16]}.json"
     try:
-        first, second = (place.create_document(name, {"written": number}) for number in (1, 2))
+        first_created, second_created = (store.create_document(name, {"written": number}) for number in (1, 2))
     finally:
-        if place.has_document(name):
-            place.delete(name)
-    if not first or second:
+        if store.has_document(name):
+            store.delete(name)
+    if not first_created or second_created:
         raise StoreError(
-            f"the store {place.location} overwrites what must be written once (its server ignores If-None-Match); use a server with "
+            f"the store {store.location} overwrites what must be written once (its server ignores If-None-Match); use a server with "
             "conditional writes, such as AWS S3, MinIO or Ceph, or a folder"
         )
 
 
-def check_output(output: Place, release: str, receipt: Callable[[], Receipt | None]) -> None:
+def check_output(output: StorageLocation, release: str, receipt: Callable[[], Receipt | None]) -> None:
     """Accept a place that can be written, or that holds this very release.
 
     Args:
@@ -146,18 +146,20 @@ def check_output(output: Place, release: str, receipt: Callable[[], Receipt | No
     if content is not None or (isinstance(output, Folder) and not output.absent()):
         _check_holds(content, output, release, receipt())
         return
-    other = next(output.entries(), None)
-    if other is not None and ((known := receipt()) is None or known.state != "committed"):
-        raise StoreError(f"{output} holds something else ({other.name}); move it away, or set another 'output.folder'")
+    existing_entry = next(output.entries(), None)
+    if existing_entry is not None and ((known_receipt := receipt()) is None or known_receipt.state != "committed"):
+        raise StoreError(
+            f"{output} holds something else ({existing_entry.name}); move it away, or set another 'output.folder'"
+        )
     output.check_writable()
 
 
-def _check_holds(content: bytes | None, output: Place, release: str, receipt: Receipt | None) -> None:
+def _check_holds(content: bytes | None, output: StorageLocation, release: str, receipt: Receipt | None) -> None:
     """Accept a certificate of the measurement that the ledger has committed. Raises: StoreError for another."""
     try:
         certificate = release_folder.read_certificate(content or b"", output)
     except StoreError:
-        raise release_folder.incomplete(output) from None
+        raise release_folder.incomplete_error(output) from None
     committed = receipt is not None and receipt.state == "committed"
     if not committed and certificate["release"] == release:
         raise StoreError(
@@ -166,7 +168,7 @@ def _check_holds(content: bytes | None, output: Place, release: str, receipt: Re
         )
     measured = receipt.measurement_digest if receipt is not None else None
     release_folder.check_same_release(certificate, {"release": release, "measurements": {release: measured}}, output)
-    release_folder.signed_by(output, content or b"")
+    release_folder.verify_signature(output, content or b"")
 
 
 def check_formats(formats: tuple[Format, ...] | None, answers: int) -> None:

@@ -12,21 +12,21 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.person_histograms import RecordsInParts
-from dpdist.digests import digest_of
+from dpdist.counting.person_histograms import PartitionedRecords
+from dpdist.digests import compute_digest
 from dpdist.domain import Attribute
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.spec.job import Job
-from dpdist.spec.preprocessing_budget import FoundFirst
+from dpdist.spec.preprocessing_budget import PreprocessingStep
 from dpdist.storage.array_store import Store, StoredArray
 
 Draw = Callable[[int], NDArray[np.int64]]
 """Gives so many samples of the noise."""
 
 
-class PreliminaryCount(Protocol):
+class StepCount(Protocol):
     """What was counted of the records, in the memory of this process alone."""
 
     @property
@@ -34,7 +34,7 @@ class PreliminaryCount(Protocol):
         """SHA-256 of it: only a commitment of it may be written down."""
 
     @property
-    def read(self) -> int:
+    def records_read(self) -> int:
         """How many records were read."""
 
 
@@ -43,7 +43,7 @@ class PredictedErrors:
     """How the errors of a release grow: see ``dpdist.statistics.truncation_loss.NoisyCounts.chosen``."""
 
     variances: Matrix
-    spread: float
+    record_loss: float
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class PlannedErrors:
 
     Attributes:
         variance: predicted total squared error of all (weighted) answers.
-        each: gives the standard error of every query.
+        query_errors: gives the standard error of every query.
     """
 
     job: Job
     variance: float
-    each: Callable[[], Matrix]
+    query_errors: Callable[[], Matrix]
 
 
-class Rule(Protocol):
+class StepRule(Protocol):
     """How it is found."""
 
     @property
@@ -69,31 +69,31 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
-class Preliminary(ABC):
+class BudgetedStep(ABC):
     """What is found before the plan.
 
     Attributes:
         job: the release before it is found.
-        asked: what the spec asks for.
+        step_spec: what the spec asks for.
         rule: how it is found.
     """
 
     job: Job
-    asked: FoundFirst
-    rule: Rule
+    step_spec: PreprocessingStep
+    rule: StepRule
 
     purpose: ClassVar[str]
     """What the digest of ``binding`` is of."""
 
     @classmethod
     @abstractmethod
-    def planned(cls, job: Job, asked: Any, part: Loss) -> Self:
+    def for_budget(cls, job: Job, step_spec: Any, step_budget: Loss) -> Self:
         """As a part of the budget finds it."""
 
     @property
     def release(self) -> str:
         """The id that the ledger charges."""
-        return f"{self.job.release}{self.asked.suffix}"
+        return f"{self.job.release}{self.step_spec.suffix}"
 
     @property
     def loss(self) -> Loss:
@@ -102,25 +102,25 @@ class Preliminary(ABC):
 
     @property
     @abstractmethod
-    def drawn(self) -> Mapping[str, Any]:
+    def draw_facts(self) -> Mapping[str, Any]:
         """What the store says of the draw."""
 
     @cached_property
     def binding(self) -> str:
         """What the charge and the key are bound to. The workload is not part of it: where that is corrected, what was paid for stays."""
-        return digest_of(self.purpose, {"neighbours": self.job.guarantee.neighbours, **self.bound_to})
+        return compute_digest(self.purpose, {"neighbours": self.job.guarantee.neighbours, **self.binding_facts})
 
     @property
     @abstractmethod
-    def bound_to(self) -> Mapping[str, Any]:
+    def binding_facts(self) -> Mapping[str, Any]:
         """What decides what is counted and what is found."""
 
     @property
-    def counted_records(self) -> Mapping[str, Any]:
+    def record_facts(self) -> Mapping[str, Any]:
         """What decides which records count, of whatever attributes: records beyond the domain count for nobody."""
         attributes = self.job.measured.attributes
         return {
-            "domain": [(name, given.measured) for name, given in attributes.items()],
+            "domain": [(name, attribute.digest_form) for name, attribute in attributes.items()],
             "columns": self.job.guarantee.columns,
         }
 
@@ -129,7 +129,7 @@ class Preliminary(ABC):
         """Columns of which every record within the domain must have an amount."""
         return ()
 
-    def check_later(self, records: RecordsInParts) -> None:
+    def check_later(self, records: PartitionedRecords) -> None:
         """Refuse, before anything else is charged, what only its own reading would see. Raises: DpdistError."""
         return
 
@@ -142,37 +142,37 @@ class Preliminary(ABC):
         return None
 
     @abstractmethod
-    def counted(self, records: RecordsInParts) -> Any:
+    def count_records(self, records: PartitionedRecords) -> Any:
         """What is counted of the records (``Counted``). Raises: DpdistError; whatever counting would refuse is refused here."""
 
     @abstractmethod
-    def kept(self, counted: Any, key: bytes, errors: PredictedErrors | None) -> Any:
+    def values_to_store(self, counted: Any, key: bytes, errors: PredictedErrors | None) -> Any:
         """What the store keeps, as values of JSON: made of noisy numbers and private choices alone."""
 
-    def with_kept(self, store: Store, stored: StoredArray) -> Job:
+    def job_with_stored(self, store: Store, stored: StoredArray) -> Job:
         """The release with what was found. Raises: InvalidInput when that is nothing: what was spent to learn it stays spent."""
-        return self.with_found(json.loads(np.asarray(store.read(stored)).tobytes().decode()))
+        return self.job_with_values(json.loads(np.asarray(store.read_array(stored)).tobytes().decode()))
 
-    def with_found(self, found: Any) -> Job:
+    def job_with_values(self, values: Any) -> Job:
         """The same, of what was kept."""
-        return self.job.with_found(True, found)
+        return self.job.with_step_result(True, values)
 
     @abstractmethod
-    def facts(self, job: Job, found: Mapping[str, Any] | None) -> dict[str, Any]:
+    def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
         """What a certificate says of it.
 
         Args:
             job: with what was found.
-            found: the numbers that are published with it, None while placeholders stand for it.
+            published_numbers: the numbers that are published with it, None while placeholders stand for it.
         """
 
 
-def written(kept: Any) -> NDArray[np.uint8]:
+def encode_values(values: Any) -> NDArray[np.uint8]:
     """What is kept, as the bytes of an array."""
-    return np.frombuffer(json.dumps(kept, ensure_ascii=False).encode(), dtype=np.uint8)
+    return np.frombuffer(json.dumps(values, ensure_ascii=False).encode(), dtype=np.uint8)
 
 
-class NoisyPreliminary(Preliminary):
+class NoisyStep(BudgetedStep):
     """What is found before the plan from noisy counts."""
 
     @property
@@ -181,7 +181,7 @@ class NoisyPreliminary(Preliminary):
         """What is drawn."""
 
     @property
-    def drawn(self) -> Mapping[str, Any]:
+    def draw_facts(self) -> Mapping[str, Any]:
         return {"noise": self.noise.kind, "scale": self.noise.scale}
 
     def samples(self, key: bytes) -> Draw:

@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from dpdist.content.feasible_intervals import Possible
-from dpdist.digests import digest_of
+from dpdist.content.feasible_intervals import CellConstraints
+from dpdist.digests import compute_digest
 from dpdist.domain import DROP, Attribute
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms.comparison import Candidate
 from dpdist.page.headings import Words
-from dpdist.planner.preprocessing_steps import whole_loss
+from dpdist.planner.preprocessing_steps import total_loss
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.receipts import DatasetBudget
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.risk_in_words import meaning
+from dpdist.privacy.risk_in_words import describe_loss
 from dpdist.reconstruction.nonnegative_cells import Effect, Group
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.sections.output import PostprocessSpec
@@ -27,9 +27,9 @@ from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.workloads import Block
 
 
-def units_of(job: Job) -> Words:
+def unit_words(job: Job) -> Words:
     """The words that say what the answers of a release are measured in."""
-    return Words(job.source.records.named, {}, {name: given.facts() for name, given in job.measured.sums.items()})
+    return Words(job.source.records.named, {}, {name: sum_column.facts() for name, sum_column in job.measured.sums.items()})
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ErrorUnit:
     @staticmethod
     def of(job: Job) -> ErrorUnit:
         """That of a release."""
-        words = units_of(job)
+        words = unit_words(job)
         queries = job.workload.queries
         units = {words.unit_of(block.name) or words.counted for block in queries.blocks}
         squares = sum(map(_squared_weights, queries.blocks))
@@ -73,11 +73,13 @@ TARGET_DIGITS = 6
 """Digits of the least rho that reaches the targets, rounded up."""
 
 
-def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
+def privacy_facts(job: Job, grid: IntegerMeasurement, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
-    protection, given = job.guarantee.protection, job.declared.guarantee.budget.delta
-    loss = whole_loss(job, loss)
-    delta = 0.0 if grid.norm == "l1" else float(loss.failure + Fraction(1, 10**9) if given is None else given)
+    protection, declared_delta = job.guarantee.protection, job.declared_job.guarantee.budget.delta
+    loss = total_loss(job, loss)
+    delta = (
+        0.0 if grid.norm == "l1" else float(loss.failure + Fraction(1, 10**9) if declared_delta is None else declared_delta)
+    )
     zcdp = f"{'approximate ' if loss.failure else ''}zero-concentrated differential privacy (zCDP)"
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
@@ -88,7 +90,7 @@ def privacy(job: Job, grid: Grid, noise: Noise, loss: Loss) -> dict[str, Any]:
         **protection.bounds(),
         "bound_enforced_while_counting": protection.enforced,
         "bound": protection.bound,
-        "meaning": meaning(loss, protection),
+        "meaning": describe_loss(loss, protection),
         "rho": str(loss.zcdp),
         "rho_decimal": float(loss.zcdp),
         "delta": delta,
@@ -105,10 +107,10 @@ def budget_facts(budget: DatasetBudget, ledger: str | None) -> dict[str, Any]:
     Args:
         ledger: the name of the ledger that charged it, by which a copy that was rolled back can be told.
     """
-    return {"cap": str(budget.cap), "period": budget.period, "course": budget.course, "ledger": ledger}
+    return {"cap": str(budget.cap), "period": budget.period, "course": budget.remaining_by_release, "ledger": ledger}
 
 
-def mechanism(
+def mechanism_facts(
     job: Job, strategy: Strategy, table: Sequence[Candidate], multiplier: float, persons: PersonsBound | None = None
 ) -> dict[str, Any]:
     """The chosen mechanism, how far it is from the best one, and those it was compared with.
@@ -117,41 +119,41 @@ def mechanism(
         persons: what no strategy can beat for persons in several cells or steps, where it is known.
         multiplier: what the errors of the table are multiplied with to be in counts.
     """
-    said = None if persons is None else f"for one person in all their places: {persons.how}"
-    if job.measured.domain.dependent and said is None:
-        said = f"that takes {' and '.join(job.measured.domain.dependent)} for an attribute that goes with all values of the others"
+    bound_text = None if persons is None else f"for one person in all their places: {persons.description}"
+    if job.measured.domain.dependent and bound_text is None:
+        bound_text = f"that takes {' and '.join(job.measured.domain.dependent)} for an attribute that goes with all values of the others"
     lower = max((c.cost / (1 + c.gap) for c in table if c.cost is not None and c.gap is not None), default=None)
-    chosen = next(c for c in table if c.mechanism == strategy.name)
-    asked = job.workload
-    worst = strategy.solve.history[-1].gap if asked.objective == "worst" and strategy.solve else None
-    queries, unit = asked.queries.shape[0], ErrorUnit.of(job)
+    chosen_row = next(c for c in table if c.mechanism == strategy.name)
+    job_workload = job.workload
+    worst = strategy.solve.history[-1].gap if job_workload.objective == "worst" and strategy.solve else None
+    queries, unit = job_workload.queries.shape[0], ErrorUnit.of(job)
     return {
         "name": strategy.name,
         "consistent": strategy.consistent,
         "biased": strategy.biased,
         "rounded": job.outputs.postprocess.integer,
-        "objective": asked.objective,
+        "objective": job_workload.objective,
         "certified_gap_of_the_worst": worst,
-        "cost": chosen.cost,
+        "cost": chosen_row.cost,
         "lower_bound": lower,
-        "certified_gap": chosen.gap,
-        **({} if said is None else {"bound": f"what no strategy can beat {said}"}),
+        "certified_gap": chosen_row.gap,
+        **({} if bound_text is None else {"bound": f"what no strategy can beat {bound_text}"}),
         "unit": unit.name,
-        "rmse": unit.mean(chosen.rmse(queries, multiplier)),
-        "compared": [_compared(row, queries, multiplier, unit) for row in table],
+        "rmse": unit.mean(chosen_row.rmse(queries, multiplier)),
+        "compared": [_comparison_row(row, queries, multiplier, unit) for row in table],
     }
 
 
-def possible(job: Job) -> Possible:
+def possible_counts(job: Job) -> CellConstraints:
     """What is known of the true counts of the cells before anything is measured.
 
     Where the total of a person's amounts is bounded, the cells at the ends of the amounts may hold negative shares of records.
     """
-    total = next((each.count for each in job.outputs.postprocess.known if each.where is None), None)
-    return Possible(job.measured.bounded is None, total)
+    total = next((known_count.count for known_count in job.outputs.postprocess.known if known_count.where is None), None)
+    return CellConstraints(job.measured.bounded_column is None, total)
 
 
-def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, Any]:
+def target_facts(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, Any]:
     """How the worst errors stand to the targets of the spec, and the least rho whose noise reaches all of them.
 
     Args:
@@ -168,7 +170,7 @@ def targets(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[str, A
     }
 
 
-def _compared(row: Candidate, queries: int, multiplier: float, unit: ErrorUnit) -> dict[str, Any]:
+def _comparison_row(row: Candidate, queries: int, multiplier: float, unit: ErrorUnit) -> dict[str, Any]:
     """A row of the table in the unit of the answers: predicted error of the mean and of the worst query."""
     worst = unit.largest(None if row.worst is None else row.worst * multiplier)
     return {**asdict(row), "rmse": unit.mean(row.rmse(queries, multiplier)), "worst": worst}
@@ -182,119 +184,125 @@ def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bo
         whole: whether windows that reach beyond their series are not answered.
     """
     options = outputs.postprocess
-    out = []
+    sentences = []
     if whole:
-        out.append(
+        sentences.append(
             "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
         )
     if options.consistent_with:
-        names = ", ".join(other.release for other in outputs.companions)
-        out.append(
+        names = ", ".join(companion_job.release for companion_job in outputs.companions)
+        sentences.append(
             f"one estimate from this release's measurement and those of {names}: answers of all agree when each is read so; "
             "standard errors are those of all measurements together, and the releases' answers are not independent"
         )
     if options.known:
-        facts = ", ".join(f"{known.where or 'all records'} = {known.count:g}" for known in options.known)
-        out.append(
+        facts = ", ".join(f"{known_count.where or 'all records'} = {known_count.count:g}" for known_count in options.known)
+        sentences.append(
             f"public counts taken as given ({facts}): answers stay unbiased, standard errors are those given these counts"
         )
     if options.non_negative:
-        out.append(
-            f"{_fitted(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, and each "
+        sentences.append(
+            f"{_fit_sentence(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, and each "
             "interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
         )
     if options.integer:
-        out.append("answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off")
+        sentences.append(
+            "answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off"
+        )
     if options.suppress:
         rule = options.suppress
-        out.append(
+        sentences.append(
             f"answers that do not lie at least {rule.at:g} standard errors above {rule.below:g} were left out: the noisy answers alone "
             "decided, so it costs nothing and protects nobody better; shown answers near the limit are too large on average, and their "
             "intervals are those of noise that is known to exceed it (truncated), which hold the true counts of shown answers, too"
         )
-    return out
+    return sentences
 
 
-def _fitted(effect: Effect | None, options: PostprocessSpec) -> str:
+def _fit_sentence(effect: Effect | None, options: PostprocessSpec) -> str:
     """How non-negative answers were fitted, and what that does to the errors."""
     fitted = (
         "the non-negative cells whose answers (weighted as in the spec) are closest to the unbiased ones were fitted, which never "
         "raises the answers' total squared error"
     )
-    never = (
+    never_raises_text = (
         "never raises"
         if options.known
         else "does not raise (but for the error of the number of records, which is estimated)"
     )
     if effect is not None and effect.distance is not None:
-        fitted = _by_tables(effect.distance, never)
+        fitted = _table_fit_sentence(effect.distance, never_raises_text)
     if effect is not None and effect.apart:
         fitted = (
             "the non-negative answers that are closest to the unbiased ones were fitted, every group of queries by itself, and the fit "
-            f"{never} the answers' total squared error"
+            f"{never_raises_text} the answers' total squared error"
         )
     if effect is None or effect.total is None:
         return fitted if effect is not None else f"{fitted}; how far it falls is simulated from the noisy data"
-    told = f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_times(effect.total)} times as large"
+    sentence = f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_ratio_text(effect.total)} times as large"
     if len(effect.groups) < 2:
-        return told
-    least = effect.groups[0]
-    return f"{told}, and that of the group that gains least, {least.name}, {_times(least)} times"
+        return sentence
+    least_gaining_group = effect.groups[0]
+    return f"{sentence}, and that of the group that gains least, {least_gaining_group.name}, {_ratio_text(least_gaining_group)} times"
 
 
-def _by_tables(distance: float, never: str) -> str:
+def _table_fit_sentence(distance: float, never_raises_text: str) -> str:
     """How tables were fitted, and what that never does."""
     return (
         "the non-negative tables that agree with each other and are closest to the unbiased ones (weighted as in the spec) were fitted, "
         "and other groups of queries one by one: no answer is further than "
-        f"{distance:.2g} from tables that agree exactly, and the fit {never} the answers' total squared error"
+        f"{distance:.2g} from tables that agree exactly, and the fit {never_raises_text} the answers' total squared error"
     )
 
 
-def _times(group: Group) -> str:
+def _ratio_text(group: Group) -> str:
     return f"{group.ratio:.2f} (standard error {group.error:.2f})"
 
 
-def method(job: Job) -> dict[str, Any]:
+def method_facts(job: Job) -> dict[str, Any]:
     """Names for readers, attributes, and the questions in words."""
     records, measured, guarantee = job.source.records, job.measured, job.guarantee
     return {
         "counted": records.named,
         **({"persons": True} if measured.persons else {}),
         **({"missing_persons": records.person.missing} if records.person.missing else {}),
-        "meaning": meant(job),
+        "meaning": meaning_digest(job),
         **({} if records.csv_record is None else {"record": records.csv_record}),
         "attributes": {
-            **{name: {**given.facts(), **_levels(job, name)} for name, given in measured.attributes.items()},
-            **{line.name: _line_facts(line) for line in measured.domain.attributes if line.line is not None},
+            **{name: {**column.facts(), **_levels(job, name)} for name, column in measured.attributes.items()},
+            **{
+                derived_attribute.name: _derived_column_facts(derived_attribute)
+                for derived_attribute in measured.domain.attributes
+                if derived_attribute.line is not None
+            },
         },
-        **({"sums": {name: given.facts() for name, given in measured.sums.items()}} if measured.sums else {}),
+        **({"sums": {name: column.facts() for name, column in measured.sums.items()}} if measured.sums else {}),
         "asked": [entry.words for entry in job.workload.entries],
         "calibration": guarantee.budget.calibration,
         "cap": str(guarantee.cap),
     }
 
 
-def meant(job: Job) -> str:
+def meaning_digest(job: Job) -> str:
     """SHA-256 of everything that decides what a number says, beside its query: equal numbers of two releases differ by time alone.
 
     Budget, mechanism, noise, questions that name themselves, titles and places do not enter. Of dates in a release for a period it is
     their number and length, not their begin; of a stream whose horizon was extended it is the first one.
     """
-    if job.guarantee.course.former is not None:
-        return meant(job.guarantee.course.former)
+    if job.guarantee.release_mode.former_job is not None:
+        return meaning_digest(job.guarantee.release_mode.former_job)
     records, measured, entries = job.source.records, job.measured, job.workload.entries
     periodic = job.guarantee.period is not None
     facts = {
         "counted": (records.named, records.count, records.counts),
         "person": records.person,
         "columns": records.columns,
-        "domain": [(name, given.meant(periodic=periodic)) for name, given in measured.attributes.items()],
-        "sums": [(name, given.unit, given.measured) for name, given in measured.sums.items()],
+        "domain": [(name, column.meaning_facts(periodic=periodic)) for name, column in measured.attributes.items()],
+        "sums": [(name, column.unit, column.digest_form) for name, column in measured.sums.items()],
         "own": [(entry.kind, entry.statistic) for entry in entries if not entry.kind.names_itself],
         "coefficients": job.workload.queries.fingerprint if any(entry.kind.reads_file for entry in entries) else None,
     }
-    return digest_of("meaning", facts)
+    return compute_digest("meaning", facts)
 
 
 def _levels(job: Job, name: str) -> dict[str, Any]:
@@ -302,22 +310,27 @@ def _levels(job: Job, name: str) -> dict[str, Any]:
 
     Of levels by which persons are counted, also in how many groups each person counts.
     """
-    domain, most = job.measured.domain, job.guarantee.person.most_groups or 1
+    domain, group_bound = job.measured.domain, job.guarantee.person.most_groups or 1
     if name not in domain.names or not (levels := domain.attribute(name).levels):
         return {}
-    asked = {each for table in domain.tables for each in table}
+    queried_names = {queried_name for table in domain.tables for queried_name in table}
     bounds = zip(levels, domain.attribute(name).apart, strict=False)  # none where levels are sums of values
-    apart = {level.name: min(most, bound or most) for level, bound in bounds if level.name in asked}
-    return {"levels": {level.name: len(level.labels) for level in levels}, **({"persons_by": apart} if apart else {})}
+    groups_per_person = {
+        level.name: min(group_bound, bound or group_bound) for level, bound in bounds if level.name in queried_names
+    }
+    return {
+        "levels": {level.name: len(level.labels) for level in levels},
+        **({"persons_by": groups_per_person} if groups_per_person else {}),
+    }
 
 
-def _line_facts(line: Attribute) -> dict[str, Any]:
+def _derived_column_facts(derived_attribute: Attribute) -> dict[str, Any]:
     """What a certificate says of a number that follows from two attributes."""
-    words = f"whole numbers from {line.edges[0]:g} to {line.edges[-1] - 1:g}, in {line.values:,} bins"
+    words = f"whole numbers from {derived_attribute.edges[0]:g} to {derived_attribute.edges[-1] - 1:g}, in {derived_attribute.values:,} bins"
     return {
         "title": None,
         "unit": None,
         "values": words,
-        "outside": line.outside,
-        **({"missing": DROP} if line.missing else {}),
+        "outside": derived_attribute.outside,
+        **({"missing": DROP} if derived_attribute.missing else {}),
     }

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
-from dpdist.content.release_content import WholeSteps
+from dpdist.content.release_content import AnsweredSteps
 from dpdist.errors import InvalidInput
-from dpdist.mechanisms.comparison import is_able
+from dpdist.mechanisms.comparison import can_answer
 from dpdist.operators import Matrix
-from dpdist.planner.certificate import units_of
-from dpdist.planner.derived_statistics import made_of_sums, made_rows
-from dpdist.planner.measurement_plan import MOST_QUERIES, unread
-from dpdist.planner.release_plan import Plan
-from dpdist.planner.simulated_answers import NO_AMOUNTS, AmountMoments, Shape, spread_of, usual
-from dpdist.query.linear_functions import Linear
+from dpdist.planner.certificate import unit_words
+from dpdist.planner.derived_statistics import derived_statistic_names, statistic_rows
+from dpdist.planner.measurement_plan import MOST_QUERIES, valueless_answers
+from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.simulated_answers import NO_AMOUNTS, AmountMoments, Shape, bin_shares, mean_answer
+from dpdist.query.linear_functions import LinearFunction
 from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.spec.bound_alternatives import Assumptions
 
 if TYPE_CHECKING:
-    from dpdist.page.statistic_tables import Row
+    from dpdist.page.statistic_tables import StatisticRow
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedError:
     """How far the answers of a group of queries lie from the true ones, 95 times of 100, before any post-processing.
 
     Attributes:
@@ -49,9 +49,9 @@ class Predicted:
     share: float | None = None
 
 
-def predicted(
-    planned: Plan, records: float | None = None, amounts: Mapping[int, AmountMoments] = NO_AMOUNTS
-) -> list[Predicted]:
+def predict_errors(
+    planned: ReleasePlan, records: float | None = None, amounts: Mapping[int, AmountMoments] = NO_AMOUNTS
+) -> list[PredictedError]:
     """The errors of every group of queries; of a stream those of its whole horizon.
 
     Args:
@@ -59,46 +59,63 @@ def predicted(
         amounts: what is assumed of them, by the axes of their columns.
     Raises: InvalidInput where the errors depend on the data, or there are too many.
     """
-    workload, half = planned.job.workload.queries, held(_unread(planned).half_width)
-    words = units_of(planned.job)
-    found = []
-    answered = planned.job.workload.answered or (None,) * len(workload.blocks)
-    for (first, block), steps in zip(workload.block_starts(), answered, strict=True):
-        own = half[first : first + block.queries]
-        own = own if steps is None else own[WholeSteps.of(block, steps).among(0, block.queries)]
+    workload, half_widths = planned.job.workload.queries, to_array(_valueless_answers(planned).half_width)
+    words = unit_words(planned.job)
+    errors = []
+    answered = planned.job.workload.answered_steps or (None,) * len(workload.blocks)
+    for (first_query, block), steps in zip(workload.block_starts(), answered, strict=True):
+        group_half_widths = half_widths[first_query : first_query + block.queries]
+        group_half_widths = (
+            group_half_widths
+            if steps is None
+            else group_half_widths[AnsweredSteps.of(block, steps).is_answered(0, block.queries)]
+        )
         unit = words.unit_of(block.name) or words.counted
         answers = (
-            math.nan if records is None or planned.job.beside.totals else usual(workload, block, records, amounts, steps)
+            math.nan
+            if records is None or planned.job.release_context.totals
+            else mean_answer(workload, block, records, amounts, steps)
         )
-        share = float(own.max()) / answers if answers > 0 else None
-        found.append(Predicted(block.name, unit, len(own), float(own.max()), float(np.median(own)), share))
-    return found
+        relative_half_width = float(group_half_widths.max()) / answers if answers > 0 else None
+        errors.append(
+            PredictedError(
+                block.name,
+                unit,
+                len(group_half_widths),
+                float(group_half_widths.max()),
+                float(np.median(group_half_widths)),
+                relative_half_width,
+            )
+        )
+    return errors
 
 
-def predicted_of_all(planned: Plan, given: Assumptions | None, records: float | None) -> list[Predicted]:
+def predict_all_errors(planned: ReleasePlan, assumptions: Assumptions | None, records: float | None) -> list[PredictedError]:
     """The errors of every group of queries, and of what is made of sums where a number of records is assumed.
 
     Args:
-        given: what is assumed of the records.
-        records: their number, where it is not as ``given`` has it.
+        assumptions: what is assumed of the records.
+        records: their number, where it is not as ``assumptions`` has it.
     Raises: as ``predicted_statistics``.
     """
-    number = given.records if given is not None and records is None else records
-    amounts = NO_AMOUNTS if given is None else whole_amounts(given, planned)
-    made = predicted_statistics(planned, number, amounts=amounts) if number else []
-    return predicted(planned, number, amounts) + made
+    number = assumptions.records if assumptions is not None and records is None else records
+    amounts = NO_AMOUNTS if assumptions is None else whole_amounts(assumptions, planned)
+    statistic_errors = predict_statistic_errors(planned, number, amounts=amounts) if number else []
+    return predict_errors(planned, number, amounts) + statistic_errors
 
 
-def whole_amounts(given: Assumptions, planned: Plan) -> dict[int, AmountMoments]:
+def whole_amounts(assumptions: Assumptions, planned: ReleasePlan) -> dict[int, AmountMoments]:
     """What is assumed of amounts, by the axes of their columns: of all of them, those beyond their ranges, too."""
     columns = enumerate(planned.job.measured.domain.attributes)
-    found = {axis: given.amounts[each.name] for axis, each in columns if each.name in given.amounts}
-    return {axis: AmountMoments(each.mean, each.square) for axis, each in found.items()}
+    amounts_by_axis = {
+        axis: assumptions.amounts[column.name] for axis, column in columns if column.name in assumptions.amounts
+    }
+    return {axis: AmountMoments(column.mean, column.square) for axis, column in amounts_by_axis.items()}
 
 
-def predicted_statistics(
-    planned: Plan, records: float, shape: Shape = "even", amounts: Mapping[int, AmountMoments] = NO_AMOUNTS
-) -> list[Predicted]:
+def predict_statistic_errors(
+    planned: ReleasePlan, records: float, shape: Shape = "even", amounts: Mapping[int, AmountMoments] = NO_AMOUNTS
+) -> list[PredictedError]:
     """The errors of means, variances and what else is made of sums, which depend on the numbers of records and on their amounts.
 
     Args:
@@ -107,41 +124,51 @@ def predicted_statistics(
         amounts: what is assumed of them, by the axes of their columns; of others that they lie evenly over their ranges.
     Raises: as ``predicted``; InvalidInput where the joint errors are not known.
     """
-    groups = list(rows_of_assumed(planned, records, shape, amounts))
+    groups = list(assumed_statistic_rows(planned, records, shape, amounts))
     if not groups:
         return []
-    words, found = units_of(planned.job), list[Predicted]()
+    words, errors = unit_words(planned.job), list[PredictedError]()
     for rows in groups:
-        half, group = np.array([each.made.half_width for each in rows]), rows[0].group
-        known = all(planned.job.measured.domain.axis(name) in amounts for name in rows[0].columns)
-        share = float(half.max()) / abs(rows[0].made.value) if known and rows[0].made.value else None
+        half_widths, group = np.array([row.estimate.half_width for row in rows]), rows[0].group
+        amounts_are_known = all(planned.job.measured.domain.axis(name) in amounts for name in rows[0].columns)
+        relative_half_width = (
+            float(half_widths.max()) / abs(rows[0].estimate.value) if amounts_are_known and rows[0].estimate.value else None
+        )
         unit = words.unit_of(group) or ""
-        found.append(Predicted(group, unit, len(rows), float(half.max()), float(np.median(half)), share))
-    return found
+        errors.append(
+            PredictedError(
+                group, unit, len(rows), float(half_widths.max()), float(np.median(half_widths)), relative_half_width
+            )
+        )
+    return errors
 
 
-def rows_of_assumed(
-    planned: Plan, records: float, shape: Shape, amounts: Mapping[int, AmountMoments]
-) -> Iterator[list[Row]]:
+def assumed_statistic_rows(
+    planned: ReleasePlan, records: float, shape: Shape, amounts: Mapping[int, AmountMoments]
+) -> Iterator[list[StatisticRow]]:
     """What a release of assumed records without noise would publish of what is made of sums, a group of queries after the other.
 
     Args: as for ``predicted_statistics``. Raises: as it.
     """
-    asked, measured = planned.job.workload, planned.job.measured
-    if not made_of_sums(asked):
+    job_workload, measured = planned.job.workload, planned.job.measured
+    if not derived_statistic_names(job_workload):
         return
-    _check_known(planned)
-    space = planned.grid.space(Held(np.zeros(planned.grid.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES)
-    spread = [spread_of(each, shape, amounts.get(axis)) for axis, each in enumerate(measured.domain.attributes)]
+    _check_predictable(planned)
+    space = planned.grid.measured_space(
+        ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES
+    )
+    attribute_shares = [
+        bin_shares(attribute, shape, amounts.get(axis)) for axis, attribute in enumerate(measured.domain.attributes)
+    ]
 
-    def expected(asked: Sequence[Linear]) -> Matrix:
-        return records * np.array([each.of_product(spread) for each in asked])
+    def expected(functions: Sequence[LinearFunction]) -> Matrix:
+        return records * np.array([function.value_on_product(attribute_shares) for function in functions])
 
-    for _, rows in made_rows(asked, Measurement(space, measured.domain, planned.noise), expected):
+    for _, rows in statistic_rows(job_workload, Measurement(space, measured.domain, planned.noise), expected):
         yield rows
 
 
-def drowned(planned: Plan) -> float:
+def noise_dominated_records(planned: ReleasePlan) -> float:
     """The number of records up to which the noise in a table of two or more attributes adds up to more than its records, in the mean.
 
     A normal error is sqrt(2 / pi) of its deviation in the mean. There tables that are chosen in rounds had less total variation from the
@@ -150,26 +177,30 @@ def drowned(planned: Plan) -> float:
     Raises: as ``predicted``.
     """
     job, workload = planned.job, planned.job.workload.queries
-    if not is_able("adaptive", planned.grid.norm, workload, job.workload.limits, job.setting):
+    if not can_answer("adaptive", planned.grid.norm, workload, job.workload.limits, job.setting):
         return 0.0
     errors = standard_errors(planned)
-    tables = [errors[first : first + each.queries] for first, each in workload.block_starts() if len(each.asked_axes) > 1]
-    return float(np.mean([each.sum() for each in tables])) * math.sqrt(2 / math.pi)
+    tables = [
+        errors[first_query : first_query + table.queries]
+        for first_query, table in workload.block_starts()
+        if len(table.asked_axes) > 1
+    ]
+    return float(np.mean([table.sum() for table in tables])) * math.sqrt(2 / math.pi)
 
 
-def standard_errors(planned: Plan) -> Matrix:
+def standard_errors(planned: ReleasePlan) -> Matrix:
     """The standard error of every query of the workload, before any post-processing. Raises: as ``predicted``."""
-    return held(_unread(planned).error)
+    return to_array(_valueless_answers(planned).error)
 
 
-def _unread(planned: Plan) -> Answers:
+def _valueless_answers(planned: ReleasePlan) -> Answers:
     """What would be read of a measurement without a value, in records. Raises: as ``predicted``."""
-    _check_known(planned)
+    _check_predictable(planned)
     integer = planned.job.outputs.postprocess.integer
-    return unread(planned.grid, planned.job.workload.queries, planned.noise_in_records, integer=integer)
+    return valueless_answers(planned.grid, planned.job.workload.queries, planned.noise_in_records, integer=integer)
 
 
-def _check_known(planned: Plan) -> None:
+def _check_predictable(planned: ReleasePlan) -> None:
     """Accept plans whose errors do not depend on the data, of not too many queries. Raises: InvalidInput."""
     workload, grid = planned.job.workload.queries, planned.grid
     if max(workload.shape[0], grid.rows) > MOST_QUERIES:

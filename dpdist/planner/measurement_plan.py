@@ -10,15 +10,15 @@ from typing import Self
 import numpy as np
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms.comparison import Candidate
-from dpdist.mechanisms.strategy_cache import name_of
+from dpdist.mechanisms.strategy_cache import name_strategy
 from dpdist.planner.strategy_search import Planning
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.privacy.noise_distributions import Kind
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.runtime.context import Context
 from dpdist.strategies import Strategy
 from dpdist.strategies.dual_certificates import PersonsBound
@@ -34,44 +34,52 @@ ROUNDED_UP = 1e-9
 """Part of itself by which a cost is raised, so that floating point does not state less than it is."""
 
 
-def column(strategy: Strategy, grid: Grid) -> float:
+def column_norm(strategy: Strategy, grid: IntegerMeasurement) -> float:
     """How far one record moves what is measured, in whole numbers."""
-    found = grid.column_squared
-    return strategy.sensitivity / grid.spacing if found is None else math.sqrt(found)
+    column_squared = grid.column_squared
+    return strategy.sensitivity / grid.spacing if column_squared is None else math.sqrt(column_squared)
 
 
-def _whole_cost(context: Context, queries: Workload, strategy: Strategy, grid: Grid) -> float:
+def _integer_cost(context: Context, queries: Workload, strategy: Strategy, grid: IntegerMeasurement) -> float:
     """J of the whole numbers, worked out once."""
     assert strategy.workload_cost is not None
-    work, name = Planning(context), name_of(queries, grid.digest[:32], "costs")
-    found = work.kept(name)
-    total = grid.total_variance(queries, work.arrays(stored=True)) if found is None else found[1]["total_variance"]
+    work, name = Planning(context), name_strategy(queries, grid.digest[:32], "costs")
+    cached_cost = work.cached_result(name)
+    total = (
+        grid.total_variance(queries, work.arrays(stored=True)) if cached_cost is None else cached_cost[1]["total_variance"]
+    )
     if total is None:
         return strategy.workload_cost
-    if found is None:
-        total = work.found_once(name, lambda: (np.zeros(1), {"total_variance": total}))[1]["total_variance"]
-    return float(total) * column(strategy, grid) ** 2 * UNIT_VARIANCE[grid.norm]
+    if cached_cost is None:
+        total = work.get_or_compute(name, lambda: (np.zeros(1), {"total_variance": total}))[1]["total_variance"]
+    return float(total) * column_norm(strategy, grid) ** 2 * UNIT_VARIANCE[grid.norm]
 
 
-def _whole_largest(queries: Workload, strategy: Strategy, grid: Grid) -> float | None:
+def _integer_largest_variance(queries: Workload, strategy: Strategy, grid: IntegerMeasurement) -> float | None:
     """The largest (weighted) variance of an answer of the whole numbers, like a cost; None where there are too many answers for that."""
     if max(queries.shape[0], grid.rows) > MOST_QUERIES:
         return None
     noise = Noise(Kind.hiding(grid.norm), LARGE)
-    error = held(unread(grid, queries, noise, integer=False).error) / noise.deviation
+    error = to_array(valueless_answers(grid, queries, noise, integer=False).error) / noise.deviation
     starts = queries.block_starts()
-    largest = max(float((block.weights * error[first : first + block.queries]).max()) for first, block in starts)
-    return (largest * column(strategy, grid)) ** 2 * UNIT_VARIANCE[grid.norm]
+    largest = max(
+        float((block.weights * error[first_query : first_query + block.queries]).max()) for first_query, block in starts
+    )
+    return (largest * column_norm(strategy, grid)) ** 2 * UNIT_VARIANCE[grid.norm]
 
 
-def unread(grid: Grid, queries: Workload, noise: Noise, *, integer: bool) -> Answers:
+def valueless_answers(grid: IntegerMeasurement, queries: Workload, noise: Noise, *, integer: bool) -> Answers:
     """What would be read of a measurement without a value: its errors are those of every measurement."""
-    nothing = Held(np.zeros(grid.rows, dtype=np.int64))
-    return grid.answers(queries, nothing, noise, Wanted("planned", integer=integer), MEMORY)
+    nothing = ArrayVector(np.zeros(grid.rows, dtype=np.int64))
+    return grid.answers(queries, nothing, noise, AnswerRequest("planned", integer=integer), MEMORY)
 
 
-def for_persons(
-    table: Sequence[Candidate], chosen: Strategy, reaches: Mapping[str, float], persons: PersonsBound | None, records: int
+def adjust_table_to_persons(
+    table: Sequence[Candidate],
+    chosen_strategy: Strategy,
+    reaches: Mapping[str, float],
+    persons: PersonsBound | None,
+    records: int,
 ) -> list[Candidate]:
     """The table where a change reaches further than one record: errors are those of the noise that each mechanism would need.
 
@@ -80,17 +88,20 @@ def for_persons(
     """
     bound = None if persons is None else persons.lower_bound
 
-    def seen(row: Candidate) -> Candidate:
-        own, more = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen.name]
-        gap = None if row.cost is None or bound is None else row.cost * (own / records) ** 2 / bound - 1.0
-        cost, worst = (None if row.cost is None else row.cost * more**2), (None if row.worst is None else row.worst * more)
+    def adjust_row(row: Candidate) -> Candidate:
+        own_reach, reach_ratio = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen_strategy.name]
+        gap = None if row.cost is None or bound is None else row.cost * (own_reach / records) ** 2 / bound - 1.0
+        cost, worst = (
+            (None if row.cost is None else row.cost * reach_ratio**2),
+            (None if row.worst is None else row.worst * reach_ratio),
+        )
         return replace(row, cost=cost, worst=worst, gap=gap)
 
-    return [seen(row) for row in table]
+    return [adjust_row(row) for row in table]
 
 
 @dataclass(frozen=True)
-class Design:
+class IntegerPlan:
     """One kind of noise, with the mechanism that makes the most of it.
 
     Attributes:
@@ -106,7 +117,7 @@ class Design:
     strategy: Strategy
     table: list[Candidate]
     effort: Effort
-    grid: Grid
+    grid: IntegerMeasurement
     noise: Noise
     loss: Loss
     compared: tuple[Strategy, ...]
@@ -119,7 +130,7 @@ class Design:
 
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
-        return self.noise.scale / column(self.strategy, self.grid) / self.scale
+        return self.noise.scale / column_norm(self.strategy, self.grid) / self.scale
 
     @property
     def noise_in_records(self) -> Noise:
@@ -148,7 +159,7 @@ class Design:
         """What the table says of the strategy."""
         return next(row for row in self.table if row.mechanism == self.strategy.name)
 
-    def in_whole_numbers(self, context: Context, queries: Workload) -> Self:
+    def with_integer_costs(self, context: Context, queries: Workload) -> Self:
         """The same with the cost and the errors of the whole numbers that are measured.
 
         The table is counted in the noise of this strategy, whichever one it was made for.
@@ -156,24 +167,31 @@ class Design:
         strategy, row = self.strategy, self._row
         if strategy.workload_cost is None or row.cost is None:
             return self
-        cost = _whole_cost(context, queries, strategy, self.grid) * (1 + ROUNDED_UP)
-        bent = column(strategy, self.grid) * self.grid.spacing / strategy.sensitivity
-        more = strategy.workload_cost / row.cost
-        before = row.cost * more
+        cost = _integer_cost(context, queries, strategy, self.grid) * (1 + ROUNDED_UP)
+        rounding_ratio = column_norm(strategy, self.grid) * self.grid.spacing / strategy.sensitivity
+        cost_ratio = strategy.workload_cost / row.cost
+        unrounded_cost = row.cost * cost_ratio
 
-        def seen(each: Candidate) -> Candidate:
-            worst = None if each.worst is None else each.worst * math.sqrt(more) * (bent if each is row else 1.0)
-            if each is not row:
-                return replace(each, cost=None if each.cost is None else each.cost * more, worst=worst)
+        def adjust_row(candidate: Candidate) -> Candidate:
+            worst = (
+                None
+                if candidate.worst is None
+                else candidate.worst * math.sqrt(cost_ratio) * (rounding_ratio if candidate is row else 1.0)
+            )
+            if candidate is not row:
+                return replace(candidate, cost=None if candidate.cost is None else candidate.cost * cost_ratio, worst=worst)
             return replace(
-                each, cost=cost, gap=None if each.gap is None else (1 + each.gap) * cost / before - 1, worst=worst
+                candidate,
+                cost=cost,
+                gap=None if candidate.gap is None else (1 + candidate.gap) * cost / unrounded_cost - 1,
+                worst=worst,
             )
 
         solve = strategy.solve
         if solve is not None and solve.largest is not None:
-            last = solve.history[-1]
-            largest = _whole_largest(queries, strategy, self.grid) or last.objective * bent**2
-            gap = largest * (1 + ROUNDED_UP) * (1 + last.gap) / last.objective - 1
-            solve = replace(solve, history=(replace(last, objective=largest, gap=gap),))
+            last_step = solve.history[-1]
+            largest = _integer_largest_variance(queries, strategy, self.grid) or last_step.objective * rounding_ratio**2
+            gap = largest * (1 + ROUNDED_UP) * (1 + last_step.gap) / last_step.objective - 1
+            solve = replace(solve, history=(replace(last_step, objective=largest, gap=gap),))
         strategy = replace(strategy, workload_cost=cost, solve=solve)
-        return replace(self, strategy=strategy, table=[seen(each) for each in self.table])
+        return replace(self, strategy=strategy, table=[adjust_row(candidate) for candidate in self.table])

@@ -12,10 +12,10 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
 from dpdist.measurement.consistency.level_fitting import line_bytes
-from dpdist.measurement.consistency.table_fitting import COPIES, has_levels, held_whole
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory, has_levels
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import Tall
-from dpdist.process.resource_limits import cores, told_limits
+from dpdist.process.resource_limits import cores, explain_limits
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -56,7 +56,7 @@ class StageMemory:
 
 def memory_plan(
     workload: Workload,
-    grid: Grid,
+    grid: IntegerMeasurement,
     layout: Layout,
     optimising: Effort,
     engine: Engine,
@@ -74,36 +74,40 @@ def memory_plan(
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
         delivered: whether the answers go into a warehouse, too.
     """
-    worker, here = engine.task_bytes, engine.own_bytes
-    takes = grid.memory(workload, layout, engine.memory_bytes)
-    out = [
+    worker, own_bytes = engine.task_bytes, engine.own_bytes
+    grid_memory = grid.memory(workload, layout, engine.memory_bytes)
+    stages = [
         StageMemory("count", histogram_counting.task_bytes(layout, engine), worker, True),
         StageMemory("optimise", optimising.memory_bytes, engine.largest_worker_bytes, False),
-        StageMemory("measure", takes.measure, here, False),
-        StageMemory("answer", takes.answer, worker, True),
-        StageMemory("publish", publish_bytes(workload), here, False),
+        StageMemory("measure", grid_memory.measure, own_bytes, False),
+        StageMemory("answer", grid_memory.answer, worker, True),
+        StageMemory("publish", publish_bytes(workload), own_bytes, False),
     ]
     if delivered:
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
-        out.append(StageMemory("deliver", delivering, here, False))
+        stages.append(StageMemory("deliver", delivering, own_bytes, False))
     if fitted:
         rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent
-        needed = 8 * (FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0))
-        out.insert(3, StageMemory("fit", needed, engine.largest_worker_bytes, False))
-    if by_tables and held_whole(workload):
-        out.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
+        fit_bytes = 8 * (
+            FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0)
+        )
+        stages.insert(3, StageMemory("fit", fit_bytes, engine.largest_worker_bytes, False))
+    if by_tables and fits_in_memory(workload):
+        stages.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
     elif by_tables and has_levels(workload):
-        out.insert(3, StageMemory("fit", max(takes.answer, MEMORY_SHARE * line_bytes(workload)), worker, True))
+        stages.insert(3, StageMemory("fit", max(grid_memory.answer, MEMORY_SHARE * line_bytes(workload)), worker, True))
     if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
-        out.insert(1, StageMemory("gram", gram_computation.task_bytes(workload.shape[1], engine.memory_bytes), worker, True))
-    return out
+        stages.insert(
+            1, StageMemory("gram", gram_computation.task_bytes(workload.shape[1], engine.memory_bytes), worker, True)
+        )
+    return stages
 
 
 def check(plan: list[StageMemory], cure: str) -> None:
     """Raises: OutOfMemory for the first stage that does not fit."""
     for stage in plan:
         if stage.bytes > stage.limit:
-            raise OutOfMemory(f"stage {stage.stage!r}", stage.bytes, stage.limit, f"{told_limits()}; {cure}")
+            raise OutOfMemory(f"stage {stage.stage!r}", stage.bytes, stage.limit, f"{explain_limits()}; {cure}")
 
 
 def publish_bytes(workload: Workload, *, writers: int | None = None) -> int:

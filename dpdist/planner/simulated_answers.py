@@ -11,16 +11,16 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.content.release_content import WholeSteps
+from dpdist.content.release_content import AnsweredSteps
 from dpdist.domain import Attribute
-from dpdist.domain.numeric_columns import AMOUNT, PRESENT, SQUARE, Amounts
+from dpdist.domain.numeric_columns import AMOUNT, PRESENCE, SQUARE, Amounts
 from dpdist.operators import Matrix
 from dpdist.workloads import Block, Workload
 
 Shape = Literal["even", "falling"]
 """How records are spread over the values of an attribute: alike, or each value has a fifth fewer than the one before it."""
-FALLS = 0.8
-SHOWN = 24
+FALL_FACTOR = 0.8
+LISTED_ANSWERS = 24
 """Answers of a group that are listed."""
 
 
@@ -38,7 +38,7 @@ class AmountMoments:
 
 
 @dataclass(frozen=True)
-class Assumed:
+class AssumedAnswers:
     """Some answers of a group.
 
     Attributes:
@@ -53,23 +53,28 @@ class Assumed:
 NO_AMOUNTS: Mapping[int, AmountMoments] = MappingProxyType({})
 
 
-def assumed(workload: Workload, block: Block, records: float, shape: Shape) -> Assumed:
+def assumed_answers(workload: Workload, block: Block, records: float, shape: Shape) -> AssumedAnswers:
     """The first answers of a group of queries, were the attributes independent and so many records spread over their values."""
-    stop = min(block.queries, SHOWN)
-    labels = [", ".join(parts) for parts in block.row_labels(0, stop)]
-    spread, records = _spread(workload, block, shape, NO_AMOUNTS), records * _amount_alone(workload, block, NO_AMOUNTS)
-    if spread is None:
-        return Assumed(labels, np.full(stop, np.nan))
+    stop = min(block.queries, LISTED_ANSWERS)
+    labels = [", ".join(components) for components in block.row_labels(0, stop)]
+    attribute_shares, records = (
+        _shares_by_attribute(workload, block, shape, NO_AMOUNTS),
+        records * _mean_amount_factor(workload, block, NO_AMOUNTS),
+    )
+    if attribute_shares is None:
+        return AssumedAnswers(labels, np.full(stop, np.nan))
     if block.separable:
-        parts = [factor.matvec(shares) for factor, shares in zip(block.factors, spread, strict=True)]
-        values = reduce(np.multiply.outer, parts).ravel()[:stop]
+        components = [
+            factor.matvec(axis_shares) for factor, axis_shares in zip(block.factors, attribute_shares, strict=True)
+        ]
+        values = reduce(np.multiply.outer, components).ravel()[:stop]
     else:
-        cells = reduce(np.multiply.outer, spread).ravel()
+        cells = reduce(np.multiply.outer, attribute_shares).ravel()
         values = np.asarray(block.factors[0].rows(0, stop)[:stop] @ cells)
-    return Assumed(labels, records * values)
+    return AssumedAnswers(labels, records * values)
 
 
-def usual(
+def mean_answer(
     workload: Workload,
     block: Block,
     records: float,
@@ -83,61 +88,72 @@ def usual(
         steps: of a series those that are answered; None: all.
     Returns: NaN where it is not known.
     """
-    spread, records = _spread(workload, block, "even", amounts), records * _amount_alone(workload, block, amounts)
-    if spread is None:
+    attribute_shares, records = (
+        _shares_by_attribute(workload, block, "even", amounts),
+        records * _mean_amount_factor(workload, block, amounts),
+    )
+    if attribute_shares is None:
         return math.nan
     if not block.separable:
-        return records * float(block.factors[0].matvec(reduce(np.multiply.outer, spread).ravel()).mean())
-    parts = [factor.matvec(shares) for factor, shares in zip(block.factors, spread, strict=True)]
+        return records * float(block.factors[0].matvec(reduce(np.multiply.outer, attribute_shares).ravel()).mean())
+    factor_answers = [
+        factor.matvec(axis_shares) for factor, axis_shares in zip(block.factors, attribute_shares, strict=True)
+    ]
     if steps is not None:
-        whole = WholeSteps.of(block, steps)
-        parts[whole.axis] = parts[whole.axis][whole.steps.start : whole.steps.stop]
-    return records * math.prod(float(part.mean()) for part in parts)
+        whole = AnsweredSteps.of(block, steps)
+        factor_answers[whole.axis] = factor_answers[whole.axis][whole.steps.start : whole.steps.stop]
+    return records * math.prod(float(answers_of_factor.mean()) for answers_of_factor in factor_answers)
 
 
-def _spread(workload: Workload, block: Block, shape: Shape, amounts: Mapping[int, AmountMoments]) -> list[Matrix] | None:
+def _shares_by_attribute(
+    workload: Workload, block: Block, shape: Shape, amounts: Mapping[int, AmountMoments]
+) -> list[Matrix] | None:
     """The share of a record in each bin of each attribute of a group; None where nothing is assumed of an amount."""
     attributes = {axis: workload.domain.attributes[axis] for axis in block.axes}
-    if any(each.amounts is not None and axis not in amounts for axis, each in attributes.items()):
+    if any(attribute.amounts is not None and axis not in amounts for axis, attribute in attributes.items()):
         return None
-    return [spread_of(each, shape, amounts.get(axis)) for axis, each in attributes.items()]
+    return [bin_shares(attribute, shape, amounts.get(axis)) for axis, attribute in attributes.items()]
 
 
-def _amount_alone(workload: Workload, block: Block, amounts: Mapping[int, AmountMoments]) -> float:
+def _mean_amount_factor(workload: Workload, block: Block, amounts: Mapping[int, AmountMoments]) -> float:
     """What a record adds to answers where sums alone are measured: the axis of the amounts has one value, and no query names it."""
-    axes = (axis for axis, each in enumerate(workload.domain.attributes) if each.amounts is not None and each.amounts.alone)
+    axes = (
+        axis
+        for axis, attribute in enumerate(workload.domain.attributes)
+        if attribute.amounts is not None and attribute.amounts.alone
+    )
     return math.prod(amounts[axis].mean if axis in amounts else math.nan for axis in axes if axis not in block.axes)
 
 
-def _divided(column: Amounts, size: int, given: AmountMoments) -> Matrix:
+def _amount_shares(column: Amounts, size: int, moments: AmountMoments) -> Matrix:
     """A record's shares in the bins of its column that give its amounts and their squares back; beyond the ends some are negative."""
-    shares = np.zeros(size)
+    record_shares = np.zeros(size)
     if column.alone:
-        shares[0] = given.mean
-        return shares
-    rows, wanted = [column.values(PRESENT), column.values(AMOUNT)], [1.0, given.mean]
+        record_shares[0] = moments.mean
+        return record_shares
+    rows, target_moments = [column.values(PRESENCE), column.values(AMOUNT)], [1.0, moments.mean]
     if column.squares:
         middle = sum(column.ends) / 2
         rows.append(column.values(SQUARE))
-        wanted.append(given.square - 2 * middle * given.mean + middle**2)
-    shares[: column.bins] = np.linalg.pinv(np.array(rows)) @ np.array(wanted)
-    return shares
+        target_moments.append(moments.square - 2 * middle * moments.mean + middle**2)
+    record_shares[: column.bins] = np.linalg.pinv(np.array(rows)) @ np.array(target_moments)
+    return record_shares
 
 
-def spread_of(attribute: Attribute, shape: Shape, given: AmountMoments | None = None) -> Matrix:
+def bin_shares(attribute: Attribute, shape: Shape, moments: AmountMoments | None = None) -> Matrix:
     """The share of the records in every bin of an attribute; amounts of which nothing is given lie evenly over their range."""
     if attribute.amounts is None:
-        return _shares(attribute.size, shape)
-    if given is not None:
-        return _divided(attribute.amounts, attribute.size, given)
-    amounts, shares = attribute.amounts, np.zeros(attribute.size)
-    first, divided = amounts.divided(np.arange(amounts.width + 1))
-    for bins, part in enumerate(divided):
-        np.add.at(shares, first + bins, part)
-    return np.asarray(shares / shares.sum())
+        return _value_shares(attribute.size, shape)
+    if moments is not None:
+        return _amount_shares(attribute.amounts, attribute.size, moments)
+    amounts, record_shares = attribute.amounts, np.zeros(attribute.size)
+    first_bins, divided = amounts.divide_records(np.arange(amounts.width + 1))
+    for bins, offset_shares in enumerate(divided):
+        np.add.at(record_shares, first_bins + bins, offset_shares)
+    return np.asarray(record_shares / record_shares.sum())
 
 
-def _shares(values: int, shape: Shape) -> Matrix:
-    falls = FALLS if shape == "falling" else 1.0
-    shares = falls ** np.minimum(np.arange(values), math.log(1e-9) / math.log(FALLS))
-    return np.asarray(shares / shares.sum())
+def _value_shares(values: int, shape: Shape) -> Matrix:
+    fall_factor = FALL_FACTOR if shape == "falling" else 1.0
+    value_shares = fall_factor ** np.minimum(np.arange(values), math.log(1e-9) / math.log(FALL_FACTOR))
+    return np.asarray(value_shares / value_shares.sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpdist.mechanisms.comparison import considered_with, planned_effort
+from dpdist.mechanisms.comparison import compared_for_norms, planned_effort
 from dpdist.spec import Job
 from dpdist.strategies.solver_resources import Effort
 
@@ -17,9 +17,10 @@ OPERATIONS = 2.0**36
 
 def effort_of(job: Job) -> Effort:
     """What the optimisers of all mechanisms that are compared take."""
-    asked = job.workload
+    job_workload = job.workload
     return planned_effort(
-        asked.queries, considered_with(asked.mechanism, job.norms, asked.queries, asked.limits, job.setting)
+        job_workload.queries,
+        compared_for_norms(job_workload.mechanism, job.norms, job_workload.queries, job_workload.limits, job.setting),
     )
 
 

@@ -10,31 +10,37 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory, StoreError
 from dpdist.measurement.integer_measurement import Norm
-from dpdist.mechanisms.comparison import alternatives, considered
+from dpdist.mechanisms.comparison import alternatives, compared_mechanisms
 from dpdist.mechanisms.mechanism import DENSE_CELLS, Request
 from dpdist.mechanisms.mechanism_registry import AUTO, mechanism_of
-from dpdist.mechanisms.strategy_cache import name_of
+from dpdist.mechanisms.strategy_cache import name_strategy
 from dpdist.operators import Matrix
-from dpdist.runtime.context import Context, Progress, silent
+from dpdist.runtime.context import Context, Progress, ignore_progress
 from dpdist.runtime.gram_computation import gram as gram_of_workload
 from dpdist.runtime.stored_vectors import KeepingWorkspace, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.storage.array_store import Store, StoredArray
 from dpdist.strategies import laplace_bound
-from dpdist.strategies.dense.adaptive_mechanism import designed, eigen_queries, group_weights, merged_weights, separation
+from dpdist.strategies.dense.adaptive_mechanism import (
+    design_strategy,
+    eigen_queries,
+    group_weights,
+    merge_group_weights,
+    separation,
+)
 from dpdist.strategies.dual_certificates import DualWeights
 from dpdist.strategies.lower_bounds import CELLS, dual_weights, is_bounded_in_closed_form, tables_bound
-from dpdist.strategies.strategy import UNIT_VARIANCE, Step, Strategy, ignore
+from dpdist.strategies.strategy import UNIT_VARIANCE, Step, Strategy, ignore_step
 from dpdist.strategies.tables.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.workloads import Workload
 from dpdist.workloads.workload_kind import is_long, is_separable
 
 
-def _decomposed(store: Store, engine: Engine, gram: Matrix, name: str) -> StoredArray:
+def _store_eigen_queries(store: Store, engine: Engine, gram: Matrix, name: str) -> StoredArray:
     """Eigen-queries as rows; facts: their eigenvalues and the singular value bound."""
     try:
         return store.open(name)
@@ -47,55 +53,58 @@ def _solve_group(
     store: Store, queries: StoredArray, name: str, groups: list[Matrix], tolerance: float, number: int
 ) -> StoredArray:
     """Weights, loads and cost of one group, in a row."""
-    kept = f"{name}/group-{number}"
-    if store.exists(kept):
-        return store.open(kept)
+    group_name = f"{name}/group-{number}"
+    if store.exists(group_name):
+        return store.open(group_name)
     group = groups[number]
     low, high = int(group.min()), int(group.max()) + 1
     rows = store.read_rows(queries, low, high)[group - low]
     costs = np.array(queries.facts["costs"])[group]
     weight, load, cost = group_weights(np.ascontiguousarray(np.square(rows.T)), costs, tolerance)
-    return store.put_if_absent(kept, np.concatenate([weight, load, [cost]]), {"queries": int(group.size)})
+    return store.put_if_absent(group_name, np.concatenate([weight, load, [cost]]), {"queries": int(group.size)})
 
 
 _T = TypeVar("_T")
 
 LONG_SECONDS = 30.0
 """Of the nominal processor, from which on a plan says how long it takes before it starts."""
-FEWER = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
+MEMORY_CURE = "set 'mechanism: residual' or 'limits', give the workers more memory, or ask for fewer attributes together"
 
 
-def strategy_of(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
+def plan_strategy(context: Context, job: Job, name: str, norm: Norm) -> Strategy:
     """One mechanism's strategy for the queries, with its cost. Raises: InvalidInput when it cannot answer; OutOfMemory."""
-    asked, mechanism = job.workload, mechanism_of(name)
-    mechanism.check(asked.queries)
+    job_workload, mechanism = job.workload, mechanism_of(name)
+    mechanism.check(job_workload.queries)
     request = Request(
-        asked.queries,
+        job_workload.queries,
         norm,
-        asked.tolerance,
-        worst=asked.objective == "worst" and mechanism.worst,
+        job_workload.tolerance,
+        worst=job_workload.objective == "worst" and mechanism.worst,
         setting=job.setting,
-        former=job.guarantee.course.horizons,
-        group_size=asked.eigen.group_size,
-        principal=asked.eigen.principal,
+        former_workloads=job.guarantee.release_mode.horizons,
+        group_size=job_workload.eigen.group_size,
+        principal=job_workload.eigen.principal,
     )
-    needs, work = mechanism.effort(asked.queries), Planning(context)
-    if needs.nominal_seconds > LONG_SECONDS:
-        told = f"optimising {name!r} needs {needs.memory_bytes / 2**30:.2f} GiB and up to about {needs.seconds():.0f} s"
-        others = ", ".join(repr(each) for each in _sooner(job, name, norm))
-        told += f"; set 'mechanism: auto', which compares {others}, for less" if others else ""
-        work.tell(f"{told}; a strategy solved before is read back")
+    effort, work = mechanism.effort(job_workload.queries), Planning(context)
+    if effort.nominal_seconds > LONG_SECONDS:
+        message = f"optimising {name!r} needs {effort.memory_bytes / 2**30:.2f} GiB and up to about {effort.seconds():.0f} s"
+        faster_names = ", ".join(repr(faster_name) for faster_name in _faster_mechanisms(job, name, norm))
+        message += f"; set 'mechanism: auto', which compares {faster_names}, for less" if faster_names else ""
+        work.show_message(f"{message}; a strategy solved before is read back")
     return mechanism.plan(request, work)
 
 
-def _sooner(job: Job, name: str, norm: Norm) -> list[str]:
+def _faster_mechanisms(job: Job, name: str, norm: Norm) -> list[str]:
     """What ``auto`` would compare in less time than a mechanism takes that was asked for by its name, and that it leaves out."""
-    asked = job.workload
-    others = considered(AUTO, norm, asked.queries, asked.limits, job.setting)
-    if asked.mechanism == AUTO or name in others:
+    job_workload = job.workload
+    auto_names = compared_mechanisms(AUTO, norm, job_workload.queries, job_workload.limits, job.setting)
+    if job_workload.mechanism == AUTO or name in auto_names:
         return []
-    seconds = {each: mechanism_of(each).effort(asked.queries).nominal_seconds for each in (name, *others)}
-    return [each for each in others if seconds[each] < seconds[name]]
+    seconds = {
+        mechanism_name: mechanism_of(mechanism_name).effort(job_workload.queries).nominal_seconds
+        for mechanism_name in (name, *auto_names)
+    }
+    return [mechanism_name for mechanism_name in auto_names if seconds[mechanism_name] < seconds[name]]
 
 
 @dataclass(frozen=True)
@@ -104,85 +113,92 @@ class Planning:
 
     context: Context
 
-    def kept(self, name: str) -> tuple[Matrix, Mapping[str, Any]] | None:
+    def cached_result(self, name: str) -> tuple[Matrix, Mapping[str, Any]] | None:
         """The stored array of a name and its facts, None if there is none."""
         store = self.context.store
         if not store.exists(name):
             return None
         stored = store.open(name)
-        return store.read(stored), stored.facts
+        return store.read_array(stored), stored.facts
 
-    def found_once(
+    def get_or_compute(
         self, name: str, find: Callable[[], tuple[Matrix, Mapping[str, Any]]]
     ) -> tuple[Matrix, Mapping[str, Any]]:
         """The stored array of a name and its facts, found and stored if there is none; the first one stored wins."""
-        kept = self.kept(name)
-        if kept is None:
+        stored_values = self.cached_result(name)
+        if stored_values is None:
             values, facts = find()
             stored = self.context.store.put_if_absent(name, values, dict(facts))
-            kept = self.context.store.read(stored), stored.facts
-        return kept
+            stored_values = self.context.store.read_array(stored), stored.facts
+        return stored_values
 
     def gram(self, workload: Workload) -> Matrix:
         """W'W: closed form where there is one, rows summed block by block on the engine."""
         context = self.context
-        return gram_of_workload(context.store, context.engine, workload, on_done=self.telling("parts of W'W"))
+        return gram_of_workload(
+            context.store, context.engine, workload, report_progress=self.progress_callback("parts of W'W")
+        )
 
-    def largest(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
+    def run_on_largest_worker(self, function: Callable[..., _T], *arguments: Any, needed_bytes: int = 0) -> _T:
         """One computation on the largest worker."""
         return self.context.engine.on_largest_worker(function, *arguments, needed_bytes=needed_bytes)
 
-    def check_memory(self, what: str, needed_bytes: int, instead_of: Workload | None = None) -> None:
+    def check_memory(self, computation: str, needed_bytes: int, instead_of: Workload | None = None) -> None:
         """Raises: OutOfMemory, with what answers a workload ``instead_of`` an optimisation that does not fit."""
         limit = self.context.engine.largest_worker_bytes
         if needed_bytes <= limit:
             return
-        cure = FEWER
+        cure = MEMORY_CURE
         if instead_of is not None:
-            others = alternatives(instead_of, limit)
-            advised = f"set 'mechanism' to {others}" if others else "ask for fewer attributes together"
+            mechanism_names = alternatives(instead_of, limit)
+            advised = f"set 'mechanism' to {mechanism_names}" if mechanism_names else "ask for fewer attributes together"
             cure = f"start a worker with more memory, merge values, or {advised}"
-        raise OutOfMemory(what, needed_bytes, limit, cure)
+        raise OutOfMemory(computation, needed_bytes, limit, cure)
 
-    def tell(self, line: str) -> None:
+    def show_message(self, message: str) -> None:
         """Show how planning goes."""
-        self.context.progress("plan", line)
+        self.context.progress("plan", message)
 
-    def watcher(self) -> _Watcher:
+    def step_callback(self) -> _Watcher:
         """A callback that shows steps."""
         return _Watcher(self.context.store, "", self.context.progress)
 
-    def resumed(self, name: str, solve: Callable[..., _T], given: Workload | Matrix, needed_bytes: int) -> _T:
+    def resume_solve(self, name: str, solve: Callable[..., _T], problem: Workload | Matrix, needed_bytes: int) -> _T:
         """The solve on the largest worker, from where the last one stopped: also when the worker that ran it died."""
         watcher = _Watcher(self.context.store, _checkpoint(name), self.context.progress)
-        return self.largest(partial(_resuming, watcher, solve), given, needed_bytes=needed_bytes)
+        return self.run_on_largest_worker(partial(_resume_solve, watcher, solve), problem, needed_bytes=needed_bytes)
 
     def forget(self, name: str) -> None:
         """Delete a checkpoint."""
         self.context.store.delete(_checkpoint(name))
 
-    def separated(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
+    def solve_by_groups(self, gram: Matrix, name: str, *, group_size: int, tolerance: float) -> Strategy:
         """AM's strategy, its groups solved by the workers; ``name``: where they leave what they find until the strategy is there."""
         store, engine = self.context.store, self.context.engine
-        queries = _decomposed(store, engine, gram, f"{name}/queries")
+        queries = _store_eigen_queries(store, engine, gram, f"{name}/queries")
         groups = separation(np.array(queries.facts["costs"]), group_size)
-        work, told = partial(_solve_group, store, queries, name, groups, tolerance), self.telling("groups of eigen-queries")
-        parts = engine.map(work, list(range(len(groups))), on_done=told)
-        rows = ((store.read(part), part.facts["queries"]) for part in parts)
+        work, report_progress = (
+            partial(_solve_group, store, queries, name, groups, tolerance),
+            self.progress_callback("groups of eigen-queries"),
+        )
+        solved_groups = engine.map(work, list(range(len(groups))), report_progress=report_progress)
+        rows = ((store.read_array(solved_group), solved_group.facts["queries"]) for solved_group in solved_groups)
         solved = [(values[:size], values[size:-1], float(values[-1])) for values, size in rows]
-        weights = merged_weights(groups, solved, tolerance, ignore)
-        found = self.largest(designed, store.read(queries), weights, gram, float(queries.facts["bound"]))
+        weights = merge_group_weights(groups, solved, tolerance, ignore_step)
+        strategy = self.run_on_largest_worker(
+            design_strategy, store.read_array(queries), weights, gram, float(queries.facts["bound"])
+        )
         store.delete(name)
-        return found
+        return strategy
 
     def arrays(self, *, stored: bool) -> Workspace:
         """The store and the engine, or memory with what has a name kept in the store."""
         store = self.context.store
         return StoreWorkspace(store, self.context.engine) if stored else KeepingWorkspace(store)
 
-    def telling(self, what: str) -> OnDone:
+    def progress_callback(self, step_name: str) -> ProgressCallback:
         """A callback that shows progress."""
-        return lambda done, total: self.tell(f"{done} of {total} {what}")
+        return lambda completed, total: self.show_message(f"{completed} of {total} {step_name}")
 
 
 @dataclass(frozen=True)
@@ -193,27 +209,27 @@ class _Watcher:
     checkpoint: str
     progress: Progress
 
-    def __call__(self, found: Step) -> None:
-        proven = f"certified gap {found.gap:.1e}" if math.isfinite(found.gap) else "nothing certified yet"
-        self.progress("plan", f"iteration {found.iteration}: cost {found.objective:.6g}, {proven}")
-        if found.checkpoint is not None and self.checkpoint:
-            self.store.write_document(self.checkpoint, {"dual": found.checkpoint.tolist()})
+    def __call__(self, step: Step) -> None:
+        proven = f"certified gap {step.gap:.1e}" if math.isfinite(step.gap) else "nothing certified yet"
+        self.progress("plan", f"iteration {step.iteration}: cost {step.objective:.6g}, {proven}")
+        if step.checkpoint is not None and self.checkpoint:
+            self.store.write_document(self.checkpoint, {"dual": step.checkpoint.tolist()})
 
     def __reduce__(self) -> tuple[type[_Watcher], tuple[Store, str, Progress]]:
-        return _Watcher, (self.store, self.checkpoint, silent)
+        return _Watcher, (self.store, self.checkpoint, ignore_progress)
 
 
 def _checkpoint(name: str) -> str:
     return f"{name}-checkpoint.json"
 
 
-def _resuming(watcher: _Watcher, solve: Callable[..., _T], given: Any) -> _T:
+def _resume_solve(watcher: _Watcher, solve: Callable[..., _T], problem: Any) -> _T:
     """The solve from the dual weights of an interrupted one, if there are any."""
     try:
         start = np.array(watcher.store.read_document(watcher.checkpoint)["dual"])
     except StoreError:
         start = None
-    return solve(given, on_step=watcher, start=start)
+    return solve(problem, on_step=watcher, start=start)
 
 
 NEAR = 0.01
@@ -226,23 +242,23 @@ def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequ
     """What no strategy can beat, beside what the strategies know themselves: under Laplace noise of few cells and of tables that share no
     attribute, and of unions of products over several attributes. Under Laplace noise every cost is at least twice that of Gaussian noise.
     """
-    found = [tables_bound(workload)] if norm == "l1" else []
-    if _over_cells(workload, norm):
+    bounds = [tables_bound(workload)] if norm == "l1" else []
+    if _needs_cell_bound(workload, norm):
         # a run plans more than once
-        work, name = Planning(context), name_of(workload, "laplace", "bounds")
-        found += work.found_once(name, lambda: (np.array([laplace_bound(work.gram(workload))]), {}))[0].tolist()
-    if _of_products(workload, norm, compared):
-        found.append(UNIT_VARIANCE[norm] * _product_weights(context, workload)[0])
-    return max((bound for bound in found if bound > 0), default=None)
+        work, name = Planning(context), name_strategy(workload, "laplace", "bounds")
+        bounds += work.get_or_compute(name, lambda: (np.array([laplace_bound(work.gram(workload))]), {}))[0].tolist()
+    if _needs_product_bound(workload, norm, compared):
+        bounds.append(UNIT_VARIANCE[norm] * _product_weights(context, workload)[0])
+    return max((bound for bound in bounds if bound > 0), default=None)
 
 
 def lower_bound_bytes(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> int:
     """What ``lower_bound`` holds at once."""
-    over_cells = BOUND_COPIES * 8 * workload.shape[1] ** 2 if _over_cells(workload, norm) else 0
-    return max(over_cells, bound_bytes(workload) if _of_products(workload, norm, compared) else 0)
+    over_cells = BOUND_COPIES * 8 * workload.shape[1] ** 2 if _needs_cell_bound(workload, norm) else 0
+    return max(over_cells, bound_bytes(workload) if _needs_product_bound(workload, norm, compared) else 0)
 
 
-def _over_cells(workload: Workload, norm: Norm) -> bool:
+def _needs_cell_bound(workload: Workload, norm: Norm) -> bool:
     return norm == "l1" and workload.shape[1] <= DENSE_CELLS and not _in_closed_form(workload, norm)
 
 
@@ -251,10 +267,10 @@ def _in_closed_form(workload: Workload, norm: Norm) -> bool:
     return norm == "l1" and workload.shape[1] > CELLS and is_bounded_in_closed_form(workload)
 
 
-def _of_products(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> bool:
+def _needs_product_bound(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> bool:
     certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
-    known = certified or _in_closed_form(workload, norm)
-    return not known and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload)
+    is_certified_bound = certified or _in_closed_form(workload, norm)
+    return not is_certified_bound and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload)
 
 
 def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:
@@ -264,26 +280,26 @@ def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[
     work = Planning(context)
 
     def find() -> tuple[Matrix, dict[str, Any]]:
-        work.tell("bounding the optimum")
-        bound, weights = work.largest(product_weights, workload)
+        work.show_message("bounding the optimum")
+        bound, weights = work.run_on_largest_worker(product_weights, workload)
         facts = {
-            "attributes": [[axis, each.size] for axis, each in weights.items()]
+            "attributes": [[axis, axis_weights.size] for axis, axis_weights in weights.items()]
         }  # a list: keys of objects would be sorted
         return np.concatenate([[bound], *weights.values()]), facts
 
-    values, facts = work.found_once(name_of(workload, "product", "bounds"), find)
+    values, facts = work.get_or_compute(name_strategy(workload, "product", "bounds"), find)
     sizes = dict(facts["attributes"])
-    parts = np.split(values, np.cumsum([1, *sizes.values()])[:-1])
-    return float(values[0]), dict(zip(sizes, parts[1:], strict=True))
+    weight_vectors = np.split(values, np.cumsum([1, *sizes.values()])[:-1])
+    return float(values[0]), dict(zip(sizes, weight_vectors[1:], strict=True))
 
 
 def proving_weights(context: Context, workload: Workload, compared: Sequence[Strategy], lower: float) -> DualWeights | None:
     """Weights of the cells that prove a lower bound to readers; None where none that are at hand do."""
 
-    def asked() -> Matrix:
+    def compute_gram() -> Matrix:
         try:
             return Planning(context).gram(workload)
         except OutOfMemory:  # of planning: the stage that publishes has memory of its own for the proof
             return workload.gram()
 
-    return dual_weights(workload, compared, lower, asked, lambda: _product_weights(context, workload))
+    return dual_weights(workload, compared, lower, compute_gram, lambda: _product_weights(context, workload))

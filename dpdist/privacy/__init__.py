@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpdist.optional_layers import layer
+from dpdist.optional_layers import optional_layer
 
 if TYPE_CHECKING:
     from dpdist.privacy import accounting, keys, ledger, noise
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
     """A public name; its module is imported when it is asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'dpdist.privacy' has no attribute {name!r}")
-    with layer("release", f"dpdist.privacy.{name}"):
+    with optional_layer("release", f"dpdist.privacy.{name}"):
         module = import_module(f"dpdist.privacy.{_HOME.get(name, name)}")
     return getattr(module, name) if name in _HOME else module
 

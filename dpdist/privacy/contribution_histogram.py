@@ -36,15 +36,15 @@ class CountsBySize:
     """How persons are counted by their number of records, or records by their amount in steps.
 
     Attributes:
-        most: K: whatever is larger is counted with those of this size.
+        largest_size: K: whatever is larger is counted with those of this size.
         below: the same beneath zero; 0: nothing is.
-        parts: a bin is as wide as its first size divided by this: the wider, the less noise has what lies beyond a bound.
+        width_divisor: a bin is as wide as its first size divided by this: the wider, the less noise has what lies beyond a bound.
         noise: in units.
         loss: what it reveals of one change.
     """
 
-    most: int
-    parts: int
+    largest_size: int
+    width_divisor: int
     noise: Noise
     loss: Loss
     below: int = 0
@@ -52,18 +52,18 @@ class CountsBySize:
     @cached_property
     def _starts(self) -> tuple[Counts, Counts]:
         """The least size in each bin above zero, and in each beneath it."""
-        return _starts(self.most, self.parts), _starts(self.below, self.parts)
+        return _starts(self.largest_size, self.width_divisor), _starts(self.below, self.width_divisor)
 
     @property
-    def firsts(self) -> Counts:
+    def bin_starts(self) -> Counts:
         """The least size in each bin, of those beneath zero without their sign, after all others."""
         return np.concatenate(self._starts)
 
     @property
-    def lasts(self) -> Counts:
+    def bin_ends(self) -> Counts:
         """The largest size in each bin."""
         above, beneath = self._starts
-        return np.concatenate([above[1:] - 1, [self.most], beneath[1:] - 1, [self.below][: beneath.size]])
+        return np.concatenate([above[1:] - 1, [self.largest_size], beneath[1:] - 1, [self.below][: beneath.size]])
 
     @property
     def above(self) -> int:
@@ -77,8 +77,8 @@ class CountsBySize:
             counts: of each size from ``-below`` to ``most``.
         """
         (above, beneath), zero = self._starts, self.below
-        under = np.add.reduceat(counts[zero::-1], beneath) if beneath.size else counts[:0]
-        return np.append(np.add.reduceat(counts[zero:], above), under)
+        counts_below_zero = np.add.reduceat(counts[zero::-1], beneath) if beneath.size else counts[:0]
+        return np.append(np.add.reduceat(counts[zero:], above), counts_below_zero)
 
     def noisy(self, counts: Counts, draw: Callable[[int], Counts]) -> Counts:
         """Noisy counts of each bin, in units.
@@ -87,44 +87,54 @@ class CountsBySize:
             counts: of each size, up to 2^32 in all.
             draw: so many samples of the noise.
         """
-        return (self.binned(counts) << UNIT_BITS) + draw(self.firsts.size)
+        return (self.binned(counts) << UNIT_BITS) + draw(self.bin_starts.size)
 
 
-def _starts(most: int, parts: int) -> Counts:
+def _starts(largest_size: int, width_divisor: int) -> Counts:
     """The least size in each bin up to the largest size."""
-    found = [1][:most]
-    while found and found[-1] < most:
-        last = found[-1]
-        found.append(last + 1 if last <= SINGLE else min(most, last + last // parts))
-    return np.array(found, dtype=np.int64)
+    starts = [1][:largest_size]
+    while starts and starts[-1] < largest_size:
+        last_start = starts[-1]
+        starts.append(
+            last_start + 1 if last_start <= SINGLE else min(largest_size, last_start + last_start // width_divisor)
+        )
+    return np.array(starts, dtype=np.int64)
 
 
 def counts_by_size(
-    most: int, budget: Loss, neighbours: Neighbours, *, each: int = 1, parts: int = QUARTERS, below: int = 0
+    largest_size: int,
+    budget: Loss,
+    neighbours: Neighbours,
+    *,
+    most_per_person: int = 1,
+    width_divisor: int = QUARTERS,
+    below: int = 0,
 ) -> CountsBySize:
     """Counts by size, with the noise that a budget buys.
 
     Args:
         below: the largest size beneath zero that is told apart.
-        parts: ``QUARTERS``, or ``WHOLES`` for doubling bins.
-        each: how many of what is counted one person has at most: they may all be in one bin.
+        width_divisor: ``QUARTERS``, or ``WHOLES`` for doubling bins.
+        most_per_person: how many of what is counted one person has at most: they may all be in one bin.
         budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
     Raises: InvalidInput when the noise would be too large.
     """
     times = 2 if neighbours == "replace-one" else 1
-    bins = CountsBySize(most, parts, Noise(GAUSSIAN, 1), budget, below).firsts.size
-    absolute, squared = times * each << UNIT_BITS, times * each**2 << 2 * UNIT_BITS
-    return CountsBySize(most, parts, *noise_for(budget, absolute, squared, bins, "the choice of a bound"), below)
+    bins = CountsBySize(largest_size, width_divisor, Noise(GAUSSIAN, 1), budget, below).bin_starts.size
+    absolute, squared = times * most_per_person << UNIT_BITS, times * most_per_person**2 << 2 * UNIT_BITS
+    return CountsBySize(
+        largest_size, width_divisor, *noise_for(budget, absolute, squared, bins, "the choice of a bound"), below
+    )
 
 
-def noise_for(budget: Loss, absolute: int, squared: int, draws: int, what: str) -> tuple[Noise, Loss]:
+def noise_for(budget: Loss, absolute: int, squared: int, draws: int, purpose: str) -> tuple[Noise, Loss]:
     """The noise that a budget buys, and what it reveals.
 
     Args:
         budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
         absolute, squared: how far one change moves all numbers together, in units.
         draws: how many numbers there are.
-        what: in the message.
+        purpose: in the message.
     Raises: InvalidInput when the noise would be too large.
     """
     if budget.pure:
@@ -134,13 +144,13 @@ def noise_for(budget: Loss, absolute: int, squared: int, draws: int, what: str) 
         loss = Loss.gaussian(budget.rho, gaussian_slack(squared, noise.scale, draws))
     if noise.scale > SCALE_LIMIT:
         raise InvalidInput(
-            f"{what} has so little budget that its noise is beyond 2^26 persons or records: raise its 'share', or leave it out"
+            f"{purpose} has so little budget that its noise is beyond 2^26 persons or records: raise its 'share', or leave it out"
         )
     return noise, loss
 
 
-def shares(budget: Loss, share: Fraction) -> tuple[Loss, Loss]:
+def split_budget(budget: Loss, fraction: Fraction) -> tuple[Loss, Loss]:
     """A part of a budget, and the rest of it."""
     if budget.pure:
-        return Loss.laplace(budget.pure * share), Loss.laplace(budget.pure * (1 - share))
-    return Loss.gaussian(budget.rho * share), Loss.gaussian(budget.rho * (1 - share))
+        return Loss.laplace(budget.pure * fraction), Loss.laplace(budget.pure * (1 - fraction))
+    return Loss.gaussian(budget.rho * fraction), Loss.gaussian(budget.rho * (1 - fraction))

@@ -37,8 +37,8 @@ def rate_for(rho: Fraction, distance: int) -> Fraction:
     True
     """
     below = max(float(rho) - 2.0 / RHO_DENOMINATOR, 0.0)  # whose equivalent is rounded up
-    found = math.floor(epsilon_dominated_by(below) * (1 - 1e-6) / distance * 2**RATE_BITS)
-    rate = Fraction(found, 2**RATE_BITS)
+    numerator = math.floor(epsilon_dominated_by(below) * (1 - 1e-6) / distance * 2**RATE_BITS)
+    rate = Fraction(numerator, 2**RATE_BITS)
     assert rate == 0 or gaussian_equivalent(rate * distance) <= rho
     return rate
 
@@ -60,9 +60,9 @@ def choose(scores: Sequence[int], rate: Fraction, key: bytes, number: int, times
         ends = list(itertools.accumulate(map(operator.mul, _powers(rate, gaps, bits), times)))
         # every weight lies between its whole number and 2 more: the number times their sum between these
         low, high = drawn * ends[-1] >> bits, -(-(drawn + 1) * (ends[-1] + 2 * upto[-1]) >> bits)
-        place = bisect.bisect_right(ends, low)
-        if place < len(ends) and high <= ends[place] and (place == 0 or low >= ends[place - 1] + 2 * upto[place]):
-            return place
+        index = bisect.bisect_right(ends, low)
+        if index < len(ends) and high <= ends[index] and (index == 0 or low >= ends[index - 1] + 2 * upto[index]):
+            return index
         bits *= 2
 
 
@@ -83,9 +83,9 @@ def _powers(rate: Fraction, gaps: Sequence[int], bits: int) -> Iterator[int]:
     doubled = [max(0, exponential(rate * 2**j, wide) - 1) for j in range(max(gaps).bit_length())]
     for gap in gaps:
         power = 1 << wide
-        for place in range(gap.bit_length()):
-            if gap >> place & 1:
-                power = power * doubled[place] >> wide
+        for bit in range(gap.bit_length()):
+            if gap >> bit & 1:
+                power = power * doubled[bit] >> wide
         yield power >> GUARD
 
 

@@ -99,9 +99,9 @@ def ensure(home: Path, nothing_charged: Callable[[], bool]) -> None:
     if any(name in os.environ for name in elsewhere) or key_file(home).exists() or not nothing_charged():
         return
     with suppress(KeyUnavailable):  # another process has just made one; or there is none, as whoever needs it will say
-        made = initialise(home)
+        path = initialise(home)
         warnings.warn(
-            f"a root key was made at {made}; back it up: a release that was interrupted goes on with it alone", stacklevel=4
+            f"a root key was made at {path}; back it up: a release that was interrupted goes on with it alone", stacklevel=4
         )
 
 
@@ -114,10 +114,10 @@ def load(home: Path) -> Secret:
     if text is not None:
         return _parse(text, f"the environment variable {ENVIRONMENT}")
     if command := os.environ.get(COMMAND_ENVIRONMENT):
-        return _printed(command)
+        return _key_from_command(command)
     path = key_file(home)
     try:
-        found = path.stat()
+        file_status = path.stat()
         text = path.read_text(encoding="ascii")
     except FileNotFoundError:
         raise KeyUnavailable(f"no root key at {path}; make one with 'dpdist keys init' and back it up") from None
@@ -125,22 +125,22 @@ def load(home: Path) -> Secret:
         raise KeyUnavailable(f"the root key at {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _malformed(str(path)) from None
-    mode = found.st_mode
+    mode = file_status.st_mode
     # Kubernetes mounts secrets owned by root, readable through the pod's own group
-    mounted = found.st_uid == 0 and os.geteuid() != 0
+    mounted = file_status.st_uid == 0 and os.geteuid() != 0
     if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP) or (mode & stat.S_IRGRP and not mounted):
         raise KeyUnavailable(f"the root key {path} has mode {mode & 0o777:04o}, others may read it; run: chmod 600 {path}")
     return _parse(text, str(path))
 
 
 @functools.cache
-def _printed(command: str) -> Secret:
+def _key_from_command(command: str) -> Secret:
     """The key that a command prints, which is run without a shell and once a process. What it prints is never shown."""
-    where = f"the command of {COMMAND_ENVIRONMENT}"
+    source = f"the command of {COMMAND_ENVIRONMENT}"
     cure = "run it by hand, and give one that prints the root key and nothing else"
     try:
         words, quiet = shlex.split(command), subprocess.DEVNULL
-        done = subprocess.run(
+        process = subprocess.run(
             words,
             stdin=quiet,
             stdout=subprocess.PIPE,
@@ -151,12 +151,12 @@ def _printed(command: str) -> Secret:
             encoding="ascii",
         )
     except UnicodeDecodeError:
-        raise _malformed(where) from None
+        raise _malformed(source) from None
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-        raise KeyUnavailable(f"{where} cannot be run ({type(error).__name__}); {cure}") from None
-    if done.returncode:
-        raise KeyUnavailable(f"{where} ended with code {done.returncode}; {cure}")
-    return _parse(done.stdout, where)
+        raise KeyUnavailable(f"{source} cannot be run ({type(error).__name__}); {cure}") from None
+    if process.returncode:
+        raise KeyUnavailable(f"{source} ended with code {process.returncode}; {cure}")
+    return _parse(process.stdout, source)
 
 
 def release_key(root: Secret, *, salt: bytes, release: str, spec_digest: str, histogram_digest: str) -> Secret:
@@ -176,9 +176,9 @@ def commitment_key(root: Secret, purpose: str) -> Secret:
     return Secret(HKDF(hashes.SHA256(), KEY_BYTES, None, b"dpdist commitment v1\0" + purpose.encode()).derive(root.reveal()))
 
 
-def commitment(root: Secret, purpose: str, *parts: str) -> str:
+def commitment(root: Secret, purpose: str, *texts: str) -> str:
     """HMAC-SHA256 of some texts under the key of a purpose, 64 hexadecimal digits."""
-    return _mac(commitment_key(root, purpose).reveal(), *parts)
+    return _mac(commitment_key(root, purpose).reveal(), *texts)
 
 
 def identity(root: Secret) -> str:
@@ -197,21 +197,23 @@ def counts_commitment(root: Secret, histogram_digest: str) -> str:
     return commitment(root, "counts", histogram_digest)
 
 
-def _mac(key: bytes, *parts: str) -> str:
+def _mac(key: bytes, *texts: str) -> str:
     """HMAC-SHA256 of texts, each with its length, so that no two lists of texts look alike."""
-    encoded = [part.encode() for part in parts]
-    return hmac.new(key, b"".join(len(one).to_bytes(8, "big") + one for one in encoded), hashlib.sha256).hexdigest()
+    encoded = [text.encode() for text in texts]
+    return hmac.new(
+        key, b"".join(len(content).to_bytes(8, "big") + content for content in encoded), hashlib.sha256
+    ).hexdigest()
 
 
-def _malformed(where: str) -> KeyUnavailable:
-    return KeyUnavailable(f"{where} must hold 64 hexadecimal digits; its content is not shown")
+def _malformed(source: str) -> KeyUnavailable:
+    return KeyUnavailable(f"{source} must hold 64 hexadecimal digits; its content is not shown")
 
 
-def _parse(text: str, where: str) -> Secret:
+def _parse(text: str, source: str) -> Secret:
     try:
         content = bytes.fromhex(text.strip())
     except ValueError:
-        raise _malformed(where) from None
+        raise _malformed(source) from None
     if len(content) != KEY_BYTES:
-        raise KeyUnavailable(f"{where} must hold 64 hexadecimal digits, found {2 * len(content)}")
+        raise KeyUnavailable(f"{source} must hold 64 hexadecimal digits, found {2 * len(content)}")
     return Secret(content)

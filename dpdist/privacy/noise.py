@@ -52,14 +52,14 @@ class Noise:
 class NoiseOfShares(Noise):
     """Noise as it stands in measured values that were divided by the shares that are one of an answer: for reading, never drawn."""
 
-    shares: float = 1
+    shares_per_answer: float = 1
 
     def draw(self, key: bytes, *, start: int = 0, count: int) -> Samples:
         raise NotImplementedError("noise is drawn on the grid, before anything is divided")
 
     @property
     def deviation(self) -> float:
-        return super().deviation / self.shares
+        return super().deviation / self.shares_per_answer
 
 
 def discrete_gaussian(key: bytes, scale: Fraction | int, *, start: int = 0, count: int, threads: int = 1) -> Samples:

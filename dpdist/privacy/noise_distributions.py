@@ -105,16 +105,16 @@ def _thresholds(kind: Kind) -> tuple[int, ...]:
     """floor(2^512 P(K <= k)) for k = 0.. ; the mass cut off beyond is below 2^-1100 (Gaussian) or redrawn (Laplace)."""
     wide = TABLE_BITS + _SPARE_BITS  # for factors that are rounded down in turn
 
-    def times(mine: int, other: int) -> int:
-        return mine * other >> wide
+    def multiply(mine: int, factor: int) -> int:
+        return mine * factor >> wide
 
-    powers = list(itertools.accumulate([exponential(Fraction(1), wide)] * _LAPLACE_TERMS, times))  # exp(-1), exp(-2), ..
+    powers = list(itertools.accumulate([exponential(Fraction(1), wide)] * _LAPLACE_TERMS, multiply))  # exp(-1), exp(-2), ..
     if kind is LAPLACE:
         return tuple(((1 << wide) - power) >> _SPARE_BITS for power in powers)
     half = exponential(Fraction(1, 2), wide)
     # exp(-(2 k + 1) / 2) leads from k to k + 1
-    steps = [half, *(times(half, power) for power in powers[: _GAUSSIAN_TERMS - 2])]
-    weights = list(itertools.accumulate([1 << wide, *steps], times))
+    steps = [half, *(multiply(half, power) for power in powers[: _GAUSSIAN_TERMS - 2])]
+    weights = list(itertools.accumulate([1 << wide, *steps], multiply))
     total = sum(weights)
     return tuple((running << TABLE_BITS) // total for running in itertools.accumulate(weights[:-1]))
 

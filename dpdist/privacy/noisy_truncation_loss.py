@@ -34,28 +34,28 @@ HEAD = 3
 Counts = NDArray[np.int64]
 
 
-def ladder(most: int) -> Counts:
+def size_bin_ends(largest_size: int) -> Counts:
     """Ends of the rungs: 1, 2, 4, ... and the most.
 
     >>> ladder(10).tolist()
     [1, 2, 4, 8, 10]
     """
-    return np.append(2 ** np.arange((most - 1).bit_length()), most).astype(np.int64)
+    return np.append(2 ** np.arange((largest_size - 1).bit_length()), largest_size).astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Beyond:
+class NoisyBoundLoss:
     """How what lies beyond the bounds is added up.
 
     Attributes:
-        most: records beyond the bounds that are told of one person; None where no persons are told apart.
+        most_lost_records: records beyond the bounds that are told of one person; None where no persons are told apart.
         records: of one person that count at most.
         columns: of amounts.
         noise: in units.
         loss: what it reveals of one change.
     """
 
-    most: int | None
+    most_lost_records: int | None
     records: int
     columns: tuple[str, ...]
     noise: Noise
@@ -64,8 +64,8 @@ class Beyond:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many numbers there are of persons, if they are told apart, and of each column."""
-        persons = [] if self.most is None else [HEAD + ladder(self.most).size]
-        return (*persons, *[HEAD + 2 * ladder(LARGEST).size] * len(self.columns))
+        persons = [] if self.most_lost_records is None else [HEAD + size_bin_ends(self.most_lost_records).size]
+        return (*persons, *[HEAD + 2 * size_bin_ends(LARGEST).size] * len(self.columns))
 
     @property
     def record(self) -> int:
@@ -75,38 +75,40 @@ class Beyond:
     @property
     def squared(self) -> int:
         """What one person moves at most, squared."""
-        return (0 if self.most is None else 6 * UNIT**2) + len(self.columns) * 5 * (self.records * self.record) ** 2
+        return (0 if self.most_lost_records is None else 6 * UNIT**2) + len(self.columns) * 5 * (
+            self.records * self.record
+        ) ** 2
 
     @property
     def absolute(self) -> int:
         """What one person moves at most, all numbers together."""
-        return (0 if self.most is None else 4 * UNIT) + len(self.columns) * 3 * self.records * self.record
+        return (0 if self.most_lost_records is None else 4 * UNIT) + len(self.columns) * 3 * self.records * self.record
 
-    def of_persons(self, counted: Counts, lost: Counts) -> Counts:
+    def person_totals(self, counted: Counts, lost: Counts) -> Counts:
         """Numbers of persons.
 
         Args:
             counted: records of each person that count.
             lost: records of each person beyond the bounds.
         """
-        assert self.most is not None
-        beyond, used = lost > 0, UNIT * counted // self.records
-        head = [UNIT * int((~beyond).sum()), UNIT * int(beyond.sum()), int(used.sum())]
-        ends, size = ladder(self.most), np.minimum(lost[beyond], self.most)
-        return np.append(head, _rungs(ends, size, lambda end: 2 * UNIT * size // end)).astype(np.int64)
+        assert self.most_lost_records is not None
+        is_beyond_bound, used_units = lost > 0, UNIT * counted // self.records
+        head = [UNIT * int((~is_beyond_bound).sum()), UNIT * int(is_beyond_bound.sum()), int(used_units.sum())]
+        ends, size = size_bin_ends(self.most_lost_records), np.minimum(lost[is_beyond_bound], self.most_lost_records)
+        return np.append(head, _add_by_bin(ends, size, lambda end: 2 * UNIT * size // end)).astype(np.int64)
 
-    def of_amounts(self, excess: NDArray[np.float64]) -> Counts:
+    def amount_totals(self, excess: NDArray[np.float64]) -> Counts:
         """Numbers of one column.
 
         Args:
             excess: of every record that counts and has an amount, in ``FINEST`` parts of the range: 0 within it, below it negative.
         """
-        head = [self.record * int(some.sum()) for some in (excess == 0, excess > 0, excess < 0)]
-        sides = [np.minimum(side[side > 0], LARGEST) for side in (excess, -excess)]
-        rungs = [_rungs(ladder(LARGEST), size, partial(self._part, size)) for size in sides]
+        head = [self.record * int(mask.sum()) for mask in (excess == 0, excess > 0, excess < 0)]
+        sides = [np.minimum(side_excess[side_excess > 0], LARGEST) for side_excess in (excess, -excess)]
+        rungs = [_add_by_bin(size_bin_ends(LARGEST), size, partial(self._units_in_bin, size)) for size in sides]
         return np.concatenate([head, *rungs]).astype(np.int64)
 
-    def _part(self, size: NDArray[np.float64], end: Counts) -> Counts:
+    def _units_in_bin(self, size: NDArray[np.float64], end: Counts) -> Counts:
         return np.minimum(np.floor(2 * self.record * size / end), 2 * self.record).astype(np.int64)
 
     def noisy(self, values: Counts, draw: Callable[[int], Counts]) -> Counts:
@@ -118,14 +120,16 @@ class Beyond:
         return values + draw(values.size)
 
 
-def _rungs(ends: Counts, size: NDArray[Any], part: Callable[[Counts], Counts]) -> Counts:
+def _add_by_bin(ends: Counts, size: NDArray[Any], units_in_bin: Callable[[Counts], Counts]) -> Counts:
     """Parts of the rungs that sizes lie on, added up by rung."""
-    rung, out = np.searchsorted(ends, size), np.zeros(ends.size, dtype=np.int64)
-    np.add.at(out, rung, part(ends[rung]))
-    return out
+    rung, totals = np.searchsorted(ends, size), np.zeros(ends.size, dtype=np.int64)
+    np.add.at(totals, rung, units_in_bin(ends[rung]))
+    return totals
 
 
-def beyond(most: int | None, records: int, columns: tuple[str, ...], budget: Loss, neighbours: Neighbours) -> Beyond:
+def calibrate_bound_loss(
+    most_lost_records: int | None, records: int, columns: tuple[str, ...], budget: Loss, neighbours: Neighbours
+) -> NoisyBoundLoss:
     """What lies beyond the bounds, with the noise that a budget buys.
 
     Args:
@@ -136,7 +140,9 @@ def beyond(most: int | None, records: int, columns: tuple[str, ...], budget: Los
         raise InvalidInput(
             f"'left_out' of amounts knows persons with up to {MOST_RECORDS:,} records that count, found {records:,}: leave it out"
         )
-    plain = Beyond(most, records, columns, Noise(GAUSSIAN, 1), budget)
+    uncalibrated = NoisyBoundLoss(most_lost_records, records, columns, Noise(GAUSSIAN, 1), budget)
     times = 2 if neighbours == "replace-one" else 1
-    noise, loss = noise_for(budget, times * plain.absolute, times * plain.squared, sum(plain.sizes), "'left_out'")
-    return Beyond(most, records, columns, noise, loss)
+    noise, loss = noise_for(
+        budget, times * uncalibrated.absolute, times * uncalibrated.squared, sum(uncalibrated.sizes), "'left_out'"
+    )
+    return NoisyBoundLoss(most_lost_records, records, columns, noise, loss)

@@ -24,20 +24,20 @@ def brentq(
         return before if at_before == 0 else here
     if not (at_before < 0) ^ (at_here < 0):
         raise ArithmeticError(f"no change of sign between {low:g} and {high:g}")
-    other = at_other = step = last_step = 0.0
+    bracket = at_bracket = step = last_step = 0.0
     for _ in range(MOST_STEPS):
         if at_before != 0 and at_here != 0 and (at_before < 0) != (at_here < 0):
-            other, at_other = before, at_before
+            bracket, at_bracket = before, at_before
             last_step = step = here - before
-        if abs(at_other) < abs(at_here):
-            before, here, other = here, other, here
-            at_before, at_here, at_other = at_here, at_other, at_here
+        if abs(at_bracket) < abs(at_here):
+            before, here, bracket = here, bracket, here
+            at_before, at_here, at_bracket = at_here, at_bracket, at_here
         tolerance = (xtol + rtol * abs(here)) / 2
-        half = (other - here) / 2
+        half = (bracket - here) / 2
         if at_here == 0 or abs(half) < tolerance:
             return here
         if abs(last_step) > tolerance and abs(at_here) < abs(at_before):
-            tried = _tried((before, here, other), (at_before, at_here, at_other))
+            tried = _interpolated_step((before, here, bracket), (at_before, at_here, at_bracket))
             if 2 * abs(tried) < min(abs(last_step), 3 * abs(half) - tolerance):
                 last_step, step = step, tried
             else:
@@ -50,16 +50,16 @@ def brentq(
     raise ArithmeticError(f"no root found within {MOST_STEPS} steps between {low:g} and {high:g}")
 
 
-def _tried(points: tuple[float, float, float], values: tuple[float, float, float]) -> float:
+def _interpolated_step(points: tuple[float, float, float], values: tuple[float, float, float]) -> float:
     """The step of the secant, or of inverse quadratic interpolation through three points; infinite where there is none."""
-    before, here, other = points
-    at_before, at_here, at_other = values
+    before, here, bracket = points
+    at_before, at_here, at_bracket = values
     try:
-        if before == other:
+        if before == bracket:
             return -at_here * (here - before) / (at_here - at_before)
         slope = (at_before - at_here) / (before - here)
-        other_slope = (at_other - at_here) / (other - here)
-        return -at_here * (at_other * other_slope - at_before * slope) / (other_slope * slope * (at_other - at_before))
+        other_slope = (at_bracket - at_here) / (bracket - here)
+        return -at_here * (at_bracket * other_slope - at_before * slope) / (other_slope * slope * (at_bracket - at_before))
     except ZeroDivisionError:
         return math.inf
 
@@ -122,8 +122,8 @@ def _vertex(
     q = 2.0 * (q - r)
     p, q = -p if q > 0.0 else p, abs(q)
     low, high = bounds
-    within = abs(p) < abs(0.5 * q * last_step) and q * (low - best) < p < q * (high - best)
-    return p / q if within else None
+    is_inside = abs(p) < abs(0.5 * q * last_step) and q * (low - best) < p < q * (high - best)
+    return p / q if is_inside else None
 
 
 FAR = -30.0

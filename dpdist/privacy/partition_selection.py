@@ -40,16 +40,16 @@ class Selection:
     Attributes:
         scale: of the discrete Gaussian, units.
         threshold: the least noisy count that is selected, units.
-        most: how many names are selected at most.
+        most_names: how many names are selected at most.
         loss: what it reveals of one change: rho, the grid's slack, and the probability of a failure.
     """
 
     scale: int
     threshold: int
-    most: int
+    most_names: int
     loss: Loss
 
-    def chosen(self, counts: Counts, draw: Callable[[int], Counts]) -> NDArray[np.intp]:
+    def select_names(self, counts: Counts, draw: Callable[[int], Counts]) -> NDArray[np.intp]:
         """The numbers of the selected names, in order: of those that reach the threshold the ``most`` largest noisy counts.
 
         Args:
@@ -58,7 +58,7 @@ class Selection:
         """
         noisy = (counts.astype(np.int64) << UNIT_BITS) + draw(counts.size)
         passed = np.flatnonzero(noisy >= self.threshold)
-        largest = passed[np.argsort(-noisy[passed], kind="stable")[: self.most]]
+        largest = passed[np.argsort(-noisy[passed], kind="stable")[: self.most_names]]
         return np.sort(largest)
 
     def chance(self, count: int) -> float:
@@ -67,21 +67,21 @@ class Selection:
 
     def count_with(self, chance: float) -> int:
         """The least count whose name reaches the threshold with at least this probability."""
-        return _least(lambda count: self.chance(count) >= chance, 1)
+        return _least_integer(lambda count: self.chance(count) >= chance, 1)
 
     @property
     def facts(self) -> dict[str, object]:
         """What decides which names are selected, for identities."""
-        return {"scale": self.scale, "threshold": self.threshold, "most": self.most, "bits": UNIT_BITS}
+        return {"scale": self.scale, "threshold": self.threshold, "most": self.most_names, "bits": UNIT_BITS}
 
 
-def selection(rho: Fraction, delta: Fraction, moved: Distance, most: int) -> Selection:
+def selection(rho: Fraction, delta: Fraction, moved: Distance, most_names: int) -> Selection:
     """The selection that a rho and a delta buy.
 
     Args:
         delta: bounds the probability that a name of the changed unit alone is selected.
         moved: how far one change of the files moves the counts of the names.
-        most: how many names are selected at most.
+        most_names: how many names are selected at most.
     Raises: InvalidInput when the noise would be too large.
     """
     records = moved.records
@@ -93,8 +93,10 @@ def selection(rho: Fraction, delta: Fraction, moved: Distance, most: int) -> Sel
             "the selection of names has so little budget that its noise is beyond 2^26 records: raise its 'share'"
         )
     slack = gaussian_slack(squared, scale, sides * records)  # other names' draws are the same on both sides
-    enough = _least(lambda threshold: failure_at(threshold, scale, records) <= float(delta), (records << UNIT_BITS) + 1)
-    return Selection(scale, enough, most, Loss(rho=rho, slack=slack, failure=delta))
+    enough = _least_integer(
+        lambda threshold: failure_at(threshold, scale, records) <= float(delta), (records << UNIT_BITS) + 1
+    )
+    return Selection(scale, enough, most_names, Loss(rho=rho, slack=slack, failure=delta))
 
 
 def failure_at(threshold: int, scale: int, records: int) -> float:
@@ -109,13 +111,13 @@ def failure_at(threshold: int, scale: int, records: int) -> float:
         """P(normal >= the deviations to the threshold), rounded up."""
         return math.exp(log_cdf(-(threshold - (count << UNIT_BITS) - 1) / scale)) * (1 + MARGIN)
 
-    spread = [(names, names) for names in range(1, min(records, EXACT) + 1)]
-    while spread[-1][1] < records:  # of more names both terms are bounded over ranges that double
-        spread.append((spread[-1][1], min(records, 2 * spread[-1][1])))
-    return max(reached(records - least + 1) + (names - 1) * reached(1) for least, names in spread)
+    name_ranges = [(names, names) for names in range(1, min(records, EXACT) + 1)]
+    while name_ranges[-1][1] < records:  # of more names both terms are bounded over ranges that double
+        name_ranges.append((name_ranges[-1][1], min(records, 2 * name_ranges[-1][1])))
+    return max(reached(records - fewest_names + 1) + (names - 1) * reached(1) for fewest_names, names in name_ranges)
 
 
-def _least(holds: Callable[[int], bool], start: int) -> int:
+def _least_integer(holds: Callable[[int], bool], start: int) -> int:
     """The least integer from ``start`` on for which something holds that goes on holding."""
     step = 1
     while not holds(start + step):

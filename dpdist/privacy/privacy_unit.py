@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from dpdist.errors import InvalidInput
 from dpdist.stability import Distance, Neighbours
 
-TOLD_APART = {"text": "text", "integer": "whole numbers"}
+PERSON_VALUE_TYPES = {"text": "text", "integer": "whole numbers"}
 """What the values of a person column are compared as: 1 and 01 are two texts and one whole number."""
 RELATIONS: tuple[Neighbours, ...] = ("add-remove", "replace-one")
 NUMBERS = ("most_records", "most_groups", "participations", "separation")
@@ -71,7 +71,7 @@ class Protection(ABC):
         """The unit in the middle of a sentence: whose presence the guarantee hides."""
 
     @property
-    def one(self) -> str:
+    def single_unit(self) -> str:
         """One unit in the middle of a sentence."""
         return "a person"
 
@@ -116,8 +116,12 @@ class Protection(ABC):
 
     @cached_property  # asked at every row of a ledger that is replayed
     def _facts(self) -> Mapping[str, Any]:
-        given = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default}
-        return {"neighbours": self.neighbours, "most_records": self.most_records, "person": None, **given}
+        values = {
+            attribute.name: getattr(self, attribute.name)
+            for attribute in fields(self)
+            if getattr(self, attribute.name) != attribute.default
+        }
+        return {"neighbours": self.neighbours, "most_records": self.most_records, "person": None, **values}
 
     @staticmethod
     def from_facts(facts: Mapping[str, Any]) -> Protection:
@@ -125,22 +129,22 @@ class Protection(ABC):
         for name in ("neighbours", "most_records", "person"):
             if name not in facts or (facts[name] is None and name != "person"):
                 raise InvalidInput(f"a protection has neighbours, most_records and person, {name!r} is missing")
-        given = {name: value for name, value in facts.items() if value is not None}
-        for name, value in given.items():
+        values = {name: value for name, value in facts.items() if value is not None}
+        for name, value in values.items():
             if not isinstance(value, int if name in NUMBERS else str):
                 raise InvalidInput(
                     f"a protection's {name!r} is a {'whole number' if name in NUMBERS else 'text'}, found neither"
                 )
-        kind = kind_of(given)
-        strange = sorted(given.keys() - {each.name for each in fields(kind)})
+        kind = kind_of(values)
+        strange = sorted(values.keys() - {attribute.name for attribute in fields(kind)})
         if strange:
             raise InvalidInput(f"a protection of this kind has no {strange[0]!r}: leave it out")
-        return kind(**given)
+        return kind(**values)
 
-    def steps_to(self, other: Protection) -> int | None:
+    def steps_to(self, target: Protection) -> int | None:
         """How many changes of this protection make any one change of another: its guarantee is this one at that group size.
 
-        None when no number of them is sure to. A loss for this protection holds for ``other`` with epsilon times the steps, and rho
+        None when no number of them is sure to. A loss for this protection holds for ``target`` with epsilon times the steps, and rho
         times their square (Bun & Steinke 2016, Prop. 1.9). The bound k of persons does not enter: it decides what is counted of a
         person, and all of it belongs to the unit.
 
@@ -151,16 +155,16 @@ class Protection(ABC):
         >>> ProtectedRecords("add-remove", 1).steps_to(ProtectedPersons("add-remove", 1, "email")) is None
         True
         """
-        if self._covers(other):
-            return 2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1
-        return self._changes_of_records(other) if isinstance(other, ProtectedRecords) else None
+        if self._covers(target):
+            return 2 if (self.neighbours, target.neighbours) == ("add-remove", "replace-one") else 1
+        return self._changes_of_records(target) if isinstance(target, ProtectedRecords) else None
 
     @abstractmethod
-    def _covers(self, other: Protection) -> bool:
+    def _covers(self, target: Protection) -> bool:
         """Whether one change includes those of another protection in the same relation."""
 
     @abstractmethod
-    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
+    def _changes_of_records(self, target: ProtectedRecords) -> int | None:
         """``steps_to`` where the unit of the other is records, which come and go one by one."""
 
 
@@ -187,7 +191,7 @@ class ProtectedRecords(Protection):
         return "any one record" if self.most_records == 1 else f"any {self.most_records} records"
 
     @property
-    def one(self) -> str:
+    def single_unit(self) -> str:
         if self.counted is not None:
             return self.subject.removeprefix("any ")
         return "a record" if self.most_records == 1 else f"{self.most_records} records"
@@ -202,8 +206,8 @@ class ProtectedRecords(Protection):
 
     @property
     def sentence(self) -> str:
-        one, some = ("record", "records") if self.counted is None else ((f"of the {self.counted}",) * 2)
-        records = f"One {one} is" if self.most_records == 1 else f"Up to {self.most_records} {some} are"
+        singular, plural = ("record", "records") if self.counted is None else ((f"of the {self.counted}",) * 2)
+        records = f"One {singular} is" if self.most_records == 1 else f"Up to {self.most_records} {plural} are"
         if self.neighbours == "add-remove":
             return f"{records} added or removed."
         return f"{records} replaced by any other{'' if self.most_records == 1 else 's'}, added or removed."
@@ -223,17 +227,17 @@ class ProtectedRecords(Protection):
         """How many records one change touches in all."""
         return self.most_records
 
-    def _covers(self, other: Protection) -> bool:
+    def _covers(self, target: Protection) -> bool:
         return False
 
-    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
-        one_by_one = self._one_by_one(other)
-        return None if one_by_one is None else -(-one_by_one // self.most_records)
+    def _changes_of_records(self, target: ProtectedRecords) -> int | None:
+        single_changes = self._single_changes(target)
+        return None if single_changes is None else -(-single_changes // self.most_records)
 
-    def _one_by_one(self, other: ProtectedRecords) -> int | None:
-        if self.counted != other.counted:
+    def _single_changes(self, target: ProtectedRecords) -> int | None:
+        if self.counted != target.counted:
             return None  # records of one kind may stand for any number of the other
-        return other.records * (2 if (self.neighbours, other.neighbours) == ("add-remove", "replace-one") else 1)
+        return target.records * (2 if (self.neighbours, target.neighbours) == ("add-remove", "replace-one") else 1)
 
 
 @dataclass(frozen=True)
@@ -253,8 +257,8 @@ class InSteps(Protection):
         """In which steps one person may have records."""
         if self.participations == 1:
             return "one step"
-        apart = "" if self.separation == 1 else f", any two of them at least {self.separation} steps apart"
-        return f"{_number(self.participations, 'step')}{apart}"
+        separation_clause = "" if self.separation == 1 else f", any two of them at least {self.separation} steps apart"
+        return f"{_number(self.participations, 'step')}{separation_clause}"
 
     @property
     def distance(self) -> Distance:
@@ -281,7 +285,7 @@ class RecordsInSteps(InSteps, ProtectedRecords):
             return super().subject
         return f"anybody with {_number(self.most_records, 'record')} in each of up to {_number(self.participations, 'step')}"
 
-    one, several, they_say = Protection.one, Protection.several, Protection.they_say
+    single_unit, several, they_say = Protection.single_unit, Protection.several, Protection.they_say
 
     @property
     def sentence(self) -> str:
@@ -302,15 +306,15 @@ class RecordsInSteps(InSteps, ProtectedRecords):
     def records(self) -> int:
         return self.most_records * self.participations
 
-    def _covers(self, other: Protection) -> bool:
-        if not isinstance(other, RecordsInSteps) or (self.steps, self.counted) != (other.steps, other.counted):
+    def _covers(self, target: Protection) -> bool:
+        if not isinstance(target, RecordsInSteps) or (self.steps, self.counted) != (target.steps, target.counted):
             return False
-        wider = self.participations >= other.participations and self.separation <= other.separation
-        return wider and self.most_records >= other.most_records
+        wider = self.participations >= target.participations and self.separation <= target.separation
+        return wider and self.most_records >= target.most_records
 
-    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
-        return self._one_by_one(
-            other
+    def _changes_of_records(self, target: ProtectedRecords) -> int | None:
+        return self._single_changes(
+            target
         )  # those that lie closer than the separation, or in one step of these, are moved one by one
 
 
@@ -332,15 +336,15 @@ class ProtectedPersons(Protection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.type not in (None, *TOLD_APART):
+        if self.type not in (None, *PERSON_VALUE_TYPES):
             raise InvalidInput(f"a protection's 'type' is 'text' or 'integer', found {self.type!r}")
         if self.missing not in (None, "each"):
             raise InvalidInput(f"a protection's 'missing' is 'each', found {self.missing!r}")
 
     @property
-    def told_apart(self) -> str:
+    def value_type(self) -> str:
         """What the values of its person column are compared as."""
-        return TOLD_APART.get(self.type or "", "")
+        return PERSON_VALUE_TYPES.get(self.type or "", "")
 
     @property
     def unit(self) -> str:
@@ -366,21 +370,21 @@ class ProtectedPersons(Protection):
             "which they are read."
         )
 
-    def _covers(self, other: Protection) -> bool:
+    def _covers(self, target: Protection) -> bool:
         # a person may have any number of records, or of the persons of another column, or told apart otherwise
-        return isinstance(other, ProtectedPersons) and self.person == other.person and not self.differs_in_type(other)
+        return isinstance(target, ProtectedPersons) and self.person == target.person and not self.differs_in_type(target)
 
-    def _changes_of_records(self, other: ProtectedRecords) -> int | None:
-        if other.counted is not None:
+    def _changes_of_records(self, target: ProtectedRecords) -> int | None:
+        if target.counted is not None:
             return None
         # a record that comes or goes replaces its person's records; a replaced one may belong to two persons
         return (
-            other.records * (2 if other.neighbours == "replace-one" else 1) * (2 if self.neighbours == "add-remove" else 1)
+            target.records * (2 if target.neighbours == "replace-one" else 1) * (2 if self.neighbours == "add-remove" else 1)
         )
 
-    def differs_in_type(self, other: ProtectedPersons) -> bool:
+    def differs_in_type(self, target: ProtectedPersons) -> bool:
         """Whether both say how they tell the persons of a column apart, and not alike."""
-        return None not in (self.type, other.type) and self.type != other.type
+        return None not in (self.type, target.type) and self.type != target.type
 
 
 @dataclass(frozen=True)
@@ -433,5 +437,5 @@ def kind_of(facts: Mapping[str, Any]) -> type[Protection]:
     return PersonsInSteps if in_steps else ProtectedPersons
 
 
-def _number(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -35,7 +35,7 @@ class Runs:
         below, upto: records below each value, and up to it.
     """
 
-    firsts: Whole
+    first_values: Whole
     times: Whole
     below: Whole
     upto: Whole
@@ -50,25 +50,25 @@ class Runs:
         """
         running = np.append(0, np.cumsum(counts))
         after, next_ = np.append(0, values + 1), np.append(values, size)
-        found = Runs(
-            _in_turn(after, values),
-            _in_turn(next_ - after, np.ones_like(values)),
-            _in_turn(running, running[:-1]),
-            _in_turn(running, running[1:]),
+        runs = Runs(
+            _interleave(after, values),
+            _interleave(next_ - after, np.ones_like(values)),
+            _interleave(running, running[:-1]),
+            _interleave(running, running[1:]),
         )
-        some = found.times > 0
-        return Runs(found.firsts[some], found.times[some], found.below[some], found.upto[some])
+        is_nonempty = runs.times > 0
+        return Runs(runs.first_values[is_nonempty], runs.times[is_nonempty], runs.below[is_nonempty], runs.upto[is_nonempty])
 
-    def scores(self, parts: int, target: int) -> Whole:
+    def scores(self, units_per_record: int, target: int) -> Whole:
         """The score of every value of each run.
 
         Args:
-            parts: of a record, in which the target is given.
+            units_per_record: of a record, in which the target is given.
         """
-        return -np.maximum(parts * self.below - target, target - parts * self.upto)
+        return -np.maximum(units_per_record * self.below - target, target - units_per_record * self.upto)
 
-    def chosen(
-        self, parts: int, target: int, rate: Fraction, key: bytes, number: int, end: tuple[int, int] | None = None
+    def choose_value(
+        self, units_per_record: int, target: int, rate: Fraction, key: bytes, number: int, end: tuple[int, int] | None = None
     ) -> int:
         """One value, chosen by its score.
 
@@ -78,18 +78,22 @@ class Runs:
             number: of the first of two draws.
             end: an end of the range once more, with the score that it has for targets beyond all records.
         """
-        firsts, times, scores = self.firsts.tolist(), self.times.tolist(), self.scores(parts, target).tolist()
+        first_values, times, scores = (
+            self.first_values.tolist(),
+            self.times.tolist(),
+            self.scores(units_per_record, target).tolist(),
+        )
         if end is not None:
-            firsts, times, scores = [*firsts, end[0]], [*times, 1], [*scores, end[1]]
-        place = choose(scores, rate, key, number, times)
-        return int(firsts[place] + choose_evenly(times[place], key, number + 1))
+            first_values, times, scores = [*first_values, end[0]], [*times, 1], [*scores, end[1]]
+        index = choose(scores, rate, key, number, times)
+        return int(first_values[index] + choose_evenly(times[index], key, number + 1))
 
 
-def _in_turn(one: Whole, other: Whole) -> Whole:
+def _interleave(evens: Whole, odds: Whole) -> Whole:
     """The first of one, the first of the other, the second of one, ..."""
-    out = np.empty(one.size + other.size, dtype=np.int64)
-    out[::2], out[1::2] = one, other
-    return out
+    interleaved = np.empty(evens.size + odds.size, dtype=np.int64)
+    interleaved[::2], interleaved[1::2] = evens, odds
+    return interleaved
 
 
 @dataclass(frozen=True)
@@ -97,38 +101,42 @@ class QuantileRule:
     """How one quantile of a column is chosen in every group.
 
     Attributes:
-        at: the share of the records up to it.
+        record_share: the share of the records up to it.
         size: how many values the column can have.
         distance: how far one change moves all scores of all groups together.
         rate, end_rate: what scores are multiplied with, for the quantile and for each end of its interval.
     """
 
-    at: Fraction
+    record_share: Fraction
     size: int
     distance: int
     rate: Fraction
     end_rate: Fraction
 
     @cached_property
-    def beyond(self) -> int:
+    def end_margin(self) -> int:
         """How far beyond the quantile's rank an end aims, parts of a record."""
         return math.ceil(math.log(self.size / MISSED) / self.end_rate)
 
-    def chosen(self, values: Whole, counts: Whole, key: bytes, number: int) -> tuple[int, int, int]:
+    def choose_quantile(self, values: Whole, counts: Whole, key: bytes, number: int) -> tuple[int, int, int]:
         """The quantile of some records, and the ends of its interval.
 
         Args:
             values, counts: as for ``Runs.of``.
             number: of the quantile; one number for one quantile of one group.
         """
-        runs, parts = Runs.of(values, counts, self.size), self.at.denominator
+        runs, units_per_record = Runs.of(values, counts, self.size), self.record_share.denominator
         everyone = int(counts.sum())
-        target, last = self.at.numerator * everyone, self.size - 1
-        first = CHOICES * 2 * number
-        low = runs.chosen(parts, target - self.beyond, self.end_rate, key, first + 2, (0, self.beyond - target))
-        over = target + self.beyond - parts * everyone
-        high = runs.chosen(parts, target + self.beyond, self.end_rate, key, first + 4, (last, over))
-        return runs.chosen(parts, target, self.rate, key, first), low, high
+        target, last_value = self.record_share.numerator * everyone, self.size - 1
+        first_draw = CHOICES * 2 * number
+        low = runs.choose_value(
+            units_per_record, target - self.end_margin, self.end_rate, key, first_draw + 2, (0, self.end_margin - target)
+        )
+        end_score = target + self.end_margin - units_per_record * everyone
+        high = runs.choose_value(
+            units_per_record, target + self.end_margin, self.end_rate, key, first_draw + 4, (last_value, end_score)
+        )
+        return runs.choose_value(units_per_record, target, self.rate, key, first_draw), low, high
 
 
 @dataclass(frozen=True)
@@ -136,15 +144,15 @@ class QuantileRules:
     """How all quantiles are chosen.
 
     Attributes:
-        of: for each column its quantiles.
+        by_column: for each column its quantiles.
         loss: what all choices reveal of one change.
     """
 
-    of: tuple[tuple[QuantileRule, ...], ...]
+    by_column: tuple[tuple[QuantileRule, ...], ...]
     loss: Loss
 
 
-def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budget: Loss) -> QuantileRules:
+def quantiles(sizes: tuple[int, ...], record_shares: tuple[Fraction, ...], moved: int, budget: Loss) -> QuantileRules:
     """The quantiles that a budget buys, each as much of it as the others.
 
     All groups are chosen of together: the sum of their scores is that of an exponential mechanism over all choices at once, and one
@@ -152,31 +160,33 @@ def quantiles(sizes: tuple[int, ...], at: tuple[Fraction, ...], moved: int, budg
 
     Args:
         sizes: how many values each column can have.
-        at: shares of the records, the same for every column.
+        record_shares: shares of the records, the same for every column.
         moved: how many records of all groups one change adds or removes.
         budget: a rho, or a pure epsilon.
     Raises: InvalidInput when it is too little.
     """
-    each = Fraction(1, len(sizes) * len(at))
+    budget_share = Fraction(1, len(sizes) * len(record_shares))
 
-    def of(size: int, share: Fraction) -> QuantileRule:
-        distance = moved * max(share.numerator, share.denominator - share.numerator)
-        rates = (rate_within(budget, each * part, distance) for part in (POINT, END))
-        found = QuantileRule(share, size, distance, *rates)
-        if found.end_rate == 0 or found.beyond > FARTHEST:
+    def quantile_rule(size: int, record_share: Fraction) -> QuantileRule:
+        distance = moved * max(record_share.numerator, record_share.denominator - record_share.numerator)
+        rates = (rate_within(budget, budget_share * choice_share, distance) for choice_share in (POINT, END))
+        rule = QuantileRule(record_share, size, distance, *rates)
+        if rule.end_rate == 0 or rule.end_margin > FARTHEST:
             raise InvalidInput(
                 "the quantiles have so little budget that they say nothing: raise their 'share', or ask for fewer"
             )
-        return found
+        return rule
 
-    return QuantileRules(tuple(tuple(of(size, share) for share in at) for size in sizes), loss_of(budget))
+    return QuantileRules(
+        tuple(tuple(quantile_rule(size, record_share) for record_share in record_shares) for size in sizes), loss_of(budget)
+    )
 
 
-def rate_within(budget: Loss, share: Fraction, distance: int) -> Fraction:
+def rate_within(budget: Loss, budget_share: Fraction, distance: int) -> Fraction:
     """What scores are multiplied with that one change moves by ``distance`` at most, for a share of a budget."""
     if not budget.pure:
-        return rate_for(budget.rho * share, distance)
-    return Fraction(math.floor(budget.pure * share / (2 * distance) * 2**RATE_BITS), 2**RATE_BITS)
+        return rate_for(budget.rho * budget_share, distance)
+    return Fraction(math.floor(budget.pure * budget_share / (2 * distance) * 2**RATE_BITS), 2**RATE_BITS)
 
 
 def loss_of(budget: Loss) -> Loss:
@@ -192,15 +202,15 @@ class EdgeSplit:
         number: of the edge, in rising order.
         level: 0 for the edge that is chosen first.
         fewer, more: the edges that are chosen in its two parts are number - fewer .. number + more.
-        at: the share of the part's records up to the edge.
+        record_share: the share of the part's records up to the edge.
         rate: what scores are multiplied with.
     """
 
     number: int
     level: int
-    fewer: int
-    more: int
-    at: Fraction
+    edges_below: int
+    edges_above: int
+    record_share: Fraction
     rate: Fraction
 
 
@@ -219,34 +229,39 @@ class EdgesRule:
     loss: Loss
 
     @property
-    def farthest(self) -> int:
+    def largest_rank_error(self) -> int:
         """Records by which 95 times of 100 no edge lies further from its rank in its part than this.
 
         The number at that rank has a score of zero, and any of ``size`` numbers whose scores are T below it is chosen with probability
         at most size exp(-rate T).
         """
         tail = math.log(self.size * max(1, len(self.splits)) / (2 * MISSED))
-        return max((math.ceil(tail / (each.rate * each.at.denominator)) for each in self.splits), default=0)
+        return max(
+            (math.ceil(tail / (edge_split.rate * edge_split.record_share.denominator)) for edge_split in self.splits),
+            default=0,
+        )
 
-    def chosen(self, counts: NDArray[np.int64], key: bytes) -> list[int]:
+    def choose_edges(self, counts: NDArray[np.int64], key: bytes) -> list[int]:
         """The largest number below each inner edge.
 
         Args:
             counts: records by their number, 0..size-1.
         """
-        found: dict[int, int] = {}
-        for split in self.splits:
-            low = found.get(split.number - split.fewer - 1, -1) + 1
-            high = found.get(split.number + split.more + 1, self.size - 1)
-            own = counts[low : high + 1]
-            if own.size == 0:  # all that is above the edge below is its part
-                found[split.number] = high
+        edges: dict[int, int] = {}
+        for edge_split in self.splits:
+            low = edges.get(edge_split.number - edge_split.edges_below - 1, -1) + 1
+            high = edges.get(edge_split.number + edge_split.edges_above + 1, self.size - 1)
+            range_counts = counts[low : high + 1]
+            if range_counts.size == 0:  # all that is above the edge below is its part
+                edges[edge_split.number] = high
                 continue
-            values = np.flatnonzero(own)
-            target = split.at.numerator * int(own.sum())
-            runs = Runs.of(values, own[values], own.size)
-            found[split.number] = low + runs.chosen(split.at.denominator, target, split.rate, key, 2 * split.number)
-        return [found[number] for number in range(len(self.splits))]
+            values = np.flatnonzero(range_counts)
+            target = edge_split.record_share.numerator * int(range_counts.sum())
+            runs = Runs.of(values, range_counts[values], range_counts.size)
+            edges[edge_split.number] = low + runs.choose_value(
+                edge_split.record_share.denominator, target, edge_split.rate, key, 2 * edge_split.number
+            )
+        return [edges[number] for number in range(len(self.splits))]
 
 
 def edges_rule(size: int, bins: int, moved: int, budget: Loss) -> EdgesRule:
@@ -261,19 +276,19 @@ def edges_rule(size: int, bins: int, moved: int, budget: Loss) -> EdgesRule:
     """
     levels = (bins - 1).bit_length()
 
-    def within(first: int, count: int, level: int) -> Iterator[EdgeSplit]:
+    def split_range(first_edge: int, count: int, level: int) -> Iterator[EdgeSplit]:
         if count == 0:
             return
-        fewer = count // 2
-        more, at = count - fewer - 1, Fraction(fewer + 1, count + 1)
-        distance = moved * max(at.numerator, at.denominator - at.numerator)
+        edges_below = count // 2
+        edges_above, record_share = count - edges_below - 1, Fraction(edges_below + 1, count + 1)
+        distance = moved * max(record_share.numerator, record_share.denominator - record_share.numerator)
         rate = rate_within(budget, Fraction(1, levels), distance)
         if rate == 0 or math.log(size / MISSED) / rate > FARTHEST:
             raise InvalidInput(
                 "the edges have so little budget that they say nothing: raise their 'share', or ask for fewer bins"
             )
-        yield EdgeSplit(first + fewer, level, fewer, more, at, rate)
-        yield from within(first, fewer, level + 1)
-        yield from within(first + fewer + 1, more, level + 1)
+        yield EdgeSplit(first_edge + edges_below, level, edges_below, edges_above, record_share, rate)
+        yield from split_range(first_edge, edges_below, level + 1)
+        yield from split_range(first_edge + edges_below + 1, edges_above, level + 1)
 
-    return EdgesRule(size, tuple(within(0, bins - 1, 0)), loss_of(budget))
+    return EdgesRule(size, tuple(split_range(0, bins - 1, 0)), loss_of(budget))

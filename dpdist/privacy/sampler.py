@@ -41,13 +41,13 @@ class _Plan:
     """Constants of a scale a/b, for the kernel and for the exact path."""
 
     kind: Kind
-    a: int
-    b: int
+    numerator: int
+    denominator: int
 
     @cached_property
     def offsets(self) -> int:
         """m = ceil(s), the number of offsets j."""
-        return -(-self.a // self.b)
+        return -(-self.numerator // self.denominator)
 
     @cached_property
     def rejection(self) -> int:
@@ -59,32 +59,32 @@ class _Plan:
         """What decides a batch, and its constant arguments: made once for all batches, as that takes as long as a quarter of one."""
         from dpdist.privacy.sampler_kernels import kernel
 
-        return kernel(self.kind, self.a, self.b, self.offsets, self.rejection, MARGIN)
+        return kernel(self.kind, self.numerator, self.denominator, self.offsets, self.rejection, MARGIN)
 
 
-class _Buffers(threading.local):
+class _SampleBuffers(threading.local):
     def __init__(self) -> None:
         self.zeros = bytes(BATCH * 24)
         self.stream = np.empty(BATCH * 24 + 16, dtype=np.uint8)
         self.decided = np.empty(2 * BATCH, dtype=np.int64)
 
 
-_BUFFERS = _Buffers()
+_SAMPLE_BUFFERS = _SampleBuffers()
 
 
 def samples(kind: Kind, key: bytes, scale: Fraction | int, start: int, count: int, threads: int) -> Samples:
     """Samples start..start+count of a key's noise, (count,) int64."""
     plan = _plan(kind, key, scale, start, count)
-    out = np.empty(count, dtype=np.int64)
+    drawn = np.empty(count, dtype=np.int64)
 
     def fill(tile: int) -> None:
         low, high = max(start, tile * TILE), min(start + count, (tile + 1) * TILE)
         if low == tile * TILE:
-            _fill_tile(key, tile, out[low - start : high - start], plan)
+            _fill_tile(key, tile, drawn[low - start : high - start], plan)
         else:
             whole = np.empty(high - tile * TILE, dtype=np.int64)
             _fill_tile(key, tile, whole, plan)
-            out[low - start : high - start] = whole[low - tile * TILE :]
+            drawn[low - start : high - start] = whole[low - tile * TILE :]
 
     tiles = range(start // TILE, -(-(start + count) // TILE))
     if threads > 1 and len(tiles) > 1:
@@ -93,7 +93,7 @@ def samples(kind: Kind, key: bytes, scale: Fraction | int, start: int, count: in
     else:
         for tile in tiles:
             fill(tile)
-    return out
+    return drawn
 
 
 def _plan(kind: Kind, key: bytes, scale: Fraction | int, start: int, count: int) -> _Plan:
@@ -118,13 +118,13 @@ class _Allowance:
     """How many more samples this process decides in integers. Either way gives the same samples: only the time differs."""
 
     def __init__(self) -> None:
-        self.used = 0
+        self.decided_count = 0
 
     def covers(self, samples: int) -> bool:
         """Whether so many more are within it; they are taken off then."""
-        if self.used + samples > EXACT_SAMPLES:
+        if self.decided_count + samples > EXACT_SAMPLES:
             return False
-        self.used += samples
+        self.decided_count += samples
         return True
 
 
@@ -133,38 +133,38 @@ _ALLOWANCE = _Allowance()
 
 def _fill_tile(key: bytes, tile: int, into: Samples, plan: _Plan) -> None:
     counter, encryptor = _stream(key, tile)
-    raw = _BUFFERS.stream[: BATCH * 24].view(np.uint64)
+    raw = _SAMPLE_BUFFERS.stream[: BATCH * 24].view(np.uint64)
     decide = _decide_exactly if _ALLOWANCE.covers(into.size) else _decide
-    done, base = 0, 0
-    while done < into.size:
-        encryptor.update_into(_BUFFERS.zeros, _BUFFERS.stream)
-        done = decide(raw, plan, key, counter, base, into, done)
+    filled, base = 0, 0
+    while filled < into.size:
+        encryptor.update_into(_SAMPLE_BUFFERS.zeros, _SAMPLE_BUFFERS.stream)
+        filled = decide(raw, plan, key, counter, base, into, filled)
         base += BATCH
 
 
-def _decide_exactly(raw: Any, plan: _Plan, key: bytes, counter: bytes, base: int, into: Samples, done: int) -> int:
+def _decide_exactly(raw: Any, plan: _Plan, key: bytes, counter: bytes, base: int, into: Samples, filled: int) -> int:
     """Append the samples of a batch of attempts, each decided in integers; returns how many there are then."""
     for i in range(BATCH):
-        if done >= into.size:
-            return done
+        if filled >= into.size:
+            return filled
         exact = exact_attempt(_words(raw, i), plan, key, counter, base + i)
         if exact is not None:
-            into[done] = exact
-            done += 1
-    return done
+            into[filled] = exact
+            filled += 1
+    return filled
 
 
-def _decide(raw: Any, plan: _Plan, key: bytes, counter: bytes, base: int, into: Samples, done: int) -> int:
+def _decide(raw: Any, plan: _Plan, key: bytes, counter: bytes, base: int, into: Samples, filled: int) -> int:
     """The same by a kernel, which leaves to integers what floating point cannot decide."""
     compiled, constants = plan.kernel
-    done, i = compiled(raw, 0, *constants, _BUFFERS.decided, into, done)
+    filled, i = compiled(raw, 0, *constants, _SAMPLE_BUFFERS.decided, into, filled)
     while i < BATCH:
         exact = exact_attempt(_words(raw, i), plan, key, counter, base + i)
         if exact is not None:
-            into[done] = exact
-            done += 1
-        done, i = compiled(raw, i + 1, *constants, _BUFFERS.decided, into, done)
-    return done
+            into[filled] = exact
+            filled += 1
+        filled, i = compiled(raw, i + 1, *constants, _SAMPLE_BUFFERS.decided, into, filled)
+    return filled
 
 
 def _words(raw: Any, i: int) -> tuple[int, int, int]:
@@ -187,18 +187,18 @@ def exact_attempt(words: tuple[int, int, int], plan: _Plan, key: bytes, counter:
         redraw = 0
         while True:
             redraw += 1
-            further = bisect.bisect_right(table, _more_bits(key, counter, index, b"k%d" % redraw, TABLE_BITS))
-            k += further
-            if further < len(table):
+            extra_steps = bisect.bisect_right(table, _more_bits(key, counter, index, b"k%d" % redraw, TABLE_BITS))
+            k += extra_steps
+            if extra_steps < len(table):
                 break
     product = w * plan.offsets
     if product & (2**64 - 1) < plan.rejection:
         return None
-    y = -(-plan.a * k // plan.b) + (product >> 64)
-    rest = plan.b * y - plan.a * k
-    if rest >= plan.a or (y == 0 and u & 1):
+    y = -(-plan.numerator * k // plan.denominator) + (product >> 64)
+    rest = plan.denominator * y - plan.numerator * k
+    if rest >= plan.numerator or (y == 0 and u & 1):
         return None
-    if not _below_exponential(r, plan.kind.exponent(k, rest, plan.a), key, counter, index):
+    if not _below_exponential(r, plan.kind.exponent(k, rest, plan.numerator), key, counter, index):
         return None
     return -y if u & 1 else y
 

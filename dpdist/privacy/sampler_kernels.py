@@ -18,11 +18,11 @@ from numba.extending import intrinsic
 
 from dpdist.privacy.noise_distributions import BATCH, FAST, FAST_TABLE, GAUSSIAN, Kind
 
-_KEPT = "NUMBA_CACHE_DIR" in os.environ
+_CACHES_KERNELS = "NUMBA_CACHE_DIR" in os.environ
 """Whether compiled samplers are kept on disk: only in a folder that was named, because what lies there is run."""
 _GROUP = 6
 """Thresholds a loop: LLVM unrolls and vectorises six, not eighteen (benchmarks/noise.py: 5 x on Laplace)."""
-_PIECE = 512
+_BLOCK_SIZE = 512
 """Attempts that are decided before the accepted ones are kept: they stay in the first cache, and a tile that is full ends there."""
 
 
@@ -81,22 +81,22 @@ def _compare(v: Any, thresholds: Any, widths: Any) -> Any:
     return k, start, tie
 
 
-@numba.njit(nogil=True, cache=_KEPT)
-def _keep(decided: Any, doubtful: bool, first: int, into: Any, done: int) -> tuple[int, int]:
+@numba.njit(nogil=True, cache=_CACHES_KERNELS)
+def _append_accepted(decided: Any, doubtful: bool, first_attempt: int, into: Any, filled: int) -> tuple[int, int]:
     """Append the accepted samples of a piece, from one on; returns how many ``into`` holds, and the undecided one, or _PIECE."""
-    if not doubtful and first == 0 and into.size - done > _PIECE:
-        for j in range(_PIECE):
-            into[done] = decided[j]
-            done += decided[_PIECE + j]
-        return done, _PIECE
-    for j in range(first, _PIECE):
-        if done >= into.size:
-            return done, _PIECE
-        if decided[_PIECE + j] & 2:
-            return done, j
-        into[done] = decided[j]
-        done += decided[_PIECE + j] & 1
-    return done, _PIECE
+    if not doubtful and first_attempt == 0 and into.size - filled > _BLOCK_SIZE:
+        for j in range(_BLOCK_SIZE):
+            into[filled] = decided[j]
+            filled += decided[_BLOCK_SIZE + j]
+        return filled, _BLOCK_SIZE
+    for j in range(first_attempt, _BLOCK_SIZE):
+        if filled >= into.size:
+            return filled, _BLOCK_SIZE
+        if decided[_BLOCK_SIZE + j] & 2:
+            return filled, j
+        into[filled] = decided[j]
+        filled += decided[_BLOCK_SIZE + j] & 1
+    return filled, _BLOCK_SIZE
 
 
 def _kernel(kind: Kind, *, whole: bool) -> Callable[..., tuple[int, int]]:
@@ -114,32 +114,36 @@ def _kernel(kind: Kind, *, whole: bool) -> Callable[..., tuple[int, int]]:
     terms = len(table)
     near, middle, far = (table * 3)[:_GROUP], (table * 3)[_GROUP : 2 * _GROUP], (table * 3)[2 * _GROUP : 3 * _GROUP]
 
-    @numba.njit(nogil=True, error_model="numpy", cache=_KEPT)
+    @numba.njit(nogil=True, error_model="numpy", cache=_CACHES_KERNELS)
     def decide(
         raw: Any,
-        first: int,
-        a: Any,
-        b: Any,
+        first_attempt: int,
+        numerator: Any,
+        denominator: Any,
         m: Any,
         threshold: Any,
         margin: Any,
         widths: Any,
         decided: Any,
         into: Any,
-        done: int,
+        filled: int,
     ) -> tuple[int, int]:
-        one = np.uint64(1)
-        scale = float(a)
+        one_bit = np.uint64(1)
+        scale = float(numerator)
         below, above = 1.0 - margin, 1.0 + margin
-        for begin in range(first - first % _PIECE, BATCH, _PIECE):
-            if done >= into.size:
-                return done, BATCH
+        for begin in range(first_attempt - first_attempt % _BLOCK_SIZE, BATCH, _BLOCK_SIZE):
+            if filled >= into.size:
+                return filled, BATCH
             doubts = np.int64(0)
-            us, ws, rs = raw[begin:][:_PIECE], raw[BATCH + begin :][:_PIECE], raw[2 * BATCH + begin :][:_PIECE]
-            for j in range(_PIECE):
+            us, ws, rs = (
+                raw[begin:][:_BLOCK_SIZE],
+                raw[BATCH + begin :][:_BLOCK_SIZE],
+                raw[2 * BATCH + begin :][:_BLOCK_SIZE],
+            )
+            for j in range(_BLOCK_SIZE):
                 u = us[j]
-                v = np.int64(u >> one)
-                minus = np.int64(u & one)
+                v = np.int64(u >> one_bit)
+                minus = np.int64(u & one_bit)
                 k, start, tie = _compare(v, near, widths[0])
                 if not gaussian:
                     k2, start2, tie2 = _compare(v, middle, widths[1])
@@ -150,8 +154,8 @@ def _kernel(kind: Kind, *, whole: bool) -> Callable[..., tuple[int, int]]:
                 offset = np.int64(upper)
                 refused = lower < threshold
                 y = start + offset
-                rest = offset if whole else b * y - a * k
-                refused |= (not whole) & (rest >= a)
+                rest = offset if whole else denominator * y - numerator * k
+                refused |= (not whole) & (rest >= numerator)
                 refused |= (y == 0) & (minus == 1)
                 t1 = float(rest) / scale
                 e = t1 * (2.0 * float(k) + t1) * 0.5 if gaussian else t1
@@ -163,11 +167,11 @@ def _kernel(kind: Kind, *, whole: bool) -> Callable[..., tuple[int, int]]:
                 good = accept & (not refused) & (not tie)
                 doubts |= undecided
                 decided[j] = -y if minus == 1 else y
-                decided[_PIECE + j] = np.int64(good) | (undecided << 1)
-            done, j = _keep(decided, doubts != 0, max(0, first - begin), into, done)
-            if j < _PIECE:
-                return done, begin + j
-        return done, BATCH
+                decided[_BLOCK_SIZE + j] = np.int64(good) | (undecided << 1)
+            filled, j = _append_accepted(decided, doubts != 0, max(0, first_attempt - begin), into, filled)
+            if j < _BLOCK_SIZE:
+                return filled, begin + j
+        return filled, BATCH
 
     return cast(Callable[..., tuple[int, int]], decide)
 
@@ -176,11 +180,18 @@ _KERNEL = {(kind, whole): _kernel(kind, whole=whole) for kind in FAST for whole 
 
 
 def kernel(
-    kind: Kind, a: int, b: int, offsets: int, rejection: int, margin: float
+    kind: Kind, numerator: int, denominator: int, offsets: int, rejection: int, margin: float
 ) -> tuple[Callable[..., tuple[int, int]], tuple[Any, ...]]:
     """The kernel of a distribution and its constant arguments for a scale a/b."""
-    first = [-(-a * k // b) for k in range(FAST[kind] + 1)]
-    steps = tuple(np.int64(after - before) for before, after in pairwise(first)) * 3
+    starts = [-(-numerator * k // denominator) for k in range(FAST[kind] + 1)]
+    steps = tuple(np.int64(after - before) for before, after in pairwise(starts)) * 3
     widths = tuple(steps[group : group + _GROUP] for group in range(0, 3 * _GROUP, _GROUP))
-    constants = (np.int64(a), np.int64(b), np.uint64(offsets), np.uint64(rejection), np.float64(margin), widths)
-    return _KERNEL[kind, b == 1], constants
+    constants = (
+        np.int64(numerator),
+        np.int64(denominator),
+        np.uint64(offsets),
+        np.uint64(rejection),
+        np.float64(margin),
+        widths,
+    )
+    return _KERNEL[kind, denominator == 1], constants

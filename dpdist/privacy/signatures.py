@@ -55,7 +55,7 @@ def sign(root: Secret, content: bytes) -> bytes:
     return (json.dumps(signed, indent=1) + "\n").encode()
 
 
-def signer(content: bytes, signature: bytes, where: object) -> str:
+def signer(content: bytes, signature: bytes, location: object) -> str:
     """The public key that signed these very bytes.
 
     Args:
@@ -65,13 +65,13 @@ def signer(content: bytes, signature: bytes, where: object) -> str:
     key = _signer(content, signature)
     if key is None:
         raise StoreError(
-            f"{where}: release.json was altered, its signature (release.json.sig) is not of these bytes; get the release's files again, "
+            f"{location}: release.json was altered, its signature (release.json.sig) is not of these bytes; get the release's files again, "
             "or, as its publisher, move the folder away and run the release again"
         )
     named = named_keys()
     if named is not None and key not in named:
         raise StoreError(
-            f"{where}: release.json is signed with the key {key}, which is none of {KEYS}; get the release from its publisher, or add "
+            f"{location}: release.json is signed with the key {key}, which is none of {KEYS}; get the release from its publisher, or add "
             "the publisher's key to that file"
         )
     return key
@@ -80,11 +80,11 @@ def signer(content: bytes, signature: bytes, where: object) -> str:
 def _signer(content: bytes, signature: bytes) -> str | None:
     """The key that signed the content, None if none did."""
     try:
-        told = json.loads(signature)
-        key, digest = str(told["public_key"]), hashlib.sha256(content).hexdigest()
-        if told["algorithm"] != ALGORITHM or told["sha256"] != digest or not HEXADECIMAL.fullmatch(key):
+        document = json.loads(signature)
+        key, digest = str(document["public_key"]), hashlib.sha256(content).hexdigest()
+        if document["algorithm"] != ALGORITHM or document["sha256"] != digest or not HEXADECIMAL.fullmatch(key):
             return None
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(told["signature"]), content)
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(document["signature"]), content)
     except (InvalidSignature, ValueError, LookupError, TypeError, RecursionError):
         return None
     return key
@@ -105,7 +105,7 @@ def keys_in(path: Path) -> frozenset[str]:
         raise KeyUnavailable(
             f"the public keys in {path} cannot be read: {reason}; 'dpdist keys public' prints one"
         ) from None
-    found = set()
+    keys = set()
     for block in _PEM.findall(text):
         try:
             key = serialization.load_pem_public_key(block.encode())
@@ -113,10 +113,10 @@ def keys_in(path: Path) -> frozenset[str]:
             key = None
         if not isinstance(key, Ed25519PublicKey):
             raise KeyUnavailable(f"{path} holds something else than Ed25519 public keys; 'dpdist keys public' prints one")
-        found.add(key.public_bytes_raw().hex())
-    if not found:
+        keys.add(key.public_bytes_raw().hex())
+    if not keys:
         raise KeyUnavailable(f"{path} holds no public key; 'dpdist keys public' prints one")
-    return frozenset(found)
+    return frozenset(keys)
 
 
 _PEM = re.compile(r"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)

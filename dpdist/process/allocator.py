@@ -35,10 +35,10 @@ def freed_memory_kept() -> Iterator[None]:
         _set(_GIVEN_BYTES, _GIVEN_BYTES)
 
 
-def _set(kept: int, top: int) -> None:
+def _set(kept_bytes: int, top: int) -> None:
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         return
-    for option, value in ((_MMAP_THRESHOLD, kept), (_TRIM_THRESHOLD, kept), (_TOP_PAD, top)):
+    for option, value in ((_MMAP_THRESHOLD, kept_bytes), (_TRIM_THRESHOLD, kept_bytes), (_TOP_PAD, top)):
         library.mallopt(option, value)
     library.malloc_trim(0)

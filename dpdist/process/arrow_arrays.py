@@ -44,19 +44,19 @@ def _bits(values: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 def values_of(numbers: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """The values of numbers none of which is missing, without a copy of those of one chunk."""
-    found: NDArray[Any] = np.from_dlpack(_whole(numbers))
-    return found
+    values: NDArray[Any] = np.from_dlpack(_whole(numbers))
+    return values
 
 
-def floats_of(found: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
+def floats_of(array: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
     """The values of floating-point numbers, NaN where one is missing."""
-    return values_of(_whole(found).fill_null(numbers(np.array([np.nan]))[0]))
+    return values_of(_whole(array).fill_null(numbers(np.array([np.nan]))[0]))
 
 
-def places_of(encoded: pa.DictionaryArray) -> NDArray[np.int32]:
+def dictionary_indices(encoded: pa.DictionaryArray) -> NDArray[np.int32]:
     """The place of each value in the dictionary, -1 where one is missing."""
     return values_of(encoded.indices.fill_null(numbers(np.array([-1], dtype=np.int32))[0]))
 
 
-def _whole(found: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array

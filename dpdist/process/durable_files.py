@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpdist.errors import StoreError
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
+OTHERS_MODE = stat.S_IRWXG | stat.S_IRWXO
 WRITTEN_BY_OTHERS = stat.S_IWOTH
 """What no published folder allows, whatever the user's umask."""
 _CHANGING, _BEFORE = threading.Lock(), list[int]()
@@ -26,20 +26,20 @@ def private_folder(path: Path) -> None:
     What lies in it is out of reach then, whatever its own mode. Raises: StoreError when the folder is not this user's to close.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _closed(path, 0o700)
+    _restrict_mode(path, 0o700)
 
 
 def private_file(path: Path) -> None:
     """Make an empty file of mode 0600, or close one that is there. Raises: StoreError when it is not this user's to close."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    _closed(path, 0o600)
+    _restrict_mode(path, 0o600)
 
 
 @contextmanager
 def private_files() -> Iterator[None]:
     """What the block writes is of mode 0600 and 0700 (also in processes that it starts): the second lock, behind the folders'."""
     with _CHANGING:  # the mask is the process's: of blocks in several threads the first sets it, and the last sets it back
-        _BEFORE.append(_BEFORE[0] if _BEFORE else os.umask(OTHERS))
+        _BEFORE.append(_BEFORE[0] if _BEFORE else os.umask(OTHERS_MODE))
     try:
         yield
     finally:
@@ -52,17 +52,17 @@ def private_files() -> Iterator[None]:
 def published_mode() -> int:
     """The mode of a published folder, by the user's umask."""
     with _CHANGING:
-        umask = os.umask(OTHERS)
+        umask = os.umask(OTHERS_MODE)
         os.umask(umask)
         return 0o777 & ~((_BEFORE[0] if _BEFORE else umask) | WRITTEN_BY_OTHERS)
 
 
-def _closed(path: Path, mode: int) -> None:
-    found = path.stat()
-    if not found.st_mode & OTHERS:
+def _restrict_mode(path: Path, mode: int) -> None:
+    status = path.stat()
+    if not status.st_mode & OTHERS_MODE:
         return
-    shown = f"{stat.S_IMODE(found.st_mode):04o}"
-    if found.st_mode & stat.S_ISVTX or found.st_uid != os.geteuid() != 0:
+    shown = f"{stat.S_IMODE(status.st_mode):04o}"
+    if status.st_mode & stat.S_ISVTX or status.st_uid != os.geteuid() != 0:
         raise StoreError(
             f"{path} has mode {shown}, so other users can reach the private files in it, and this user may not "
             "change that; choose a folder "
@@ -78,7 +78,7 @@ def sync_tree(top: Path) -> None:
     Raises: OSError when the disk refuses; what was written may then be lost.
     """
     walked = list(os.walk(top, topdown=False))  # folders that vanish are passed over
-    for _ in in_order(_sync_if_there, [Path(folder, name) for folder, _, names in walked for name in names]):
+    for _ in map_in_order(_sync_if_there, [Path(folder, name) for folder, _, names in walked for name in names]):
         pass
     for folder, _, _ in walked:
         _sync_if_there(Path(folder))
@@ -92,18 +92,18 @@ def rename(draft: Path, target: Path) -> Path:
     return target
 
 
-def sync_folders(path: Path, *, own: Path | None = None) -> None:
+def sync_folders(path: Path, *, own_folder: Path | None = None) -> None:
     """Put the names in every folder on the way to a path on the disk. Raises: OSError when the disk refuses.
 
     Args:
         path: absolute.
-        own: folders from here on are this user's, who must be able to sync them; what others own was there before.
+        own_folder: folders from here on are this user's, who must be able to sync them; what others own was there before.
     """
     for folder in path.parents:
         try:
             sync_path(folder)
         except PermissionError:
-            if own is not None and folder.is_relative_to(own):
+            if own_folder is not None and folder.is_relative_to(own_folder):
                 raise
 
 

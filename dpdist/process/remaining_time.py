@@ -26,21 +26,21 @@ def with_time_left(
         progress: called with a stage's name and a line.
         now: a clock, seconds.
     """
-    begun: dict[tuple[str, int], tuple[float, float]] = {}
+    starts: dict[tuple[str, int], tuple[float, float]] = {}
 
-    def tell(stage: str, line: str) -> None:
-        counted = COUNTED.match(line)
+    def report(stage: str, message: str) -> None:
+        counted = COUNTED.match(message)
         if counted is not None:
-            done, total = (int(number.replace(",", "")) for number in counted.groups())
-            at = now()
-            start, first = begun.setdefault((stage, total), (at, done))
-            if (took := at - start) >= RATE_SECONDS and first < done < total:
-                line = f"{line}, about {took * (total - done) / (done - first):,.0f} s left"
-        elif (narrowing := NARROWING.search(line)) is not None:
-            gap, at = float(narrowing[1]), now()
-            start, first_gap = begun.setdefault((stage, 0), (at, gap))
-            if (took := at - start) >= RATE_SECONDS and 0 < gap < first_gap:
-                line = f"{line}, a tenth of it in about {took / math.log10(first_gap / gap):,.0f} s"
-        progress(stage, line)
+            completed, total = (int(number.replace(",", "")) for number in counted.groups())
+            moment = now()
+            start, first_completed = starts.setdefault((stage, total), (moment, completed))
+            if (took := moment - start) >= RATE_SECONDS and first_completed < completed < total:
+                message = f"{message}, about {took * (total - completed) / (completed - first_completed):,.0f} s left"
+        elif (narrowing := NARROWING.search(message)) is not None:
+            gap, moment = float(narrowing[1]), now()
+            start, first_gap = starts.setdefault((stage, 0), (moment, gap))
+            if (took := moment - start) >= RATE_SECONDS and 0 < gap < first_gap:
+                message = f"{message}, a tenth of it in about {took / math.log10(first_gap / gap):,.0f} s"
+        progress(stage, message)
 
-    return tell
+    return report

@@ -37,19 +37,19 @@ _MOUNTS = {"cpu": ("cpu", "cpu,cpuacct", "cpuacct,cpu"), "memory": ("memory",)}
 """Folders of version 1, one for each controller; distributions name them in different ways."""
 
 
-def cores(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def cores(groups: Path = Path("/sys/fs/cgroup"), group_file: Path = Path("/proc/self/cgroup")) -> int:
     """Processors that this process may keep busy: those it may run on, or its quota, rounded up.
 
     Args:
         groups: where control groups are mounted.
-        own: names the control groups of this process.
+        group_file: names the control groups of this process.
     """
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for folder in _folders("cpu", groups, own):
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for folder in _folders("cpu", groups, group_file):
         quota, period = _cpu_quota(folder)
         if quota > 0 and period > 0:
-            found = min(found, math.ceil(quota / period))
-    return found
+            count = min(count, math.ceil(quota / period))
+    return count
 
 
 def blas_threads() -> int:
@@ -58,17 +58,17 @@ def blas_threads() -> int:
     OpenBLAS reads both when it is loaded, the first before the second. Its threads wait for work by spinning for a while, which takes
     the processor from other processes.
     """
-    asked = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
-    return min([cores(), *[int(number) for number in asked if number.isdigit() and int(number)][:1]])
+    requested = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
+    return min([cores(), *[int(number) for number in requested if number.isdigit() and int(number)][:1]])
 
 
-def memory_bytes(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def memory_bytes(groups: Path = Path("/sys/fs/cgroup"), group_file: Path = Path("/proc/self/cgroup")) -> int:
     """Memory of the machine, or what the control groups and the resource limits (``ulimit -v``) of this process leave of it."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([found, *(limit for limit, _ in _group_limits(groups, own)), *_address_space()])
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *(limit for limit, _ in _group_limits(groups, group_file)), *_address_space()])
 
 
-def left_bytes(workers: int = 0, groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def free_bytes(workers: int = 0, groups: Path = Path("/sys/fs/cgroup"), group_file: Path = Path("/proc/self/cgroup")) -> int:
     """Memory that is left for what stages are planned at, for each of this process and its worker processes.
 
     Subtracted are what this process takes now and will take for itself, what others in its control groups take, and what the
@@ -80,28 +80,28 @@ def left_bytes(workers: int = 0, groups: Path = Path("/sys/fs/cgroup"), own: Pat
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     here = status_bytes("RssAnon")
     program = max(PROGRAM_BYTES, here + LATER_BYTES)
-    free = [machine, *(limit - max(0, taken - here) for limit, taken in _group_limits(groups, own))]
-    found = [(min(free) - program - workers * WORKER_BYTES) // (workers + 1)]
+    free = [machine, *(limit - max(0, taken - here) for limit, taken in _group_limits(groups, group_file))]
+    available = [(min(free) - program - workers * WORKER_BYTES) // (workers + 1)]
     for limit in _address_space():
-        reserved = max(ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, own), status_bytes("VmSize") + LATER_BYTES)
-        found = [*found, limit - reserved]
-    return max(0, min(found))
+        reserved = max(
+            ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores(groups, group_file), status_bytes("VmSize") + LATER_BYTES
+        )
+        available = [*available, limit - reserved]
+    return max(0, min(available))
 
 
 def check_program() -> None:
     """Refuse to begin where the program itself does not fit. Raises: OutOfMemory."""
-    if left_bytes() == 0:
+    if free_bytes() == 0:
         address = ADDRESS_BYTES + ADDRESS_BYTES_A_CORE * cores()
-        needed = address if min(_address_space(), default=address) < address else PROGRAM_BYTES
-        raise OutOfMemory("dpdist itself", needed, memory_bytes(), RAISE)
+        needed_bytes = address if min(_address_space(), default=address) < address else PROGRAM_BYTES
+        raise OutOfMemory("dpdist itself", needed_bytes, memory_bytes(), RAISE)
 
 
-def told_limits() -> str:
+def explain_limits() -> str:
     """A clause that says why stages may take less than the limits of this process."""
-    whole, left = memory_bytes() / 2**30, left_bytes() / 2**30
-    return (
-        f"of the {whole:.2f} GiB that this process and its workers may take, the programs themselves take {whole - left:.2f}"
-    )
+    whole, available = memory_bytes() / 2**30, free_bytes() / 2**30
+    return f"of the {whole:.2f} GiB that this process and its workers may take, the programs themselves take {whole - available:.2f}"
 
 
 RAISE = "raise the memory limit of the container or service, or 'ulimit -v' where that is set"
@@ -113,47 +113,47 @@ def _address_space() -> list[int]:
     return [] if limit == resource.RLIM_INFINITY else [limit]
 
 
-def _group_limits(groups: Path, own: Path) -> Iterator[tuple[int, int]]:
+def _group_limits(groups: Path, group_file: Path) -> Iterator[tuple[int, int]]:
     """The memory limit of each control group that has one, and what its processes take that cannot be reclaimed."""
-    for folder in _folders("memory", groups, own):
+    for folder in _folders("memory", groups, group_file):
         for name, counted in (("memory.max", "anon"), ("memory.limit_in_bytes", "total_rss")):
             limit = _numbers(folder / name)
             if limit and limit[0] > 0:
-                yield limit[0], _listed(folder / "memory.stat", counted)
+                yield limit[0], _stat_value(folder / "memory.stat", counted)
 
 
-def _listed(file: Path, name: str) -> int:
+def _stat_value(file: Path, name: str) -> int:
     """The number behind a name in a file of lines; 0 where there is none."""
-    found = re.search(rf"^{name}:?\s+(\d+)", _read(file), re.MULTILINE)
-    return int(found[1]) if found else 0
+    match = re.search(rf"^{name}:?\s+(\d+)", _read_kernel_file(file), re.MULTILINE)
+    return int(match[1]) if match else 0
 
 
 def status_bytes(name: str) -> int:
     """A size of this process by the name that the kernel gives it, in bytes."""
-    return 1024 * _listed(Path("/proc/self/status"), name)
+    return 1024 * _stat_value(Path("/proc/self/status"), name)
 
 
 def _cpu_quota(folder: Path) -> tuple[int, int]:
     """Microseconds of processor time in a period, and the period; zeros where there is no quota."""
-    both = _numbers(folder / "cpu.max") or _numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us")
-    return (both[0], both[1]) if len(both) == 2 else (0, 0)
+    quota = _numbers(folder / "cpu.max") or _numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us")
+    return (quota[0], quota[1]) if len(quota) == 2 else (0, 0)
 
 
-def _folders(controller: str, groups: Path, own: Path) -> tuple[Path, ...]:
+def _folders(controller: str, groups: Path, group_file: Path) -> tuple[Path, ...]:
     """The control groups that this process is in, and all above them: each of them limits it.
 
     A container may see its own group mounted at the top while its path is the machine's: folders that are not there are passed over.
     """
-    return _folders_of(controller, groups, _read(own))
+    return _folders_of(controller, groups, _read_kernel_file(group_file))
 
 
 @lru_cache
-def _folders_of(controller: str, groups: Path, listed: str) -> tuple[Path, ...]:
+def _folders_of(controller: str, groups: Path, group_list: str) -> tuple[Path, ...]:
     """The same, of a list of a process's control groups: they are looked up often, and stay where they are."""
-    lines = [line.split(":", 2) for line in listed.splitlines()]
-    found = list[Path]()
+    entries = [entry.split(":", 2) for entry in group_list.splitlines()]
+    folders = list[Path]()
     unified, divided = "/", "/"
-    for _, controllers, path in (line for line in lines if len(line) == 3):
+    for _, controllers, path in (entry for entry in entries if len(entry) == 3):
         if controllers == "":
             unified = path
         elif controller in controllers.split(","):
@@ -161,29 +161,29 @@ def _folders_of(controller: str, groups: Path, listed: str) -> tuple[Path, ...]:
     for mount, path in [("", unified), *((name, divided) for name in _MOUNTS[controller])]:
         top = groups / mount
         below = top / path.lstrip("/")
-        found += (folder for folder in (below, *below.parents) if folder.is_relative_to(top) and folder.is_dir())
-    return tuple(found)
+        folders += (folder for folder in (below, *below.parents) if folder.is_relative_to(top) and folder.is_dir())
+    return tuple(folders)
 
 
 def _numbers(file: Path) -> tuple[int, ...]:
     """The numbers of a limit; nothing where there is none ('max') or no such file."""
     try:
-        return tuple(int(word) for word in _read(file).split())
+        return tuple(int(word) for word in _read_kernel_file(file).split())
     except ValueError:
         return ()
 
 
-def _read(file: Path) -> str:
+def _read_kernel_file(file: Path) -> str:
     """What a file holds that the kernel makes when it is read; nothing where there is none. It is asked often, so without a buffer."""
     try:
         opened = os.open(file, os.O_RDONLY)
     except OSError:
         return ""
-    found = bytearray()
+    content = bytearray()
     try:
-        while some := os.read(opened, BLOCK):  # the kernel gives a page at a time
-            found += some
-        return os.fsdecode(bytes(found))
+        while chunk := os.read(opened, BLOCK):  # the kernel gives a page at a time
+            content += chunk
+        return os.fsdecode(bytes(content))
     except OSError:
         return ""
     finally:

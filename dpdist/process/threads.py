@@ -13,14 +13,14 @@ _T = TypeVar("_T")
 _Item = TypeVar("_Item")
 
 
-def in_order(function: Callable[[_Item], _T], items: Iterable[_Item]) -> Iterator[_T]:
+def map_in_order(function: Callable[[_Item], _T], items: Iterable[_Item]) -> Iterator[_T]:
     """function of every item, in order, one a core at once; nothing new is begun after one has failed. A lone item needs no thread."""
     following = iter(items)
-    first = list(islice(following, 2))
-    if len(first) < 2:
-        yield from map(function, first)
+    first_items = list(islice(following, 2))
+    if len(first_items) < 2:
+        yield from map(function, first_items)
         return
-    threads, following = cores(), chain(first, following)
+    threads, following = cores(), chain(first_items, following)
     with ThreadPoolExecutor(threads) as pool:
         try:
             waiting = [pool.submit(function, item) for item in islice(following, threads + 1)]

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpdist.content.answer_tables import query_names
-from dpdist.content.release_summary import certified, error_in_words
-from dpdist.content.suppression import Suppressed, suppressed
-from dpdist.domain.spelling_suggestions import meant
+from dpdist.content.release_summary import certified_text, error_text
+from dpdist.content.suppression import SuppressionResult, suppress_small_answers
+from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
-from dpdist.page.charts import standalone
+from dpdist.page.charts import standalone_svg
 from dpdist.process import arrow_arrays
 from dpdist.process import arrow_compute as pc
 
@@ -50,20 +50,20 @@ class Table:
         blocks = tuple(block for block in self.workload.blocks if block.name == group)
         if not blocks:
             names = [block.name for block in self.workload.blocks]
-            known = ", ".join(repr(name) for name in names[:12])
-            raise InvalidInput(f"the release has no group {group!r}{meant(group, names)}; it has {known}")
+            group_list = ", ".join(repr(name) for name in names[:12])
+            raise InvalidInput(f"the release has no group {group!r}{did_you_mean(group, names)}; it has {group_list}")
         rows = self.arrow.filter(pc.equal(self.arrow["group"], arrow_arrays.text(group)))
         return replace(self, arrow=rows, workload=type(self.workload)(self.workload.domain, blocks))
 
     def pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""
-        _installed("pandas")
+        _import_package("pandas")
         return self.arrow.to_pandas()
 
     def polars(self) -> polars.DataFrame:
         """A Polars DataFrame. Raises: InvalidInput when Polars is not installed."""
-        found: polars.DataFrame = _installed("polars").from_arrow(self.arrow)
-        return found
+        data_frame: polars.DataFrame = _import_package("polars").from_arrow(self.arrow)
+        return data_frame
 
     def xarray(self) -> dict[str, xarray.Dataset]:
         """An xarray Dataset a group of products of attributes: answer, standard_error and the interval over labelled axes.
@@ -74,37 +74,37 @@ class Table:
 
         Returns: name of the group -> Dataset. Raises: InvalidInput when xarray is not installed.
         """
-        package = _installed("xarray")
+        package = _import_package("xarray")
         names = self.workload.domain.names
-        out: dict[str, xarray.Dataset] = {}
-        whole = self._whole()
-        for first, block in self.workload.block_starts():
-            rows = whole.slice(first, block.queries)
+        datasets: dict[str, xarray.Dataset] = {}
+        all_rows = self._rows_of_all_queries()
+        for block_start, block in self.workload.block_starts():
+            rows = all_rows.slice(block_start, block.queries)
             axes = list(block.heads(names)) if block.separable else ["query"]
-            shape = tuple(len(part) for part in block.labels)
+            shape = tuple(len(factor_labels) for factor_labels in block.labels)
             columns = ("answer", "standard_error", "low_95", "high_95")
             values = {name: (axes, rows[name].to_numpy().reshape(shape)) for name in columns}
             coordinates: dict[str, Any] = {}
             for axis, labels in zip(axes, block.labels, strict=True):
-                coordinates |= _coordinates(axis, list(labels))
-            out[block.name] = package.Dataset(values, coords=coordinates)
-        return out
+                coordinates |= _axis_coordinates(axis, list(labels))
+            datasets[block.name] = package.Dataset(values, coords=coordinates)
+        return datasets
 
-    def _whole(self) -> pa.Table:
+    def _rows_of_all_queries(self) -> pa.Table:
         """A row for every query: the numbers of suppressed answers are NaN."""
         if self.arrow.num_rows == self.workload.shape[0]:
             return self.arrow
         keys = zip(*(self.arrow[name].to_pylist() for name in ("group", "query")), strict=True)
-        places = {key: row for row, key in enumerate(keys)}
+        row_by_query = {key: row for row, key in enumerate(keys)}
         rows = []
         for _, block in self.workload.block_starts():
             queries, _ = query_names(block, self.workload.domain.columns, 0, block.queries)
-            rows += [places.get((block.name, query)) for query in queries.to_pylist()]
+            rows += [row_by_query.get((block.name, query)) for query in queries.to_pylist()]
         return self.arrow.take(pa.array(rows, pa.int64()))
 
-    def suppressed(self, *, below: float, at: float = 2.0) -> Suppressed:
+    def suppressed(self, *, below: float, at: float = 2.0) -> SuppressionResult:
         """The rows whose answer lies at least ``at`` standard errors above ``below``, and how often that errs."""
-        return suppressed(self.arrow, below=below, at=at, certificate=self.certificate)
+        return suppress_small_answers(self.arrow, below=below, at=at, certificate=self.certificate)
 
     def __repr__(self) -> str:
         return f"<{self.arrow.num_rows:,} answers: {', '.join(self.arrow.column_names)}; .arrow, .pandas(), .polars(), .xarray()>"
@@ -119,23 +119,23 @@ NUMBER = re.compile(r"-?\d+(\.\d+)?")
 BIN = re.compile(r"(-?[\d.]+) to <(-?[\d.]+)")
 
 
-def _coordinates(axis: str, labels: list[str]) -> dict[str, Any]:
+def _axis_coordinates(axis: str, labels: list[str]) -> dict[str, Any]:
     """An axis's labels as whole numbers, numbers, days or texts, whichever all of them are; for bins also their ends.
 
     Steps of a filter ("at 5") and of a cumulative count ("up to 5") are the numbers and days that they name.
     """
     word = next((word for word in ("at ", "up to ") if all(label.startswith(word) for label in labels)), "")
-    values = _values([label.removeprefix(word) for label in labels])
+    values = _parse_labels([label.removeprefix(word) for label in labels])
     if values is not None:
         return {axis: values}
     ends = [BIN.fullmatch(label) for label in labels]
     if labels and all(ends):
-        low, high = (np.array([float(found[side]) for found in ends if found]) for side in (1, 2))
+        low, high = (np.array([float(match[group_number]) for match in ends if match]) for group_number in (1, 2))
         return {axis: labels, f"{axis}_from": (axis, low), f"{axis}_to": (axis, high)}
     return {axis: labels}
 
 
-def _values(labels: list[str]) -> Any:
+def _parse_labels(labels: list[str]) -> Any:
     """Labels as whole numbers, days or numbers, None where they are texts or would not come back as they were."""
     if all(WHOLE.fullmatch(label) for label in labels):
         return np.array(labels, dtype=np.int64)
@@ -147,7 +147,7 @@ def _values(labels: list[str]) -> Any:
     return None
 
 
-def _installed(package: str) -> Any:
+def _import_package(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
@@ -160,21 +160,21 @@ PICTURES, LARGEST_PICTURE = 2, 64 * 1024
 CHART = re.compile(r'<svg class="wide"(?: [^<>]*)? aria-label="([^"<>]*)"[^<>]*>.*?</svg>', re.DOTALL)
 
 
-def pictures(page: str) -> str:
+def chart_images(page: str) -> str:
     """The first charts of a page with their intervals, as images, which run no script and take no style of the notebook."""
-    drawn = (found for found in CHART.finditer(page) if len(found[0]) <= LARGEST_PICTURE and "<use" not in found[0])
+    drawn = (match for match in CHART.finditer(page) if len(match[0]) <= LARGEST_PICTURE and "<use" not in match[0])
     return "".join(
-        f'<p>{found[1]}<br><img alt="{found[1]}" style="max-width:100%" src="data:image/svg+xml;base64,'
-        f'{base64.b64encode(standalone(found[0]).encode()).decode()}"></p>'
-        for found in islice(drawn, PICTURES)
+        f'<p>{match[1]}<br><img alt="{match[1]}" style="max-width:100%" src="data:image/svg+xml;base64,'
+        f'{base64.b64encode(standalone_svg(match[0]).encode()).decode()}"></p>'
+        for match in islice(drawn, PICTURES)
     )
 
 
-def notebook(certificate: Mapping[str, Any], table: pa.Table | None) -> str:
+def notebook_html(certificate: Mapping[str, Any], table: pa.Table | None) -> str:
     """What a notebook shows of a plan, or of a release with its first answers."""
     facts, privacy = certificate["mechanism"], certificate["privacy"]
-    gap = certified(facts["certified_gap"])
-    error = error_in_words(facts)
+    gap = certified_text(facts["certified_gap"])
+    error = error_text(facts)
     rmse = "" if error is None else f", RMSE {escape(error)}"
     head = (
         f"<p><b>{escape(certificate['release'])}</b>: {certificate['queries']:,} answers over {certificate['cells']:,} cells; "
@@ -188,10 +188,12 @@ def _html_rows(table: pa.Table) -> str:
     columns = ("group", "query", "answer", "standard_error", "low_95", "high_95")
     rows = table.select(columns).slice(0, NOTEBOOK_ROWS).to_pylist()
     head = "".join(f"<th>{name}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(_shown(row[name]))}</td>" for name in columns) + "</tr>" for row in rows)
-    more = f"<p>{table.num_rows - len(rows):,} more rows</p>" if table.num_rows > len(rows) else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_format_value(row[name]))}</td>" for name in columns) + "</tr>" for row in rows
+    )
+    remainder_text = f"<p>{table.num_rows - len(rows):,} more rows</p>" if table.num_rows > len(rows) else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remainder_text}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "not known" if value is None else f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -9,31 +9,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dpdist.content.destination import Destination, TaskMap, Written
-from dpdist.content.release_content import Content
+from dpdist.content.destination import Destination, TaskMap, WrittenFile
+from dpdist.content.release_content import ReleaseContent
 from dpdist.process.yaml_text import dump
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class ReleaseDraft:
     """A release that is being written.
 
     Attributes:
         digits: decimals of the answers.
-        spread: how long tables are written, part by part.
+        task_map: how long tables are written, part by part.
         written: the files that the outputs before have written.
     """
 
-    content: Content
+    content: ReleaseContent
     digits: int
-    place: Destination
-    spread: TaskMap
-    written: tuple[Written, ...] = ()
+    destination: Destination
+    task_map: TaskMap
+    written: tuple[WrittenFile, ...] = ()
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of the files that are written, by name, in order."""
-        return in_order(self.written)
+        return digests_by_name(self.written)
 
 
 class Output(ABC):
@@ -48,13 +48,16 @@ class Output(ABC):
     about: ClassVar[str]
 
     @abstractmethod
-    def write(self, release: Unfinished) -> Sequence[Written]:
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         """Write the files of a release; none where it has none of this kind."""
 
 
-def in_order(written: Sequence[Written]) -> dict[str, str]:
+def digests_by_name(written: Sequence[WrittenFile]) -> dict[str, str]:
     """Digests by name, in the order in which a folder is looked through."""
-    return {each.name: each.digest for each in sorted(written, key=lambda each: Path(each.name))}
+    return {
+        written_file.name: written_file.digest
+        for written_file in sorted(written, key=lambda written_file: Path(written_file.name))
+    }
 
 
 def json_text(content: dict[str, Any]) -> bytes:

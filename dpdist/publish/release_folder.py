@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dpdist.content.table_rows import short_rows
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 from dpdist.size_limits import SIZES
 from dpdist.storage.documents import check_form
-from dpdist.storage.objects import Folder, Missing, Place, place_at
+from dpdist.storage.objects import Folder, Missing, StorageLocation, parse_location
 from dpdist.storage.objects.atomic_folder import could_not_write, draft_of, move_into_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet
 
-    from dpdist.content.destination import Destination, Notes, Objects, TaskMap, Written
-    from dpdist.content.release_content import Content
+    from dpdist.content.destination import Destination, ObjectStorePrefix, TaskMap, UploadRecords, WrittenFile
+    from dpdist.content.release_content import ReleaseContent
     from dpdist.storage.objects.bucket import Bucket
 
 CERTIFICATE = "release.json"
@@ -47,11 +47,11 @@ class Seal(Protocol):
     def sign(self, certificate: bytes) -> bytes:
         """The bytes of the signature's file: the same for the same certificate."""
 
-    def check(self, certificate: bytes, where: object) -> None:
+    def check(self, certificate: bytes, source: object) -> None:
         """Accept a published certificate, whose signature holds, as one of this release. Raises: StoreError."""
 
 
-def is_published(claims: dict[str, Any], place: Place, seal: Seal, notes: Notes | None = None) -> bool:
+def is_published(claims: dict[str, Any], location: StorageLocation, seal: Seal, notes: UploadRecords | None = None) -> bool:
     """Whether a place holds a release already. It is left as it is, so nothing that only its files hold has to be made.
 
     Args:
@@ -59,162 +59,177 @@ def is_published(claims: dict[str, Any], place: Place, seal: Seal, notes: Notes 
         notes: by which a release in an object store is known again; without, it is downloaded to be compared.
     Raises: StoreError when the place holds something else.
     """
-    if isinstance(place, Folder):
-        found = place.given.exists()
-        if found:
-            _check_same(place.given, claims, seal, place.given)
-        return found
-    found = place.exists(CERTIFICATE)
-    if found:
-        _check_published(claims, place, seal, notes)
-    return found
+    if isinstance(location, Folder):
+        is_there = location.path_or_url.exists()
+        if is_there:
+            _check_same_folder(location.path_or_url, claims, seal, location.path_or_url)
+        return is_there
+    is_there = location.exists(CERTIFICATE)
+    if is_there:
+        _check_published(claims, location, seal, notes)
+    return is_there
 
 
-def write(content: Content, place: Place, seal: Seal, *, spread: TaskMap | None = None, notes: Notes | None = None) -> Place:
+def write_release(
+    content: ReleaseContent,
+    location: StorageLocation,
+    seal: Seal,
+    *,
+    task_map: TaskMap | None = None,
+    notes: UploadRecords | None = None,
+) -> StorageLocation:
     """The release's files at a place where nothing is published, all or none.
 
     Args:
-        place: a folder, which gets its name last, or a prefix of an object store, where ``release.json`` is written last.
+        location: a folder, which gets its name last, or a prefix of an object store, where ``release.json`` is written last.
         seal: signs the certificate before anybody can see it.
-        spread: how long tables are written, part by part; default: by threads of this process.
+        task_map: how long tables are written, part by part; default: by threads of this process.
         notes: what is noted of a release in an object store, to know it again.
     Raises: StoreError when the place holds something else.
     """
-    if isinstance(place, Folder):
-        _write_folder(content, place.given, seal, spread)
+    if isinstance(location, Folder):
+        _write_folder(content, location.path_or_url, seal, task_map)
     else:
-        _upload(content, cast("Bucket", place), seal, spread, notes)
-    return place
+        _upload_release(content, cast("Bucket", location), seal, task_map, notes)
+    return location
 
 
-def _write_folder(content: Content, folder: Path, seal: Seal, spread: TaskMap | None) -> None:
+def _write_folder(content: ReleaseContent, folder: Path, seal: Seal, task_map: TaskMap | None) -> None:
     try:
         with draft_of(folder) as draft:
-            _write_whole(content, draft, folder, seal, spread)
+            _write_draft(content, draft, folder, seal, task_map)
             move_into_place(folder, draft)
     except OSError as error:
         if not folder.exists():
             raise could_not_write(folder, error, "the release is measured and charged") from None
         # another run of the same release was faster
-        _check_same(folder, content.certificate, seal, folder)
+        _check_same_folder(folder, content.certificate, seal, folder)
 
 
-def _upload(content: Content, place: Bucket, seal: Seal, spread: TaskMap | None, notes: Notes | None) -> None:
-    from dpdist.content.destination import Objects
+def _upload_release(
+    content: ReleaseContent, bucket: Bucket, seal: Seal, task_map: TaskMap | None, notes: UploadRecords | None
+) -> None:
+    from dpdist.content.destination import ObjectStorePrefix
 
-    objects = Objects.of(place)
-    written, certificate = _write_files(content, objects, spread)
-    everything = seal_at(objects, written, certificate, seal)
+    objects = ObjectStorePrefix.of(bucket)
+    written, certificate = _write_files(content, objects, task_map)
+    everything = seal_release(objects, written, certificate, seal)
     if notes is not None:
-        notes.write(place, {each.name: (each.size, each.tag) for each in everything})
+        notes.write(bucket, {written_file.name: (written_file.size, written_file.tag) for written_file in everything})
 
 
-def seal_at(place: Objects, written: Sequence[Written], certificate: bytes, seal: Seal) -> list[Written]:
+def seal_release(
+    objects: ObjectStorePrefix, written: Sequence[WrittenFile], certificate: bytes, seal: Seal
+) -> list[WrittenFile]:
     """Make a release of the files that were written to a place, by its signed certificate, which is written last; all of its files.
 
     Raises: StoreError when one of them is missing or has changed, or the place holds something else.
     """
     from dpdist.publish.outputs.output_registry import patterns
 
-    others = place.check(written)
-    own = re.compile("|".join((*patterns(), re.escape(SIGNATURE), _PROBE)))
-    strange = [name for name in others if not own.fullmatch(name)]
-    if strange:
+    other_names = objects.check(written)
+    own_names = re.compile("|".join((*patterns(), re.escape(SIGNATURE), _PROBE)))
+    foreign_names = [name for name in other_names if not own_names.fullmatch(name)]
+    if foreign_names:
         raise StoreError(
-            f"{place.place} holds something else ({strange[0]}); move it away and run again: nothing is charged twice"
+            f"{objects.bucket} holds something else ({foreign_names[0]}); move it away and run again: nothing is charged twice"
         )
-    place.delete(others)  # what a run that was killed had written of other formats
-    return [*written, place.put(SIGNATURE, seal.sign(certificate)), place.put(CERTIFICATE, certificate)]
+    objects.delete(other_names)  # what a run that was killed had written of other formats
+    return [*written, objects.write_bytes(SIGNATURE, seal.sign(certificate)), objects.write_bytes(CERTIFICATE, certificate)]
 
 
-def _check_published(claims: dict[str, Any], place: Place, seal: Seal, notes: Notes | None) -> None:
+def _check_published(claims: dict[str, Any], location: StorageLocation, seal: Seal, notes: UploadRecords | None) -> None:
     """Accept a place that holds this release; what was noted of its files when they were published is not downloaded again.
 
     Raises: StoreError when it holds another one, or a file was altered.
     """
-    from dpdist.content.destination import tags_at
+    from dpdist.content.destination import list_tags
 
-    tags = tags_at(place)
-    if notes is not None and notes.hold(place, tags):
-        certificate, text = signed_certificate(place)
-        check_same_release(certificate, claims, place)
-        seal.check(text, place)
+    tags = list_tags(location)
+    if notes is not None and notes.has_tags(location, tags):
+        certificate, text = signed_certificate(location)
+        check_same_release(certificate, claims, location)
+        seal.check(text, location)
         return
-    with place.copied() as copy:
-        _check_same(copy, claims, seal, place)
+    with location.local_copy() as copy:
+        _check_same_folder(copy, claims, seal, location)
     if notes is not None:
-        notes.write(place, tags)
+        notes.write(location, tags)
 
 
-def _check_same(folder: Path, claims: dict[str, Any], seal: Seal, where: object) -> None:
+def _check_same_folder(folder: Path, claims: dict[str, Any], seal: Seal, source: object) -> None:
     """Accept a folder that is a whole copy of this release. Raises: StoreError when it is not."""
     try:
         certificate = certificate_of(folder)
     except StoreError:
-        raise incomplete(where) from None
-    check_same_release(certificate, claims, where)
-    seal.check((folder / CERTIFICATE).read_bytes(), where)
+        raise incomplete_error(source) from None
+    check_same_release(certificate, claims, source)
+    seal.check((folder / CERTIFICATE).read_bytes(), source)
 
 
-def incomplete(where: object, held: str = "") -> StoreError:
-    """The error of a place that holds something else than a release; ``held``: what that is."""
-    return StoreError(f"{where} exists and does not hold a complete copy of this release{held}; move it away and run again")
+def incomplete_error(source: object, contents: str = "") -> StoreError:
+    """The error of a place that holds something else than a release; ``contents``: what that is."""
+    return StoreError(
+        f"{source} exists and does not hold a complete copy of this release{contents}; move it away and run again"
+    )
 
 
-def check_same_release(found: dict[str, Any], expected: dict[str, Any], where: object) -> None:
+def check_same_release(published: dict[str, Any], expected: dict[str, Any], source: object) -> None:
     """Refuse a published certificate of another release, or of another measurement under the same id.
 
     Args:
-        found: of the published release.
+        published: of the published release.
         expected: ``release``, ``measurements`` and, where they are known, ``strategy_digest`` and ``post_processing``.
     Raises: StoreError.
     """
-    if found.get("release") != expected["release"]:
-        raise incomplete(where, f": it holds {found.get('release')!r}")
-    measured = found.get("measurements", {})
+    if published.get("release") != expected["release"]:
+        raise incomplete_error(source, f": it holds {published.get('release')!r}")
+    measured = published.get("measurements", {})
     if any(measured.get(name) != digest for name, digest in expected["measurements"].items()):
         raise StoreError(
-            f"{where} holds {found['release']!r} of another measurement (from other records, or of another ledger); move it away, "
+            f"{source} holds {published['release']!r} of another measurement (from other records, or of another ledger); move it away, "
             "or choose a new release id, and run again"
         )
-    same = ("strategy_digest", "post_processing")
-    if any(found.get(key) != expected[key] for key in same if key in expected):
-        raise incomplete(where)
+    compared_keys = ("strategy_digest", "post_processing")
+    if any(published.get(key) != expected[key] for key in compared_keys if key in expected):
+        raise incomplete_error(source)
 
 
-def _write_whole(content: Content, draft: Path, target: Path, seal: Seal, spread: TaskMap | None) -> None:
+def _write_draft(content: ReleaseContent, draft: Path, target: Path, seal: Seal, task_map: TaskMap | None) -> None:
     from dpdist.content.destination import DraftFolder
 
-    place = DraftFolder.of(draft, target)
-    _, certificate = _write_files(content, place, spread)
-    place.put(SIGNATURE, seal.sign(certificate))
-    place.put(CERTIFICATE, certificate)
+    destination = DraftFolder.of(draft, target)
+    _, certificate = _write_files(content, destination, task_map)
+    destination.write_bytes(SIGNATURE, seal.sign(certificate))
+    destination.write_bytes(CERTIFICATE, certificate)
 
 
-def _write_files(content: Content, place: Destination, spread: TaskMap | None) -> tuple[list[Written], bytes]:
+def _write_files(
+    content: ReleaseContent, destination: Destination, task_map: TaskMap | None
+) -> tuple[list[WrittenFile], bytes]:
     """All files but the certificate, and the bytes of that."""
-    from dpdist.content.destination import here
-    from dpdist.content.release_content import at_hand, decimals_of, with_suppression
-    from dpdist.publish.output_file import Unfinished, in_order
+    from dpdist.content.destination import map_in_threads
+    from dpdist.content.release_content import decimals_of, with_columns_in_memory, with_suppression
+    from dpdist.publish.output_file import ReleaseDraft, digests_by_name
     from dpdist.publish.outputs.output_registry import write_all
 
-    content = at_hand(content)
+    content = with_columns_in_memory(content)
     digits = decimals_of(content.error)
     content = with_suppression(content, digits)
-    written = write_all(Unfinished(content, digits, place, spread or here))
-    certificate = {"format": FORMAT, **content.certificate, "decimals": digits, "files": in_order(written)}
+    written = write_all(ReleaseDraft(content, digits, destination, task_map or map_in_threads))
+    certificate = {"format": FORMAT, **content.certificate, "decimals": digits, "files": digests_by_name(written)}
     return written, (json.dumps(certificate, indent=1) + "\n").encode()
 
 
-def load(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
+def load_release(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
     """The published table and certificate. Raises: StoreError when a file was altered or is missing."""
     import pyarrow as pa
 
     certificate = certificate_of(folder)
-    return pa.concat_tables(table.read() for table in _tables_in(folder)), certificate
+    return pa.concat_tables(table.read() for table in _open_parquet_files(folder)), certificate
 
 
-def _tables_in(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
+def _open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
     """The files of the published table, in order. Raises: StoreError when the release has none.
 
     They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
@@ -223,40 +238,42 @@ def _tables_in(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
 
     table = folder / "answers.parquet"
     if not table.exists():
-        others = " or ".join(each for each in ("answers.csv", "answers.zarr") if (folder / each).exists())
-        raise StoreError(
-            f"{folder} has no Parquet table, which is the one that is read here (output.formats left it out); read its {others}"
+        other_files = " or ".join(
+            file_name for file_name in ("answers.csv", "answers.zarr") if (folder / file_name).exists()
         )
-    parts = sorted(table.glob("*.parquet")) if table.is_dir() else [table]
-    return [pyarrow.parquet.ParquetFile(part, read_dictionary=["group"]) for part in parts]
+        raise StoreError(
+            f"{folder} has no Parquet table, which is the one that is read here (output.formats left it out); read its {other_files}"
+        )
+    files = sorted(table.glob("*.parquet")) if table.is_dir() else [table]
+    return [pyarrow.parquet.ParquetFile(file, read_dictionary=["group"]) for file in files]
 
 
-def shape(folder: Path) -> tuple[pa.Schema, int]:
+def table_shape(folder: Path) -> tuple[pa.Schema, int]:
     """The columns of the published table, and how many rows it has. Raises: StoreError when the release has none."""
-    tables = _tables_in(folder)
+    tables = _open_parquet_files(folder)
     return tables[0].schema_arrow, sum(table.metadata.num_rows for table in tables)
 
 
-def batches(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
+def read_batches(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
     """The published table in order, so many rows at a time. Raises: StoreError when the release has none."""
-    for table in _tables_in(folder):
+    for table in _open_parquet_files(folder):
         yield from table.iter_batches(rows)
 
 
-def published_certificate(place: Place) -> bytes | None:
+def published_certificate(location: StorageLocation) -> bytes | None:
     """The bytes of a place's certificate, if it has one."""
     try:
-        return bytes(place.read(CERTIFICATE))
+        return bytes(location.read_bytes(CERTIFICATE))
     except Missing:
         return None
 
 
 def certificate_of(folder: Path) -> dict[str, Any]:
     """The certificate, its signature checked, and all files against it. Raises: StoreError when a file was altered or is missing."""
-    certificate, _ = signed_certificate(place_at(folder))
-    named, found = certificate["files"], _digests(folder)
-    if named != found:
-        altered = min(name for name in named.keys() | found.keys() if named.get(name) != found.get(name))
+    certificate, _ = signed_certificate(parse_location(folder))
+    named, digests = certificate["files"], _digests(folder)
+    if named != digests:
+        altered = min(name for name in named.keys() | digests.keys() if named.get(name) != digests.get(name))
         raise StoreError(
             f"{folder}: published files were altered, {altered} for one; get the release's files again, or, as its publisher, move the "
             "folder away and run the release again"
@@ -264,31 +281,31 @@ def certificate_of(folder: Path) -> dict[str, Any]:
     return certificate
 
 
-def signed_certificate(place: Place) -> tuple[dict[str, Any], bytes]:
+def signed_certificate(location: StorageLocation) -> tuple[dict[str, Any], bytes]:
     """A place's certificate and its bytes, whose signature holds. Raises: StoreError when there is none, or it does not."""
-    text = published_certificate(place)
+    text = published_certificate(location)
     if text is None:
-        raise _no_release(place)
-    certificate = read_certificate(text, place)
-    signed_by(place, text)
+        raise _no_release_error(location)
+    certificate = read_certificate(text, location)
+    verify_signature(location, text)
     return certificate, text
 
 
-def signed_by(place: Place, certificate: bytes | None = None) -> str:
+def verify_signature(location: StorageLocation, certificate: bytes | None = None) -> str:
     """The public key with which a place's certificate was signed. Raises: StoreError where it was not."""
     from dpdist.privacy.signatures import signer
 
     try:
-        signature = bytes(place.read(SIGNATURE))
+        signature = bytes(location.read_bytes(SIGNATURE))
     except Missing:
         raise StoreError(
-            f"{place}: {SIGNATURE} is missing, so nobody can tell who published this; get the release's files again, or, as its "
+            f"{location}: {SIGNATURE} is missing, so nobody can tell who published this; get the release's files again, or, as its "
             "publisher, move the folder away and run the release again"
         ) from None
-    return signer(bytes(place.read(CERTIFICATE)) if certificate is None else certificate, signature, place)
+    return signer(bytes(location.read_bytes(CERTIFICATE)) if certificate is None else certificate, signature, location)
 
 
-def read_certificate(text: str | bytes, where: object) -> dict[str, Any]:
+def read_certificate(text: str | bytes, source: object) -> dict[str, Any]:
     """The content of a ``release.json``. Its release id is safe as the name of a folder and as a link.
 
     Raises: StoreError when it is not one that dpdist wrote.
@@ -298,16 +315,16 @@ def read_certificate(text: str | bytes, where: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         certificate = None
     if isinstance(certificate, dict):  # before signature and digests, which a later version may make in another way
-        check_form(certificate.get("format"), f"the release at {where}", FORMAT)
-    whole = isinstance(certificate, dict) and isinstance(certificate.get("files"), dict)
-    if not whole or not re.fullmatch(RELEASE_ID, str(certificate.get("release"))):
-        raise _no_release(where)
+        check_form(certificate.get("format"), f"the release at {source}", FORMAT)
+    is_complete = isinstance(certificate, dict) and isinstance(certificate.get("files"), dict)
+    if not is_complete or not re.fullmatch(RELEASE_ID, str(certificate.get("release"))):
+        raise _no_release_error(source)
     return dict(certificate)
 
 
-def _no_release(where: object) -> StoreError:
+def _no_release_error(source: object) -> StoreError:
     return StoreError(
-        f"{where} holds no published release (release.json is missing or unreadable); give the folder or the URL of a "
+        f"{source} holds no published release (release.json is missing or unreadable); give the folder or the URL of a "
         "release, or its id in the place where the folder 'releases' is"
     )
 
@@ -326,38 +343,38 @@ def first_rows(folder: Path, *, group: str | None, limit: int) -> tuple[list[dic
     """
     rows = short_rows(folder)
     if rows is None:
-        return _first_of_parquet(folder, group, limit)
-    every = list(rows)
-    kept = every if group is None else [row for row in every if row["group"] == group]
-    if group is not None and not kept:
-        raise _no_group(folder, group, {row["group"] for row in every})
-    return kept[: limit or len(kept)], len(kept)
+        return _first_parquet_rows(folder, group, limit)
+    all_rows = list(rows)
+    group_rows = all_rows if group is None else [row for row in all_rows if row["group"] == group]
+    if group is not None and not group_rows:
+        raise _no_group_error(folder, group, {row["group"] for row in all_rows})
+    return group_rows[: limit or len(group_rows)], len(group_rows)
 
 
-def _first_of_parquet(folder: Path, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:
+def _first_parquet_rows(folder: Path, group: str | None, limit: int) -> tuple[list[dict[str, Any]], int]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tables = _tables_in(folder)
+    tables = _open_parquet_files(folder)
     total = sum(table.metadata.num_rows for table in tables)
     if group is not None:
         names = pa.concat_tables(table.read(columns=["group"]) for table in tables)["group"]
         total = int(pc.sum(pc.equal(names.cast(pa.string()), group)).as_py() or 0)
         if total == 0:
-            raise _no_group(folder, group, set(names.cast(pa.string()).unique().to_pylist()))
-    wanted = min(total, limit or total)
+            raise _no_group_error(folder, group, set(names.cast(pa.string()).unique().to_pylist()))
+    row_count = min(total, limit or total)
     rows: list[dict[str, Any]] = []
-    most = SIZES.batch_rows
-    size = most if group is not None else min(most, max(wanted, 1))
+    batch_rows = SIZES.batch_rows
+    size = batch_rows if group is not None else min(batch_rows, max(row_count, 1))
     for batch in chain.from_iterable(table.iter_batches(batch_size=size) for table in tables):
-        kept = batch if group is None else batch.filter(pc.equal(batch["group"], group))
-        rows += kept.slice(0, wanted - len(rows)).to_pylist()
-        if len(rows) >= wanted:
+        group_rows = batch if group is None else batch.filter(pc.equal(batch["group"], group))
+        rows += group_rows.slice(0, row_count - len(rows)).to_pylist()
+        if len(rows) >= row_count:
             break
     return rows, total
 
 
-def _no_group(folder: Path, group: str, names: set[str]) -> InvalidInput:
+def _no_group_error(folder: Path, group: str, names: set[str]) -> InvalidInput:
     """What to say of a group without rows: a release that suppresses answers has groups of which none is shown."""
     certificate = read_certificate((folder / CERTIFICATE).read_bytes(), folder)
     hidden = certificate.get("suppression", {}).get("hidden_groups", [])
@@ -366,20 +383,22 @@ def _no_group(folder: Path, group: str, names: set[str]) -> InvalidInput:
             f"all answers of group {group!r} are suppressed: none lies at least {certificate['suppression']['at']:g} standard errors above "
             f"{certificate['suppression']['below']:g}; ask for another group, or with 'dpdist ask' where the measurement is published"
         )
-    from dpdist.domain.spelling_suggestions import meant
+    from dpdist.domain.spelling_suggestions import did_you_mean
 
-    known = sorted(names)
-    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-    return InvalidInput(f"no group {group!r}{meant(group, known)}; there are {', '.join(known[:MOST_NAMED])}{more}")
+    group_names = sorted(names)
+    remainder_text = f" and {len(group_names) - MOST_NAMED} more" if len(group_names) > MOST_NAMED else ""
+    return InvalidInput(
+        f"no group {group!r}{did_you_mean(group, group_names)}; there are {', '.join(group_names[:MOST_NAMED])}{remainder_text}"
+    )
 
 
-def made_in(folder: Path, certificate: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
+def statistics_tables(folder: Path, certificate: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
     """The tables of means and of variances of a published release, as they are written; empty where it has none."""
-    made: dict[str, list[dict[str, str]]] = {"means": [], "variances": []}
-    for what in made.keys() & certificate.keys():
-        with (folder / certificate[what]["file"]).open(encoding="utf-8", newline="") as file:
-            made[what] = list(csv.DictReader(file))
-    return made
+    tables: dict[str, list[dict[str, str]]] = {"means": [], "variances": []}
+    for statistic in tables.keys() & certificate.keys():
+        with (folder / certificate[statistic]["file"]).open(encoding="utf-8", newline="") as file:
+            tables[statistic] = list(csv.DictReader(file))
+    return tables
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -390,7 +409,7 @@ def _digests(folder: Path) -> dict[str, str]:
             raise StoreError(f"{folder}: {path.relative_to(folder)} is a link; a published release must not contain links")
         if path.is_file() and path not in (folder / CERTIFICATE, folder / SIGNATURE):
             files.append(path)
-    return {str(path.relative_to(folder)): digest for path, digest in zip(files, in_order(_digest, files), strict=True)}
+    return {str(path.relative_to(folder)): digest for path, digest in zip(files, map_in_order(_digest, files), strict=True)}
 
 
 def _digest(path: Path) -> str:

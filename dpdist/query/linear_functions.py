@@ -11,14 +11,14 @@ import numpy as np
 from dpdist.operators import Matrix
 from dpdist.reconstruction.measured_space import Functionals
 
-WRITTEN = 2**20
+MOST_COMBINATIONS = 2**20
 """A sum of products is written down over its attributes, and simplified, up to so many combinations of their values."""
 Product = tuple[float, dict[int, Matrix]]
 """A coefficient, and a vector for each attribute that the product varies with."""
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearFunction:
     """A linear function of the cells.
 
     Attributes:
@@ -27,100 +27,109 @@ class Linear:
 
     products: tuple[Product, ...]
 
-    def __add__(self, other: Linear) -> Linear:
-        return Linear(self.products + other.products)
+    def __add__(self, addend: LinearFunction) -> LinearFunction:
+        return LinearFunction(self.products + addend.products)
 
-    def __mul__(self, factor: float) -> Linear:
-        return Linear(tuple((factor * coefficient, vectors) for coefficient, vectors in self.products))
+    def __mul__(self, factor: float) -> LinearFunction:
+        return LinearFunction(tuple((factor * coefficient, vectors) for coefficient, vectors in self.products))
 
     @property
     def entry_range(self) -> tuple[float, float]:
         """Ends between which all its entries lie."""
-        least = largest = 0.0
+        lowest = largest = 0.0
         for coefficient, vectors in self.products:
-            both = coefficient, coefficient
+            term_range = coefficient, coefficient
             for vector in vectors.values():
-                products = [one * float(end) for one in both for end in (vector.min(), vector.max())]
-                both = min(products), max(products)
-            least, largest = least + both[0], largest + both[1]
-        return least, largest
+                products = [bound * float(end) for bound in term_range for end in (vector.min(), vector.max())]
+                term_range = min(products), max(products)
+            lowest, largest = lowest + term_range[0], largest + term_range[1]
+        return lowest, largest
 
-    def of_product(self, spread: Sequence[Matrix]) -> float:
+    def value_on_product(self, distributions: Sequence[Matrix]) -> float:
         """Its value of cells that are a product over the attributes, of one vector each that adds up to one."""
         return sum(
-            coefficient * math.prod(float(vector @ spread[axis]) for axis, vector in vectors.items())
+            coefficient * math.prod(float(vector @ distributions[axis]) for axis, vector in vectors.items())
             for coefficient, vectors in self.products
         )
 
-    def within(self, vectors: Mapping[int, Matrix]) -> Linear:
+    def times_vectors(self, vectors: Mapping[int, Matrix]) -> LinearFunction:
         """The same, each product times one vector an attribute."""
-        return Linear(tuple((coefficient, _both(given, vectors)) for coefficient, given in self.products))
+        return LinearFunction(
+            tuple((coefficient, _multiply_vectors(own_vectors, vectors)) for coefficient, own_vectors in self.products)
+        )
 
-    def simplified(self, shape: Sequence[int]) -> Linear:
+    def simplified(self, shape: Sequence[int]) -> LinearFunction:
         """The same function without attributes that it does not vary with, and without products that cancel."""
         axes = sorted({axis for _, vectors in self.products for axis in vectors})
-        if math.prod(shape[axis] for axis in axes) > WRITTEN:
+        if math.prod(shape[axis] for axis in axes) > MOST_COMBINATIONS:
             return self
         whole = np.zeros([shape[axis] for axis in axes])
         for coefficient, vectors in self.products:
-            part = np.array(coefficient)
+            term = np.array(coefficient)
             for axis in axes:
-                part = np.multiply.outer(part, vectors.get(axis, np.ones(shape[axis])))
-            whole += part
-        return products_of(tuple(axes), whole)
+                term = np.multiply.outer(term, vectors.get(axis, np.ones(shape[axis])))
+            whole += term
+        return decompose_function(tuple(axes), whole)
 
 
-EVERYTHING = Linear(((1.0, {}),))
+ALL_RECORDS = LinearFunction(((1.0, {}),))
 """The number of records."""
 
 
-def products_of(axes: tuple[int, ...], whole: Matrix) -> Linear:
+def decompose_function(axes: tuple[int, ...], whole: Matrix) -> LinearFunction:
     """The sum of few products that equals a function, which is given by its values over some attributes."""
-    for place in range(len(axes)):
-        first = np.take(whole, [0], axis=place)
-        if (whole == first).all():
-            return products_of(axes[:place] + axes[place + 1 :], np.squeeze(first, axis=place))
+    for position in range(len(axes)):
+        slice_values = np.take(whole, [0], axis=position)
+        if (whole == slice_values).all():
+            return decompose_function(axes[:position] + axes[position + 1 :], np.squeeze(slice_values, axis=position))
     if not whole.any():
-        return Linear(())
+        return LinearFunction(())
     if not axes:
-        return Linear(((float(whole), {}),))
+        return LinearFunction(((float(whole), {}),))
     if len(axes) == 1:
-        return Linear(((1.0, {axes[0]: whole.astype(np.float64)}),))
-    return _product(axes, whole) or _slices(axes, whole)
+        return LinearFunction(((1.0, {axes[0]: whole.astype(np.float64)}),))
+    return _single_product(axes, whole) or _sum_of_slices(axes, whole)
 
 
-def _product(axes: tuple[int, ...], whole: Matrix) -> Linear | None:
+def _single_product(axes: tuple[int, ...], whole: Matrix) -> LinearFunction | None:
     """A function that is one product of its first attribute and the rest; None if it is not."""
     flat = whole.reshape(whole.shape[0], -1)
-    row, place = divmod(int(np.abs(flat).argmax()), flat.shape[1])
-    column, rest = flat[:, place] / flat[row, place], whole[row]
+    row, column_index = divmod(int(np.abs(flat).argmax()), flat.shape[1])
+    column, rest = flat[:, column_index] / flat[row, column_index], whole[row]
     if not np.array_equal(np.multiply.outer(column, rest), whole):
         return None
-    return products_of(axes[1:], rest).within({axes[0]: column.astype(np.float64)})
+    return decompose_function(axes[1:], rest).times_vectors({axes[0]: column.astype(np.float64)})
 
 
-def _slices(axes: tuple[int, ...], whole: Matrix) -> Linear:
+def _sum_of_slices(axes: tuple[int, ...], whole: Matrix) -> LinearFunction:
     """The values of the smallest attribute, those that are treated alike together."""
-    place = int(np.argmin(whole.shape))
-    front = np.moveaxis(whole, place, 0)
-    distinct, which = np.unique(front.reshape(front.shape[0], -1), axis=0, return_inverse=True)
-    others = axes[:place] + axes[place + 1 :]
-    out = Linear(())
+    position = int(np.argmin(whole.shape))
+    front = np.moveaxis(whole, position, 0)
+    distinct, group_index = np.unique(front.reshape(front.shape[0], -1), axis=0, return_inverse=True)
+    other_axes = axes[:position] + axes[position + 1 :]
+    total = LinearFunction(())
     for number, values in enumerate(distinct):
-        part = products_of(others, values.reshape(front.shape[1:]))
-        out += part.within({axes[place]: (which.ravel() == number).astype(np.float64)})
-    return out
+        slice_function = decompose_function(other_axes, values.reshape(front.shape[1:]))
+        total += slice_function.times_vectors({axes[position]: (group_index.ravel() == number).astype(np.float64)})
+    return total
 
 
-def _both(first: Mapping[int, Matrix], second: Mapping[int, Matrix]) -> dict[int, Matrix]:
-    return {**first, **{axis: vector * first[axis] if axis in first else vector for axis, vector in second.items()}}
+def _multiply_vectors(own_vectors: Mapping[int, Matrix], more_vectors: Mapping[int, Matrix]) -> dict[int, Matrix]:
+    return {
+        **own_vectors,
+        **{axis: vector * own_vectors[axis] if axis in own_vectors else vector for axis, vector in more_vectors.items()},
+    }
 
 
-def functionals(asked: Sequence[Linear], shape: Sequence[int]) -> Functionals:
+def functionals(functions: Sequence[LinearFunction], shape: Sequence[int]) -> Functionals:
     """Several linear functions as one object."""
-    products = [(place, *product) for place, each in enumerate(asked) for product in each.simplified(shape).products]
+    products = [
+        (index, *product) for index, function in enumerate(functions) for product in function.simplified(shape).products
+    ]
     products = products or [(0, 0.0, {})]
     axes = sorted({axis for *_, vectors in products for axis in vectors})
-    vectors = {axis: np.array([given.get(axis, np.ones(shape[axis])) for *_, given in products]) for axis in axes}
+    vectors = {
+        axis: np.array([own_vectors.get(axis, np.ones(shape[axis])) for *_, own_vectors in products]) for axis in axes
+    }
     coefficients = np.array([coefficient for _, coefficient, _ in products], dtype=np.float64)
-    return Functionals(coefficients, np.array([place for place, *_ in products]), vectors, len(asked))
+    return Functionals(coefficients, np.array([index for index, *_ in products]), vectors, len(functions))

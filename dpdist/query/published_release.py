@@ -13,29 +13,29 @@ import numpy as np
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content import measurement_file
 from dpdist.content.certificate_fields import Certificate
-from dpdist.content.feasible_intervals import Possible, interval
+from dpdist.content.feasible_intervals import CellConstraints, interval
 from dpdist.content.measurement_file import Measurement
 from dpdist.domain.numeric_columns import AMOUNT
 from dpdist.errors import InvalidInput
 from dpdist.notebook_tables import html_table
 from dpdist.operators import Matrix
-from dpdist.page.question_panel import notes
+from dpdist.page.question_panel import difference_notes
 from dpdist.publish import release_folder
 from dpdist.query import question_text
-from dpdist.query.attribute_conditions import joined
-from dpdist.query.linear_functions import EVERYTHING, Linear, functionals
-from dpdist.query.question_text import AtLeast, Grouping, Quantile, StatisticOf, Sum, Top, TotalOf
+from dpdist.query.attribute_conditions import multiply_indicators
+from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction, functionals
+from dpdist.query.question_text import AmountStatistic, AmountTotal, Grouping, MinimumCount, Quantile, Sum, TopGroups
 from dpdist.query.simultaneous_intervals import critical_value, difference_errors
-from dpdist.reconstruction.measured_space import MOST_PRODUCTS, Functionals, NotMeasured, Reading
+from dpdist.reconstruction.measured_space import MOST_PRODUCTS, FunctionalEstimates, Functionals, NotMeasured
 from dpdist.statistics.ratio_intervals import fieller, ratio_error
 from dpdist.statistics.statistic import Estimated
-from dpdist.statistics.statistic_registry import telling
-from dpdist.statistics.value_powers import powers, range_of
-from dpdist.storage.objects import Place
+from dpdist.statistics.statistic_registry import statistic_for
+from dpdist.statistics.value_powers import bin_summands, range_of
+from dpdist.storage.objects import StorageLocation
 
 SUMS_AT_ONCE = 512
 """Sums whose covariances are computed together."""
-Expected = Callable[[Sequence[Linear]], Matrix]
+ExpectedValues = Callable[[Sequence[LinearFunction]], Matrix]
 """The values of linear functions of assumed records."""
 
 
@@ -67,7 +67,7 @@ class Answer:
         return asdict(self)
 
 
-class Asked(tuple[Answer, ...]):
+class QueryResult(tuple[Answer, ...]):
     """Answers to questions, which notebooks show as a table."""
 
     __slots__ = ()
@@ -77,13 +77,13 @@ class Asked(tuple[Answer, ...]):
     def _rows(self) -> list[tuple[str, ...]]:
         return [
             (
-                " ".join([each.question, *(f"[{name} {value}]" for name, value in each.group.items())]),
-                _shown(each.value),
-                _shown(each.standard_error),
-                "unbounded" if each.low is None else f"{_shown(each.low)} .. {_shown(each.high)}",
-                each.remark,
+                " ".join([answer.question, *(f"[{name} {value}]" for name, value in answer.group.items())]),
+                _format_value(answer.value),
+                _format_value(answer.standard_error),
+                "unbounded" if answer.low is None else f"{_format_value(answer.low)} .. {_format_value(answer.high)}",
+                answer.remark,
             )
-            for each in self
+            for answer in self
         ]
 
     def __repr__(self) -> str:
@@ -93,7 +93,7 @@ class Asked(tuple[Answer, ...]):
         return html_table("Answers", self.HEAD, self._rows)
 
 
-def _shown(value: float | str | None) -> str:
+def _format_value(value: float | str | None) -> str:
     return "" if value is None else value if isinstance(value, str) else f"{value:,.6g}"
 
 
@@ -102,7 +102,7 @@ UNPUBLISHED = cast("Certificate", {})
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedRelease:
     """A published release.
 
     Attributes:
@@ -116,51 +116,51 @@ class Published:
     @property
     def notes(self) -> list[str]:
         """The ways in which these answers may differ from the published ones."""
-        return notes(self.certificate)
+        return difference_notes(self.certificate)
 
-    def ask(self, *asked: str) -> Asked:
+    def ask(self, *question_texts: str) -> QueryResult:
         """Answers to questions, each with its standard error and 95 % interval. Nothing is charged.
 
         Args:
-            asked: such as "sum of region=North, age>=65 minus sum of region=South, age>=65", "mean of age by region" or
+            question_texts: such as "sum of region=North, age>=65 minus sum of region=South, age>=65", "mean of age by region" or
                 "top 3 of region".
         Raises: InvalidInput for a question that cannot be read or that the measurement does not determine.
         """
-        out: list[Answer] = []
-        for text in asked:
-            known = self._published_quantiles(text)
-            if known:
-                out += known
+        answers: list[Answer] = []
+        for text in question_texts:
+            published_answers = self._published_quantiles(text)
+            if published_answers:
+                answers += published_answers
                 continue
-            made = question_text.question(self.measurement.domain, text)
-            if not isinstance(made, TotalOf):
+            parsed = question_text.parse_question(self.measurement.domain, text)
+            if not isinstance(parsed, AmountTotal):
                 self._check_counted()
-            if isinstance(made, Sum):
-                out += self._sums(text, made)
-            elif isinstance(made, TotalOf):
-                out += self._totals(text, made)
-            elif isinstance(made, StatisticOf):
-                out += self._statistics(text, made)
-            elif isinstance(made, Quantile):
-                out += self._quantiles(text, made)
-            elif isinstance(made, Top):
-                out += self._top(text, made)
+            if isinstance(parsed, Sum):
+                answers += self._answer_sums(text, parsed)
+            elif isinstance(parsed, AmountTotal):
+                answers += self._answer_totals(text, parsed)
+            elif isinstance(parsed, AmountStatistic):
+                answers += self._answer_statistics(text, parsed)
+            elif isinstance(parsed, Quantile):
+                answers += self._answer_quantiles(text, parsed)
+            elif isinstance(parsed, TopGroups):
+                answers += self._answer_top(text, parsed)
             else:
-                out += self._at_least(text, made)
-        return Asked(out)
+                answers += self._answer_minimum_count(text, parsed)
+        return QueryResult(answers)
 
-    def covariance(self, asked: Sequence[str]) -> Matrix:
+    def covariance(self, question_texts: Sequence[str]) -> Matrix:
         """The exact covariance matrix of the answers to linear questions, (questions, questions).
 
         Raises: InvalidInput as ``ask``, and for ratios, quantiles and tops.
         """
         self._check_counted()
-        made = [question_text.question(self.measurement.domain, text) for text in asked]
+        parsed_questions = [question_text.parse_question(self.measurement.domain, text) for text in question_texts]
         linear = []
-        for text, each in zip(asked, made, strict=True):
-            if not isinstance(each, Sum) or each.below is not None or each.by:
+        for text, parsed in zip(question_texts, parsed_questions, strict=True):
+            if not isinstance(parsed, Sum) or parsed.denominator is not None or parsed.groupings:
                 raise InvalidInput(f"covariances are those of sums and differences of counts without 'by', found {text!r}")
-            linear.append(each.above)
+            linear.append(parsed.numerator)
         return self._covariance(linear)
 
     def _check_counted(self) -> None:
@@ -172,173 +172,182 @@ class Published:
                 f"this release measured sums of {name!r} alone, and no numbers of records: ask for 'sum of {name}', with 'by' and 'where'"
             )
 
-    def _sums(self, text: str, asked: Sum) -> Iterator[Answer]:
-        groups = list(self._groups(asked.by, EVERYTHING))
-        above = [self._within(group, asked.above) for _, group in groups]
-        if asked.below is not None:
-            for (named, group), over in zip(groups, above, strict=True):
-                yield self._ratio(text, over, self._within(group, asked.below), named)
+    def _answer_sums(self, text: str, parsed: Sum) -> Iterator[Answer]:
+        groups = list(self._enumerate_groups(parsed.groupings, ALL_RECORDS))
+        above = [self._restrict_to_group(group, parsed.numerator) for _, group in groups]
+        if parsed.denominator is not None:
+            for (group_name, group), numerator in zip(groups, above, strict=True):
+                yield self._answer_ratio(text, numerator, self._restrict_to_group(group, parsed.denominator), group_name)
             return
-        reading = self._read(above)
-        for place, (named, _) in enumerate(groups):
-            yield self._answer(text, reading, place, above[place], named)
+        reading = self._estimate_functions(above)
+        for index, (group_name, _) in enumerate(groups):
+            yield self._build_answer(text, reading, index, above[index], group_name)
 
-    def _within(self, group: Linear, asked: Linear) -> Linear:
+    def _restrict_to_group(self, group: LinearFunction, function: LinearFunction) -> LinearFunction:
         """A function of the records of a group."""
-        return joined(self.measurement.domain, group, asked)
+        return multiply_indicators(self.measurement.domain, group, function)
 
-    def _ratio(self, text: str, above: Linear, below: Linear, group: dict[str, str]) -> Answer:
-        both = [above, below]
-        values, covariance = self._read(both).values, self._covariance(both)
+    def _answer_ratio(self, text: str, above: LinearFunction, below: LinearFunction, group: dict[str, str]) -> Answer:
+        functions = [above, below]
+        values, covariance = self._estimate_functions(functions).values, self._covariance(functions)
         if values[1] == 0.0:
             return Answer(text, math.nan, None, None, None, group, "the denominator is zero")
-        found = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
-        remark = "" if found else "the denominator may be zero: no bounded interval"
-        low, high = found or (None, None)
-        if low is not None and all(self._possible.ends(each.entry_range)[0] >= 0 for each in both):
+        ends = fieller(values, covariance, float(self.measurement.noise.half_width_95(1.0)))
+        remark = "" if ends else "the denominator may be zero: no bounded interval"
+        low, high = ends or (None, None)
+        if low is not None and all(self._cell_constraints.ends(function.entry_range)[0] >= 0 for function in functions):
             low = max(low, 0.0)
-        error = ratio_error(values, covariance) if found else None
+        error = ratio_error(values, covariance) if ends else None
         return Answer(text, float(values[0] / values[1]), error, low, high, group, remark)
 
-    def _totals(self, text: str, asked: TotalOf) -> Iterator[Answer]:
-        values = powers(self.measurement.domain.attributes[asked.of], AMOUNT)
-        groups = list(self._groups(asked.by, asked.among))
-        reading = self._read([among.within({asked.of: values}) for _, among in groups])
-        for place, (group, among) in enumerate(groups):
-            yield self._answer(text, reading, place, among.within({asked.of: values}), group)
+    def _answer_totals(self, text: str, parsed: AmountTotal) -> Iterator[Answer]:
+        values = bin_summands(self.measurement.domain.attributes[parsed.axis], AMOUNT)
+        groups = list(self._enumerate_groups(parsed.groupings, parsed.subset))
+        reading = self._estimate_functions([subset.times_vectors({parsed.axis: values}) for _, subset in groups])
+        for index, (group, subset) in enumerate(groups):
+            yield self._build_answer(text, reading, index, subset.times_vectors({parsed.axis: values}), group)
 
-    def _statistics(self, text: str, asked: StatisticOf) -> Iterator[Answer]:
-        groups = list(self._groups(asked.by, asked.among))
-        found = self.statistics(asked.statistic, asked.of, [among for _, among in groups])
-        for (group, _), each in zip(groups, found, strict=True):
-            yield Answer(text, each.value, each.standard_error, each.low, each.high, group, each.remark)
+    def _answer_statistics(self, text: str, parsed: AmountStatistic) -> Iterator[Answer]:
+        groups = list(self._enumerate_groups(parsed.groupings, parsed.subset))
+        estimates = self.statistics(parsed.statistic, parsed.axes, [subset for _, subset in groups])
+        for (group, _), estimate in zip(groups, estimates, strict=True):
+            yield Answer(text, estimate.value, estimate.standard_error, estimate.low, estimate.high, group, estimate.remark)
 
     def statistics(
-        self, told: str, of: Sequence[int], groups: Sequence[Linear], expected: Expected | None = None
+        self, name: str, axes: Sequence[int], groups: Sequence[LinearFunction], expected: ExpectedValues | None = None
     ) -> Iterator[Estimated]:
         """A statistic of amounts of some groups, one after the other.
 
         Args:
-            told: its name, such as 'standard deviation'.
-            of: the axis of the amounts, or of both.
+            name: its name, such as 'standard deviation'.
+            axes: the axis of the amounts, or of both.
             groups: the records of each group, as a linear function.
             expected: what linear functions are of assumed records, in place of their estimates.
         Raises: InvalidInput for what was not measured.
         """
-        statistic = telling(told)
-        attributes = [self.measurement.domain.attributes[axis] for axis in of]
+        statistic = statistic_for(name)
+        attributes = [self.measurement.domain.attributes[axis] for axis in axes]
         factors = [
-            {axis: powers(each, what) for axis, each, what in zip(of, attributes, made, strict=True)}
-            for made in statistic.of
+            {axis: bin_summands(value, power) for axis, value, power in zip(axes, attributes, power_kinds, strict=True)}
+            for power_kinds in statistic.summands
         ]
-        width, ranges = float(self.measurement.noise.half_width_95(1.0)), [range_of(each) for each in attributes]
+        width, ranges = float(self.measurement.noise.half_width_95(1.0)), [range_of(value) for value in attributes]
         for start, stop in batches(len(groups), SUMS_AT_ONCE // len(factors)):
-            flat = [among.within(each) for among in groups[start:stop] for each in factors]
-            values = self._read(flat).values if expected is None else expected(flat)
+            flat = [subset.times_vectors(value) for subset in groups[start:stop] for value in factors]
+            values = self._estimate_functions(flat).values if expected is None else expected(flat)
             covariance = self._covariance(flat)
-            for first in range(0, len(flat), len(factors)):
-                own = slice(first, first + len(factors))
-                yield statistic.made(told, values[own], covariance[own, own], width, ranges)
+            for start_row in range(0, len(flat), len(factors)):
+                block = slice(start_row, start_row + len(factors))
+                yield statistic.compute(name, values[block], covariance[block, block], width, ranges)
 
     def _published_quantiles(self, text: str) -> list[Answer]:
         """Quantiles that the release chose and published, where a text asks for them; they are computed from nothing else.
 
         Raises: InvalidInput for others of a column that was not counted.
         """
-        facts, asked = self.certificate.get("quantiles"), question_text.named_quantile(text)
-        if facts is None or asked is None or asked.of not in facts["columns"]:
+        facts, named = self.certificate.get("quantiles"), question_text.parse_named_quantile(text)
+        if facts is None or named is None or named.column not in facts["columns"]:
             return []
-        where = asked.where or {}
-        rows = [row for row in facts["rows"] if row["of"] == asked.of and math.isclose(row["at"], asked.share)]
-        rows = [row for row in rows if where.items() <= row["group"].items()]
-        if asked.where is not None and {*asked.by, *where} == {*facts["by"]} and rows:
+        conditions = named.conditions or {}
+        rows = [row for row in facts["rows"] if row["of"] == named.column and math.isclose(row["at"], named.probability)]
+        rows = [row for row in rows if conditions.items() <= row["group"].items()]
+        if named.conditions is not None and {*named.group_columns, *conditions} == {*facts["by"]} and rows:
             return [
                 Answer(
-                    text, row["value"], None, row["low_95"], row["high_95"], {name: row["group"][name] for name in asked.by}
+                    text,
+                    row["value"],
+                    None,
+                    row["low_95"],
+                    row["high_95"],
+                    {name: row["group"][name] for name in named.group_columns},
                 )
                 for row in rows
             ]
-        if asked.of in self.measurement.domain.columns:
+        if named.column in self.measurement.domain.columns:
             return []
-        by = f" by {', '.join(facts['by'])}" if facts["by"] else ""
-        shares = sorted({row["at"] for row in facts["rows"]})
+        by_text = f" by {', '.join(facts['by'])}" if facts["by"] else ""
+        probabilities = sorted({row["at"] for row in facts["rows"]})
         raise InvalidInput(
-            f"quantiles of {asked.of!r} were chosen{by} at {', '.join(f'{share:g}' for share in shares)}, and no others: ask for "
-            f"'quantile {shares[0]:g} of {asked.of}{by}'"
+            f"quantiles of {named.column!r} were chosen{by_text} at {', '.join(f'{probability:g}' for probability in probabilities)}, and no others: ask for "
+            f"'quantile {probabilities[0]:g} of {named.column}{by_text}'"
         )
 
-    def _quantiles(self, text: str, asked: Quantile) -> Iterator[Answer]:
-        of = asked.of
-        within = of.rows.dense()[: of.declared]  # nor in a quantile
-        below = np.cumsum(within, axis=0) - asked.share * within.sum(axis=0)
-        for group, among in self._groups(asked.by, asked.among):
-            reading = self._read([among.within({of.axis: row}) for row in below])
+    def _answer_quantiles(self, text: str, parsed: Quantile) -> Iterator[Answer]:
+        grouping = parsed.attribute
+        bin_rows = grouping.rows.dense()[: grouping.declared]  # nor in a quantile
+        below = np.cumsum(bin_rows, axis=0) - parsed.probability * bin_rows.sum(axis=0)
+        for group, subset in self._enumerate_groups(parsed.groupings, parsed.subset):
+            reading = self._estimate_functions([subset.times_vectors({grouping.axis: row}) for row in below])
             errors = np.sqrt(reading.squares) * self.measurement.noise.deviation
             widths = errors * self.measurement.noise.half_width_95(reading.concentrations)
             value, low, high = quantile_interval(reading.values[:-1], widths[:-1])
-            yield Answer(text, of.labels[value], None, of.labels[low], of.labels[high], group)
+            yield Answer(text, grouping.labels[value], None, grouping.labels[low], grouping.labels[high], group)
 
-    def _top(self, text: str, asked: Top) -> list[Answer]:
-        groups = list(self._groups(asked.of, asked.among))
-        linear = [among for _, among in groups]
-        reading, covariance = self._read(linear), self._covariance(linear)
+    def _answer_top(self, text: str, parsed: TopGroups) -> list[Answer]:
+        groups = list(self._enumerate_groups(parsed.groupings, parsed.subset))
+        linear = [subset for _, subset in groups]
+        reading, covariance = self._estimate_functions(linear), self._covariance(linear)
         best, worst = rank_ranges(reading.values, covariance, critical_value(covariance, self.measurement.noise.kind))
-        out = []
-        for place in np.argsort(-reading.values, kind="stable")[: asked.count]:
-            ranks = int(best[place]), int(worst[place])
-            sure = "surely in the top" if ranks[1] <= asked.count else "perhaps in the top"
-            remark = f"{sure} {asked.count}; its place is {_span(*ranks)} of {len(groups)}"
-            out.append(self._answer(text, reading, int(place), linear[place], groups[place][0], remark, ranks))
-        return out
+        answers = []
+        for index in np.argsort(-reading.values, kind="stable")[: parsed.count]:
+            ranks = int(best[index]), int(worst[index])
+            sure = "surely in the top" if ranks[1] <= parsed.count else "perhaps in the top"
+            remark = f"{sure} {parsed.count}; its place is {_format_ranks(*ranks)} of {len(groups)}"
+            answers.append(self._build_answer(text, reading, int(index), linear[index], groups[index][0], remark, ranks))
+        return answers
 
-    def _at_least(self, text: str, asked: AtLeast) -> list[Answer]:
-        groups = list(self._groups(asked.of, asked.among))
-        reading = self._read([among for _, among in groups])
-        found = [self._answer(text, reading, place, among, group) for place, (group, among) in enumerate(groups)]
-        out = []
-        for place in np.argsort(-reading.values, kind="stable"):
-            each = found[place]
-            assert isinstance(each.low, float)
-            assert isinstance(each.high, float)
-            if each.high >= asked.least:
-                sure = "surely" if each.low >= asked.least else "perhaps"
-                out.append(replace(each, remark=f"{sure} at least {asked.least:g}"))
-        return out
+    def _answer_minimum_count(self, text: str, parsed: MinimumCount) -> list[Answer]:
+        groups = list(self._enumerate_groups(parsed.groupings, parsed.subset))
+        reading = self._estimate_functions([subset for _, subset in groups])
+        all_answers = [
+            self._build_answer(text, reading, index, subset, group) for index, (group, subset) in enumerate(groups)
+        ]
+        answers = []
+        for index in np.argsort(-reading.values, kind="stable"):
+            answer = all_answers[index]
+            assert isinstance(answer.low, float)
+            assert isinstance(answer.high, float)
+            if answer.high >= parsed.minimum:
+                sure = "surely" if answer.low >= parsed.minimum else "perhaps"
+                answers.append(replace(answer, remark=f"{sure} at least {parsed.minimum:g}"))
+        return answers
 
-    def _groups(self, by: tuple[Grouping, ...], among: Linear) -> Iterator[tuple[dict[str, str], Linear]]:
+    def _enumerate_groups(
+        self, groupings: tuple[Grouping, ...], subset: LinearFunction
+    ) -> Iterator[tuple[dict[str, str], LinearFunction]]:
         """Every combination of some attributes' values or levels' groups that can hold records, and the function of what lies in it."""
-        shown = [len(each.labels) for each in by]
+        shown = [len(grouping.labels) for grouping in groupings]
         if math.prod(shown) > MOST_PRODUCTS:
             raise InvalidInput(f"this asks for {math.prod(shown):,} groups; at most {MOST_PRODUCTS:,} are answered at once")
         for values in np.ndindex(*shown):
-            chosen: dict[int, Matrix] = {}
-            for each, value in zip(by, values, strict=True):
-                row = each.rows.rows(value, value + 1)[0]
-                chosen[each.axis] = chosen.get(each.axis, 1.0) * row
-            if all(row.any() for row in chosen.values()):  # a city of another country holds nobody
-                names = {each.name: each.labels[value] for each, value in zip(by, values, strict=True)}
-                yield names, among.within(chosen)
+            vectors: dict[int, Matrix] = {}
+            for grouping, value in zip(groupings, values, strict=True):
+                row = grouping.rows.rows(value, value + 1)[0]
+                vectors[grouping.axis] = vectors.get(grouping.axis, 1.0) * row
+            if all(row.any() for row in vectors.values()):  # a city of another country holds nobody
+                names = {grouping.name: grouping.labels[value] for grouping, value in zip(groupings, values, strict=True)}
+                yield names, subset.times_vectors(vectors)
 
-    def _answer(
+    def _build_answer(
         self,
         text: str,
-        reading: Reading,
-        place: int,
-        asked: Linear,
+        reading: FunctionalEstimates,
+        index: int,
+        function: LinearFunction,
         group: dict[str, str] | None = None,
         remark: str = "",
         ranks: tuple[int, int] | None = None,
     ) -> Answer:
-        noise, value = self.measurement.noise, float(reading.values[place])
-        error = math.sqrt(float(reading.squares[place])) * noise.deviation
-        half = error * float(noise.half_width_95(reading.concentrations[place]))
-        low, high = (float(end) for end in interval(value, half, self._possible.ends(asked.entry_range)))
+        noise, value = self.measurement.noise, float(reading.values[index])
+        error = math.sqrt(float(reading.squares[index])) * noise.deviation
+        half = error * float(noise.half_width_95(reading.concentrations[index]))
+        low, high = (float(end) for end in interval(value, half, self._cell_constraints.ends(function.entry_range)))
         return Answer(text, value, error, low, high, group or {}, remark, ranks)
 
     @cached_property
-    def _possible(self) -> Possible:
+    def _cell_constraints(self) -> CellConstraints:
         """What is known of the true counts, where intervals are cut."""
-        return Possible.of(self.certificate)
+        return CellConstraints.of(self.certificate)
 
     def estimates(self, vectors: Mapping[int, Matrix]) -> tuple[Matrix, Matrix]:
         """The best linear unbiased estimates of products over attributes, in records, and their standard errors.
@@ -348,29 +357,29 @@ class Published:
         Raises: NotMeasured.
         """
         products = len(next(iter(vectors.values())))
-        shares = np.full(products, 1.0 / self.measurement.domain.scale)
-        found = self.measurement.space.read(Functionals(shares, np.arange(products), vectors, products))
-        return found.values, np.sqrt(found.squares) * self.measurement.noise.deviation
+        coefficients = np.full(products, 1.0 / self.measurement.domain.scale)
+        reading = self.measurement.space.estimate(Functionals(coefficients, np.arange(products), vectors, products))
+        return reading.values, np.sqrt(reading.squares) * self.measurement.noise.deviation
 
-    def _read(self, asked: Sequence[Linear]) -> Reading:
+    def _estimate_functions(self, functions: Sequence[LinearFunction]) -> FunctionalEstimates:
         try:
-            return self.measurement.space.read(self._in_records(asked))
+            return self.measurement.space.estimate(self._scaled_functionals(functions))
         except NotMeasured as lack:
-            raise self._refusal(lack) from None
+            raise self._not_measured_error(lack) from None
 
-    def _covariance(self, asked: Sequence[Linear]) -> Matrix:
+    def _covariance(self, functions: Sequence[LinearFunction]) -> Matrix:
         try:
-            gram = self.measurement.space.gram(self._in_records(asked))
+            gram = self.measurement.space.gram(self._scaled_functionals(functions))
         except NotMeasured as lack:
-            raise self._refusal(lack) from None
+            raise self._not_measured_error(lack) from None
         return np.asarray(gram * self.measurement.noise.deviation**2)
 
-    def _in_records(self, asked: Sequence[Linear]) -> Functionals:
+    def _scaled_functionals(self, functions: Sequence[LinearFunction]) -> Functionals:
         """Linear functions of records as functions of what was measured: of their shares, where each is divided into some."""
         domain = self.measurement.domain
-        return functionals([each * (1.0 / domain.scale) for each in asked], domain.shape)
+        return functionals([function * (1.0 / domain.scale) for function in functions], domain.shape)
 
-    def _refusal(self, lack: NotMeasured) -> InvalidInput:
+    def _not_measured_error(self, lack: NotMeasured) -> InvalidInput:
         """What was not measured, in the words of the attributes."""
         names = " by ".join(self.measurement.domain.names[axis] for axis in lack.axes) or "all records"
         if lack.finer:
@@ -379,11 +388,11 @@ class Published:
                 "them; ask for the groups that its queries have"
             )
         return InvalidInput(
-            f"this release did not measure the table of {names}, so its counts are not known; it measured {self._measured}"
+            f"this release did not measure the table of {names}, so its counts are not known; it measured {self._measured_tables_text}"
         )
 
     @cached_property
-    def _measured(self) -> str:
+    def _measured_tables_text(self) -> str:
         names = self.measurement.domain.names
         tables = [" by ".join(names[axis] for axis in axes) for axes in self.measurement.space.tables]
         shown = "; ".join(tables[:12])
@@ -401,12 +410,12 @@ def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
         values: estimates of C(t) - share N for all places but the last.
         widths: half widths of their 95 % intervals.
     """
-    kept = np.append(values >= -widths, True) & np.insert(values <= widths, 0, True)
-    places = np.flatnonzero(kept)
+    is_candidate = np.append(values >= -widths, True) & np.insert(values <= widths, 0, True)
+    candidates = np.flatnonzero(is_candidate)
     estimate = int((values < 0).sum())
-    if places.size == 0:
+    if candidates.size == 0:
         return estimate, estimate, estimate
-    return estimate, min(int(places[0]), estimate), max(int(places[-1]), estimate)
+    return estimate, min(int(candidates[0]), estimate), max(int(candidates[-1]), estimate)
 
 
 def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Matrix, Matrix]:
@@ -418,26 +427,26 @@ def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Ma
         critical: ``critical_value`` of the covariance.
     Source: Mogstad, Romano, Shaikh & Wilhelm 2024, simultaneous confidence sets for ranks.
     """
-    apart = (values[:, None] - values[None, :]) / difference_errors(covariance)
-    larger, smaller = (apart < -critical).sum(axis=1), (apart > critical).sum(axis=1)
+    standardized_gaps = (values[:, None] - values[None, :]) / difference_errors(covariance)
+    larger, smaller = (standardized_gaps < -critical).sum(axis=1), (standardized_gaps > critical).sum(axis=1)
     return 1 + larger, values.size - smaller
 
 
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
+def _format_ranks(best: int, worst: int) -> str:
+    return str(best) if best == worst else f"{best} to {worst}"
 
 
-def published(place: Place) -> Published:
+def load_published(location: StorageLocation) -> PublishedRelease:
     """The finished release in a folder or at a URL, ready to answer questions.
 
     Raises: StoreError when its files were altered; InvalidInput when its measurement was not published.
     """
-    with place.copied() as local:
+    with location.local_copy() as local:
         certificate = release_folder.certificate_of(local)
         about = certificate["measurement"]
         if about["why"] is not None:
             raise InvalidInput(
                 f"release {certificate['release']!r} answers no further questions: {about['why']}; only its published answers can be read"
             )
-        found = measurement_file.read(local / measurement_file.FILE)
-    return Published(cast("Certificate", certificate), found)
+        loaded_measurement = measurement_file.read_measurement(local / measurement_file.FILE)
+    return PublishedRelease(cast("Certificate", certificate), loaded_measurement)

@@ -1,6 +1,6 @@
 """What several synthetic sets of one release say together: estimates, and intervals from how far the sets differ.
 
-Each set (``dpdist.query.synthetic_records.Tables.model`` with a number) is a draw of the counted records themselves, given what was measured,
+Each set (``dpdist.query.synthetic_records.MeasuredTableEstimates.model`` with a number) is a draw of the counted records themselves, given what was measured,
 from a posterior that is estimated (``dpdist.reconstruction.posterior_tables``). So with m sets, b the variance of an estimate between them, the
 mean of the estimates is off from the value in the *counted* records by a variance of (1 + 1/m) b: the records are all there is, as where a
 sample happens to be the whole population. Of a *population* of which these records are a sample, the variance that an analyst would state
@@ -23,7 +23,7 @@ from dpdist.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Combined:
+class CombinedEstimate:
     """An estimate from several sets.
 
     Attributes:
@@ -40,7 +40,7 @@ class Combined:
     high_95: float
 
 
-def combined(estimates: Sequence[float], variances: Sequence[float] | None = None) -> Combined:
+def combine_estimates(estimates: Sequence[float], variances: Sequence[float] | None = None) -> CombinedEstimate:
     """The estimate of several synthetic sets together, with its interval of 95 %.
 
     Args:
@@ -53,15 +53,20 @@ def combined(estimates: Sequence[float], variances: Sequence[float] | None = Non
     >>> found.value, round(found.low_95, 3), round(found.high_95, 3)
     (12.0, 2.063, 21.937)
     """
-    given = np.asarray(estimates, dtype=np.float64)
-    own = np.zeros_like(given) if variances is None else np.asarray(variances, dtype=np.float64)
-    sets = given.size
-    if sets < 2 or own.shape != given.shape or not np.isfinite([given, own]).all() or own.min() < 0:
+    estimate_array = np.asarray(estimates, dtype=np.float64)
+    variance_array = np.zeros_like(estimate_array) if variances is None else np.asarray(variances, dtype=np.float64)
+    sets = estimate_array.size
+    if (
+        sets < 2
+        or variance_array.shape != estimate_array.shape
+        or not np.isfinite([estimate_array, variance_array]).all()
+        or variance_array.min() < 0
+    ):
         raise InvalidInput(
-            f"estimates are two numbers or more, with a variance of zero or more each, found {sets} and {own.size}"
+            f"estimates are two numbers or more, with a variance of zero or more each, found {sets} and {variance_array.size}"
         )
-    between, within = (1 + 1 / sets) * float(given.var(ddof=1)), float(own.mean())
-    degrees = (sets - 1) * (1 + within / between) ** 2 if between > 0 else math.inf
-    error, value = math.sqrt(between + within), float(given.mean())
+    between_variance, within_variance = (1 + 1 / sets) * float(estimate_array.var(ddof=1)), float(variance_array.mean())
+    degrees = (sets - 1) * (1 + within_variance / between_variance) ** 2 if between_variance > 0 else math.inf
+    error, value = math.sqrt(between_variance + within_variance), float(estimate_array.mean())
     half = float(scipy.special.stdtrit(min(degrees, 1e9), 0.975)) * error
-    return Combined(value, error, degrees, value - half, value + half)
+    return CombinedEstimate(value, error, degrees, value - half, value + half)

@@ -6,12 +6,12 @@ import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
-from dpdist.page.findings import jointly
+from dpdist.page.findings import simultaneous_half_widths
 from dpdist.privacy.noise_distributions import GAUSSIAN, Kind
 
 LEVEL = 0.95
 DRAWS = 20_000
-SIMULATED = 64
+MOST_SIMULATED = 64
 """Up to so many things compared the critical value is simulated; beyond it is Bonferroni's."""
 
 
@@ -28,17 +28,17 @@ def critical_value(covariance: Matrix, kind: Kind = GAUSSIAN) -> float:
     if count < 2:
         return float(kind.half_width_95(1.0))
     if kind is not GAUSSIAN:
-        return float(jointly(np.broadcast_to(kind.half_width_95(1.0), count * (count - 1) // 2))[0])
-    if count > SIMULATED:
+        return float(simultaneous_half_widths(np.broadcast_to(kind.half_width_95(1.0), count * (count - 1) // 2))[0])
+    if count > MOST_SIMULATED:
         return float(scipy.stats.norm.isf((1 - LEVEL) / (count * (count - 1))))
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     draws = np.random.default_rng(2026).standard_normal((DRAWS, count)) @ root.T
     error = difference_errors(covariance)
     largest = np.zeros(DRAWS)
-    for place in range(count - 1):
-        apart = np.abs(draws[:, place + 1 :] - draws[:, place, None]) / error[place, place + 1 :]
-        largest = np.maximum(largest, apart.max(axis=1))
+    for index in range(count - 1):
+        standardized_gaps = np.abs(draws[:, index + 1 :] - draws[:, index, None]) / error[index, index + 1 :]
+        largest = np.maximum(largest, standardized_gaps.max(axis=1))
     return float(np.quantile(largest, LEVEL))
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dpdist.arrays.array_workspace import Workspace
-from dpdist.arrays.lazy_vector import Held, Vector
+from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.operators import Matrix
 from dpdist.reconstruction.nonnegative_cells import Effect
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AnswerRequest:
     """Which answers a release asks for.
 
     Attributes:
@@ -58,7 +58,9 @@ class Answers:
     modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
 
 
-def stored_answers(answer: Matrix, error: Matrix, half: Matrix, wanted: Wanted, work: Workspace) -> Answers:
+def stored_answers(answer: Matrix, error: Matrix, half: Matrix, answer_request: AnswerRequest, work: Workspace) -> Answers:
     """Answers that were computed in one piece, kept under their names; rounded if that is asked for."""
-    columns = (np.rint(answer), error, half + 0.5) if wanted.integer else (answer, error, half)
-    return Answers(*(work.write(Held(values), name) for name, values in zip(wanted.names, columns, strict=True)))
+    columns = (np.rint(answer), error, half + 0.5) if answer_request.integer else (answer, error, half)
+    return Answers(
+        *(work.write(ArrayVector(values), name) for name, values in zip(answer_request.names, columns, strict=True))
+    )

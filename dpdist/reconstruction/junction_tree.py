@@ -18,7 +18,7 @@ from itertools import combinations
 import numpy as np
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, nearest, within
+from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, broadcast_table, fit_tables
 
 TOLERANCE = 0.1
 """How far fitted tables may disagree, in standard errors of a cell of the most accurate one."""
@@ -46,85 +46,89 @@ class TableModel:
         return sorted(axes[0] for axes in self.fitted if len(axes) == 1)
 
     @cached_property
-    def _made(self) -> dict[Axes, Matrix]:
+    def _cached_tables(self) -> dict[Axes, Matrix]:
         return {**self._pairs, **self.fitted}
 
     def table(self, axes: Axes) -> Matrix:
         """The table of some attributes (ascending), an array of one axis an attribute."""
         if not axes:
             return np.array(self.total)
-        if axes not in self._made:
-            held = first_holding(self.fitted, axes)
-            self._made[axes] = self._by_fitting(axes) if held is None else margin(self.fitted[held], held, axes)
-        return self._made[axes]
+        if axes not in self._cached_tables:
+            holder_axes = first_holding(self.fitted, axes)
+            self._cached_tables[axes] = (
+                self._fit_table(axes) if holder_axes is None else margin(self.fitted[holder_axes], holder_axes, axes)
+            )
+        return self._cached_tables[axes]
 
-    def _by_fitting(self, axes: Axes) -> Matrix:
+    def _fit_table(self, axes: Axes) -> Matrix:
         """Iterative proportional fitting of independent attributes to the tables of one attribute less."""
-        smaller = [(part, self.table(part)) for part in combinations(axes, len(axes) - 1)]
-        return _fitted(self.independent(axes), axes, smaller)
+        smaller = [(smaller_axes, self.table(smaller_axes)) for smaller_axes in combinations(axes, len(axes) - 1)]
+        return _fit_proportionally(self.independent(axes), axes, smaller)
 
     @cached_property
-    def _known(self) -> dict[Axes, Matrix]:
+    def _pair_tables(self) -> dict[Axes, Matrix]:
         """The tables of all pairs of attributes that a fitted table holds."""
-        inside = {pair: held for held in reversed(list(self.fitted)) for pair in combinations(held, 2)}
-        return {pair: margin(self.fitted[held], held, pair) for pair, held in inside.items()}
+        inside = {pair: holder_axes for holder_axes in reversed(list(self.fitted)) for pair in combinations(holder_axes, 2)}
+        return {pair: margin(self.fitted[holder_axes], holder_axes, pair) for pair, holder_axes in inside.items()}
 
     @cached_property
-    def _near(self) -> dict[int, list[int]]:
-        return _tree(self._axes, {pair: _information(table) for pair, table in self._known.items()})
+    def _tree_neighbours(self) -> dict[int, list[int]]:
+        return _tree(self._axes, {pair: _information(table) for pair, table in self._pair_tables.items()})
 
     @cached_property
     def _pairs(self) -> dict[Axes, Matrix]:
         """The tables of all pairs of attributes that no fitted table holds, along the tree."""
-        along: dict[Axes, Matrix] = {
-            (first, axis): table
-            for first in self._axes
-            for axis, table in self._along(first)
-            if first < axis and (first, axis) not in self._known
+        tree_tables: dict[Axes, Matrix] = {
+            (root, axis): table
+            for root in self._axes
+            for axis, table in self._joint_tables(root)
+            if root < axis and (root, axis) not in self._pair_tables
         }
         if self.stretch != 1.0:
-            along = {pair: self._stretched(pair, table) for pair, table in along.items()}
-        return {**self._known, **along}
+            tree_tables = {pair: self._stretch_dependence(pair, table) for pair, table in tree_tables.items()}
+        return {**self._pair_tables, **tree_tables}
 
-    def beside(self) -> Iterator[tuple[Axes, Matrix]]:
+    def off_tree_pairs(self) -> Iterator[tuple[Axes, Matrix]]:
         """The pairs that a fitted table holds and that are no edge of the tree: by how much paths are off independence, in each cell."""
-        for first in self._axes:
-            for axis, table in self._along(first):
-                if first < axis and (first, axis) in self._known and axis not in self._near[first]:
-                    yield (first, axis), table - self.independent((first, axis))
+        for root in self._axes:
+            for axis, table in self._joint_tables(root):
+                if root < axis and (root, axis) in self._pair_tables and axis not in self._tree_neighbours[root]:
+                    yield (root, axis), table - self.independent((root, axis))
 
     def independent(self, axes: Axes) -> Matrix:
         """The table of attributes, were they independent."""
-        return independent([self.fitted[(axis,)] for axis in axes], self.total)
+        return independent_table([self.fitted[(axis,)] for axis in axes], self.total)
 
-    def _stretched(self, pair: Axes, table: Matrix) -> Matrix:
+    def _stretch_dependence(self, pair: Axes, table: Matrix) -> Matrix:
         """A table with more of its dependence, and the tables of both attributes that it has."""
-        apart = self.independent(pair)
-        return _fitted(
-            np.maximum(apart + self.stretch * (table - apart), 0.0), pair, [((axis,), self.fitted[(axis,)]) for axis in pair]
+        baseline = self.independent(pair)
+        return _fit_proportionally(
+            np.maximum(baseline + self.stretch * (table - baseline), 0.0),
+            pair,
+            [((axis,), self.fitted[(axis,)]) for axis in pair],
         )
 
-    def _along(self, first: int) -> Iterator[tuple[int, Matrix]]:
+    def _joint_tables(self, root: int) -> Iterator[tuple[int, Matrix]]:
         """The joint tables of an attribute with every other: along the tree, and independent of those that it does not reach."""
-        near, known = self._near, self._known
-        reached, waiting = {first}, [(first, np.diag(self.fitted[(first,)]))]
+        neighbours, pair_tables = self._tree_neighbours, self._pair_tables
+        reached, waiting = {root}, [(root, np.diag(self.fitted[(root,)]))]
         while waiting:
             here, table = waiting.pop()
-            for axis in near[here]:
+            for axis in neighbours[here]:
                 if axis not in reached:
-                    pair = known[here, axis] if here < axis else known[axis, here].T
+                    pair = pair_tables[here, axis] if here < axis else pair_tables[axis, here].T
                     rows = pair.sum(axis=1, keepdims=True)
-                    share = np.divide(
+                    conditional = np.divide(
                         pair, rows, out=np.tile(self.fitted[(axis,)] / self.total, (len(pair), 1)), where=rows > 0
                     )
                     reached.add(axis)
-                    waiting.append((axis, table @ share))
+                    waiting.append((axis, table @ conditional))
                     yield waiting[-1]
         for axis in sorted(set(self._axes) - reached):
-            yield axis, self.independent((first, axis))
+            yield axis, self.independent((root, axis))
 
 
-def nearest_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, float]) -> TableModel:
+def fit_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, float]) -> TableModel:
     """The model of the nearest tables to unbiased ones.
 
     Args:
@@ -133,39 +137,39 @@ def nearest_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights
     """
     axes = tuple(tables)
     largest = max(weights.values())
-    family = TableFamily(axes, shape, tuple(weights[each] / largest for each in axes))
-    given = [tables[each] for each in axes]
-    total = max(family.total(given), 1.0)
-    found = nearest(family, given, total, TOLERANCE / math.sqrt(largest))
-    return TableModel(dict(zip(axes, found.tables, strict=True)), total)
+    family = TableFamily(axes, shape, tuple(weights[table_axes] / largest for table_axes in axes))
+    unbiased = [tables[table_axes] for table_axes in axes]
+    total = max(family.total(unbiased), 1.0)
+    fitted = fit_tables(family, unbiased, total, TOLERANCE / math.sqrt(largest))
+    return TableModel(dict(zip(axes, fitted.tables, strict=True)), total)
 
 
-def independent(ones: Sequence[Matrix], total: float) -> Matrix:
+def independent_table(ones: Sequence[Matrix], total: float) -> Matrix:
     """The table of independent attributes, of which each has a table of its own."""
-    out = np.array(total)
-    for each in ones:
-        out = np.multiply.outer(out, each / total)
-    return out
+    table = np.array(total)
+    for attribute_table in ones:
+        table = np.multiply.outer(table, attribute_table / total)
+    return table
 
 
-def _fitted(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]]) -> Matrix:
+def _fit_proportionally(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]]) -> Matrix:
     """Iterative proportional fitting to smaller tables."""
     for _ in range(SWEEPS):
-        for part, wanted in smaller:
-            found = margin(table, axes, part)
-            ratio = np.divide(wanted, found, out=np.zeros_like(wanted), where=found > 0)
-            table = table * within(ratio, part, axes)
+        for smaller_axes, target in smaller:
+            current = margin(table, axes, smaller_axes)
+            ratio = np.divide(target, current, out=np.zeros_like(target), where=current > 0)
+            table = table * broadcast_table(ratio, smaller_axes, axes)
     return np.asarray(table)
 
 
-def margin(table: Matrix, axes: Axes, wanted: Axes) -> Matrix:
+def margin(table: Matrix, axes: Axes, kept_axes: Axes) -> Matrix:
     """The table of some of a table's attributes."""
-    return np.asarray(table.sum(axis=tuple(place for place, axis in enumerate(axes) if axis not in wanted)))
+    return np.asarray(table.sum(axis=tuple(position for position, axis in enumerate(axes) if axis not in kept_axes)))
 
 
 def first_holding(tables: Iterable[Axes], axes: Axes) -> Axes | None:
     """The first table that holds some attributes; None if none does."""
-    return next((each for each in tables if set(axes) <= set(each)), None)
+    return next((table_axes for table_axes in tables if set(axes) <= set(table_axes)), None)
 
 
 def _information(pair: Matrix) -> float:
@@ -177,12 +181,12 @@ def _information(pair: Matrix) -> float:
 
 def _tree(attributes: Sequence[int], information: Mapping[Axes, float]) -> dict[int, list[int]]:
     """The neighbours of every attribute in the forest of pairs whose sum is largest."""
-    near: dict[int, list[int]] = {axis: [] for axis in attributes}
+    neighbours: dict[int, list[int]] = {axis: [] for axis in attributes}
     group = {axis: axis for axis in attributes}
-    for one, other in sorted(information, key=lambda pair: (-information[pair], pair)):
-        if group[one] != group[other]:
-            near[one].append(other)
-            near[other].append(one)
-            joined, into = group[other], group[one]
-            group = {axis: into if each == joined else each for axis, each in group.items()}
-    return near
+    for first_axis, second_axis in sorted(information, key=lambda pair: (-information[pair], pair)):
+        if group[first_axis] != group[second_axis]:
+            neighbours[first_axis].append(second_axis)
+            neighbours[second_axis].append(first_axis)
+            joined, into = group[second_axis], group[first_axis]
+            group = {axis: into if group_root == joined else group_root for axis, group_root in group.items()}
+    return neighbours

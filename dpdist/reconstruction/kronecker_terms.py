@@ -47,8 +47,13 @@ class Term:
 
     def operator(self, shape: Sequence[int]) -> Operator:
         """The rows over all cells of a domain."""
-        places = dict(zip(self.axes, self.factors, strict=True))
-        rows = Kronecker([_cheapest(places[axis]) if axis in places else Total(size) for axis, size in enumerate(shape)])
+        factors_by_axis = dict(zip(self.axes, self.factors, strict=True))
+        rows = Kronecker(
+            [
+                _cheap_operator(factors_by_axis[axis]) if axis in factors_by_axis else Total(size)
+                for axis, size in enumerate(shape)
+            ]
+        )
         return rows if self.scale == 1.0 else Scaled(self.scale, rows)
 
 
@@ -57,7 +62,7 @@ def subsets(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [s for k in range(len(axes) + 1) for s in combinations(axes, k)]
 
 
-def told_apart(axes: tuple[int, ...], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+def contrast_subsets(axes: tuple[int, ...], sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """The subsets whose tables without their margins answer a table together: an attribute of one value has no contrast."""
     return subsets(tuple(axis for axis in axes if sizes[axis] > 1))
 
@@ -78,7 +83,7 @@ def is_identity(matrix: Matrix) -> bool:
     return square and bool((matrix.diagonal() == 1).all()) and np.count_nonzero(matrix) == matrix.shape[0]
 
 
-def _cheapest(matrix: Matrix) -> Operator:
+def _cheap_operator(matrix: Matrix) -> Operator:
     """The cheap operator of an identity matrix, else a dense one."""
     return Identity(matrix.shape[0]) if is_identity(matrix) else Dense(matrix)
 
@@ -94,20 +99,20 @@ def row_squares(factor: Operator, inverse: Matrix) -> Matrix:
     """Squared norms of the rows of W_i pinv(M_i), block by block: there may be very many rows."""
     if isinstance(factor, Identity):
         return np.asarray(np.einsum("ij,ij->i", inverse, inverse))
-    parts = []
+    blocks = []
     for start, stop in factor.row_blocks():
         rows = factor.rows(start, stop) @ inverse
-        parts.append(np.einsum("ij,ij->i", rows, rows))
-    return np.concatenate(parts)
+        blocks.append(np.einsum("ij,ij->i", rows, rows))
+    return np.concatenate(blocks)
 
 
 def row_fourths(factor: Operator, inverse: Matrix) -> Matrix:
     """Sums of the fourth powers of the entries in each row of W_i M_i^+, block by block."""
-    parts = []
+    blocks = []
     for start, stop in factor.row_blocks():
         squares = (factor.rows(start, stop) @ inverse) ** 2
-        parts.append(np.einsum("ij,ij->i", squares, squares))
-    return np.concatenate(parts)
+        blocks.append(np.einsum("ij,ij->i", squares, squares))
+    return np.concatenate(blocks)
 
 
 def sums_to_zero(factor: Operator, inverse: Matrix) -> bool:
@@ -117,14 +122,14 @@ def sums_to_zero(factor: Operator, inverse: Matrix) -> bool:
     return float(np.abs(inverse.sum(axis=0)).max()) <= 1e-10 * float(np.abs(inverse).max())
 
 
-def share_of(direction: Matrix | None, size: int) -> Matrix:
+def unit_direction(direction: Matrix | None, size: int) -> Matrix:
     """u with 1'u = 1: how a record is spread over the values where a term knows nothing."""
     return np.full(size, 1.0 / size) if direction is None else direction / float(direction.sum())
 
 
 def mean_answers(factor: Operator, direction: Matrix | None = None) -> Matrix:
     """What a factor's queries count where a term knows nothing: one record spread over the values along the direction."""
-    return factor.matvec(share_of(direction, factor.shape[1]))
+    return factor.matvec(unit_direction(direction, factor.shape[1]))
 
 
 def oblique_inverse(factor: Matrix, direction: Matrix) -> Matrix:
@@ -134,48 +139,52 @@ def oblique_inverse(factor: Matrix, direction: Matrix) -> Matrix:
     """
     real = factor.astype(np.float64)
     inverse = np.linalg.pinv(real)
-    share = share_of(direction, real.shape[1])
-    return np.asarray(inverse - np.outer(share, inverse.sum(axis=0)))
+    unit = unit_direction(direction, real.shape[1])
+    return np.asarray(inverse - np.outer(unit, inverse.sum(axis=0)))
 
 
-def placed(values: Matrix, place: int, dimensions: int) -> Matrix:
+def align_to_axis(values: Matrix, axis: int, dimensions: int) -> Matrix:
     """A vector as a tensor that varies along one axis only."""
-    return values.reshape([-1 if position == place else 1 for position in range(dimensions)])
+    return values.reshape([-1 if position == axis else 1 for position in range(dimensions)])
 
 
-def total_variance(block: Block, parts: Iterable[InvertedTerm], directions: Directions = NO_DIRECTIONS) -> float:
+def total_variance(block: Block, inverted_terms: Iterable[InvertedTerm], directions: Directions = NO_DIRECTIONS) -> float:
     """The sum of a block's ``block_variances``, each times the squared weight of its query: no query is looked at by itself."""
-    asked, total = dict(zip(block.axes, block.scaled(block.factors), strict=True)), 0.0
-    for axes, inverses, deviation in parts:
+    factors_by_axis, total = dict(zip(block.axes, block.scaled(block.factors), strict=True)), 0.0
+    for axes, inverses, deviation in inverted_terms:
         square = deviation**2
         for axis, inverse in zip(axes, inverses, strict=True):
-            square *= float(row_squares(asked.get(axis, Total(inverse.shape[0])), inverse).sum())
+            square *= float(row_squares(factors_by_axis.get(axis, Total(inverse.shape[0])), inverse).sum())
         for axis in set(block.axes) - set(axes):
-            square *= float(np.square(mean_answers(asked[axis], directions.get(axis))).sum())
+            square *= float(np.square(mean_answers(factors_by_axis[axis], directions.get(axis))).sum())
         total += square
     return block.weight**2 * total
 
 
-def block_variances(block: Block, parts: Iterable[InvertedTerm], directions: Directions = NO_DIRECTIONS) -> Matrix:
+def block_variances(block: Block, inverted_terms: Iterable[InvertedTerm], directions: Directions = NO_DIRECTIONS) -> Matrix:
     """Variance of each of a block's unweighted queries, in the order of its factors' rows, an array of one axis a factor.
 
     The estimate is the sum over terms of (kron of pinv(M_i)) y / n_j over the attributes j outside (u_j, and the oblique inverse, where
     there is a direction); noise is independent between terms, so variances add.
     """
-    asked = dict(zip(block.axes, block.factors, strict=True))
+    factors_by_axis = dict(zip(block.axes, block.factors, strict=True))
     sizes = [factor.shape[0] for factor in block.factors]
-    out = np.zeros(sizes)
-    for axes, inverses, deviation in parts:
-        factors = [asked.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(axes, inverses, strict=True)]
+    variances = np.zeros(sizes)
+    for axes, inverses, deviation in inverted_terms:
+        factors = [factors_by_axis.get(axis, Total(inverse.shape[0])) for axis, inverse in zip(axes, inverses, strict=True)]
         if any(sums_to_zero(f, inverse) for f, inverse in zip(factors, inverses, strict=True)):
             continue
-        spread = {axis: row_squares(f, inverse) for axis, f, inverse in zip(axes, factors, inverses, strict=True)}
+        axis_squares = {axis: row_squares(f, inverse) for axis, f, inverse in zip(axes, factors, inverses, strict=True)}
         squares = np.full((1,) * len(sizes), deviation**2)
-        for axis, values in spread.items():
-            if axis not in asked:
+        for axis, values in axis_squares.items():
+            if axis not in factors_by_axis:
                 squares = squares * values[0]
-        for place, axis in enumerate(block.axes):
-            values = spread[axis] if axis in spread else mean_answers(asked[axis], directions.get(axis)) ** 2
-            squares = squares * placed(values, place, len(sizes))
-        out += squares
-    return out
+        for position, axis in enumerate(block.axes):
+            values = (
+                axis_squares[axis]
+                if axis in axis_squares
+                else mean_answers(factors_by_axis[axis], directions.get(axis)) ** 2
+            )
+            squares = squares * align_to_axis(values, position, len(sizes))
+        variances += squares
+    return variances

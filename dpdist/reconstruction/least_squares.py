@@ -10,14 +10,14 @@ import numpy as np
 import scipy
 
 from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, Vector, held
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
-from dpdist.reconstruction.nonnegative_cells import Effect, covering, effect_of, fitted
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.nonnegative_cells import Effect, covering_half_widths, effect_of, fit_cells
 from dpdist.workloads import Basis, Block, Workload
 
 TASK_WORK = 4e10
@@ -56,19 +56,21 @@ class LeastSquares:
         Source: Li & Miklau 2012, Prop. 4: Var(w xhat) = sigma^2 ||w A^+||^2.
         """
         if self.basis is None:
-            rows = spread = self.workload.unweighted.rows(start, stop)
+            rows = noise_weights = self.workload.unweighted.rows(start, stop)
             unit = self.spacing
         else:
             assert self.inverse is not None
             rows = self.basis.coordinates(start, stop, weighted=False)
-            spread, unit = rows @ self.inverse, 1.0
-        squares = np.einsum("ij,ij->i", spread, spread)
-        concentration = np.einsum("ij,ij,ij,ij->i", spread, spread, spread, spread) / np.maximum(squares**2, 1e-300)
+            noise_weights, unit = rows @ self.inverse, 1.0
+        squares = np.einsum("ij,ij->i", noise_weights, noise_weights)
+        concentration = np.einsum("ij,ij,ij,ij->i", noise_weights, noise_weights, noise_weights, noise_weights) / np.maximum(
+            squares**2, 1e-300
+        )
         errors = np.sqrt(squares) * noise.deviation * unit
         return rows @ estimate, errors, errors * noise.half_width_95(concentration)
 
-    def conditioned(
-        self, estimate: Matrix, known: tuple[Block, ...], counts: Matrix, noise: Noise
+    def condition_on_counts(
+        self, estimate: Matrix, known_blocks: tuple[Block, ...], counts: Matrix, noise: Noise
     ) -> tuple[LeastSquares, Matrix]:
         """The reader and the estimate, given that some counts are public: equality constraints of the least squares.
 
@@ -81,37 +83,37 @@ class LeastSquares:
         reader = self._dense()
         assert reader.basis is not None
         assert reader.inverse is not None
-        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known])
-        spread = rows @ reader.inverse
-        inner = spread @ spread.T
+        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known_blocks])
+        noise_weights = rows @ reader.inverse
+        inner = noise_weights @ noise_weights.T
         if np.linalg.matrix_rank(inner, hermitian=True) < inner.shape[0]:
             raise InvalidInput("one of the known counts follows from the others; leave it out")
         gap = rows @ estimate - counts
-        away = np.abs(gap) / (np.sqrt(np.diag(inner)) * noise.deviation)
+        standardised_gaps = np.abs(gap) / (np.sqrt(np.diag(inner)) * noise.deviation)
         if float(gap @ np.linalg.solve(inner, gap)) / noise.deviation**2 > scipy.stats.chi2.isf(1e-9, gap.size):
-            worst = int(np.argmax(away))
+            worst = int(np.argmax(standardised_gaps))
             raise InvalidInput(
-                f"the known count {counts[worst]:g} of {known[worst].name!r} contradicts the noisy records by {away[worst]:.0f} "
+                f"the known count {counts[worst]:g} of {known_blocks[worst].name!r} contradicts the noisy records by {standardised_gaps[worst]:.0f} "
                 "standard errors; correct or remove it under 'postprocess' and run again (nothing is charged twice)"
             )
-        along = np.linalg.solve(inner, spread)
-        cross = reader.inverse @ spread.T
-        moved = estimate - cross @ np.linalg.solve(inner, gap)
-        return replace(reader, inverse=reader.inverse - cross @ along), moved
+        solved_weights = np.linalg.solve(inner, noise_weights)
+        cross = reader.inverse @ noise_weights.T
+        shifted_estimate = estimate - cross @ np.linalg.solve(inner, gap)
+        return replace(reader, inverse=reader.inverse - cross @ solved_weights), shifted_estimate
 
-    def non_negative(
-        self, estimate: Matrix, noise: Noise, seed: int, known: tuple[Block, ...] = ()
+    def fit_non_negative(
+        self, estimate: Matrix, noise: Noise, seed: int, known_blocks: tuple[Block, ...] = ()
     ) -> tuple[Matrix, Effect]:
         """Non-negative cells whose answers are closest to the estimate's, (cells,), and what that does to errors.
 
         Args:
-            known: queries whose counts are public, on which this is conditioned.
+            known_blocks: queries whose counts are public, on which this is conditioned.
         """
         reader = self._dense()
         assert reader.basis is not None
         assert reader.inverse is not None
-        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known]) if known else None
-        return fitted(self.workload, reader.basis, estimate, reader.inverse, noise, seed, rows)
+        rows = np.concatenate([reader.basis.coordinates_of(block) for block in known_blocks]) if known_blocks else None
+        return fit_cells(self.workload, reader.basis, estimate, reader.inverse, noise, seed, rows)
 
     def _dense(self) -> LeastSquares:
         """The same with its inverse written down."""
@@ -138,7 +140,7 @@ class Estimate:
         values: what answers are computed from.
         cells: non-negative cells that were fitted to it, (cells,); answers are then read from them.
         effect: what that fit does to the errors of the answers.
-        known: queries whose counts are public, on which it is conditioned.
+        known_blocks: queries whose counts are public, on which it is conditioned.
         biased: whether the estimate has an error beside the noise that is not known: half widths are left out (NaN).
     """
 
@@ -147,42 +149,53 @@ class Estimate:
     noise: Noise
     cells: Matrix | None = field(default=None, repr=False)
     effect: Effect | None = None
-    known: tuple[Block, ...] = ()
+    known_blocks: tuple[Block, ...] = ()
     biased: bool = False
 
-    def given(self, known: tuple[Block, ...], counts: Matrix) -> Estimate:
+    def condition_on_counts(self, known_blocks: tuple[Block, ...], counts: Matrix) -> Estimate:
         """The estimate under public counts. Raises: InvalidInput when they cannot be true (``LeastSquares.conditioned``)."""
-        reader, values = self.least_squares.conditioned(self.values, known, counts, self.noise)
-        return replace(self, least_squares=reader, values=values, known=known)
+        reader, values = self.least_squares.condition_on_counts(self.values, known_blocks, counts, self.noise)
+        return replace(self, least_squares=reader, values=values, known_blocks=known_blocks)
 
-    def fitted(self, work: Workspace, name: str, seed: int) -> Estimate:
+    def fit_non_negative(self, work: Workspace, name: str, seed: int) -> Estimate:
         """The same with non-negative cells, kept under a name with what the fit does to errors."""
-        kept = work.kept(name)
-        if kept is None:
-            made, effect = work.largest(self.least_squares.non_negative, self.values, self.noise, seed, self.known)
-            kept = work.write(Held(made), name, effect.facts()), effect.facts()
-            kept = work.kept(name) or kept  # another process may have kept its own first
-        return replace(self, cells=held(kept[0]), effect=effect_of(kept[1]))
+        stored_fit = work.find_vector(name)
+        if stored_fit is None:
+            fitted_cells, effect = work.largest(
+                self.least_squares.fit_non_negative, self.values, self.noise, seed, self.known_blocks
+            )
+            stored_fit = work.write(ArrayVector(fitted_cells), name, effect.facts()), effect.facts()
+            stored_fit = work.find_vector(name) or stored_fit  # another process may have kept its own first
+        return replace(self, cells=to_array(stored_fit[0]), effect=effect_of(stored_fit[1]))
 
-    def answers(self, wanted: Wanted, work: Workspace, on_done: OnDone | None = None) -> Answers:
+    def answers(
+        self, answer_request: AnswerRequest, work: Workspace, report_progress: ProgressCallback | None = None
+    ) -> Answers:
         """Every answer, by blocks of queries on the engine."""
         reader = self.least_squares
         queries = reader.workload.shape[0]
         with work.scratch() as inner:
             inverse, values, cells = (
-                None if matrix is None else Shared(inner.write(Held(matrix.ravel())), matrix.shape)
+                None if matrix is None else SharedArray(inner.write(ArrayVector(matrix.ravel())), matrix.shape)
                 for matrix in (reader.inverse, self.values, self.cells)
             )
             assert values is not None
             task = partial(
-                _answers_of, reader.with_inverse(None), inverse, values, cells, self.noise, wanted.integer, self.biased
+                _answer_queries,
+                reader.with_inverse(None),
+                inverse,
+                values,
+                cells,
+                self.noise,
+                answer_request.integer,
+                self.biased,
             )
             rows = min(reader.rows_a_task(), max(1, queries))
-            return Answers(*work.fill(wanted.names, queries, rows, task, on_done), effect=self.effect)
+            return Answers(*work.fill(answer_request.names, queries, rows, task, report_progress), effect=self.effect)
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedArray:
     """An array that tasks read from where it was written, once for all tasks of a stage on one worker."""
 
     vector: Vector
@@ -191,17 +204,17 @@ class Shared:
     @cached_property
     def values(self) -> Matrix:
         """The array."""
-        return held(self.vector).reshape(self.shape)
+        return to_array(self.vector).reshape(self.shape)
 
-    def __reduce__(self) -> tuple[type[Shared], tuple[Vector, tuple[int, ...]]]:
-        return Shared, (self.vector, self.shape)
+    def __reduce__(self) -> tuple[type[SharedArray], tuple[Vector, tuple[int, ...]]]:
+        return SharedArray, (self.vector, self.shape)
 
 
-def _answers_of(
+def _answer_queries(
     reader: LeastSquares,
-    inverse: Shared | None,
-    estimate: Shared,
-    cells: Shared | None,
+    inverse: SharedArray | None,
+    estimate: SharedArray,
+    cells: SharedArray | None,
     noise: Noise,
     integer: bool,
     biased: bool,
@@ -211,13 +224,15 @@ def _answers_of(
     """Answers, errors and half widths of some queries: a task."""
     filled = reader if inverse is None else reader.with_inverse(inverse.values)
     values, step = estimate.values, reader.rows_a_block()
-    parts = [filled.answers(first, min(stop, first + step), values, noise) for first in range(start, stop, step)]
-    answers, errors, half = (np.concatenate(column) for column in zip(*parts, strict=True))
+    row_blocks = [
+        filled.answers(block_start, min(stop, block_start + step), values, noise) for block_start in range(start, stop, step)
+    ]
+    answers, errors, half = (np.concatenate(column) for column in zip(*row_blocks, strict=True))
     if cells is not None:
         rows = reader.workload.unweighted.rows(start, stop)
         fitted = rows @ cells.values
-        least = np.where(rows.min(axis=1) >= 0, 0.0, -np.inf)
-        answers, half = fitted, covering(fitted, answers, half, least)
+        lower_limits = np.where(rows.min(axis=1) >= 0, 0.0, -np.inf)
+        answers, half = fitted, covering_half_widths(fitted, answers, half, lower_limits)
     if integer:
         answers, half = np.rint(answers), half + 0.5
     if biased:
@@ -225,19 +240,19 @@ def _answers_of(
     return [answers, errors, half]
 
 
-def inverse_where_asked(rows: Matrix, asked: Callable[[], Matrix]) -> Matrix:
+def inverse_for_queries(rows: Matrix, query_gram: Callable[[], Matrix]) -> Matrix:
     """The pseudo-inverse of rows that may leave open what nobody asks for.
 
     Args:
-        asked: gives V'V of the rows V that are asked for, over the columns of ``rows``, where it is needed.
+        query_gram: gives V'V of the rows V that are asked for, over the columns of ``rows``, where it is needed.
     Raises: InvalidInput when the rows do not determine what is asked for.
     """
     try:
         return left_inverse(rows)
     except (np.linalg.LinAlgError, InvalidInput):
-        inverse, gram = np.linalg.pinv(rows, rcond=1e-12), asked()
-        left = np.eye(rows.shape[1]) - inverse @ rows
-        if float(np.einsum("ij,ik,kj->", left, gram, left)) > 1e-12 * float(np.trace(gram)):
+        inverse, gram = np.linalg.pinv(rows, rcond=1e-12), query_gram()
+        unresolved = np.eye(rows.shape[1]) - inverse @ rows
+        if float(np.einsum("ij,ik,kj->", unresolved, gram, unresolved)) > 1e-12 * float(np.trace(gram)):
             raise InvalidInput(
                 "the strategy does not determine every answer; choose another mechanism for this workload"
             ) from None

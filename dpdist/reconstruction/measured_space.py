@@ -32,13 +32,13 @@ class Functionals:
 
     Attributes:
         coefficients: of every product, (products,) float64.
-        places: to which function every product belongs, (products,) int64.
+        function_index: to which function every product belongs, (products,) int64.
         vectors: for some attributes one vector a product, (products, values); over every other attribute a product is constant, 1.
         size: number of functions.
     """
 
     coefficients: Matrix
-    places: Matrix
+    function_index: Matrix
     vectors: Mapping[int, Matrix]
     size: int
 
@@ -52,13 +52,13 @@ class Functionals:
     @property
     def matrix(self) -> Matrix:
         """Which products add up to which function, (functions, products)."""
-        out = np.zeros((self.size, self.coefficients.size))
-        out[self.places, np.arange(self.coefficients.size)] = self.coefficients
-        return out
+        matrix = np.zeros((self.size, self.coefficients.size))
+        matrix[self.function_index, np.arange(self.coefficients.size)] = self.coefficients
+        return matrix
 
 
 @dataclass(frozen=True)
-class Reading:
+class FunctionalEstimates:
     """Estimates of linear functions, for noise of deviation 1 on the grid.
 
     Attributes:
@@ -84,7 +84,7 @@ class NotMeasured(InvalidInput):
         super().__init__(axes, finer)
         self.axes, self.finer = axes, finer
 
-    def told(self) -> str:
+    def message(self) -> str:
         return f"the measurement lacks the table of the attributes {self.axes}"
 
 
@@ -117,20 +117,20 @@ class MeasuredSpace(ABC):
     values: Matrix
 
     @property
-    def withheld(self) -> str | None:
+    def reason_withheld(self) -> str | None:
         """Why readers can ask no further questions of it; None where they can."""
         return None
 
-    def together(self, noise: Noise) -> TableEstimates | None:
+    def agreed_tables(self, noise: Noise) -> TableEstimates | None:
         """What models start from, where it is more than what ``read`` gives: it may be biased; None where it is the same."""
         return None
 
     @abstractmethod
-    def read(self, asked: Functionals) -> Reading:
+    def estimate(self, functionals: Functionals) -> FunctionalEstimates:
         """Estimates and variances. Raises: NotMeasured."""
 
     @abstractmethod
-    def gram(self, asked: Functionals) -> Matrix:
+    def gram(self, functionals: Functionals) -> Matrix:
         """Covariances of the estimates for noise of deviation 1, (functions, functions). Raises: NotMeasured."""
 
     @property
@@ -160,7 +160,7 @@ class Variation:
     vectors: tuple[Matrix, ...] = field(repr=False)
 
 
-def components(asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[int, Matrix]) -> Iterator[Variation]:
+def components(functionals: Functionals, means: Mapping[int, Matrix], rests: Mapping[int, Matrix]) -> Iterator[Variation]:
     """Every product split into the parts that vary with each subset of its attributes.
 
     Args:
@@ -168,7 +168,7 @@ def components(asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[i
         rests: the varying part, (products, length); rounding error is exactly zero.
     """
     active = {axis: (rest != 0.0).any(axis=1) for axis, rest in rests.items()}
-    for number, coefficient in enumerate(asked.coefficients):
+    for number, coefficient in enumerate(functionals.coefficients):
         varying = tuple(axis for axis in sorted(active) if active[axis][number])
         fixed = float(coefficient) * float(np.prod([means[axis][number] for axis in means if axis not in varying]))
         for size in range(len(varying) + 1):
@@ -178,19 +178,19 @@ def components(asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[i
                     yield Variation(number, axes, scale, tuple(rests[axis][number] for axis in axes))
 
 
-def check_cancels(asked: Functionals, missing: list[Variation]) -> None:
+def check_cancels(functionals: Functionals, missing: list[Variation]) -> None:
     """Raises: NotMeasured unless the parts that the measurement lacks add up to nothing, function by function."""
     sums: dict[tuple[int, tuple[int, ...]], Matrix] = {}
-    largest = float(np.abs(asked.coefficients).max(initial=0.0))
-    for part in missing:
-        if np.prod([vector.size for vector in part.vectors], dtype=float) > MISSING_ENTRIES:
-            raise NotMeasured(part.axes)
-        whole = np.array(part.scale)
-        for vector in part.vectors:
+    largest = float(np.abs(functionals.coefficients).max(initial=0.0))
+    for component in missing:
+        if np.prod([vector.size for vector in component.vectors], dtype=float) > MISSING_ENTRIES:
+            raise NotMeasured(component.axes)
+        whole = np.array(component.scale)
+        for vector in component.vectors:
             whole = np.multiply.outer(whole, vector)
-        place = (int(asked.places[part.product]), part.axes)
-        sums[place] = sums[place] + whole if place in sums else whole
-    for (_, axes), whole in sorted(sums.items(), key=lambda each: -len(each[0][1])):
+        key = (int(functionals.function_index[component.product]), component.axes)
+        sums[key] = sums[key] + whole if key in sums else whole
+    for (_, axes), whole in sorted(sums.items(), key=lambda entry: -len(entry[0][1])):
         if float(np.abs(whole).max()) > TOLERANCE * largest:
             raise NotMeasured(axes)
 
@@ -203,5 +203,5 @@ def without_rounding(rest: Matrix, vectors: Matrix) -> Matrix:
 
 def largest_sets(sets: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     """The sets that are not inside another one."""
-    given = [(axes, frozenset(axes)) for axes in sets]
-    return tuple(axes for axes, one in given if not any(one < other for _, other in given))
+    frozen_sets = [(axes, frozenset(axes)) for axes in sets]
+    return tuple(axes for axes, axes_set in frozen_sets if not any(axes_set < other_set for _, other_set in frozen_sets))

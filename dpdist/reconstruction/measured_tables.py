@@ -19,11 +19,11 @@ import numpy as np
 
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.junction_tree import TableModel, first_holding, margin, nearest_model
+from dpdist.reconstruction.junction_tree import TableModel, first_holding, fit_model, margin
 from dpdist.reconstruction.measured_space import Functionals, NotMeasured, TableEstimates, largest_sets
 from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily
 from dpdist.reconstruction.posterior_tables import posterior_tables
-from dpdist.reconstruction.product_space import OpenTerm, ProductSpace, Sides, product_space_from
+from dpdist.reconstruction.product_space import AxisWeights, ProductSpace, SpaceTerm, product_space_from
 
 STRETCH = 0.25
 """How far from once the stretch of paths is thought to be, before data are looked at: a standard deviation."""
@@ -46,8 +46,8 @@ class AgreedTables(TableEstimates):
         return max(value, 1.0), math.sqrt(self.family.variance(()))
 
     def table(self, axes: Axes) -> tuple[Matrix, Matrix]:
-        found = _margin_of(self.tables, axes)
-        return found, np.full(found.shape, np.sqrt(self.family.variance(axes)))
+        values = _margin_from(self.tables, axes)
+        return values, np.full(values.shape, np.sqrt(self.family.variance(axes)))
 
     def sums(self, axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
         return vectors @ self.table((axis,))[0], np.sqrt(self.family.variance((axis,), vectors.sum(axis=1)))
@@ -75,16 +75,16 @@ class MeasuredTables(ProductSpace):
         """The tables, in records."""
         return {term.axes: values.reshape(term.shape) / term.multiplier for term, values in self.measured}
 
-    def nearest(self, noise: Noise) -> TableModel:
+    def selection_model(self, noise: Noise) -> TableModel:
         """The model of all of them that rounds go by: of the nearest tables that agree."""
-        return nearest_of(self.shape, self.unbiased, self.weights, noise)
+        return model_unbiased_tables(self.shape, self.unbiased, self.weights, noise)
 
     def model(self, noise: Noise) -> TableModel:
         """The model of all of them that is published: of what is expected of the tables."""
-        known, wanted = self.together(noise), largest_sets(self.weights)
-        found = posterior_tables(wanted, self.shape, known.total[0], known.table, known.sums)
-        tables = dict(zip(wanted, found, strict=True))
-        model = TableModel({axes: _margin_of(tables, axes) for axes in self.weights}, known.total[0])
+        agreed, largest_axes = self.agreed_tables(noise), largest_sets(self.weights)
+        posteriors = posterior_tables(largest_axes, self.shape, agreed.total[0], agreed.table, agreed.sums)
+        tables = dict(zip(largest_axes, posteriors, strict=True))
+        model = TableModel({axes: _margin_from(tables, axes) for axes in self.weights}, agreed.total[0])
         return replace(model, stretch=self._stretch(model, noise))
 
     def _stretch(self, model: TableModel, noise: Noise) -> float:
@@ -93,50 +93,58 @@ class MeasuredTables(ProductSpace):
         By least squares, weighed against a prior of once with a deviation of ``STRETCH``; at least once and at most twice.
         """
         gain = squares = 0.0
-        for pair, along in model.beside():
-            first = first_holding(self.weights, pair)
-            assert first is not None
-            seen = margin(self.unbiased[first], first, pair)
-            precision = (self.weights[first] / noise.deviation) ** 2 * seen.size / self.unbiased[first].size
-            gain += precision * float((along * (seen - model.independent(pair))).sum())
+        for pair, along in model.off_tree_pairs():
+            table_axes = first_holding(self.weights, pair)
+            assert table_axes is not None
+            measured_pair = margin(self.unbiased[table_axes], table_axes, pair)
+            precision = (
+                (self.weights[table_axes] / noise.deviation) ** 2 * measured_pair.size / self.unbiased[table_axes].size
+            )
+            gain += precision * float((along * (measured_pair - model.independent(pair))).sum())
             squares += precision * float((along**2).sum())
         return min(max(1.0 + (gain - squares) / (squares + STRETCH**-2), 1.0), 2.0)
 
-    def together(self, noise: Noise) -> AgreedTables:
+    def agreed_tables(self, noise: Noise) -> AgreedTables:
         axes = tuple(self.weights)
-        family = TableFamily(axes, self.shape, tuple((self.weights[each] / noise.deviation) ** 2 for each in axes))
+        family = TableFamily(
+            axes, self.shape, tuple((self.weights[table_axes] / noise.deviation) ** 2 for table_axes in axes)
+        )
         return AgreedTables(family, dict(zip(axes, family.consistent(list(self.unbiased.values())), strict=True)))
 
-    def spreads(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
-        held = first_holding(self.weights, tuple(asked.vectors))
-        if held is None:
-            raise NotMeasured(tuple(sorted(asked.vectors)))
-        term, values = next(each for each in self.measured if each[0].axes == held)
-        sides = [asked.vectors.get(axis, np.ones((1, size))) for axis, size in zip(held, term.shape, strict=True)]
-        yield (term, np.ones(asked.coefficients.size), sides), values
+    def weighted_terms(self, functionals: Functionals) -> Iterator[tuple[tuple[SpaceTerm, Matrix, AxisWeights], Matrix]]:
+        table_axes = first_holding(self.weights, tuple(functionals.vectors))
+        if table_axes is None:
+            raise NotMeasured(tuple(sorted(functionals.vectors)))
+        term, values = next(measured_term for measured_term in self.measured if measured_term[0].axes == table_axes)
+        sides = [
+            functionals.vectors.get(axis, np.ones((1, size))) for axis, size in zip(table_axes, term.shape, strict=True)
+        ]
+        yield (term, np.ones(functionals.coefficients.size), sides), values
 
     def facts(self) -> tuple[dict[str, Any], dict[str, Matrix]]:
         about, arrays = super().facts()
         return {**about, "choosing": {"rate": str(self.rate), "rounds": self.rounds}}, arrays
 
 
-def nearest_of(
+def model_unbiased_tables(
     shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Mapping[Axes, int], noise: Noise
 ) -> TableModel:
     """The model of unbiased tables, of which each was multiplied with a weight before noise was added."""
-    return nearest_model(shape, tables, {axes: (weight / noise.deviation) ** 2 for axes, weight in weights.items()})
+    return fit_model(shape, tables, {axes: (weight / noise.deviation) ** 2 for axes, weight in weights.items()})
 
 
-def _margin_of(tables: Mapping[Axes, Matrix], axes: Axes) -> Matrix:
+def _margin_from(tables: Mapping[Axes, Matrix], axes: Axes) -> Matrix:
     """A table from the first that holds it."""
-    held = first_holding(tables, axes)
-    assert held is not None
-    return margin(tables[held], held, axes)
+    table_axes = first_holding(tables, axes)
+    assert table_axes is not None
+    return margin(tables[table_axes], table_axes, axes)
 
 
 def measured_tables_from(
     facts: Mapping[str, Any], arrays: Mapping[str, Matrix], shape: tuple[int, ...], values: Matrix
 ) -> MeasuredTables:
     """The tables that ``facts`` wrote down."""
-    found, choosing = product_space_from(facts, arrays, shape, values), facts["choosing"]
-    return MeasuredTables(found.terms, shape, values, rate=Fraction(choosing["rate"]), rounds=int(choosing["rounds"]))
+    product_space, choosing = product_space_from(facts, arrays, shape, values), facts["choosing"]
+    return MeasuredTables(
+        product_space.terms, shape, values, rate=Fraction(choosing["rate"]), rounds=int(choosing["rounds"])
+    )

@@ -36,10 +36,10 @@ PATIENCE = 3
 """Exchanges without fewer wrong cells before only one cell is exchanged at a time."""
 RIDGE, ROUNDING = 1e-9, 1e-10
 """Added to the gram, relative to its diagonal, and taken out again by proximal steps; what counts as zero."""
-NOTHING = 1e-9
+ZERO_ERROR = 1e-9
 """An error of so many records is none: the answer is known."""
 PROXIMAL_STEPS = 3
-HELD = 1e4
+PUBLIC_COUNT_WEIGHT = 1e4
 """Weight of public counts, relative to the gram's diagonal: they are kept to about a ten thousandth of what the fit moves answers."""
 
 
@@ -72,14 +72,14 @@ class Effect:
     apart: bool | None = None
 
     @property
-    def told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether there is something that a certificate says of it."""
         return self.total is not None or self.distance is not None
 
     def facts(self) -> dict[str, Any]:
         """As plain values."""
-        told = {name: value for name, value in asdict(self).items() if value is not None}
-        return {**told, "groups": [asdict(group) for group in self.groups]}
+        facts = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**facts, "groups": [asdict(group) for group in self.groups]}
 
 
 def effect_of(facts: Mapping[str, Any]) -> Effect:
@@ -98,7 +98,7 @@ class Fit:
         columns: of the workload's basis, (r, cells).
         inner: C'C of the weighted queries in terms of the basis, (r, r).
         gram: W'W over the distinct cells.
-        known: rows of public counts in terms of the basis, (k, r): the cells keep what an estimate says of them.
+        known_rows: rows of public counts in terms of the basis, (k, r): the cells keep what an estimate says of them.
     """
 
     basis: Basis
@@ -106,23 +106,23 @@ class Fit:
     columns: Matrix
     inner: Matrix
     gram: Matrix
-    known: Matrix | None = None
+    known_rows: Matrix | None = None
 
     @classmethod
-    def of(cls, basis: Basis, known: Matrix | None = None) -> Fit:
+    def of(cls, basis: Basis, known_rows: Matrix | None = None) -> Fit:
         """The problem of a workload."""
         cells, inner = basis.representatives, basis.gram()
         columns = basis.columns(cells)
         gram = inner if basis.operator is None else columns.T @ inner @ columns
-        if known is not None:  # a heavy weight holds them
-            weight = HELD * float(np.diag(gram).mean())
-            inner = inner + weight * known.T @ known
-            gram = gram + weight * (known @ columns).T @ (known @ columns)
-        return cls(basis, cells, columns, inner, gram, known)
+        if known_rows is not None:  # a heavy weight holds them
+            weight = PUBLIC_COUNT_WEIGHT * float(np.diag(gram).mean())
+            inner = inner + weight * known_rows.T @ known_rows
+            gram = gram + weight * (known_rows @ columns).T @ (known_rows @ columns)
+        return cls(basis, cells, columns, inner, gram, known_rows)
 
-    def closest(self, estimate: Matrix) -> Matrix:
+    def closest_cells(self, estimate: Matrix) -> Matrix:
         """The cells >= 0 whose weighted answers are closest to those of an estimate in terms of the basis."""
-        return closest(self.gram, self.columns.T @ (self.inner @ estimate))
+        return nonnegative_least_squares(self.gram, self.columns.T @ (self.inner @ estimate))
 
     def effect(self, estimate: Matrix, inverse: Matrix, noise: Noise, seed: int) -> Effect:
         """What fitting does to the errors of data whose cells are those that were fitted, over fresh noise from a public seed.
@@ -134,48 +134,48 @@ class Fit:
         draws = int(np.clip(SIMULATED_WORK / self.cells.size**3, FEWEST_DRAWS, DRAWS))
         state = np.random.RandomState(seed)  # NumPy keeps its streams the same for ever
         size = (inverse.shape[1], draws)
-        without = inverse @ (noise.kind.simulated(state, size) * noise.deviation)
-        fitted = np.stack([self.columns @ self.closest(estimate + error) for error in without.T], axis=1)
+        unfitted_errors = inverse @ (noise.kind.simulated(state, size) * noise.deviation)
+        fitted = np.stack([self.columns @ self.closest_cells(estimate + error) for error in unfitted_errors.T], axis=1)
         names = [block.name for block in self.basis.workload.blocks]
-        before, after = self._squares(without), self._squares(fitted - estimate[:, None])
-        nothing = NOTHING**2 * self._squares(np.eye(self.basis.rank)).sum(axis=1)
+        before, after = self._squares(unfitted_errors), self._squares(fitted - estimate[:, None])
+        nothing = ZERO_ERROR**2 * self._squares(np.eye(self.basis.rank)).sum(axis=1)
         return Effect(RULE, draws, *ratios(names, before, after, nothing))
 
     def _squares(self, errors: Matrix) -> Matrix:
         """The weighted total squared error of every group of queries, for errors in terms of the basis (r, draws): (groups, draws)."""
-        out = []
-        for number, (first, block) in enumerate(self.basis.workload.block_starts()):
+        group_squares = []
+        for number, (start, block) in enumerate(self.basis.workload.block_starts()):
             if block.queries <= self.basis.rank:
-                rows = self.basis.coordinates(first, first + block.queries, weighted=True)
-                out.append(np.sum((rows @ errors) ** 2, axis=0))
+                rows = self.basis.coordinates(start, start + block.queries, weighted=True)
+                group_squares.append(np.sum((rows @ errors) ** 2, axis=0))
             else:
-                place, gram = self.basis.block_gram(number)
-                out.append(np.einsum("ik,ik->k", errors[place], gram @ errors[place]))
-        return np.array(out)
+                basis_index, gram = self.basis.block_gram(number)
+                group_squares.append(np.einsum("ik,ik->k", errors[basis_index], gram @ errors[basis_index]))
+        return np.array(group_squares)
 
 
-def fitted(
+def fit_cells(
     workload: Workload,
     basis: Basis,
     estimate: Matrix,
     inverse: Matrix,
     noise: Noise,
     seed: int,
-    known: Matrix | None = None,
+    known_rows: Matrix | None = None,
 ) -> tuple[Matrix, Effect]:
     """Fitted non-negative cells, (cells,), with all that the workload treats alike in one of them; and what the fit does to errors.
 
     Args:
-        known: rows of public counts in terms of the basis, which the estimate and the noise are conditioned on.
+        known_rows: rows of public counts in terms of the basis, which the estimate and the noise are conditioned on.
     """
-    fit = Fit.of(basis, known)
-    found = fit.closest(estimate)
+    fit = Fit.of(basis, known_rows)
+    cell_counts = fit.closest_cells(estimate)
     cells = np.zeros(workload.shape[1])
-    cells[fit.cells] = found
-    return cells, fit.effect(fit.columns @ found, inverse, noise, seed)
+    cells[fit.cells] = cell_counts
+    return cells, fit.effect(fit.columns @ cell_counts, inverse, noise, seed)
 
 
-def closest(gram: Matrix, linear: Matrix) -> Matrix:
+def nonnegative_least_squares(gram: Matrix, linear: Matrix) -> Matrix:
     """x >= 0 with the least x'Vx / 2 - c'x; where there are several, one of them.
 
     Args:
@@ -187,7 +187,7 @@ def closest(gram: Matrix, linear: Matrix) -> Matrix:
     damped = gram + ridge * np.eye(gram.shape[0])
     x, positive = np.zeros(gram.shape[0]), np.ones(gram.shape[0], dtype=bool)
     for _ in range(PROXIMAL_STEPS):
-        moved = _pivoted(damped, linear + ridge * x, positive)
+        moved = _pivot(damped, linear + ridge * x, positive)
         change = float(np.abs(moved - x).max(initial=0.0))
         x, positive = moved, moved > 0
         if change <= ROUNDING * float(x.max(initial=0.0)):
@@ -195,15 +195,15 @@ def closest(gram: Matrix, linear: Matrix) -> Matrix:
     return x
 
 
-def _pivoted(gram: Matrix, linear: Matrix, positive: Matrix) -> Matrix:
+def _pivot(gram: Matrix, linear: Matrix, positive: Matrix) -> Matrix:
     """The same for a positive definite V: cells with the wrong sign change sides, all at once while that leaves fewer of them."""
     fewest, patience = linear.size + 1, PATIENCE
     slack = ROUNDING * float(np.abs(linear).max(initial=0.0))
     for _ in range(PIVOTS):
-        x, kept = np.zeros(linear.size), np.flatnonzero(positive)
-        if kept.size:
-            x[kept] = lapack.solve(gram[np.ix_(kept, kept)], linear[kept], assume_a="pos")
-        slope = gram[:, kept] @ x[kept] - linear
+        x, free_cells = np.zeros(linear.size), np.flatnonzero(positive)
+        if free_cells.size:
+            x[free_cells] = lapack.solve(gram[np.ix_(free_cells, free_cells)], linear[free_cells], assume_a="pos")
+        slope = gram[:, free_cells] @ x[free_cells] - linear
         wrong = np.where(positive, x < -ROUNDING * float(np.abs(x).max(initial=0.0)), slope < -slack)
         count = int(wrong.sum())
         if count == 0:
@@ -220,14 +220,14 @@ def _pivoted(gram: Matrix, linear: Matrix, positive: Matrix) -> Matrix:
     return np.asarray(scipy.optimize.nnls(root.T, target, maxiter=100 * linear.size)[0])
 
 
-def covering(fitted: Matrix, unbiased: Matrix, half: Matrix, least: Matrix | float) -> Matrix:
+def covering_half_widths(fitted: Matrix, unbiased: Matrix, half: Matrix, lower_limit: Matrix | float) -> Matrix:
     """Half widths of intervals around fitted answers that hold the interval of the unbiased ones, cut at what is possible.
 
     Args:
         half: of the intervals around the unbiased answers.
-        least: what the true answers are at least.
+        lower_limit: what the true answers are at least.
     """
-    low, high = (np.maximum(unbiased + side * half, least) for side in (-1, 1))
+    low, high = (np.maximum(unbiased + sign * half, lower_limit) for sign in (-1, 1))
     return np.asarray(np.maximum(high - fitted, fitted - low))
 
 
@@ -251,5 +251,5 @@ def ratios(names: Sequence[str], before: Matrix, after: Matrix, nothing: Matrix)
 def ratio(name: str, before: Matrix, after: Matrix) -> Group:
     """The ratio of two means of the same draws, with its standard error by the delta method."""
     ratio = float(after.mean() / before.mean())
-    spread = float(np.std(after - ratio * before, ddof=1) / np.sqrt(before.size))
-    return Group(name, ratio, spread / float(before.mean()))
+    deviation = float(np.std(after - ratio * before, ddof=1) / np.sqrt(before.size))
+    return Group(name, ratio, deviation / float(before.mean()))

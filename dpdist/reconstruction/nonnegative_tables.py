@@ -45,28 +45,30 @@ class TableFamily:
         return math.prod(self.shape[axis] for axis in axes)
 
     @cached_property
-    def _shared(self) -> list[list[Axes]]:
+    def _shared_axes(self) -> list[list[Axes]]:
         """Of each table the attribute sets, small ones first, that other tables contain, too."""
         inside = [list(_inside(axes)) for axes in self.axes]
         times: dict[Axes, int] = {}
-        for each in inside:
-            for s in each:
+        for subsets in inside:
+            for s in subsets:
                 times[s] = times.get(s, 0) + 1
-        return [[s for s in each if times[s] > 1] for each in inside]
+        return [[s for s in subsets if times[s] > 1] for subsets in inside]
 
     def total(self, tables: Sequence[Matrix]) -> float:
         """The number of records as all tables give it together."""
-        shares = [weight / table.size for weight, table in zip(self.weights, tables, strict=True)]
-        return float(sum(share * table.sum() for share, table in zip(shares, tables, strict=True)) / sum(shares))
+        precisions = [weight / table.size for weight, table in zip(self.weights, tables, strict=True)]
+        return float(
+            sum(precision * table.sum() for precision, table in zip(precisions, tables, strict=True)) / sum(precisions)
+        )
 
     @cached_property
     def _precisions(self) -> dict[Axes, float]:
         """Of every attribute set within a table: the inverse variance of its residual as all tables give it, before it is centred."""
-        out: dict[Axes, float] = {}
+        precisions: dict[Axes, float] = {}
         for axes, weight in zip(self.axes, self.weights, strict=True):
             for s in _inside(axes):
-                out[s] = out.get(s, 0.0) + weight * self.size(s) / self.size(axes)
-        return out
+                precisions[s] = precisions.get(s, 0.0) + weight * self.size(s) / self.size(axes)
+        return precisions
 
     def variance(self, axes: Axes, cells: Matrix | float = 1.0) -> Matrix:
         """The variance of a cell of the closest tables that come from one set of residuals, where weights are inverse variances.
@@ -75,40 +77,45 @@ class TableFamily:
             axes: within a table.
             cells: of a table of one attribute: of sums of so many cells instead.
         """
-        out = np.zeros_like(np.asarray(cells, dtype=np.float64))
+        total = np.zeros_like(np.asarray(cells, dtype=np.float64))
         for s in _inside(axes):
             centred = math.prod(1.0 - cells / self.shape[axis] for axis in s)
-            out = out + (cells if s else cells**2) * (self.size(s) / self.size(axes)) ** 2 * centred / self._precisions[s]
-        return out
+            total = (
+                total + (cells if s else cells**2) * (self.size(s) / self.size(axes)) ** 2 * centred / self._precisions[s]
+            )
+        return total
 
     def consistent(self, tables: Sequence[Matrix]) -> list[Matrix]:
         """The closest tables that come from one set of residuals."""
         sums: dict[Axes, Matrix] = {}
-        shares: dict[Axes, float] = {}
-        own = []
-        for axes, weight, table, shared in zip(self.axes, self.weights, tables, self._shared, strict=True):
-            residuals = dict(_residuals(axes, table, shared))
-            own.append(residuals)
+        precisions: dict[Axes, float] = {}
+        table_residuals = []
+        for axes, weight, table, shared_axes in zip(self.axes, self.weights, tables, self._shared_axes, strict=True):
+            residuals = dict(_residuals(axes, table, shared_axes))
+            table_residuals.append(residuals)
             for s, residual in residuals.items():
-                share = weight * self.size(s) / table.size
-                sums[s] = sums.get(s, 0.0) + share * residual
-                shares[s] = shares.get(s, 0.0) + share
-        means = {s: sums[s] / shares[s] for s in sums}
-        given = zip(self.axes, tables, own, strict=True)
-        return [table + self._spread(axes, {s: means[s] - found[s] for s in found}) for axes, table, found in given]
+                precision = weight * self.size(s) / table.size
+                sums[s] = sums.get(s, 0.0) + precision * residual
+                precisions[s] = precisions.get(s, 0.0) + precision
+        means = {s: sums[s] / precisions[s] for s in sums}
+        entries = zip(self.axes, tables, table_residuals, strict=True)
+        return [
+            table + self._expand_residuals(axes, {s: means[s] - own_residuals[s] for s in own_residuals})
+            for axes, table, own_residuals in entries
+        ]
 
-    def _spread(self, axes: Axes, residuals: dict[Axes, Matrix]) -> Matrix:
+    def _expand_residuals(self, axes: Axes, residuals: dict[Axes, Matrix]) -> Matrix:
         """The table of some residuals, each spread evenly over the attributes that it lacks; the small ones are added up first."""
-        parts: dict[Axes, Matrix] = {}
+        partial_tables: dict[Axes, Matrix] = {}
         for s, residual in residuals.items():
-            part = residual / (self.size(axes) / self.size(s))
-            for smaller in [each for each in parts if set(each) < set(s)]:
-                part = part + within(parts.pop(smaller), smaller, s)
-            parts[s] = part
-        out = np.zeros([self.shape[axis] for axis in axes])
-        for s, part in parts.items():
-            out += within(part, s, axes)
-        return out
+            partial_table = residual / (self.size(axes) / self.size(s))
+            for smaller in [subset for subset in partial_tables if set(subset) < set(s)]:
+                partial_table = partial_table + broadcast_table(partial_tables.pop(smaller), smaller, s)
+            partial_tables[s] = partial_table
+        table = np.zeros([self.shape[axis] for axis in axes])
+        for s, partial_table in partial_tables.items():
+            table += broadcast_table(partial_table, s, axes)
+        return table
 
 
 def _inside(axes: Axes) -> Iterator[Axes]:
@@ -116,23 +123,26 @@ def _inside(axes: Axes) -> Iterator[Axes]:
     return (s for k in range(len(axes) + 1) for s in combinations(axes, k))
 
 
-def within(table: Matrix, axes: Axes, wider: Axes) -> Matrix:
+def broadcast_table(table: Matrix, axes: Axes, wider: Axes) -> Matrix:
     """A table as one of more attributes, along which it is constant."""
     sizes = dict(zip(axes, table.shape, strict=True))
     return table.reshape([sizes.get(axis, 1) for axis in wider])
 
 
-def _residuals(axes: Axes, table: Matrix, wanted: Sequence[Axes]) -> Iterator[tuple[Axes, Matrix]]:
+def _residuals(axes: Axes, table: Matrix, axes_sets: Sequence[Axes]) -> Iterator[tuple[Axes, Matrix]]:
     """What a table says of some attribute sets beyond their subsets: summed over the others, centred along its own; small ones first."""
     margins = {axes: table}
-    for s in reversed(wanted):
+    for s in reversed(axes_sets):
         if s not in margins:
-            source = min((each for each in margins if set(s) < set(each)), key=lambda each: margins[each].size)
-            margins[s] = margins[source].sum(axis=tuple(place for place, axis in enumerate(source) if axis not in s))
-    for s in wanted:
+            source = min(
+                (margin_axes for margin_axes in margins if set(s) < set(margin_axes)),
+                key=lambda margin_axes: margins[margin_axes].size,
+            )
+            margins[s] = margins[source].sum(axis=tuple(position for position, axis in enumerate(source) if axis not in s))
+    for s in axes_sets:
         residual = margins[s]
-        for place in range(len(s)):
-            residual = residual - residual.mean(axis=place, keepdims=True)
+        for position in range(len(s)):
+            residual = residual - residual.mean(axis=position, keepdims=True)
         yield s, residual
 
 
@@ -143,18 +153,18 @@ def threshold(values: Matrix, total: float, start: float | None = None) -> float
         total: positive.
         start: where Newton's method begins; the sum is convex and falls, so that it comes from below after one step.
     """
-    found = (float(values.sum()) - total) / values.size if start is None else start
+    cut = (float(values.sum()) - total) / values.size if start is None else start
     for _ in range(THRESHOLD_STEPS):
-        above = values[values > found]
+        above = values[values > cut]
         step = float(values.max()) - total if above.size == 0 else (float(above.sum()) - total) / above.size
-        if abs(step - found) <= 1e-12 * (abs(step) + 1.0):
+        if abs(step - cut) <= 1e-12 * (abs(step) + 1.0):
             return step
-        found = step
-    return found
+        cut = step
+    return cut
 
 
 @dataclass(frozen=True)
-class Nearest:
+class FittedTables:
     """What was found.
 
     Attributes:
@@ -167,7 +177,7 @@ class Nearest:
     rounds: int
 
 
-def nearest(family: TableFamily, tables: Sequence[Matrix], total: float, tolerance: float) -> Nearest:
+def fit_tables(family: TableFamily, tables: Sequence[Matrix], total: float, tolerance: float) -> FittedTables:
     """The non-negative tables of a total that agree with each other and are closest to given ones.
 
     Args:
@@ -176,32 +186,49 @@ def nearest(family: TableFamily, tables: Sequence[Matrix], total: float, toleran
         tolerance: the distance (``Nearest.distance``) at which rounds end.
     """
     if total <= 0:
-        return Nearest([np.zeros_like(table) for table in tables], 0.0, 0)
-    first = family.consistent(tables)
-    held, agreed = [np.zeros_like(table) for table in tables], first
-    ahead, reached = held, first
+        return FittedTables([np.zeros_like(table) for table in tables], 0.0, 0)
+    initial = family.consistent(tables)
+    corrections, agreed = [np.zeros_like(table) for table in tables], initial
+    ahead, reached = corrections, initial
     cuts: list[float | None] = [None] * len(tables)
-    momentum, distance, positive = 1.0, math.inf, first
+    momentum, distance, positive = 1.0, math.inf, initial
     for round_ in range(1, MOST_ROUNDS + 1):
-        wanted = [one + other for one, other in zip(ahead, reached, strict=True)]
-        cuts = [threshold(table.ravel(), total, cut) for table, cut in zip(wanted, cuts, strict=True)]
-        positive = [np.maximum(table - cut, 0.0) for table, cut in zip(wanted, cuts, strict=True)]
-        before, held = held, [table - found for table, found in zip(wanted, positive, strict=True)]
-        former, agreed = agreed, family.consistent([given - less for given, less in zip(tables, held, strict=True)])
-        distance = max(float(np.abs(one - other).max()) for one, other in zip(agreed, positive, strict=True))
+        shifted = [first_table + second_table for first_table, second_table in zip(ahead, reached, strict=True)]
+        cuts = [threshold(table.ravel(), total, cut) for table, cut in zip(shifted, cuts, strict=True)]
+        positive = [np.maximum(table - cut, 0.0) for table, cut in zip(shifted, cuts, strict=True)]
+        before, corrections = (
+            corrections,
+            [table - positive_table for table, positive_table in zip(shifted, positive, strict=True)],
+        )
+        previous_agreed, agreed = (
+            agreed,
+            family.consistent(
+                [input_table - correction for input_table, correction in zip(tables, corrections, strict=True)]
+            ),
+        )
+        distance = max(
+            float(np.abs(first_table - second_table).max())
+            for first_table, second_table in zip(agreed, positive, strict=True)
+        )
         if distance <= tolerance:
-            return Nearest(positive, distance, round_)
-        if _uphill(family.weights, ahead, held, before):
-            momentum, ahead, reached = 1.0, held, agreed
+            return FittedTables(positive, distance, round_)
+        if _moved_uphill(family.weights, ahead, corrections, before):
+            momentum, ahead, reached = 1.0, corrections, agreed
             continue
         larger = (1.0 + math.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
-        share, momentum = (momentum - 1.0) / larger, larger
-        ahead = [now + share * (now - then) for now, then in zip(held, before, strict=True)]
-        reached = [now + share * (now - then) for now, then in zip(agreed, former, strict=True)]
-    return Nearest(positive, distance, MOST_ROUNDS)
+        extrapolation, momentum = (momentum - 1.0) / larger, larger
+        ahead = [now + extrapolation * (now - then) for now, then in zip(corrections, before, strict=True)]
+        reached = [now + extrapolation * (now - then) for now, then in zip(agreed, previous_agreed, strict=True)]
+    return FittedTables(positive, distance, MOST_ROUNDS)
 
 
-def _uphill(weights: Sequence[float], ahead: list[Matrix], now: list[Matrix], before: list[Matrix]) -> bool:
+def _moved_uphill(weights: Sequence[float], ahead: list[Matrix], now: list[Matrix], before: list[Matrix]) -> bool:
     """Whether the last step led away from where momentum pointed."""
-    given = zip(weights, ahead, now, before, strict=True)
-    return sum(weight * float(np.vdot(a - n, n - b)) for weight, a, n, b in given) > 0
+    entries = zip(weights, ahead, now, before, strict=True)
+    return (
+        sum(
+            weight * float(np.vdot(ahead_table - now_table, now_table - before_table))
+            for weight, ahead_table, now_table, before_table in entries
+        )
+        > 0
+    )

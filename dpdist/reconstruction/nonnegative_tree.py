@@ -18,26 +18,28 @@ def _run_from(start: int, numbers: Matrix, keys: Matrix) -> int:  # pragma: no c
 
 
 @numba.njit(cache=True, nogil=True)
-def _put_in_order(numbers: Matrix, keys: Matrix, spare: Matrix) -> None:  # pragma: no cover - compiled
+def _merge_sort(numbers: Matrix, keys: Matrix, spare: Matrix) -> None:  # pragma: no cover - compiled
     """Order numbers by their keys, by merging runs that are in order already; NumPy's sorting takes seven seconds to compile."""
     while _run_from(0, numbers, keys) < numbers.size:
         start = 0
         while start < numbers.size:
             middle = _run_from(start, numbers, keys)
             stop = _run_from(middle, numbers, keys)
-            one, two = start, middle
-            for at in range(start, stop):
-                first = two == stop or (one < middle and keys[numbers[one]] <= keys[numbers[two]])
-                spare[at] = numbers[one if first else two]
-                one, two = one + first, two + (not first)
+            left_position, right_position = start, middle
+            for target in range(start, stop):
+                takes_left = right_position == stop or (
+                    left_position < middle and keys[numbers[left_position]] <= keys[numbers[right_position]]
+                )
+                spare[target] = numbers[left_position if takes_left else right_position]
+                left_position, right_position = left_position + takes_left, right_position + (not takes_left)
             start = stop
-        for at in range(numbers.size):
-            numbers[at] = spare[at]
+        for target in range(numbers.size):
+            numbers[target] = spare[target]
 
 
 @numba.njit(cache=True, nogil=True)
 def nearest_counts(  # pragma: no cover - compiled
-    first: Matrix, low: Matrix, high: Matrix, weights: Matrix, given: Matrix, price: float
+    first_child: Matrix, low: Matrix, high: Matrix, weights: Matrix, targets: Matrix, price: float
 ) -> tuple[Matrix, float]:
     """The closest counts of all nodes, column by column; and how fast their sum grows with the price.
 
@@ -48,26 +50,26 @@ def nearest_counts(  # pragma: no cover - compiled
     are positive; for these alone least squares is two passes.
 
     Args:
-        first: number of the first child of every node that has children, and one past the last child of all.
+        first_child: number of the first child of every node that has children, and one past the last child of all.
         low, high: of these nodes the first leaf and one past the last, numbered among leaves.
         weights: of every node, b > 0 for leaves.
-        given: t, (columns, nodes).
+        targets: t, (columns, nodes).
         price: at the root: 0 for the closest counts.
     """
     inner, leaves = low.size, weights.size - low.size
-    found, growth = np.empty_like(given), 0.0
+    counts, growth = np.empty_like(targets), 0.0
     points, steps = np.empty(leaves), np.empty(leaves)
     order, spare = np.empty(leaves, dtype=np.int64), np.empty(leaves, dtype=np.int64)
-    slopes, ahead = np.empty(weights.size), np.empty(weights.size)
-    for column in range(given.shape[0]):
-        goal, count = given[column], found[column]
+    slopes, node_prices = np.empty(weights.size), np.empty(weights.size)
+    for column in range(targets.shape[0]):
+        goal, count = targets[column], counts[column]
         for j in range(leaves):
             points[j], steps[j], order[j] = -weights[inner + j] * goal[inner + j], 1.0 / weights[inner + j], j
         for i in range(inner - 1, -1, -1):
-            a, b, weight = low[i], high[i], weights[i]
-            _put_in_order(order[a:b], points, spare)
-            slope, level, before = 0.0, 0.0, points[order[a]]
-            for j in order[a:b]:
+            leaf_start, leaf_stop, weight = low[i], high[i], weights[i]
+            _merge_sort(order[leaf_start:leaf_stop], points, spare)
+            slope, level, before = 0.0, 0.0, points[order[leaf_start]]
+            for j in order[leaf_start:leaf_stop]:
                 level += slope * (points[j] - before)
                 before = points[j]
                 points[j] += weight * (level - goal[i])
@@ -80,16 +82,19 @@ def nearest_counts(  # pragma: no cover - compiled
             count[node] = goal[node] if positive else 0.0
             slopes[node] = 1.0 / weights[node] if positive else 0.0
         for i in range(inner - 1, -1, -1):
-            children, below = slice(first[i], first[i + 1]), slopes[first[i] : first[i + 1]].sum()
-            scale = 1.0 + below * weights[i]
-            count[i] = (count[children].sum() + below * weights[i] * goal[i]) / scale
-            slopes[i] = below / scale
-        ahead[0], growth = price, growth + slopes[0]
+            children, child_slope = (
+                slice(first_child[i], first_child[i + 1]),
+                slopes[first_child[i] : first_child[i + 1]].sum(),
+            )
+            scale = 1.0 + child_slope * weights[i]
+            count[i] = (count[children].sum() + child_slope * weights[i] * goal[i]) / scale
+            slopes[i] = child_slope / scale
+        node_prices[0], growth = price, growth + slopes[0]
         for i in range(inner):
-            within = ahead[i] - weights[i] * (count[i] + slopes[i] * ahead[i] - goal[i])
-            ahead[first[i] : first[i + 1]] = within
+            child_price = node_prices[i] - weights[i] * (count[i] + slopes[i] * node_prices[i] - goal[i])
+            node_prices[first_child[i] : first_child[i + 1]] = child_price
         for node in range(inner, weights.size):
-            count[node] = max(count[node] + slopes[node] * ahead[node], 0.0)
+            count[node] = max(count[node] + slopes[node] * node_prices[node], 0.0)
         for i in range(inner - 1, -1, -1):
-            count[i] = count[first[i] : first[i + 1]].sum()
-    return found, growth
+            count[i] = count[first_child[i] : first_child[i + 1]].sum()
+    return counts, growth

@@ -23,8 +23,8 @@ import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction.junction_tree import independent, margin
-from dpdist.reconstruction.nonnegative_tables import Axes, within
+from dpdist.reconstruction.junction_tree import independent_table, margin
+from dpdist.reconstruction.nonnegative_tables import Axes, broadcast_table
 
 MIXTURE = (
     (0.0, 1.0), (0.01, 2.0), (0.1, 2.0), (0.3, 2.0), (1.0, 2.0), (3.0, 2.0), (10.0, 2.0), (30.0, 2.0), (100.0, 2.0),
@@ -41,9 +41,9 @@ NODES = 64
 """Intervals into which the values that a cell may have are divided."""
 REACH = 5.0
 """Standard errors to each side in which these values lie."""
-LEAST, MOST = 60, 2000
+MIN_CELLS, MAX_CELLS = 60, 2000
 """Cells from which the weights of a mixture are estimated."""
-PIECE = 4096
+BLOCK_CELLS = 4096
 """Cells that are in memory with all their values."""
 SWEEPS = 60
 """Corrections to each smaller table."""
@@ -51,42 +51,43 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 def posterior_tables(
-    wanted: Sequence[Axes],
+    axes_sets: Sequence[Axes],
     shape: Sequence[int],
     total: float,
-    read: Callable[[Axes], tuple[Matrix, Matrix]],
+    read_table: Callable[[Axes], tuple[Matrix, Matrix]],
     sums: Callable[[int, Matrix], tuple[Matrix, Matrix]],
     draw: tuple[int, int] | None = None,
 ) -> list[Matrix]:
     """The tables, non-negative and of the total each; tables agree as far as corrections bring them.
 
     Args:
-        wanted: attributes of each table, ascending; none within another.
+        axes_sets: attributes of each table, ascending; none within another.
         shape: sizes of the attributes.
         total: number of records.
-        read: unbiased estimates of a table and their standard errors, in records.
+        read_table: unbiased estimates of a table and their standard errors, in records.
         sums: the same of sums over some values of one attribute, given as vectors of zeros and ones, (sums, values).
         draw: a seed and the number of the draw, from 0: draws of a seed have their quantiles spread evenly. None for means.
     """
-    found: dict[Axes, Matrix] = {
+    tables: dict[Axes, Matrix] = {
         (axis,): _attribute(shape[axis], total, partial(sums, axis), draw and (draw[0], draw[1], axis))
-        for axis in sorted({axis for axes in wanted for axis in axes})
+        for axis in sorted({axis for axes in axes_sets for axis in axes})
     }
     inside = sorted(
-        {*wanted, *(part for axes in wanted for part in _shared(axes, wanted))} - set(found), key=lambda s: (len(s), s)
+        {*axes_sets, *(shared_axes for axes in axes_sets for shared_axes in _shared_axes(axes, axes_sets))} - set(tables),
+        key=lambda s: (len(s), s),
     )
-    for place, axes in enumerate(inside, len(shape)):
+    for position, axes in enumerate(inside, len(shape)):
         sizes = tuple(shape[axis] for axis in axes)
-        smaller = [s for s in found if set(s) < set(axes)]
-        lower = {s: found[s] for s in smaller if not any(set(s) < set(other) for other in smaller)}
-        expected = independent([found[axis,] for axis in axes], total)
+        smaller = [s for s in tables if set(s) < set(axes)]
+        lower = {s: tables[s] for s in smaller if not any(set(s) < set(candidate) for candidate in smaller)}
+        expected = independent_table([tables[axis,] for axis in axes], total)
         if any(len(s) > 1 for s in lower):
-            expected = _proportional(expected, axes, lower)
-        values, errors = read(axes)
-        levels = draw and _levels((*draw, place), expected.size)
+            expected = _fit_proportionally(expected, axes, lower)
+        values, errors = read_table(axes)
+        levels = draw and _levels((*draw, position), expected.size)
         cells, variances = posterior(values.ravel(), errors.ravel(), expected.ravel(), levels)
-        found[axes] = agreeing(cells.reshape(sizes), variances.reshape(sizes), axes, lower)
-    return [found[axes] for axes in wanted]
+        tables[axes] = fit_to_tables(cells.reshape(sizes), variances.reshape(sizes), axes, lower)
+    return [tables[axes] for axes in axes_sets]
 
 
 def _attribute(
@@ -102,15 +103,15 @@ def _attribute(
         inside = (np.arange(size) >= halved[:-1, None]) & (np.arange(size) < halved[1:, None])
         values, errors = sums(inside.astype(np.float64))
         cells, variances = posterior(values, errors, expected, draw and _levels((*draw, len(halved)), expected.size))
-        table, ends = _within_parents(cells, variances, parents, table), halved
+        table, ends = _fit_to_parents(cells, variances, parents, table), halved
     return table
 
 
-def _within_parents(cells: Matrix, variances: Matrix, parents: Matrix, totals: Matrix) -> Matrix:
+def _fit_to_parents(cells: Matrix, variances: Matrix, parents: Matrix, totals: Matrix) -> Matrix:
     """Cells that are brought to the totals of their parents, as ``agreeing`` does."""
     for _ in range(SWEEPS):
-        share = (totals - np.bincount(parents, cells)) / np.bincount(parents, variances)
-        cells = np.maximum(cells + variances * share[parents], 0.0)
+        correction = (totals - np.bincount(parents, cells)) / np.bincount(parents, variances)
+        cells = np.maximum(cells + variances * correction[parents], 0.0)
     cells = cells + 1e-12
     return np.asarray(cells * (totals / np.bincount(parents, cells))[parents])
 
@@ -126,110 +127,112 @@ def posterior(values: Matrix, errors: Matrix, expected: Matrix, levels: Matrix |
     """
     errors = np.maximum(errors, 1e-9)
     expected = np.maximum(expected, 1e-3 * errors)
-    found, variances = np.empty_like(values), np.empty_like(values)
-    for cells in _alike(expected / errors):
-        some = cells[:: -(-cells.size // MOST)]
-        edges, likely = _likely(values[some], errors[some], expected[some])
-        weights = _weights(likely)
-        for start in range(0, cells.size, PIECE):
-            part = cells[start : start + PIECE]
-            if min(some.size, part.size) < cells.size:
-                edges, likely = _likely(values[part], errors[part], expected[part])
-            mass = np.cumsum(np.einsum("cin,c->in", likely, weights) + 1e-300, axis=1)
+    estimates, variances = np.empty_like(values), np.empty_like(values)
+    for cells in _similar_cells(expected / errors):
+        sample = cells[:: -(-cells.size // MAX_CELLS)]
+        edges, likelihoods = _interval_likelihoods(values[sample], errors[sample], expected[sample])
+        weights = _mixture_weights(likelihoods)
+        for start in range(0, cells.size, BLOCK_CELLS):
+            block = cells[start : start + BLOCK_CELLS]
+            if min(sample.size, block.size) < cells.size:
+                edges, likelihoods = _interval_likelihoods(values[block], errors[block], expected[block])
+            mass = np.cumsum(np.einsum("cin,c->in", likelihoods, weights) + 1e-300, axis=1)
             mass /= mass[:, -1:]
-            own, middles = np.diff(mass, axis=1, prepend=0.0), (edges[:, 1:] + edges[:, :-1]) / 2
-            mean = (own * middles).sum(axis=1)
-            variances[part] = np.maximum((own * middles**2).sum(axis=1) - mean**2, 1e-6 * errors[part] ** 2)
-            found[part] = mean if levels is None else _quantiles(edges, mass, levels[part])
-    return found, variances
+            interval_mass, middles = np.diff(mass, axis=1, prepend=0.0), (edges[:, 1:] + edges[:, :-1]) / 2
+            mean = (interval_mass * middles).sum(axis=1)
+            variances[block] = np.maximum((interval_mass * middles**2).sum(axis=1) - mean**2, 1e-6 * errors[block] ** 2)
+            estimates[block] = mean if levels is None else _quantiles(edges, mass, levels[block])
+    return estimates, variances
 
 
-def agreeing(table: Matrix, variances: Matrix, axes: Axes, lower: Mapping[Axes, Matrix]) -> Matrix:
+def fit_to_tables(table: Matrix, variances: Matrix, axes: Axes, lower: Mapping[Axes, Matrix]) -> Matrix:
     """A table that is brought to smaller ones: by corrections in proportion to variances, then by proportional fitting."""
     for _ in range(SWEEPS):
-        for part, wanted in lower.items():
-            share = (wanted - margin(table, axes, part)) / margin(variances, axes, part)
-            table = np.maximum(table + variances * within(share, part, axes), 0.0)
-    return _proportional(table + 1e-12, axes, lower)
+        for smaller_axes, target in lower.items():
+            correction = (target - margin(table, axes, smaller_axes)) / margin(variances, axes, smaller_axes)
+            table = np.maximum(table + variances * broadcast_table(correction, smaller_axes, axes), 0.0)
+    return _fit_proportionally(table + 1e-12, axes, lower)
 
 
-def _shared(axes: Axes, wanted: Sequence[Axes]) -> Iterator[Axes]:
+def _shared_axes(axes: Axes, axes_sets: Sequence[Axes]) -> Iterator[Axes]:
     """What a table shares with others, of two attributes or more."""
-    for other in wanted:
-        shared = tuple(axis for axis in axes if axis in other)
-        if other != axes and len(shared) > 1:
-            yield shared
+    for other_axes in axes_sets:
+        shared_axes = tuple(axis for axis in axes if axis in other_axes)
+        if other_axes != axes and len(shared_axes) > 1:
+            yield shared_axes
 
 
-def _proportional(table: Matrix, axes: Axes, lower: Mapping[Axes, Matrix]) -> Matrix:
+def _fit_proportionally(table: Matrix, axes: Axes, lower: Mapping[Axes, Matrix]) -> Matrix:
     """Iterative proportional fitting to smaller tables."""
     for _ in range(SWEEPS // 3):
-        for part, wanted in lower.items():
-            table = table * within(wanted / np.maximum(margin(table, axes, part), 1e-12), part, axes)
+        for smaller_axes, target in lower.items():
+            table = table * broadcast_table(
+                target / np.maximum(margin(table, axes, smaller_axes), 1e-12), smaller_axes, axes
+            )
     return table
 
 
 def _levels(draw: tuple[int, ...], cells: int) -> Matrix:
     """Levels of quantiles, one a cell: each draw's are independent and uniform, those of one cell lie far apart over draws."""
-    seed, number, *place = draw
-    state = np.random.RandomState([seed >> 32, seed % 2**32, *place])  # NumPy keeps its streams the same for ever
+    seed, number, *position = draw
+    state = np.random.RandomState([seed >> 32, seed % 2**32, *position])  # NumPy keeps its streams the same for ever
     return np.asarray((state.random_sample(cells) + number * GOLDEN) % 1.0)
 
 
-def _alike(scaled: Matrix) -> Iterator[Matrix]:
+def _similar_cells(scaled: Matrix) -> Iterator[Matrix]:
     """Cells of which like counts are expected, within a factor of two, or more where these are few."""
     order = np.argsort(scaled, kind="stable")
     steps = np.flatnonzero(np.diff(np.floor(np.log2(scaled[order])))) + 1
     ends = [0]
     for step in steps:
-        if step - ends[-1] >= LEAST and order.size - step >= LEAST:
+        if step - ends[-1] >= MIN_CELLS and order.size - step >= MIN_CELLS:
             ends.append(int(step))
     for start, stop in zip(ends, [*ends[1:], order.size], strict=True):
         yield order[start:stop]
 
 
-def _likely(values: Matrix, errors: Matrix, expected: Matrix) -> tuple[Matrix, Matrix]:
+def _interval_likelihoods(values: Matrix, errors: Matrix, expected: Matrix) -> tuple[Matrix, Matrix]:
     """Ends of intervals, (cells, NODES + 1), and for each Gamma distribution how likely a value in each is: (MIXTURE, cells, NODES)."""
     high, low = np.maximum(values, 0.0) + REACH * errors, np.maximum(values - REACH * errors, 0.0)
     even = np.arange(NODES + 1) / NODES
     edges = low[:, None] + (high - low)[:, None] * np.where(low[:, None] > 0, even, even**2)
     middles = (edges[:, 1:] + edges[:, :-1]) / 2
     noise = np.exp(-0.5 * ((values[:, None] - middles) / errors[:, None]) ** 2)
-    out = np.empty((len(MIXTURE), *middles.shape))
-    for place, (ratio, form) in enumerate(MIXTURE):
+    likelihoods = np.empty((len(MIXTURE), *middles.shape))
+    for component, (ratio, form) in enumerate(MIXTURE):
         if ratio:
-            out[place] = np.diff(_below(form, form * edges / (ratio * expected)[:, None]), axis=1)
+            likelihoods[component] = np.diff(_gamma_distribution(form, form * edges / (ratio * expected)[:, None]), axis=1)
         else:
-            out[place] = 0.0
-            out[place][low == 0, 0] = 1.0
-    return edges, out * noise
+            likelihoods[component] = 0.0
+            likelihoods[component][low == 0, 0] = 1.0
+    return edges, likelihoods * noise
 
 
-def _below(form: float, values: Matrix) -> Matrix:
+def _gamma_distribution(form: float, values: Matrix) -> Matrix:
     """The Gamma distribution of a shape; that of a small one in closed form (Erlang), which takes a fifth of the time."""
     if form > ERLANG:
         return np.asarray(scipy.special.gammainc(form, values))
     terms = np.zeros_like(values)
-    for place in range(int(form) - 1, 0, -1):
-        terms = (terms + 1.0) * values / place
+    for term in range(int(form) - 1, 0, -1):
+        terms = (terms + 1.0) * values / term
     return np.asarray(-np.expm1(-values) - terms * np.exp(-values))
 
 
-def _weights(likely: Matrix) -> Matrix:
+def _mixture_weights(likelihoods: Matrix) -> Matrix:
     """Of the Gamma distributions: those under which the values are most likely."""
-    each = likely.sum(axis=2).T + 1e-300
+    cell_likelihoods = likelihoods.sum(axis=2).T + 1e-300
     weights = np.full(len(MIXTURE), 1 / len(MIXTURE))
     for _ in range(STEPS):
-        shares = each * weights
-        counts = (shares / shares.sum(axis=1, keepdims=True)).sum(axis=0) + PRIOR
+        responsibilities = cell_likelihoods * weights
+        counts = (responsibilities / responsibilities.sum(axis=1, keepdims=True)).sum(axis=0) + PRIOR
         weights = counts / counts.sum()
     return weights
 
 
 def _quantiles(edges: Matrix, mass: Matrix, levels: Matrix) -> Matrix:
     """Values below which so much of the mass lies, (cells,)."""
-    place = np.minimum((mass < levels[:, None]).sum(axis=1), NODES - 1)
-    rows = np.arange(place.size)
-    below = np.where(place > 0, mass[rows, place - 1], 0.0)
-    share = np.clip((levels - below) / np.maximum(mass[rows, place] - below, 1e-12), 0.0, 1.0)
-    return np.asarray(edges[rows, place] + share * (edges[rows, place + 1] - edges[rows, place]))
+    interval = np.minimum((mass < levels[:, None]).sum(axis=1), NODES - 1)
+    rows = np.arange(interval.size)
+    below = np.where(interval > 0, mass[rows, interval - 1], 0.0)
+    fraction = np.clip((levels - below) / np.maximum(mass[rows, interval] - below, 1e-12), 0.0, 1.0)
+    return np.asarray(edges[rows, interval] + fraction * (edges[rows, interval + 1] - edges[rows, interval]))

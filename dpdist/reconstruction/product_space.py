@@ -14,13 +14,13 @@ import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction.kronecker_terms import oblique_inverse, share_of
+from dpdist.reconstruction.kronecker_terms import oblique_inverse, unit_direction
 from dpdist.reconstruction.measured_space import (
     TOLERANCE,
+    FunctionalEstimates,
     Functionals,
     MeasuredSpace,
     NotMeasured,
-    Reading,
     Variation,
     check_cancels,
     components,
@@ -54,7 +54,7 @@ class Factor(ABC):
 
 
 @dataclass(frozen=True)
-class ListedFactor(Factor):
+class MatrixFactor(Factor):
     """A matrix of whole numbers, (rows, values); ``direction``: see ``dpdist.reconstruction.kronecker_terms``."""
 
     matrix: Matrix = field(repr=False)
@@ -82,7 +82,7 @@ class ListedFactor(Factor):
 
 
 @dataclass(frozen=True)
-class Cells(Factor):
+class IdentityFactor(Factor):
     """Every value as it is."""
 
     size: int
@@ -102,7 +102,7 @@ class Cells(Factor):
 
 
 @dataclass(frozen=True)
-class Series(Factor):
+class SeriesFilter(Factor):
     """A filter over a series of values, by its coefficients."""
 
     coefficients: Matrix = field(repr=False)
@@ -112,7 +112,7 @@ class Series(Factor):
         return self.coefficients.size, self.coefficients.size
 
 
-class Circle(Series):
+class CircularFilter(SeriesFilter):
     """A filter around a circle: row t is the sum over s of coefficients[(t - s) mod n] value[s]."""
 
     @cached_property
@@ -120,8 +120,8 @@ class Circle(Series):
         return np.asarray(np.conj(np.fft.rfft(self.coefficients.astype(np.float64))))
 
     def weights(self, vectors: Matrix) -> Matrix:
-        kept = np.abs(self._spectrum) > TOLERANCE * np.abs(self._spectrum).max()
-        turned = np.fft.rfft(vectors, axis=1) * kept / np.where(kept, self._spectrum, 1.0)
+        nonzero = np.abs(self._spectrum) > TOLERANCE * np.abs(self._spectrum).max()
+        turned = np.fft.rfft(vectors, axis=1) * nonzero / np.where(nonzero, self._spectrum, 1.0)
         return np.asarray(np.fft.irfft(turned, n=self.coefficients.size, axis=1))
 
     def product(self, weights: Matrix) -> Matrix:
@@ -133,7 +133,7 @@ class Circle(Series):
 
 
 @dataclass(frozen=True)
-class WideCircle(Circle):
+class WideCircularFilter(CircularFilter):
     """A filter around a circle of more points than there are values: those beyond hold nothing. It is written down for those who check."""
 
     steps: int
@@ -143,23 +143,23 @@ class WideCircle(Circle):
         return self.coefficients.size, self.steps
 
 
-class Past(Series):
+class CausalFilter(SeriesFilter):
     """A filter of the past: row t is the sum over s <= t of coefficients[t - s] value[s]."""
 
     def weights(self, vectors: Matrix) -> Matrix:
-        first = self.coefficients.astype(np.float64)
-        return np.asarray(scipy.signal.lfilter([1.0], first, vectors[:, ::-1], axis=1)[:, ::-1])
+        coefficients = self.coefficients.astype(np.float64)
+        return np.asarray(scipy.signal.lfilter([1.0], coefficients, vectors[:, ::-1], axis=1)[:, ::-1])
 
     def product(self, weights: Matrix) -> Matrix:
-        first = self.coefficients.astype(np.float64)
-        return np.asarray(scipy.signal.lfilter(first, [1.0], weights[:, ::-1], axis=1)[:, ::-1])
+        coefficients = self.coefficients.astype(np.float64)
+        return np.asarray(scipy.signal.lfilter(coefficients, [1.0], weights[:, ::-1], axis=1)[:, ::-1])
 
     def facts(self) -> tuple[str, Matrix | None]:
         return "past", self.coefficients
 
 
 @dataclass(frozen=True)
-class OpenTerm:
+class SpaceTerm:
     """Measured rows over one table: an integer stands for ``2^shift / multiplier``.
 
     Attributes:
@@ -187,7 +187,7 @@ class OpenTerm:
         return math.prod(self.shape)
 
 
-Sides = list[Matrix]
+AxisWeights = list[Matrix]
 """For every attribute of a term the weights of its measured rows, (products or 1, rows)."""
 
 
@@ -204,59 +204,59 @@ class ProductSpace(MeasuredSpace):
         directions: whole numbers that the rows of an attribute are orthogonal to, where that is not all ones.
     """
 
-    terms: tuple[OpenTerm, ...]
+    terms: tuple[SpaceTerm, ...]
     shape: tuple[int, ...]
     values: Matrix = field(repr=False)
     directions: Mapping[int, Matrix] = field(default_factory=dict, repr=False)
 
     @property
-    def withheld(self) -> str | None:
-        wide = any(isinstance(factor, WideCircle) for term in self.terms for factor in term.factors)
+    def reason_withheld(self) -> str | None:
+        wide = any(isinstance(factor, WideCircularFilter) for term in self.terms for factor in term.factors)
         return "its series is so long that readers could not solve for its steps" if wide else None
 
     @property
-    def _alone(self) -> bool:
+    def _has_one_term(self) -> bool:
         """Whether there is one term, whose rows may hold its totals, too."""
         return len(self.terms) == 1
 
     @cached_property
-    def measured(self) -> list[tuple[OpenTerm, Matrix]]:
+    def measured(self) -> list[tuple[SpaceTerm, Matrix]]:
         """Every term with what was measured of it, (rows,)."""
         return list(zip(self.terms, np.split(self.values, np.cumsum([term.rows for term in self.terms]))[:-1], strict=True))
 
-    def read(self, asked: Functionals) -> Reading:
-        matrix, spreads = asked.matrix, list(self.spreads(asked))
-        products = np.zeros(asked.coefficients.size)
+    def estimate(self, functionals: Functionals) -> FunctionalEstimates:
+        matrix, spreads = functionals.matrix, list(self.weighted_terms(functionals))
+        products = np.zeros(functionals.coefficients.size)
         for (term, scale, sides), values in spreads:
-            products += scale * term.unit * _contracted(values.reshape(term.shape), sides, scale.size)
-        squares = np.zeros(asked.size)
+            products += scale * term.unit * _contract(values.reshape(term.shape), sides, scale.size)
+        squares = np.zeros(functionals.size)
         roots = {
-            term.axes: np.zeros(asked.size) for (term, _, _), _ in spreads
+            term.axes: np.zeros(functionals.size) for (term, _, _), _ in spreads
         }  # of the fourth powers: at most those of the sums
-        single = np.bincount(asked.places, minlength=asked.size) == 1
-        first, second, pair = _pairs(asked)
-        weights = asked.coefficients[first] * asked.coefficients[second]
+        single = np.bincount(functionals.function_index, minlength=functionals.size) == 1
+        first_products, second_products, pair = _pairs(functionals)
+        weights = functionals.coefficients[first_products] * functionals.coefficients[second_products]
         for (term, scale, sides), _ in spreads:
-            inner = weights * (scale[first] * scale[second] * term.unit**2)
-            for side in sides:
-                inner = inner * _inner(side, first, second)
+            inner = weights * (scale[first_products] * scale[second_products] * term.unit**2)
+            for axis_weights in sides:
+                inner = inner * _inner(axis_weights, first_products, second_products)
             np.add.at(squares, pair, inner)
-            fourth = (asked.coefficients * scale * term.unit) ** 4
-            for side in sides:
-                fourth = fourth * np.einsum("ij,ij,ij,ij->i", side, side, side, side)
-            np.add.at(roots[term.axes], asked.places, np.sqrt(np.sqrt(fourth)))
-        fourths = sum((root**4 for root in roots.values()), np.zeros(asked.size))
-        near = np.where(single, fourths / np.maximum(squares**2, 1e-300), 1.0)
-        return Reading(matrix @ products, np.maximum(squares, 0.0), np.clip(near, 0.0, 1.0))
+            fourth = (functionals.coefficients * scale * term.unit) ** 4
+            for axis_weights in sides:
+                fourth = fourth * np.einsum("ij,ij,ij,ij->i", axis_weights, axis_weights, axis_weights, axis_weights)
+            np.add.at(roots[term.axes], functionals.function_index, np.sqrt(np.sqrt(fourth)))
+        fourths = sum((root**4 for root in roots.values()), np.zeros(functionals.size))
+        concentration = np.where(single, fourths / np.maximum(squares**2, 1e-300), 1.0)
+        return FunctionalEstimates(matrix @ products, np.maximum(squares, 0.0), np.clip(concentration, 0.0, 1.0))
 
-    def gram(self, asked: Functionals) -> Matrix:
-        total = np.zeros((asked.coefficients.size,) * 2)
-        for (term, scale, sides), _ in self.spreads(asked):
+    def gram(self, functionals: Functionals) -> Matrix:
+        total = np.zeros((functionals.coefficients.size,) * 2)
+        for (term, scale, sides), _ in self.weighted_terms(functionals):
             inner = np.outer(scale, scale) * term.unit**2
-            for side in sides:
-                inner = inner * (side @ side.T)
+            for axis_weights in sides:
+                inner = inner * (axis_weights @ axis_weights.T)
             total += inner
-        return np.asarray(asked.matrix @ total @ asked.matrix.T)
+        return np.asarray(functionals.matrix @ total @ functionals.matrix.T)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
@@ -264,7 +264,7 @@ class ProductSpace(MeasuredSpace):
 
     def facts(self) -> tuple[dict[str, Any], dict[str, Matrix]]:
         arrays: dict[str, Matrix] = {}
-        known: dict[tuple[Any, ...], str] = {}
+        array_names: dict[tuple[Any, ...], str] = {}
         terms, start = [], 0
         for term in self.terms:
             factors = []
@@ -273,7 +273,7 @@ class ProductSpace(MeasuredSpace):
                 entry: dict[str, Any] = {"kind": kind, "rows": factor.shape[0], "values": factor.shape[1]}
                 if array is not None:
                     key = (kind, array.shape, array.tobytes())
-                    name = known.setdefault(key, f"factor_{len(known)}")
+                    name = array_names.setdefault(key, f"factor_{len(array_names)}")
                     arrays[name] = array
                     entry["array"] = name
                 factors.append(entry)
@@ -284,52 +284,59 @@ class ProductSpace(MeasuredSpace):
             arrays[f"direction_{axis}"] = direction
         return {"kind": "products", "terms": terms, "directions": sorted(self.directions)}, arrays
 
-    def spreads(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
+    def weighted_terms(self, functionals: Functionals) -> Iterator[tuple[tuple[SpaceTerm, Matrix, AxisWeights], Matrix]]:
         """Every term that says something of what is asked: what its weights are multiplied with, (products,), the weights of its
         rows along each attribute, and what was measured. Raises: NotMeasured."""
-        if self._of_tables:
-            yield from self._spreads_of_tables(asked)
+        if self._has_several_tables:
+            yield from self._weighted_tables(functionals)
             return
-        means, rests = self._split(asked)
-        if not self._alone:
-            self._check(asked, means, rests)
+        means, rests = self._split_vectors(functionals)
+        if not self._has_one_term:
+            self._check(functionals, means, rests)
         for term, values in self.measured:
-            if not self._alone and not set(term.axes) <= set(rests):
+            if not self._has_one_term and not set(term.axes) <= set(rests):
                 continue
-            scale = np.ones(asked.coefficients.size)
+            scale = np.ones(functionals.coefficients.size)
             for axis in means:
                 if axis not in term.axes:
-                    if self._alone and (rests[axis] != 0.0).any():
-                        raise NotMeasured(tuple(sorted(asked.vectors)))
+                    if self._has_one_term and (rests[axis] != 0.0).any():
+                        raise NotMeasured(tuple(sorted(functionals.vectors)))
                     scale = scale * means[axis]
-            sides = [self._side(asked, term, axis, factor) for axis, factor in zip(term.axes, term.factors, strict=True)]
+            sides = [
+                self._axis_weights(functionals, term, axis, factor)
+                for axis, factor in zip(term.axes, term.factors, strict=True)
+            ]
             yield (term, scale, sides), values
 
     @property
-    def _of_tables(self) -> bool:
+    def _has_several_tables(self) -> bool:
         """Whether several terms are whole tables."""
-        return not self._alone and any(isinstance(factor, Cells) for term in self.terms for factor in term.factors)
+        return not self._has_one_term and any(
+            isinstance(factor, IdentityFactor) for term in self.terms for factor in term.factors
+        )
 
-    def _spreads_of_tables(self, asked: Functionals) -> Iterator[tuple[tuple[OpenTerm, Matrix, Sides], Matrix]]:
+    def _weighted_tables(self, functionals: Functionals) -> Iterator[tuple[tuple[SpaceTerm, Matrix, AxisWeights], Matrix]]:
         """The same for tables: every part of what is asked is read from all tables that hold its attributes, each by how precise it is.
 
         Parts that vary with different attributes are orthogonal in every table, so that this is least squares over all tables.
         """
-        means, rests = self._split(asked)
-        missing = [part for part in components(asked, means, rests) if not self._holding(part.axes)]
-        check_cancels(asked, missing)
+        means, rests = self._split_vectors(functionals)
+        missing = [
+            component for component in components(functionals, means, rests) if not self._holding_terms(component.axes)
+        ]
+        check_cancels(functionals, missing)
         varying = sorted(axis for axis, rest in rests.items() if (rest != 0.0).any())
         for axes in (axes for size in range(len(varying) + 1) for axes in combinations(varying, size)):
-            scale = np.ones(asked.coefficients.size)
+            scale = np.ones(functionals.coefficients.size)
             for axis in set(means) - set(axes):
                 scale = scale * means[axis]
-            holding = self._holding(axes)
+            holding = self._holding_terms(axes)
             total = sum(precision for _, _, precision in holding)
             for term, values, precision in holding:
                 sides = [rests[axis] if axis in axes else np.ones((1, self.shape[axis])) for axis in term.axes]
                 yield (term, scale * (precision / total), sides), values
 
-    def _holding(self, axes: tuple[int, ...]) -> list[tuple[OpenTerm, Matrix, float]]:
+    def _holding_terms(self, axes: tuple[int, ...]) -> list[tuple[SpaceTerm, Matrix, float]]:
         """The tables that hold some attributes, what was measured of each, and how precise their sums over its other attributes are."""
         return [
             (term, values, 1.0 / (term.unit**2 * math.prod(self.shape[axis] for axis in term.axes if axis not in axes)))
@@ -337,64 +344,65 @@ class ProductSpace(MeasuredSpace):
             if set(axes) <= set(term.axes)
         ]
 
-    def _side(self, asked: Functionals, term: OpenTerm, axis: int, factor: Factor) -> Matrix:
+    def _axis_weights(self, functionals: Functionals, term: SpaceTerm, axis: int, factor: Factor) -> Matrix:
         """The weights of a term's rows along an attribute. Raises: NotMeasured for one term that lacks a part of what is asked."""
-        vectors = asked.vectors.get(axis, np.ones((1, factor.shape[1])))
+        vectors = functionals.vectors.get(axis, np.ones((1, factor.shape[1])))
         weights = factor.weights(vectors)
-        if self._alone and not isinstance(factor, Cells):
+        if self._has_one_term and not isinstance(factor, IdentityFactor):
             lost = np.abs(factor.product(weights) - vectors).max()
             if float(lost) > 1e-6 * float(np.abs(vectors).max()):
                 raise NotMeasured((axis,), finer=True)
         return weights
 
-    def _split(self, asked: Functionals) -> tuple[dict[int, Matrix], dict[int, Matrix]]:
+    def _split_vectors(self, functionals: Functionals) -> tuple[dict[int, Matrix], dict[int, Matrix]]:
         """Of every attribute that is asked for: the constant and the varying part of each product's vector."""
         means, rests = {}, {}
-        for axis, vectors in asked.vectors.items():
-            means[axis] = vectors @ share_of(self.directions.get(axis), vectors.shape[1])
+        for axis, vectors in functionals.vectors.items():
+            means[axis] = vectors @ unit_direction(self.directions.get(axis), vectors.shape[1])
             means[axis] = np.where(np.abs(means[axis]) > TOLERANCE * np.abs(vectors).max(axis=1), means[axis], 0.0)
             rests[axis] = without_rounding(vectors - means[axis][:, None], vectors)
         return means, rests
 
-    def _check(self, asked: Functionals, means: Mapping[int, Matrix], rests: Mapping[int, Matrix]) -> None:
+    def _check(self, functionals: Functionals, means: Mapping[int, Matrix], rests: Mapping[int, Matrix]) -> None:
         """Raises: NotMeasured where a part of what is asked varies with attributes whose term was not measured, or only coarsely."""
         measured = {term.axes: term for term in self.terms}
         missing: list[Variation] = []
-        for part in components(asked, means, rests):
-            term = measured.get(part.axes)
+        for component in components(functionals, means, rests):
+            term = measured.get(component.axes)
             if term is None:
-                missing.append(part)
+                missing.append(component)
                 continue
-            for axis, factor, vector in zip(term.axes, term.factors, part.vectors, strict=True):
+            for axis, factor, vector in zip(term.axes, term.factors, component.vectors, strict=True):
                 rows, values = factor.shape
                 if rows < values - 1:
                     lost = np.abs(factor.product(factor.weights(vector[None])) - vector).max()
                     if float(lost) > 1e-6 * float(np.abs(vector).max()):
                         raise NotMeasured((axis,), finer=True)
-        check_cancels(asked, missing)
+        check_cancels(functionals, missing)
 
 
-def _pairs(asked: Functionals) -> tuple[Matrix, Matrix, Matrix]:
+def _pairs(functionals: Functionals) -> tuple[Matrix, Matrix, Matrix]:
     """All pairs of products of the same function, and the function."""
-    order = np.argsort(asked.places, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(asked.places[order])) + 1)
-    first = np.concatenate([np.repeat(group, group.size) for group in groups])
-    second = np.concatenate([np.tile(group, group.size) for group in groups])
-    return first, second, asked.places[first]
+    order = np.argsort(functionals.function_index, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(functionals.function_index[order])) + 1)
+    first_products = np.concatenate([np.repeat(group, group.size) for group in groups])
+    second_products = np.concatenate([np.tile(group, group.size) for group in groups])
+    return first_products, second_products, functionals.function_index[first_products]
 
 
-def _inner(side: Matrix, first: Matrix, second: Matrix) -> Matrix | float:
+def _inner(axis_weights: Matrix, first_products: Matrix, second_products: Matrix) -> Matrix | float:
     """Inner products of the rows of one attribute's weights, pair by pair."""
-    if side.shape[0] == 1:
-        return float(side[0] @ side[0])
-    step = max(1, CONTRACTED // side.shape[1])
-    parts = [
-        np.einsum("ij,ij->i", side[first[i : i + step]], side[second[i : i + step]]) for i in range(0, first.size, step)
+    if axis_weights.shape[0] == 1:
+        return float(axis_weights[0] @ axis_weights[0])
+    step = max(1, CONTRACTED // axis_weights.shape[1])
+    block_products = [
+        np.einsum("ij,ij->i", axis_weights[first_products[i : i + step]], axis_weights[second_products[i : i + step]])
+        for i in range(0, first_products.size, step)
     ]
-    return np.concatenate(parts)
+    return np.concatenate(block_products)
 
 
-def _contracted(table: Matrix, sides: Sequence[Matrix], products: int) -> Matrix:
+def _contract(table: Matrix, sides: Sequence[Matrix], products: int) -> Matrix:
     """The sums of a table's values under products of weights, (products,): weights that all products share first."""
     tensor = table.astype(np.float64)
     varying: list[Matrix] = []
@@ -407,13 +415,13 @@ def _contracted(table: Matrix, sides: Sequence[Matrix], products: int) -> Matrix
         return np.full(products, float(tensor))
     flat = tensor.reshape(tensor.shape[0], -1)
     step = max(1, CONTRACTED // flat.shape[1])
-    out = []
+    sums = []
     for start in range(0, products, step):
-        found = (varying[0][start : start + step] @ flat).reshape(-1, *tensor.shape[1:])
-        for side in varying[1:]:
-            found = np.einsum("pi...,pi->p...", found, side[start : start + step])
-        out.append(found)
-    return np.concatenate(out)
+        block_sums = (varying[0][start : start + step] @ flat).reshape(-1, *tensor.shape[1:])
+        for axis_weights in varying[1:]:
+            block_sums = np.einsum("pi...,pi->p...", block_sums, axis_weights[start : start + step])
+        sums.append(block_sums)
+    return np.concatenate(sums)
 
 
 def product_space_from(
@@ -425,18 +433,19 @@ def product_space_from(
     for term in facts["terms"]:
         axes = tuple(int(axis) for axis in term["attributes"])
         factors = tuple(
-            _factor(each, arrays, directions.get(axis)) for axis, each in zip(axes, term["factors"], strict=True)
+            _factor(factor_facts, arrays, directions.get(axis))
+            for axis, factor_facts in zip(axes, term["factors"], strict=True)
         )
-        terms.append(OpenTerm(axes, factors, int(term["multiplier"]), int(term["shift"])))
+        terms.append(SpaceTerm(axes, factors, int(term["multiplier"]), int(term["shift"])))
     return ProductSpace(tuple(terms), shape, values, directions)
 
 
 def _factor(facts: Mapping[str, Any], arrays: Mapping[str, Matrix], direction: Matrix | None) -> Factor:
     if "array" not in facts:  # every value by itself
-        return Cells(int(facts["values"]))
+        return IdentityFactor(int(facts["values"]))
     array = arrays[facts["array"]]
     return (
-        {"circle": Circle, "past": Past}[facts["kind"]](array)
+        {"circle": CircularFilter, "past": CausalFilter}[facts["kind"]](array)
         if facts["kind"] != "matrix"
-        else ListedFactor(array, direction)
+        else MatrixFactor(array, direction)
     )

@@ -13,10 +13,10 @@ from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 from dpdist.reconstruction.measured_space import (
     TOLERANCE,
+    FunctionalEstimates,
     Functionals,
     MeasuredSpace,
     NotMeasured,
-    Reading,
     Variation,
     check_cancels,
     components,
@@ -28,7 +28,7 @@ Subset = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Subsets:
+class SubsetRows:
     """B: for every attribute set of a family the cells of its table without the first value of each attribute.
 
     Attributes:
@@ -45,29 +45,29 @@ class Subsets:
         sizes = [int(code.max()) for code in self.codes]
         return np.cumsum([0] + [int(np.prod([sizes[axis] for axis in subset], dtype=np.int64)) for subset in self.family])
 
-    def coordinates(self, asked: Functionals) -> Matrix:
+    def coordinates(self, functionals: Functionals) -> Matrix:
         """Linear functions in terms of B's rows, (functions, rows). Raises: NotMeasured."""
         means, rests = {}, {}
-        for axis, vectors in asked.vectors.items():
-            _, first = np.unique(self.codes[axis], return_index=True)
-            picked = vectors[:, first]
+        for axis, vectors in functionals.vectors.items():
+            _, first_values = np.unique(self.codes[axis], return_index=True)
+            picked = vectors[:, first_values]
             if float(np.abs(vectors - picked[:, self.codes[axis]]).max()) > TOLERANCE * float(np.abs(vectors).max()):
                 raise NotMeasured((axis,), finer=True)
             means[axis] = picked[:, 0]
             rests[axis] = without_rounding(picked[:, 1:] - picked[:, :1], vectors)
-        starts, places = self.starts, {subset: k for k, subset in enumerate(self.family)}
-        out, missing = np.zeros((asked.size, int(starts[-1]))), list[Variation]()
-        for part in components(asked, means, rests):
-            if part.axes not in places:
-                missing.append(part)
+        starts, family_index = self.starts, {subset: k for k, subset in enumerate(self.family)}
+        coordinates, missing = np.zeros((functionals.size, int(starts[-1]))), list[Variation]()
+        for component in components(functionals, means, rests):
+            if component.axes not in family_index:
+                missing.append(component)
                 continue
-            whole = np.array(part.scale)
-            for vector in part.vectors:
+            whole = np.array(component.scale)
+            for vector in component.vectors:
                 whole = np.multiply.outer(whole, vector).ravel()
-            start = starts[places[part.axes]]
-            out[asked.places[part.product], start : start + whole.size] += whole.ravel()
-        check_cancels(asked, missing)
-        return out
+            start = starts[family_index[component.axes]]
+            coordinates[functionals.function_index[component.product], start : start + whole.size] += whole.ravel()
+        check_cancels(functionals, missing)
+        return coordinates
 
 
 @dataclass(frozen=True)
@@ -82,67 +82,69 @@ class RowSpace(MeasuredSpace):
     """
 
     mixing: Matrix = field(repr=False)
-    base: Subsets | Matrix | None = field(repr=False)
+    base: SubsetRows | Matrix | None = field(repr=False)
     shape: tuple[int, ...]
     values: Matrix = field(repr=False)
 
-    def read(self, asked: Functionals) -> Reading:
-        weights = self._weights(asked)
+    def estimate(self, functionals: Functionals) -> FunctionalEstimates:
+        weights = self._weights(functionals)
         squares = np.einsum("ij,ij->i", weights, weights)
         fourths = np.einsum("ij,ij,ij,ij->i", weights, weights, weights, weights)
-        near = np.where(squares > 0, fourths / np.maximum(squares**2, 1e-300), 1.0)
-        return Reading(weights @ self.values.astype(np.float64), squares, np.clip(near, 0.0, 1.0))
+        concentration = np.where(squares > 0, fourths / np.maximum(squares**2, 1e-300), 1.0)
+        return FunctionalEstimates(weights @ self.values.astype(np.float64), squares, np.clip(concentration, 0.0, 1.0))
 
-    def gram(self, asked: Functionals) -> Matrix:
-        weights = self._weights(asked)
+    def gram(self, functionals: Functionals) -> Matrix:
+        weights = self._weights(functionals)
         return np.asarray(weights @ weights.T)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
-        return largest_sets(self.base.family) if isinstance(self.base, Subsets) else ()
+        return largest_sets(self.base.family) if isinstance(self.base, SubsetRows) else ()
 
     def facts(self) -> tuple[dict[str, Any], dict[str, Matrix]]:
         arrays = {"mixing": self.mixing}
-        if isinstance(self.base, Subsets):
+        if isinstance(self.base, SubsetRows):
             arrays |= {f"codes_{axis}": codes for axis, codes in enumerate(self.base.codes)}
             return {"kind": "rows", "base": "subsets", "family": self.base.family}, arrays
         if self.base is None:
             return {"kind": "rows", "base": "cells"}, arrays
         return {"kind": "rows", "base": "rows"}, {**arrays, "rows": self.base}
 
-    def _weights(self, asked: Functionals) -> Matrix:
+    def _weights(self, functionals: Functionals) -> Matrix:
         """Weights of the measured values, (functions, rows). Raises: NotMeasured."""
-        coordinates = self.base.coordinates(asked) if isinstance(self.base, Subsets) else self._over_cells(asked)
+        coordinates = (
+            self.base.coordinates(functionals) if isinstance(self.base, SubsetRows) else self._cell_rows(functionals)
+        )
         if self.mixing.ndim == 1 and not isinstance(self.base, np.ndarray):
             return np.asarray(coordinates / self.mixing)
         if self._triangle is not None:
             q, r = self._triangle
             return np.asarray(lapack.solve_triangular(r, coordinates.T, trans="T").T @ q.T)
-        left, singular, right = self._decomposed
-        inside = coordinates @ right.T
-        lost = np.abs(inside @ right - coordinates).max()
+        left_vectors, singular, right_vectors = self._decomposed
+        inside = coordinates @ right_vectors.T
+        lost = np.abs(inside @ right_vectors - coordinates).max()
         if float(lost) > 1e-6 * float(np.abs(coordinates).max()):
-            raise NotMeasured(tuple(sorted(asked.vectors)))
-        return np.asarray((inside / singular) @ left.T)
+            raise NotMeasured(tuple(sorted(functionals.vectors)))
+        return np.asarray((inside / singular) @ left_vectors.T)
 
-    def _over_cells(self, asked: Functionals) -> Matrix:
+    def _cell_rows(self, functionals: Functionals) -> Matrix:
         """Linear functions written down over all cells, (functions, cells)."""
-        out = np.zeros((asked.size, int(np.prod(self.shape))))
-        for number, coefficient in enumerate(asked.coefficients):
+        cell_rows = np.zeros((functionals.size, int(np.prod(self.shape))))
+        for number, coefficient in enumerate(functionals.coefficients):
             whole = np.array([float(coefficient)])
             for axis, size in enumerate(self.shape):
-                vector = asked.vectors[axis][number] if axis in asked.vectors else np.ones(size)
+                vector = functionals.vectors[axis][number] if axis in functionals.vectors else np.ones(size)
                 whole = np.multiply.outer(whole, vector).ravel()
-            out[asked.places[number]] += whole
-        return out
+            cell_rows[functionals.function_index[number]] += whole
+        return cell_rows
 
     @cached_property
     def measured_rows(self) -> Matrix:
         """The measured rows over what B's rows say, or over the cells where B is written down."""
         rows = self.mixing.astype(np.float64)
         if isinstance(self.base, np.ndarray):
-            over = self.base.astype(np.float64)
-            return np.asarray(rows[:, None] * over if rows.ndim == 1 else rows @ over)
+            base_rows = self.base.astype(np.float64)
+            return np.asarray(rows[:, None] * base_rows if rows.ndim == 1 else rows @ base_rows)
         return rows
 
     @cached_property
@@ -157,9 +159,9 @@ class RowSpace(MeasuredSpace):
     @cached_property
     def _decomposed(self) -> tuple[Matrix, Matrix, Matrix]:
         """The rows as U S V', without what is rounding error."""
-        left, singular, right = lapack.svd(self.measured_rows, full_matrices=False)
-        kept = singular > max(self.measured_rows.shape) * np.finfo(float).eps * singular[0]
-        return left[:, kept], singular[kept], right[kept]
+        left_vectors, singular, right_vectors = lapack.svd(self.measured_rows, full_matrices=False)
+        nonzero = singular > max(self.measured_rows.shape) * np.finfo(float).eps * singular[0]
+        return left_vectors[:, nonzero], singular[nonzero], right_vectors[nonzero]
 
 
 def row_space_from(
@@ -167,10 +169,10 @@ def row_space_from(
 ) -> RowSpace:
     """The space that ``facts`` wrote down."""
     kind: Literal["subsets", "cells", "rows"] = facts["base"]
-    base: Subsets | Matrix | None = None
+    base: SubsetRows | Matrix | None = None
     if kind == "subsets":
         codes = tuple(arrays[f"codes_{axis}"] for axis in range(len(shape)))
-        base = Subsets(codes, tuple(tuple(int(axis) for axis in subset) for subset in facts["family"]))
+        base = SubsetRows(codes, tuple(tuple(int(axis) for axis in subset) for subset in facts["family"]))
     elif kind == "rows":
         base = arrays["rows"]
     return RowSpace(arrays["mixing"], base, shape, values)

@@ -16,11 +16,11 @@ import numpy as np
 
 from dpdist.arrays import lapack
 from dpdist.operators import Matrix
-from dpdist.reconstruction.kronecker_terms import share_of
+from dpdist.reconstruction.kronecker_terms import unit_direction
 from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.reconstruction.measured_tables import MeasuredTables
-from dpdist.reconstruction.product_space import Cells, ProductSpace, WideCircle
-from dpdist.reconstruction.row_space import RowSpace, Subsets
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, WideCircularFilter
+from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.reconstruction.separate_products import SeparateProducts
 
 MOST_NUMBERS = 20_000
@@ -43,13 +43,13 @@ class SolvedBlock:
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolvedMeasurement:
     """What answers questions of a measurement.
 
     Attributes:
         means: of an attribute the weights whose sum over a vector is its constant part, (values,); the others take the plain mean.
         blocks: whose rows are the coordinates of a question, one block after the other.
-        parts: attributes that a part varies with, a block that tells of it, and what its weights are multiplied with.
+        variations: attributes that a part varies with, a block that tells of it, and what its weights are multiplied with.
         matrix: what coordinates are multiplied with, (coordinates, values), None for nothing, or (coordinates,) for a diagonal.
         triangular: whether the matrix is nothing below its diagonal.
         values: the noisy values, (values,).
@@ -59,7 +59,7 @@ class Solved:
 
     means: Mapping[int, Matrix]
     blocks: tuple[SolvedBlock, ...]
-    parts: tuple[tuple[Axes, int, float], ...]
+    variations: tuple[tuple[Axes, int, float], ...]
     values: Matrix = field(repr=False)
     matrix: Matrix | None = field(default=None, repr=False)
     triangular: bool = False
@@ -67,7 +67,7 @@ class Solved:
     single: bool = False
 
 
-def solved(space: MeasuredSpace, *, normal: bool) -> Solved | None:
+def solve_measurement(space: MeasuredSpace, *, normal: bool) -> SolvedMeasurement | None:
     """A measurement that is small, determines every value of its tables, and did not choose these in rounds; else None.
 
     Args:
@@ -77,47 +77,49 @@ def solved(space: MeasuredSpace, *, normal: bool) -> Solved | None:
     if isinstance(space, (MeasuredTables, SeparateProducts)):
         return None
     if isinstance(space, ProductSpace):
-        return _of_products(space, normal=normal)
-    return _of_rows(space, normal=normal) if isinstance(space, RowSpace) else None
+        return _solve_products(space, normal=normal)
+    return _solve_rows(space, normal=normal) if isinstance(space, RowSpace) else None
 
 
-def _of_products(space: ProductSpace, *, normal: bool) -> Solved | None:
+def _solve_products(space: ProductSpace, *, normal: bool) -> SolvedMeasurement | None:
     numbers = sum(
-        math.prod(factor.shape) for term in space.terms for factor in term.factors if not isinstance(factor, Cells)
+        math.prod(factor.shape) for term in space.terms for factor in term.factors if not isinstance(factor, IdentityFactor)
     )
-    wide = any(isinstance(factor, WideCircle) for term in space.terms for factor in term.factors)
-    tables = len(space.terms) > 1 and any(isinstance(factor, Cells) for term in space.terms for factor in term.factors)
+    wide = any(isinstance(factor, WideCircularFilter) for term in space.terms for factor in term.factors)
+    tables = len(space.terms) > 1 and any(
+        isinstance(factor, IdentityFactor) for term in space.terms for factor in term.factors
+    )
     if wide or numbers + space.values.size > MOST_NUMBERS or (tables and not normal):
         return None
-    whole, blocks, known = tables or len(space.terms) == 1, [], dict[bytes, Matrix]()
+    whole, blocks, weight_arrays = tables or len(space.terms) == 1, [], dict[bytes, Matrix]()
     for term in space.terms:
         maps: list[Matrix | None] = []
         for axis, factor in zip(term.axes, term.factors, strict=True):
-            if isinstance(factor, Cells):
+            if isinstance(factor, IdentityFactor):
                 maps.append(None)
                 continue
             size = factor.shape[1]
-            asked = np.eye(size)
+            unit_vectors = np.eye(size)
             if not whole:
-                asked -= share_of(space.directions.get(axis), size)[:, None]
-            weights = factor.weights(asked)
-            if np.abs(factor.product(weights) - asked).max() > 1e-6:
+                unit_vectors -= unit_direction(space.directions.get(axis), size)[:, None]
+            weights = factor.weights(unit_vectors)
+            if np.abs(factor.product(weights) - unit_vectors).max() > 1e-6:
                 return None  # values are merged
-            maps.append(known.setdefault(weights.tobytes(), weights))
+            maps.append(weight_arrays.setdefault(weights.tobytes(), weights))
         blocks.append(SolvedBlock(term.axes, tuple(maps), term.shape))
-    means = {axis: share_of(direction, space.shape[axis]) for axis, direction in space.directions.items()}
-    parts = _of_tables(space) if whole else ((term.axes, k, term.unit) for k, term in enumerate(space.terms))
-    return Solved(means, tuple(blocks), tuple(parts), space.values.astype(np.float64).ravel(), single=True)
+    means = {axis: unit_direction(direction, space.shape[axis]) for axis, direction in space.directions.items()}
+    variations = _table_variations(space) if whole else ((term.axes, k, term.unit) for k, term in enumerate(space.terms))
+    return SolvedMeasurement(means, tuple(blocks), tuple(variations), space.values.astype(np.float64).ravel(), single=True)
 
 
-def _of_tables(space: ProductSpace) -> Iterator[tuple[Axes, int, float]]:
+def _table_variations(space: ProductSpace) -> Iterator[tuple[Axes, int, float]]:
     """Every part that whole tables tell of, each by how precise it is (``ProductSpace.spreads``)."""
-    held: dict[Axes, list[tuple[int, float]]] = {}
+    holding_tables: dict[Axes, list[tuple[int, float]]] = {}
     for number, term in enumerate(space.terms):
         for axes in _subsets(term.axes):
             added = math.prod(space.shape[axis] for axis in term.axes if axis not in axes)
-            held.setdefault(axes, []).append((number, 1.0 / (term.unit**2 * added)))
-    for axes, holding in held.items():
+            holding_tables.setdefault(axes, []).append((number, 1.0 / (term.unit**2 * added)))
+    for axes, holding in holding_tables.items():
         total = sum(precision for _, precision in holding)
         for number, precision in holding:
             yield axes, number, space.terms[number].unit * precision / total
@@ -128,30 +130,32 @@ def _subsets(axes: Axes) -> Iterator[Axes]:
         yield from combinations(axes, size)
 
 
-def _of_rows(space: RowSpace, *, normal: bool) -> Solved | None:
+def _solve_rows(space: RowSpace, *, normal: bool) -> SolvedMeasurement | None:
     base = space.base
-    merged = isinstance(base, Subsets) and any(int(codes.max()) + 1 < codes.size for codes in base.codes)
-    over = math.prod(space.shape) if isinstance(base, np.ndarray) else space.mixing.shape[-1]
+    merged = isinstance(base, SubsetRows) and any(int(codes.max()) + 1 < codes.size for codes in base.codes)
+    column_count = math.prod(space.shape) if isinstance(base, np.ndarray) else space.mixing.shape[-1]
     diagonal = space.mixing.ndim == 1 and not isinstance(base, np.ndarray)
     rows = space.values.size
-    if merged or rows + over * (1 if diagonal else (over + 1) // 2 if normal else rows) > MOST_NUMBERS:
+    if merged or rows + column_count * (1 if diagonal else (column_count + 1) // 2 if normal else rows) > MOST_NUMBERS:
         return None
-    found = _coordinates(base if isinstance(base, Subsets) else None, space.shape)
+    result = _unsolved_coordinates(base if isinstance(base, SubsetRows) else None, space.shape)
     if diagonal:
-        return replace(found, values=space.values.astype(np.float64), matrix=1.0 / space.mixing)
-    found = replace(found, **_inverted(space.measured_rows, space.values.astype(np.float64), normal=normal))
-    assert found.matrix is not None
-    return found if found.matrix.size + (0 if found.outside is None else found.outside.size) <= 2 * MOST_NUMBERS else None
+        return replace(result, values=space.values.astype(np.float64), matrix=1.0 / space.mixing)
+    result = replace(result, **_invert_rows(space.measured_rows, space.values.astype(np.float64), normal=normal))
+    assert result.matrix is not None
+    return (
+        result if result.matrix.size + (0 if result.outside is None else result.outside.size) <= 2 * MOST_NUMBERS else None
+    )
 
 
-def _inverted(rows: Matrix, values: Matrix, *, normal: bool) -> dict[str, Any]:
+def _invert_rows(rows: Matrix, values: Matrix, *, normal: bool) -> dict[str, Any]:
     """What makes weights of coordinates. Normal noise that is rotated is the same noise, and takes half as many numbers."""
-    left, singular, right = lapack.svd(rows, full_matrices=True)
+    left_vectors, singular, right_vectors = lapack.svd(rows, full_matrices=True)
     rank = int((singular > max(rows.shape) * np.finfo(float).eps * singular[0]).sum())
     if rank < rows.shape[1]:
-        inverse = right[:rank].T / singular[:rank]
-        rotated = (inverse, left[:, :rank].T @ values) if normal else (inverse @ left[:, :rank].T, values)
-        return {"matrix": rotated[0], "values": rotated[1], "outside": right[rank:].T}
+        inverse = right_vectors[:rank].T / singular[:rank]
+        rotated = (inverse, left_vectors[:, :rank].T @ values) if normal else (inverse @ left_vectors[:, :rank].T, values)
+        return {"matrix": rotated[0], "values": rotated[1], "outside": right_vectors[rank:].T}
     q, r = lapack.qr(rows, mode="economic")
     inverse = lapack.solve_triangular(r, np.eye(rank))
     if normal:
@@ -159,13 +163,15 @@ def _inverted(rows: Matrix, values: Matrix, *, normal: bool) -> dict[str, Any]:
     return {"matrix": inverse @ q.T, "values": values}
 
 
-def _coordinates(base: Subsets | None, shape: tuple[int, ...]) -> Solved:
+def _unsolved_coordinates(base: SubsetRows | None, shape: tuple[int, ...]) -> SolvedMeasurement:
     """Questions in terms of the rows that are mixed: tables without the first value of each attribute, or the cells."""
     none = np.empty(0)
     if base is None:
         axes = tuple(range(len(shape)))
         cells = SolvedBlock(axes, (None,) * len(axes), shape)
-        return Solved({}, (cells,), tuple((each, 0, 1.0) for each in _subsets(axes)), none)
-    blocks = tuple(SolvedBlock(each, (None,) * len(each), tuple(shape[axis] - 1 for axis in each)) for each in base.family)
-    parts = tuple((each, number, 1.0) for number, each in enumerate(base.family))
-    return Solved({axis: np.eye(1, size)[0] for axis, size in enumerate(shape)}, blocks, parts, none)
+        return SolvedMeasurement({}, (cells,), tuple((subset, 0, 1.0) for subset in _subsets(axes)), none)
+    blocks = tuple(
+        SolvedBlock(subset, (None,) * len(subset), tuple(shape[axis] - 1 for axis in subset)) for subset in base.family
+    )
+    variations = tuple((subset, number, 1.0) for number, subset in enumerate(base.family))
+    return SolvedMeasurement({axis: np.eye(1, size)[0] for axis, size in enumerate(shape)}, blocks, variations, none)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpdist import engine as engines
 from dpdist.engine import Engine
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.process.durable_files import private_folder
 from dpdist.storage.array_store import Store
 from dpdist.storage.home_folder import state_folder, store_of
@@ -22,7 +22,7 @@ PUBLIC_STAGES = ("plan", "answer", "publish", "deliver")
 for the operator's terminal alone."""
 
 
-def silent(stage: str, line: str) -> None:
+def ignore_progress(stage: str, message: str) -> None:
     """Ignore all progress."""
 
 
@@ -38,7 +38,7 @@ class Context:
     def __post_init__(self) -> None:
         private_folder(self.home)
         self.engine.exchange = self.store
-        self.engine.tell = partial(self.progress, "warning")
+        self.engine.report = partial(self.progress, "warning")
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -46,7 +46,7 @@ class Context:
 
         It holds locks inside its own steps only, and connections to a server until ``close``.
         """
-        return opened(self.home, tell=partial(self.progress, "ledger"))
+        return open_ledger(self.home, tell=partial(self.progress, "ledger"))
 
     def close(self) -> None:
         """Close the ledger's connections, if there are any, and end the run's lease in the store. Later stages open new ones."""
@@ -56,7 +56,9 @@ class Context:
 
 
 @contextmanager
-def running(address: str | None, progress: Progress = silent, *, home: Path | None = None) -> Iterator[Context]:
+def open_context(
+    address: str | None, progress: Progress = ignore_progress, *, home: Path | None = None
+) -> Iterator[Context]:
     """Where releases run during the block: an engine at an address, with the state folder of this machine.
 
     Args:
@@ -65,7 +67,7 @@ def running(address: str | None, progress: Progress = silent, *, home: Path | No
     """
     folder = state_folder(home)
     private_folder(folder)  # before anything is put into it
-    with engines.started(address) as engine:
+    with engines.open_engine(address) as engine:
         context = Context(folder, store_of(folder), engine, progress)
         try:
             yield context

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpdist.engine import Engine, OnDone
-from dpdist.engine.tree_reduction import fewer
+from dpdist.engine import Engine, ProgressCallback
+from dpdist.engine.tree_reduction import reduce_groups
 from dpdist.errors import OutOfMemory, StoreError
 from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, Tall
-from dpdist.operators.out_of_core import mirrored, row_gram
+from dpdist.operators.out_of_core import mirror_upper, row_gram
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.storage.array_store import ArrayPlan, Store, StoredArray
 from dpdist.workloads import Block, Workload
@@ -32,13 +32,13 @@ ENTRY_BYTES = 8 + 4 + 8 + 8
 """An entry of V in double and single precision, in the block that is added, and in the row of blocks that is put together."""
 
 
-def gram(store: Store, engine: Engine, workload: Workload, *, on_done: OnDone | None = None) -> Matrix:
+def gram(store: Store, engine: Engine, workload: Workload, *, report_progress: ProgressCallback | None = None) -> Matrix:
     """W'W of the weighted rows, (n, n) float64; grams of rows are kept in the store.
 
     Raises: OutOfMemory when V does not fit in this process, or a block of it in no worker.
     """
     n = workload.shape[1]
-    _fits("the gram W'W", 2 * 8 * n**2, engine.own_bytes)
+    _check_fits("the gram W'W", 2 * 8 * n**2, engine.own_bytes)
     total = np.zeros((n, n))
     for block in workload.blocks:
         source = row_source(store, block, workload.domain.cells)
@@ -46,7 +46,9 @@ def gram(store: Store, engine: Engine, workload: Workload, *, on_done: OnDone | 
             total += block.weight**2 * block.operator(workload.domain.shape, scaled=True).gram()
             continue
         name = f"grams/{block.operator(workload.domain.shape, scaled=True).fingerprint[:32]}"
-        total += block.weight**2 * store.read(stored_gram(store, engine, source, name, on_done=on_done))
+        total += block.weight**2 * store.read_array(
+            stored_gram(store, engine, source, name, report_progress=report_progress)
+        )
     return total
 
 
@@ -91,36 +93,55 @@ class _Task(NamedTuple):
     name: str
     start: int
     stop: int
-    left: Range
-    right: Range
+    left_range: Range
+    right_range: Range
 
 
-def stored_gram(store: Store, engine: Engine, source: RowSource, name: str, *, on_done: OnDone | None = None) -> StoredArray:
+def stored_gram(
+    store: Store, engine: Engine, source: RowSource, name: str, *, report_progress: ProgressCallback | None = None
+) -> StoredArray:
     """B'B of a source's rows as a stored array, (n, n) float64, computed once for a name."""
     if store.exists(name):
         return store.open(name)
     try:
-        return _summed(store, engine, source, name, on_done)
+        return _compute_gram(store, engine, source, name, report_progress)
     except StoreError:
         if not store.exists(name):
             raise
         return store.open(name)  # another run of the same was faster, and removed its scratch
 
 
-def _summed(store: Store, engine: Engine, source: RowSource, name: str, on_done: OnDone | None) -> StoredArray:
+def _compute_gram(
+    store: Store, engine: Engine, source: RowSource, name: str, report_progress: ProgressCallback | None
+) -> StoredArray:
     m, n = source.shape
     width = block_columns(n, engine.memory_bytes, store.sizes)
-    edges = [(first, min(first + width, n)) for first in range(0, n, width)]
-    pairs = [(left, right) for i, left in enumerate(edges) for right in edges[: i + 1]]
-    parts = max(1, min(engine.workers * RANGES_A_WORKER, m * n // store.sizes.gram_entries))
-    cuts = [m * part // parts for part in range(parts + 1)]
-    work = f"scratch/{name}-{width}-{parts}"  # a killed sum goes on with the parts that were written
+    edges = [(first_column, min(first_column + width, n)) for first_column in range(0, n, width)]
+    pairs = [(left_range, right_range) for i, left_range in enumerate(edges) for right_range in edges[: i + 1]]
+    range_count = max(1, min(engine.workers * RANGES_A_WORKER, m * n // store.sizes.gram_entries))
+    cuts = [m * range_index // range_count for range_index in range(range_count + 1)]
+    work = f"scratch/{name}-{width}-{range_count}"  # a killed sum goes on with the parts that were written
     tasks = [
-        [_Task(f"{work}/{left[0]}-{right[0]}-{part}", cuts[part], cuts[part + 1], left, right) for part in range(parts)]
-        for left, right in pairs
+        [
+            _Task(
+                f"{work}/{left_range[0]}-{right_range[0]}-{range_index}",
+                cuts[range_index],
+                cuts[range_index + 1],
+                left_range,
+                right_range,
+            )
+            for range_index in range(range_count)
+        ]
+        for left_range, right_range in pairs
     ]
-    engine.map(partial(_sum_rows, store, source), [task for some in tasks for task in some], on_done=on_done)
-    summed = dict(zip(pairs, fewer(store, engine, [[task.name for task in some] for some in tasks]), strict=True))
+    engine.map(
+        partial(_sum_rows, store, source),
+        [task for block_tasks in tasks for task in block_tasks],
+        report_progress=report_progress,
+    )
+    summed = dict(
+        zip(pairs, reduce_groups(store, engine, [[task.name for task in block_tasks] for block_tasks in tasks]), strict=True)
+    )
     plan = store.plan(name, (n, n), np.float64, shard_rows=width)
     store.begin(plan)
     digests = engine.map(partial(_assemble, store, plan, edges, summed), list(range(plan.shards)))
@@ -134,7 +155,7 @@ def block_columns(n: int, worker_bytes: int, sizes: Sizes = SIZES) -> int:
     Raises: OutOfMemory when not even a block of some columns fits.
     """
     allowed = worker_bytes // WORKER_SHARE - 3 * sizes.row_block_bytes
-    _fits("a block of the gram W'W", ENTRY_BYTES * min(n, sizes.gram_columns) ** 2, allowed)
+    _check_fits("a block of the gram W'W", ENTRY_BYTES * min(n, sizes.gram_columns) ** 2, allowed)
     halvings: int = math.floor(math.log2(allowed / ENTRY_BYTES) / 2)
     return min(n, max(sizes.gram_columns, 1 << halvings))
 
@@ -144,29 +165,29 @@ def task_bytes(n: int, worker_bytes: int, sizes: Sizes = SIZES) -> int:
     return ENTRY_BYTES * block_columns(n, worker_bytes, sizes) ** 2 + 3 * sizes.row_block_bytes
 
 
-def _fits(what: str, needed: int, allowed: int) -> None:
-    if needed > allowed:
-        raise OutOfMemory(what, needed, allowed, "give the workers more memory, or ask for fewer cells")
+def _check_fits(array_label: str, needed_bytes: int, allowed_bytes: int) -> None:
+    if needed_bytes > allowed_bytes:
+        raise OutOfMemory(array_label, needed_bytes, allowed_bytes, "give the workers more memory, or ask for fewer cells")
 
 
 def _sum_rows(store: Store, source: RowSource, task: _Task) -> None:
     if store.exists(task.name):
         return
-    left = slice(*task.left)
-    right = None if task.left == task.right else slice(*task.right)
-    store.put(task.name, row_gram(source, task.start, task.stop, left, right, store.sizes))
+    left_slice = slice(*task.left_range)
+    right_slice = None if task.left_range == task.right_range else slice(*task.right_range)
+    store.put(task.name, row_gram(source, task.start, task.stop, left_slice, right_slice, store.sizes))
 
 
 def _assemble(
     store: Store, plan: ArrayPlan, edges: list[Range], summed: Mapping[tuple[Range, Range], Sequence[str]], shard: int
 ) -> str:
     """One row of blocks: those left of the diagonal as they are, those right of it turned over."""
-    own = edges[shard]
-    out = np.zeros((own[1] - own[0], edges[-1][1]))
-    for other, (start, stop) in enumerate(edges):
-        for part in summed[(own, (start, stop)) if other <= shard else ((start, stop), own)]:
-            block = store.read(store.open(part))
-            out[:, start:stop] += block if other <= shard else block.T
-        if other == shard:
-            mirrored(out[:, start:stop])
-    return store.write_shard(plan, shard, out)
+    own_range = edges[shard]
+    block_row = np.zeros((own_range[1] - own_range[0], edges[-1][1]))
+    for other_index, (start, stop) in enumerate(edges):
+        for array_name in summed[(own_range, (start, stop)) if other_index <= shard else ((start, stop), own_range)]:
+            block = store.read_array(store.open(array_name))
+            block_row[:, start:stop] += block if other_index <= shard else block.T
+        if other_index == shard:
+            mirror_upper(block_row[:, start:stop])
+    return store.write_shard(plan, shard, block_row)

@@ -15,7 +15,7 @@ from dpdist.storage.documents import check_form
 
 FORMAT = 1
 """Of the store: its names, arrays and documents."""
-_MARK = "ledger.json"
+_CHECKPOINT_DOCUMENT = "ledger.json"
 MEASUREMENTS = "measurements"
 
 
@@ -24,20 +24,20 @@ def measurement_name(release: str) -> str:
     return f"{MEASUREMENTS}/{release}"
 
 
-def mark(store: Store, ledger: Ledger) -> None:
+def write_checkpoint(store: Store, ledger: Ledger) -> None:
     """Write into the store its form, which ledger it belongs to, and how far that has come."""
-    store.write_document(_MARK, {"format": FORMAT, **asdict(ledger.checkpoint())})
+    store.write_document(_CHECKPOINT_DOCUMENT, {"format": FORMAT, **asdict(ledger.checkpoint())})
 
 
-def begin(store: Store, ledger: Ledger) -> None:
+def begin_store(store: Store, ledger: Ledger) -> None:
     """Let a new store go on with a ledger that has published from another one. Raises: LedgerError for a store that is not new."""
     if ledger.checkpoint() == Checkpoint():
         raise LedgerError("the ledger is empty: its first release needs no preparation of the store")
-    if store.has_document(_MARK) or store.folders(MEASUREMENTS):
+    if store.has_document(_CHECKPOINT_DOCUMENT) or store.folders(MEASUREMENTS):
         raise LedgerError(
             f"the store {store.location} is not new: it has measurements, or belongs to a ledger; name an empty place (DPDIST_STORE)"
         )
-    mark(store, ledger)
+    write_checkpoint(store, ledger)
 
 
 def check_pair(store: Store, ledger: Ledger) -> None:
@@ -46,7 +46,7 @@ def check_pair(store: Store, ledger: Ledger) -> None:
     Raises: LedgerError for a ledger that was emptied, lost, or restored from before the newest charge that the store knows, and for
         a store that was emptied or exchanged, which could not tell; StoreError for a store of another format.
     """
-    if not store.has_document(_MARK):
+    if not store.has_document(_CHECKPOINT_DOCUMENT):
         for release in store.folders(MEASUREMENTS):
             if store.exists(measurement_name(release)) and ledger.receipt(release) is None:
                 raise LedgerError(_unknown(store, release))
@@ -58,21 +58,21 @@ def check_pair(store: Store, ledger: Ledger) -> None:
                 "if it is meant to be new and the ledger is the newest, run 'dpdist ledger new-store'"
             )
         return
-    known = store.read_document(_MARK)
-    check_form(known.get("format"), f"the store {store.location}", FORMAT)
-    if known.get("format") != FORMAT:
+    recorded_checkpoint = store.read_document(_CHECKPOINT_DOCUMENT)
+    check_form(recorded_checkpoint.get("format"), f"the store {store.location}", FORMAT)
+    if recorded_checkpoint.get("format") != FORMAT:
         raise StoreError(
-            f"the store {store.location} has format {known.get('format')!r}, and this version of dpdist reads {FORMAT}: use the version "
+            f"the store {store.location} has format {recorded_checkpoint.get('format')!r}, and this version of dpdist reads {FORMAT}: use the version "
             "that wrote it, or name an empty place (DPDIST_STORE)"
         )
-    if ledger.digest_of(1) != known["first"]:
+    if ledger.digest_of(1) != recorded_checkpoint["first"]:
         raise LedgerError(
             f"the store {store.location} holds measurements of releases that were charged to another ledger: this one was emptied or "
             f"lost, or is another. {_RESTORE}"
         )
-    if ledger.digest_of(known["sequence"]) != known["head"]:
+    if ledger.digest_of(recorded_checkpoint["sequence"]) != recorded_checkpoint["head"]:
         raise LedgerError(
-            f"the ledger is older than the store {store.location}, or was changed: the store knows a row {known['sequence']} that the "
+            f"the ledger is older than the store {store.location}, or was changed: the store knows a row {recorded_checkpoint['sequence']} that the "
             f"ledger does not have. {_RESTORE}"
         )
 
@@ -100,7 +100,7 @@ def check_measured(store: Store, receipt: Receipt | None, release: str) -> None:
     if whole and state not in ("drawing", "committed"):
         raise LedgerError(_unknown(store, release))
     if state == "committed" and not whole:
-        raise StoreError(f"the measurement is not in the store {store.location}. {_lost(release)}")
+        raise StoreError(f"the measurement is not in the store {store.location}. {_lost_measurement_text(release)}")
 
 
 def committed_measurement(store: Store, receipt: Receipt) -> StoredArray:
@@ -109,13 +109,13 @@ def committed_measurement(store: Store, receipt: Receipt) -> StoredArray:
     try:
         stored = store.open(name)
     except StoreError as error:
-        raise StoreError(f"{error}. {_lost(receipt.release)}") from None
+        raise StoreError(f"{error}. {_lost_measurement_text(receipt.release)}") from None
     if stored.digest != receipt.measurement_digest:
-        raise StoreError(f"{name!r} in the store is not what the ledger knows. {_lost(receipt.release)}")
+        raise StoreError(f"{name!r} in the store is not what the ledger knows. {_lost_measurement_text(receipt.release)}")
     return stored
 
 
-def _lost(release: str) -> str:
+def _lost_measurement_text(release: str) -> str:
     """What to do without the measurement of a committed release."""
     return (
         f"Release {release!r} is committed: its noise cannot be drawn again and its charge stays. Restore 'measurements/{release}' "
@@ -123,12 +123,12 @@ def _lost(release: str) -> str:
     )
 
 
-def drawn_for(receipt: Receipt) -> dict[str, Any]:
+def charge_facts(receipt: Receipt) -> dict[str, Any]:
     """What a measurement says of the charge that it was drawn for."""
     return {"attempt": receipt.attempt, "charge": receipt.binding}
 
 
-def check_drawn_for(stored: StoredArray, receipt: Receipt) -> None:
+def check_charge_facts(stored: StoredArray, receipt: Receipt) -> None:
     """A whole measurement is that of this attempt. Raises: LedgerError when it is another's."""
     if stored.facts.get("charge") != receipt.binding:
         raise LedgerError(
@@ -137,7 +137,7 @@ def check_drawn_for(stored: StoredArray, receipt: Receipt) -> None:
         )
 
 
-def give_back(store: Store, ledger: Ledger, release: str) -> None:
+def abort_reserved(store: Store, ledger: Ledger, release: str) -> None:
     """Abort a reserved release. Raises: LedgerError when the store holds its measurement, or more than this ledger has charged."""
     check_pair(store, ledger)
     receipt = ledger.receipt(release)
@@ -151,17 +151,17 @@ def give_back(store: Store, ledger: Ledger, release: str) -> None:
 
 def differences(store: Store, ledger: Ledger) -> list[str]:
     """Where ledger and store disagree, one sentence each; empty when they agree. Every block of every measurement is read."""
-    out = []
+    disagreements = []
     try:
         check_pair(store, ledger)
     except LedgerError as error:
-        out.append(str(error))
+        disagreements.append(str(error))
     for release in releases_of(store, ledger):
         try:
             check_release(store, ledger.receipt(release), release)
         except (LedgerError, StoreError) as error:
-            out.append(str(error))
-    return out
+            disagreements.append(str(error))
+    return disagreements
 
 
 def releases_of(store: Store, ledger: Ledger) -> list[str]:
@@ -181,6 +181,10 @@ def check_release(store: Store, receipt: Receipt | None, release: str) -> None:
 
 def integers_of(store: Store, ledger: Ledger, receipt: Receipt) -> Matrix:
     """The noisy integers of a committed release; of a part of a stream those of all its steps so far."""
-    parts = [receipt] if receipt.part is None else ledger.stream(receipt.dataset, receipt.part.stream)
-    known = [each for each in parts if each.sequence <= receipt.sequence]
-    return np.concatenate([store.read(committed_measurement(store, each)) for each in known])
+    stream_receipts = (
+        [receipt] if receipt.stream_part is None else ledger.stream(receipt.dataset, receipt.stream_part.stream)
+    )
+    receipts_so_far = [stream_receipt for stream_receipt in stream_receipts if stream_receipt.sequence <= receipt.sequence]
+    return np.concatenate(
+        [store.read_array(committed_measurement(store, stream_receipt)) for stream_receipt in receipts_so_far]
+    )

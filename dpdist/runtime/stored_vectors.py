@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import Filling, InMemory, OnDone, Workspace
-from dpdist.arrays.lazy_vector import FLOAT, Held, Vector, batches, held
-from dpdist.arrays.transpose_passes import LARGEST_SHARDS, Exchange, Side, Target, cut
+from dpdist.arrays.array_workspace import Filling, InMemory, ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import FLOAT, ArrayVector, Vector, batches, to_array
+from dpdist.arrays.transpose_passes import LARGEST_SHARDS, Exchange, Target, TransformPass, cut
 from dpdist.engine import Engine
 from dpdist.errors import StoreError
 from dpdist.operators import Matrix
@@ -48,40 +48,40 @@ class GatheredTiles:
     Attributes:
         name: of the object that holds them, those of one range of lines after those of another.
         digests: of each range's part of that object.
-        first: the first line that the objects hold.
+        line_offset: the first line that the objects hold.
     """
 
     tiles: tuple[Tiles, ...]
     name: str
     digests: tuple[str, ...]
-    first: int = 0
+    line_offset: int = 0
 
     def read(self, store: Store, number: int, start: int, stop: int, *, among: slice = slice(None)) -> Matrix:
         """Lines start..stop, which are a range of that number, of all tasks or of some; each tile is checked."""
         size, tiles = len(self.tiles), self.tiles[among]
-        told = store.get_block(
+        tile_digests = store.get_block(
             self.name, (size, DIGEST_BYTES), np.uint8, self.digests[number], start=number * size * DIGEST_BYTES
         )
-        out = np.empty((stop - start, sum(tile.lines for tile in tiles), *tiles[0].rest), dtype=tiles[0].dtype)
-        wanted = (
+        tile_rows = np.empty((stop - start, sum(tile.lines for tile in tiles), *tiles[0].rest), dtype=tiles[0].dtype)
+        stored_parts = (
             StoredPart(
                 f"{tile.name}/values",
                 (stop - start, tile.lines, *tile.rest),
                 tile.dtype,
                 digest.tobytes().hex(),
-                (start - self.first) * tile.line_bytes,
+                (start - self.line_offset) * tile.line_bytes,
             )
-            for tile, digest in zip(tiles, told[among], strict=True)
+            for tile, digest in zip(tiles, tile_digests[among], strict=True)
         )
-        first = 0
-        for block in store.get_blocks(wanted):
-            out[:, first : first + block.shape[1]] = block
-            first += block.shape[1]
-        return out
+        column_start = 0
+        for block in store.get_blocks(stored_parts):
+            tile_rows[:, column_start : column_start + block.shape[1]] = block
+            column_start += block.shape[1]
+        return tile_rows
 
 
 @dataclass(frozen=True)
-class Handed:
+class PassOutput:
     """All that one pass hands to the next.
 
     Attributes:
@@ -96,31 +96,33 @@ class Handed:
 
     def slab(self, store: Store, number: int, start: int, stop: int) -> Matrix:
         """The lines start..stop, which are a slab."""
-        group, within = divmod(number, self.slabs_each)
-        return self.groups[group].read(store, within, start, stop)
+        group, index_in_group = divmod(number, self.slabs_each)
+        return self.groups[group].read(store, index_in_group, start, stop)
 
 
-Written = tuple[Tiles, bytes]
+WrittenTiles = tuple[Tiles, bytes]
 """What a task wrote, and the digests of its tiles, one after the other."""
 
 
-def gathered(store: Store, name: str, written: Sequence[Written], *, first: int = 0) -> GatheredTiles:
+def gather_tiles(store: Store, name: str, written: Sequence[WrittenTiles], *, line_offset: int = 0) -> GatheredTiles:
     """What tasks wrote, the digests of all tiles put together by the ranges of lines that they are of."""
-    digests = [np.frombuffer(each, dtype=np.uint8).reshape(-1, DIGEST_BYTES) for _, each in written]
+    digests = [np.frombuffer(digest_bytes, dtype=np.uint8).reshape(-1, DIGEST_BYTES) for _, digest_bytes in written]
     rows = np.stack(digests, axis=1)
     store.put_values(name, rows)
-    told = tuple(hashlib.sha256(row.data).hexdigest() for row in rows)
-    return GatheredTiles(tuple(tiles for tiles, _ in written), name, told, first)
+    row_digests = tuple(hashlib.sha256(row.data).hexdigest() for row in rows)
+    return GatheredTiles(tuple(tiles for tiles, _ in written), name, row_digests, line_offset)
 
 
-def handed_in_groups(store: Store, folder: str, exchange: Exchange, merged: Sequence[Written]) -> Handed:
+def group_merged_tiles(store: Store, folder: str, exchange: Exchange, merged: Sequence[WrittenTiles]) -> PassOutput:
     """What merging tasks wrote, group after group of slabs."""
-    each = exchange.merges // len(exchange.groups)
+    merges_per_group = exchange.merges // len(exchange.groups)
     groups = [
-        gathered(store, f"{folder}/{i}/all", merged[i * each : (i + 1) * each], first=lines[0])
-        for i, lines in enumerate(exchange.ranges)
+        gather_tiles(
+            store, f"{folder}/{i}/all", merged[i * merges_per_group : (i + 1) * merges_per_group], line_offset=line_range[0]
+        )
+        for i, line_range in enumerate(exchange.ranges)
     ]
-    return Handed(folder, tuple(groups), exchange.slabs_together)
+    return PassOutput(folder, tuple(groups), exchange.slabs_together)
 
 
 def write_tiles(
@@ -129,32 +131,34 @@ def write_tiles(
     apply: Callable[[int, Matrix], Matrix],
     ranges: Sequence[tuple[int, int]],
     task: tuple[str, int, int, int],
-) -> Written:
+) -> WrittenTiles:
     """What a task of a pass makes of its slab, written as one object, with a digest for every range of lines of the next pass."""
     name, number, start, stop = task
-    return _written_once(store, name, ranges, lambda: apply(start, reading(number, start, stop)))
+    return _write_or_load(store, name, ranges, lambda: apply(start, reading(number, start, stop)))
 
 
-def merge_tiles(store: Store, tiles: GatheredTiles, exchange: Exchange, task: tuple[str, int, int, int]) -> Written:
+def merge_tiles(store: Store, tiles: GatheredTiles, exchange: Exchange, task: tuple[str, int, int, int]) -> WrittenTiles:
     """What some tasks wrote for a group of neighbouring slabs, written as one object, with a digest for every slab."""
-    name, group, first, last = task
+    name, group, first_tile, last_tile = task
     low, high = exchange.ranges[group]
     slabs = [(start - low, stop - low) for start, stop in exchange.groups[group]]
-    return _written_once(store, name, slabs, lambda: tiles.read(store, group, low, high, among=slice(first, last)))
+    return _write_or_load(
+        store, name, slabs, lambda: tiles.read(store, group, low, high, among=slice(first_tile, last_tile))
+    )
 
 
-def _written_once(store: Store, name: str, ranges: Sequence[tuple[int, int]], make: Callable[[], Any]) -> Written:
+def _write_or_load(store: Store, name: str, ranges: Sequence[tuple[int, int]], make: Callable[[], Any]) -> WrittenTiles:
     """An array written as one object, or what a task that ran before wrote; a record says what that is."""
     record = f"{name}/{RECORD}"
     if store.has_document(record):
-        kept = store.read_document(record)
-        return Tiles(name, kept["lines"], tuple(kept["rest"]), kept["dtype"]), bytes.fromhex(kept["digests"])
-    made = np.ascontiguousarray(make())
-    digests = b"".join(hashlib.sha256(made[first:last].data).digest() for first, last in ranges)
-    store.put_values(f"{name}/values", made)
-    done = Tiles(name, made.shape[1], made.shape[2:], made.dtype.str)
-    store.write_document(record, {**asdict(done), "digests": digests.hex()})
-    return done, digests
+        document = store.read_document(record)
+        return Tiles(name, document["lines"], tuple(document["rest"]), document["dtype"]), bytes.fromhex(document["digests"])
+    array = np.ascontiguousarray(make())
+    digests = b"".join(hashlib.sha256(array[range_start:range_stop].data).digest() for range_start, range_stop in ranges)
+    store.put_values(f"{name}/values", array)
+    tiles = Tiles(name, array.shape[1], array.shape[2:], array.dtype.str)
+    store.write_document(record, {**asdict(tiles), "digests": digests.hex()})
+    return tiles, digests
 
 
 _T = TypeVar("_T")
@@ -211,14 +215,14 @@ class StoreWorkspace:
 
         If several processes compute it at once, and their last bits differ, the first one stored wins.
         """
-        if isinstance(vector, Held):
-            given = held(vector)
-            made = (
-                self.store.put(self._fresh(), given)
+        if isinstance(vector, ArrayVector):
+            values = to_array(vector)
+            stored_array = (
+                self.store.put(self._fresh(), values)
                 if name is None
-                else self.store.put_if_absent(name, given, dict(facts or {}))
+                else self.store.put_if_absent(name, values, dict(facts or {}))
             )
-            return StoredVector(self.store, made)
+            return StoredVector(self.store, stored_array)
         if name is None:
             return StoredVector(self.store, self._materialize(vector, self._fresh(), {}))
         if not self.store.exists(name):
@@ -234,7 +238,7 @@ class StoreWorkspace:
         """A stored array as a vector."""
         return StoredVector(self.store, array)
 
-    def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
+    def find_vector(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """The vector stored under a name and its facts, None if there is none."""
         if not self.store.exists(name):
             return None
@@ -247,15 +251,15 @@ class StoreWorkspace:
     ) -> list[_T]:
         """function(start, one range of every vector), in their order; a task reads neighbouring ranges at once."""
         size = max((vector.size for vector in vectors), default=0)
-        every = list(batches(size, self.part_values)) if ranges is None else ranges
-        most, tasks = self._read_together(vectors, len(every)), list[list[tuple[int, int]]]()
-        for start, stop in every:
-            if not tasks or len(tasks[-1]) == most or tasks[-1][-1][1] != start:
+        all_ranges = list(batches(size, self.part_values)) if ranges is None else ranges
+        ranges_per_task, tasks = self._ranges_per_task(vectors, len(all_ranges)), list[list[tuple[int, int]]]()
+        for start, stop in all_ranges:
+            if not tasks or len(tasks[-1]) == ranges_per_task or tasks[-1][-1][1] != start:
                 tasks.append([])
             tasks[-1].append((start, stop))
-        return list(chain.from_iterable(self.engine.map(partial(_folded, function, vectors), tasks)))
+        return list(chain.from_iterable(self.engine.map(partial(_fold_ranges, function, vectors), tasks)))
 
-    def _read_together(self, vectors: Sequence[Vector], parts: int) -> int:
+    def _ranges_per_task(self, vectors: Sequence[Vector], range_count: int) -> int:
         """Parts that a task reads at once: as much as a shard of what passes write, as far as memory and idle workers allow.
 
         Shards are read whole, so that each byte is read twice at most where they are no larger.
@@ -263,10 +267,14 @@ class StoreWorkspace:
         sizes = self.store.sizes
         shard = LARGEST_SHARDS * sizes.shard_bytes // (FLOAT.itemsize * self.part_values)
         part_bytes = self.part_values * sum(vector.dtype.itemsize + vector.bytes_each for vector in vectors)
-        return max(1, min(shard, self.memory_bytes // 8 // part_bytes, math.ceil(parts / self.engine.workers)))
+        return max(1, min(shard, self.memory_bytes // 8 // part_bytes, math.ceil(range_count / self.engine.workers)))
 
-    def passes(
-        self, source: Vector, sides: Sequence[Side], targets: Sequence[Target], on_done: OnDone | None = None
+    def run_passes(
+        self,
+        source: Vector,
+        sides: Sequence[TransformPass],
+        targets: Sequence[Target],
+        report_progress: ProgressCallback | None = None,
     ) -> list[Vector]:
         """Vectors made of one in two or more passes.
 
@@ -279,51 +287,61 @@ class StoreWorkspace:
         """
         divided = cut(source, sides, targets, self.memory_bytes, self.store.sizes)
         slabs, exchanges = divided.slabs, divided.exchanges
-        steps, before = sum(len(some) for some in slabs) + sum(each.merges for each in exchanges), 0
+        steps, finished_steps = (
+            sum(len(slab_ranges) for slab_ranges in slabs) + sum(pass_exchange.merges for pass_exchange in exchanges),
+            0,
+        )
 
-        def tell(done: int, _: int) -> None:
-            if on_done is not None:
-                on_done(before + done, steps)
+        def report_step(completed: int, _: int) -> None:
+            if report_progress is not None:
+                report_progress(finished_steps + completed, steps)
 
         store, folder = self.store, self._fresh()
-        handed: Handed | None = None
-        for number, (side, some, exchange) in enumerate(zip(sides[:-1], slabs[:-1], exchanges, strict=True)):
-            place, reading = f"{folder}/{number}", partial(_slab, store, source, source.size // side.lines, handed)
-            writing = partial(write_tiles, store, reading, side.apply, exchange.ranges)
-            tasks = [(f"{place}/{i}", i, start, stop) for i, (start, stop) in enumerate(some)]
-            written = gathered(store, f"{place}/all", self.engine.map(writing, tasks, on_done=tell))
-            before += len(some)
+        handed: PassOutput | None = None
+        for number, (transform_side, slab_ranges, exchange) in enumerate(
+            zip(sides[:-1], slabs[:-1], exchanges, strict=True)
+        ):
+            folder_name, reading = (
+                f"{folder}/{number}",
+                partial(_read_slab, store, source, source.size // transform_side.line_count, handed),
+            )
+            writing = partial(write_tiles, store, reading, transform_side.apply, exchange.ranges)
+            tasks = [(f"{folder_name}/{i}", i, start, stop) for i, (start, stop) in enumerate(slab_ranges)]
+            written = gather_tiles(store, f"{folder_name}/all", self.engine.map(writing, tasks, report_progress=report_step))
+            finished_steps += len(slab_ranges)
             if handed is not None:
                 store.delete(handed.folder)
-            handed = Handed(place, (written,), len(slabs[number + 1]))
+            handed = PassOutput(folder_name, (written,), len(slabs[number + 1]))
             if exchange.merges:
                 merging = partial(merge_tiles, store, written, exchange)
-                merged = self.engine.map(merging, exchange.merged(f"{place}-merged"), on_done=tell)
-                before += exchange.merges
-                store.delete(place)
-                handed = handed_in_groups(store, f"{place}-merged", exchange, merged)
-        plans = [self._planned(target, sides[-1].lines, divided.shard_lines) for target in targets]
+                merged = self.engine.map(merging, exchange.merged(f"{folder_name}-merged"), report_progress=report_step)
+                finished_steps += exchange.merges
+                store.delete(folder_name)
+                handed = group_merged_tiles(store, f"{folder_name}-merged", exchange, merged)
+        plans = [self._plan_target(target, sides[-1].line_count, divided.shard_lines) for target in targets]
         for plan in plans:
             store.begin(plan)
-        reading = partial(_slab, store, source, 0, handed)
+        reading = partial(_read_slab, store, source, 0, handed)
         finishing = partial(_write_targets, store, reading, plans, sides[-1].apply, divided.shard_lines)
         numbered = [(i, start, stop) for i, (start, stop) in enumerate(slabs[-1])]
-        digests = self.engine.map(finishing, numbered, on_done=tell)
+        digests = self.engine.map(finishing, numbered, report_progress=report_step)
         store.delete(folder)
         return [
-            StoredVector(store, store.finish(plan, [one for row in digests for one in row[i]], dict(target.facts)))
+            StoredVector(
+                store, store.finish(plan, [shard_digest for row in digests for shard_digest in row[i]], dict(target.facts))
+            )
             for i, (plan, target) in enumerate(zip(plans, targets, strict=True))
         ]
 
     def fill(
-        self, names: Sequence[str], size: int, rows: int, function: Filling, on_done: OnDone | None = None
+        self, names: Sequence[str], size: int, rows: int, function: Filling, report_progress: ProgressCallback | None = None
     ) -> list[Vector]:
         """float64 vectors, one a name; a task computes the same shard of each."""
         plans = [self.store.plan(name, (size,), np.float64, shard_rows=rows) for name in names]
         for plan in plans:
             self.store.begin(plan)
         task = partial(_fill_shard, self.store, plans, function)
-        digests = self.engine.map(task, list(range(plans[0].shards)), on_done=on_done)
+        digests = self.engine.map(task, list(range(plans[0].shards)), report_progress=report_progress)
         arrays = [self.store.finish(plan, [row[i] for row in digests]) for i, plan in enumerate(plans)]
         return [StoredVector(self.store, array) for array in arrays]
 
@@ -353,10 +371,10 @@ class StoreWorkspace:
         digests = self.engine.map(partial(_write_shard, self.store, plan, vector), list(range(plan.shards)))
         return self.store.finish(plan, digests, facts)
 
-    def _planned(self, target: Target, lines: int, lines_a_shard: int) -> ArrayPlan:
+    def _plan_target(self, target: Target, line_count: int, lines_a_shard: int) -> ArrayPlan:
         return self.store.plan(
             target.name or self._fresh(),
-            (lines * target.line_size,),
+            (line_count * target.line_size,),
             target.dtype,
             shard_rows=lines_a_shard * target.line_size,
             compressed=target.compressed,
@@ -371,24 +389,29 @@ class KeepingWorkspace(InMemory):
 
     def write(self, vector: Vector, name: str | None = None, facts: Mapping[str, Any] | None = None) -> Vector:
         """The vector, computed; under a name the one that is kept there, of which the first one stored wins."""
-        made = super().write(vector)
+        held_vector = super().write(vector)
         if name is None:
-            return made
-        return Held(self.store.read(self.store.put_if_absent(name, made.read(0, made.size), dict(facts or {}))))
+            return held_vector
+        return ArrayVector(
+            self.store.read_array(self.store.put_if_absent(name, held_vector.read(0, held_vector.size), dict(facts or {})))
+        )
 
-    def kept(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
+    def find_vector(self, name: str) -> tuple[Vector, Mapping[str, Any]] | None:
         """The vector kept under a name and its facts, None if there is none."""
         if not self.store.exists(name):
             return None
         self.store.sync(name)
         array = self.store.open(name)
-        return Held(self.store.read(array)), array.facts
+        return ArrayVector(self.store.read_array(array)), array.facts
 
 
-def _folded(function: Callable[..., _T], vectors: tuple[Vector, ...], ranges: Sequence[tuple[int, int]]) -> list[_T]:
-    first, last = ranges[0][0], ranges[-1][1]
-    values = [vector.read(first, last) for vector in vectors]
-    return [function(start, *(each[..., start - first : stop - first] for each in values)) for start, stop in ranges]
+def _fold_ranges(function: Callable[..., _T], vectors: tuple[Vector, ...], ranges: Sequence[tuple[int, int]]) -> list[_T]:
+    first_start, last_stop = ranges[0][0], ranges[-1][1]
+    values = [vector.read(first_start, last_stop) for vector in vectors]
+    return [
+        function(start, *(vector_values[..., start - first_start : stop - first_start] for vector_values in values))
+        for start, stop in ranges
+    ]
 
 
 def _fill_shard(store: Store, plans: Sequence[ArrayPlan], function: Filling, shard: int) -> list[str]:
@@ -400,7 +423,9 @@ def _write_shard(store: Store, plan: ArrayPlan, vector: Vector, shard: int) -> s
     return store.write_shard(plan, shard, vector.read(*plan.bounds(shard)))
 
 
-def _slab(store: Store, source: Vector, width: int, handed: Handed | None, number: int, start: int, stop: int) -> Matrix:
+def _read_slab(
+    store: Store, source: Vector, width: int, handed: PassOutput | None, number: int, start: int, stop: int
+) -> Matrix:
     """Lines start..stop of the source, or of what the pass before wrote."""
     if handed is None:
         return source.read(start * width, stop * width).reshape(stop - start, width)
@@ -417,14 +442,18 @@ def _write_targets(
 ) -> list[list[str]]:
     """The digests of the shards that a slab is, one list a target."""
     number, start, stop = task
-    made, out = apply(start, reading(number, start, stop)), []
-    for plan, values in zip(plans, made, strict=True):
-        lines = values.reshape(stop - start, -1)
+    target_values, digests = apply(start, reading(number, start, stop)), []
+    for plan, values in zip(plans, target_values, strict=True):
+        value_lines = values.reshape(stop - start, -1)
         shards = range(start, stop, shard_lines)
-        out.append(
+        digests.append(
             [
-                store.write_shard(plan, first // shard_lines, lines[first - start : first - start + shard_lines].reshape(-1))
-                for first in shards
+                store.write_shard(
+                    plan,
+                    shard_start // shard_lines,
+                    value_lines[shard_start - start : shard_start - start + shard_lines].reshape(-1),
+                )
+                for shard_start in shards
             ]
         )
-    return out
+    return digests

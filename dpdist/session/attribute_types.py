@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from dpdist.domain import Attribute
 from dpdist.domain.attributes import DROP
-from dpdist.domain.calendar import Every
+from dpdist.domain.calendar import CalendarUnit
 from dpdist.errors import InvalidInput
-from dpdist.session.declarations import Content, check, given
+from dpdist.session.declarations import SpecContent, drop_none, validate_section
 from dpdist.spec.attributes import AttributeSpec
 
 Outside = Literal["clip", "drop", "error"]
@@ -25,12 +25,12 @@ class DeclaredValues:
         content: of a spec's domain.
     """
 
-    content: Content
+    content: SpecContent
 
     def bins(self, name: str) -> Attribute:
         """The domain's attribute, without levels. Raises: InvalidSpec."""
-        found: Attribute = check(AttributeSpec, name, self.content).bins(name)
-        return found
+        domain_attribute: Attribute = validate_section(AttributeSpec, name, self.content).bins(name)
+        return domain_attribute
 
 
 def edges(*ends: float, outside: Outside | None = None, unit: str | None = None, **more: Any) -> DeclaredValues:
@@ -44,7 +44,7 @@ def edges(*ends: float, outside: Outside | None = None, unit: str | None = None,
         more: other keys of an attribute in a spec, such as ``missing`` and ``labels``.
     Raises: InvalidSpec.
     """
-    return _values("edges", {"edges": list(ends), **given(outside=outside, unit=unit), **more})
+    return _declare_values("edges", {"edges": list(ends), **drop_none(outside=outside, unit=unit), **more})
 
 
 def numbers(first: int, last: int, *, width: int = 1, outside: Outside | None = None, **more: Any) -> DeclaredValues:
@@ -59,11 +59,11 @@ def numbers(first: int, last: int, *, width: int = 1, outside: Outside | None = 
     Raises: InvalidSpec.
     """
     wide = {} if width == 1 else {"width": width}
-    return _values("numbers", {"from": first, "to": last, **wide, **given(outside=outside), **more})
+    return _declare_values("numbers", {"from": first, "to": last, **wide, **drop_none(outside=outside), **more})
 
 
 def dates(
-    first: object, last: object, *, every: Every = "day", outside: Outside | None = None, **more: Any
+    first: object, last: object, *, every: CalendarUnit = "day", outside: Outside | None = None, **more: Any
 ) -> DeclaredValues:
     """Steps of a calendar.
 
@@ -75,8 +75,8 @@ def dates(
         more: a time ``zone``, such as "Europe/Berlin", and as for ``edges``.
     Raises: InvalidSpec.
     """
-    steps = {"from": str(first), "to": str(last), "every": every, **given(zone=more.pop("zone", None))}
-    return _values("dates", {"dates": steps, **given(outside=outside), **more})
+    steps = {"from": str(first), "to": str(last), "every": every, **drop_none(zone=more.pop("zone", None))}
+    return _declare_values("dates", {"dates": steps, **drop_none(outside=outside), **more})
 
 
 def categories(*names: str, other: str | None = None, missing: str | None = None, **more: Any) -> DeclaredValues:
@@ -89,10 +89,10 @@ def categories(*names: str, other: str | None = None, missing: str | None = None
         more: other keys of an attribute in a spec, such as ``labels`` and ``levels``.
     Raises: InvalidSpec.
     """
-    return _values("categories", {"categories": list(names), **given(other=other, missing=missing), **more})
+    return _declare_values("categories", {"categories": list(names), **drop_none(other=other, missing=missing), **more})
 
 
-def attribute(name: str, meant: Any) -> DeclaredValues:
+def declare_attribute(name: str, meant: Any) -> DeclaredValues:
     """What an attribute is declared to be.
 
     Args:
@@ -103,33 +103,33 @@ def attribute(name: str, meant: Any) -> DeclaredValues:
     if isinstance(meant, DeclaredValues):
         return meant
     if isinstance(meant, Attribute):
-        return _values(name, _of_attribute(meant))
+        return _declare_values(name, _attribute_content(meant))
     if isinstance(meant, range) and meant.step == 1 and len(meant):
         return numbers(meant.start, meant.stop - 1)
-    return _values(name, dict(meant) if isinstance(meant, Mapping) else {"categories": _names(name, meant)})
+    return _declare_values(name, dict(meant) if isinstance(meant, Mapping) else {"categories": _category_names(name, meant)})
 
 
-def _values(name: str, content: Content) -> DeclaredValues:
-    check(AttributeSpec, name, content)
+def _declare_values(name: str, content: SpecContent) -> DeclaredValues:
+    validate_section(AttributeSpec, name, content)
     return DeclaredValues(content)
 
 
-def _names(name: str, meant: Any) -> list[str]:
+def _category_names(name: str, meant: Any) -> list[str]:
     """The names of an attribute without an order. Raises: InvalidInput."""
     if meant is bool:
         return ["false", "true"]
     if isinstance(meant, type) and issubclass(meant, enum.Enum):
-        return [str(each.value) for each in meant]
-    listed = getattr(meant, "categories", meant)
-    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        return [str(value.value) for value in meant]
+    name_values = getattr(meant, "categories", meant)
+    if isinstance(name_values, str) or not isinstance(name_values, Iterable):
         raise InvalidInput(
             f"attribute {name!r} is a list of names, bool, a range of whole numbers, or what dp.edges, dp.numbers, dp.dates or "
             f"dp.categories gives; found {type(meant).__name__}"
         )
-    return [str(each) for each in listed]
+    return [str(value) for value in name_values]
 
 
-def _of_attribute(meant: Attribute) -> Content:
+def _attribute_content(meant: Attribute) -> SpecContent:
     """A domain's attribute, as a spec declares it. Raises: InvalidInput for one that no spec can declare."""
     if meant.amounts is not None or meant.times is not None or meant.levels:
         raise InvalidInput(
@@ -138,7 +138,7 @@ def _of_attribute(meant: Attribute) -> Content:
         )
     values = {"categories": list(meant.categories)} if meant.categories else {"edges": list(meant.edges)}
     bins = {"other": meant.other, "missing": meant.missing}
-    kept = {key: label or DROP for key, label in bins.items() if label is not None}
+    kept_labels = {key: label or DROP for key, label in bins.items() if label is not None}
     outside = {} if meant.outside == "error" else {"outside": meant.outside}
     labels = {"labels": list(meant.labels[: meant.values])} if meant.named else {}
-    return {**values, **outside, **kept, **labels}
+    return {**values, **outside, **kept_labels, **labels}

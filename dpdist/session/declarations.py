@@ -10,33 +10,33 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from dpdist.errors import InvalidSpec
-from dpdist.spec.error_messages import explained
+from dpdist.spec.error_messages import explain_errors
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.sections.amount_columns import SumSpec
 
-Names = str | Sequence[str]
+NameOrNames = str | Sequence[str]
 """One name, or several."""
-Content = dict[str, Any]
+SpecContent = dict[str, Any]
 """A part of a spec, as YAML writes it."""
 
 
-def check(part: type[BaseModel], name: str, content: Content) -> Any:
+def validate_section(section: type[BaseModel], name: str, content: SpecContent) -> Any:
     """The part of a spec that some content is. Raises: InvalidSpec, which calls it by the name."""
     try:
-        return part.model_validate(content)
+        return section.model_validate(content)
     except ValidationError as error:
-        raise InvalidSpec(explained(error, content, {}, name)) from None
+        raise InvalidSpec(explain_errors(error, content, {}, name)) from None
 
 
-def given(**options: Any) -> Content:
+def drop_none(**options: Any) -> SpecContent:
     """The options that are not None."""
     return {key: value for key, value in options.items() if value is not None}
 
 
-def check_kind(what: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
+def check_kind(label: str, value: object, kinds: type | tuple[type, ...], example: str) -> None:
     """Accept an object of a kind. Raises: InvalidSpec for another one, with an example."""
     if not isinstance(value, kinds):
-        raise InvalidSpec(f"{what} is given as {example}; found {type(value).__name__}")
+        raise InvalidSpec(f"{label} is given as {example}; found {type(value).__name__}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,12 +58,12 @@ class Budget:
     releases: int | None = None
 
     @property
-    def content(self) -> Content:
+    def content(self) -> SpecContent:
         """As a spec writes it."""
-        return given(**asdict(self))
+        return drop_none(**asdict(self))
 
     def __repr__(self) -> str:
-        return f"Budget({', '.join(f'{key}={each!r}' for key, each in self.content.items())})"
+        return f"Budget({', '.join(f'{key}={value!r}' for key, value in self.content.items())})"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Records:
     most_records: int = 1
 
     @property
-    def content(self) -> Content:
+    def content(self) -> SpecContent:
         """As a spec writes it."""
         return {} if self.most_records == 1 else {"most_records": self.most_records}
 
@@ -103,10 +103,10 @@ class Persons:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def content(self) -> Content:
+    def content(self) -> SpecContent:
         """As a spec writes it."""
-        own = asdict(self)
-        return {**given(**{key: own[key] for key in own if key != "more"}), **self.more}
+        values = asdict(self)
+        return {**drop_none(**{key: values[key] for key in values if key != "more"}), **self.more}
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class Question:
         amounts: of a spec's sums, by columns.
     """
 
-    entry: Content
-    amounts: Mapping[str, Content] = field(default_factory=dict)
+    entry: SpecContent
+    amounts: Mapping[str, SpecContent] = field(default_factory=dict)
 
 
-def question(amounts: Mapping[str, Content] | None = None, /, **entry: Any) -> Question:
+def question(amounts: Mapping[str, SpecContent] | None = None, /, **entry: Any) -> Question:
     """Any group of queries that a spec can ask for: ``question(cdf={"of": "age"}, weight=2)``.
 
     Args:
@@ -130,11 +130,11 @@ def question(amounts: Mapping[str, Content] | None = None, /, **entry: Any) -> Q
         entry: its keys.
     Raises: InvalidSpec.
     """
-    check(QuerySpec, "question", entry)
+    validate_section(QuerySpec, "question", entry)
     return Question(entry, amounts or {})
 
 
-def marginals(*asked: int | Names, among: Names = (), **more: Any) -> Question:
+def marginals(*asked: int | NameOrNames, among: NameOrNames = (), **more: Any) -> Question:
     """Counts of every combination of values: of all tables of so many attributes, or of listed tables.
 
     Args:
@@ -143,15 +143,15 @@ def marginals(*asked: int | Names, among: Names = (), **more: Any) -> Question:
         more: other keys of a group of queries, such as ``weight`` and ``target``.
     Raises: InvalidSpec.
     """
-    tables = [names(each) for each in asked if not isinstance(each, int)]
+    tables = [as_name_list(argument) for argument in asked if not isinstance(argument, int)]
     if tables and (among or len(tables) < len(asked)):
         raise InvalidSpec("marginals are asked for by numbers of attributes, which 'among' may limit, or by their names")
     if tables:
         return question(marginals={"of": tables}, **more)
-    return question(marginals={"ways": list(asked), **({"among": names(among)} if among else {})}, **more)
+    return question(marginals={"ways": list(asked), **({"among": as_name_list(among)} if among else {})}, **more)
 
 
-def cdf(of: str, *, by: Names = (), **more: Any) -> Question:
+def cdf(of: str, *, by: NameOrNames = (), **more: Any) -> Question:
     """Counts of the records at or below each value of an attribute.
 
     Args:
@@ -160,10 +160,10 @@ def cdf(of: str, *, by: Names = (), **more: Any) -> Question:
         more: other keys of a group of queries, such as ``weight`` and ``target``.
     Raises: InvalidSpec.
     """
-    return question(cdf={"of": of, **({"by": names(by)} if by else {})}, **more)
+    return question(cdf={"of": of, **({"by": as_name_list(by)} if by else {})}, **more)
 
 
-def ranges(of: Names, *, by: Names = (), **more: Any) -> Question:
+def ranges(of: NameOrNames, *, by: NameOrNames = (), **more: Any) -> Question:
     """Counts of the records in all intervals of an attribute, or in all boxes of several.
 
     Args:
@@ -172,10 +172,10 @@ def ranges(of: Names, *, by: Names = (), **more: Any) -> Question:
         more: as for ``cdf``.
     Raises: InvalidSpec.
     """
-    return question(ranges={"of": names(of), **({"by": names(by)} if by else {})}, **more)
+    return question(ranges={"of": as_name_list(of), **({"by": as_name_list(by)} if by else {})}, **more)
 
 
-def sums(of: str, *, by: Names = (), between: Sequence[float], **options: Any) -> Question:
+def sums(of: str, *, by: NameOrNames = (), between: Sequence[float], **options: Any) -> Question:
     """Sums of amounts.
 
     Args:
@@ -185,10 +185,10 @@ def sums(of: str, *, by: Names = (), between: Sequence[float], **options: Any) -
         options: other keys of a column of amounts (``step``, ``unit``, ``missing``, ``most_per_person``) or of a group of queries.
     Raises: InvalidSpec.
     """
-    return _statistic("sum", of, by, between, options)
+    return _statistic_question("sum", of, by, between, options)
 
 
-def means(of: str, *, by: Names = (), between: Sequence[float], **options: Any) -> Question:
+def means(of: str, *, by: NameOrNames = (), between: Sequence[float], **options: Any) -> Question:
     """Means of amounts.
 
     Args:
@@ -198,10 +198,10 @@ def means(of: str, *, by: Names = (), between: Sequence[float], **options: Any) 
         options: as for ``sums``.
     Raises: InvalidSpec.
     """
-    return _statistic("mean", of, by, between, options)
+    return _statistic_question("mean", of, by, between, options)
 
 
-def variances(of: str, *, by: Names = (), between: Sequence[float], **options: Any) -> Question:
+def variances(of: str, *, by: NameOrNames = (), between: Sequence[float], **options: Any) -> Question:
     """Variances and standard deviations of amounts.
 
     Args:
@@ -211,7 +211,7 @@ def variances(of: str, *, by: Names = (), between: Sequence[float], **options: A
         options: as for ``sums``.
     Raises: InvalidSpec.
     """
-    return _statistic("variance", of, by, between, options)
+    return _statistic_question("variance", of, by, between, options)
 
 
 def rows(matrix: Any, file: str | Path, *, labels: Sequence[str] | None = None, **more: Any) -> Question:
@@ -235,19 +235,23 @@ def rows(matrix: Any, file: str | Path, *, labels: Sequence[str] | None = None, 
         scipy.sparse.save_npz(file, scipy.sparse.csr_array(matrix))
     else:
         np.save(file, matrix)
-    return question(rows={"file": str(file), **given(names=labels and list(labels))}, **more)
+    return question(rows={"file": str(file), **drop_none(names=labels and list(labels))}, **more)
 
 
-def names(asked: Names) -> list[str]:
+def as_name_list(names_given: NameOrNames) -> list[str]:
     """One name or several, as a list."""
-    return [asked] if isinstance(asked, str) else list(asked)
+    return [names_given] if isinstance(names_given, str) else list(names_given)
 
 
-def _statistic(what: str, of: str, by: Names, limits: Sequence[float], options: dict[str, Any]) -> Question:
+def _statistic_question(
+    kind: str, column: str, group_columns: NameOrNames, limits: Sequence[float], options: dict[str, Any]
+) -> Question:
     """A statistic of a column of amounts."""
     if len(limits) != 2:
-        raise InvalidSpec(f"{what} of {of!r}: 'between' is the smallest and the largest amount, found {len(limits)} numbers")
-    own = {key: options.pop(key) for key in tuple(options) if key in SumSpec.model_fields}
-    amounts = {"from": limits[0], "to": limits[1], **own}
-    check(SumSpec, f"{what} of {of!r}", amounts)
-    return question({of: amounts}, marginals={"of": [names(by)]}, **{what: of}, **options)
+        raise InvalidSpec(
+            f"{kind} of {column!r}: 'between' is the smallest and the largest amount, found {len(limits)} numbers"
+        )
+    sum_options = {key: options.pop(key) for key in tuple(options) if key in SumSpec.model_fields}
+    amounts = {"from": limits[0], "to": limits[1], **sum_options}
+    validate_section(SumSpec, f"{kind} of {column!r}", amounts)
+    return question({column: amounts}, marginals={"of": [as_name_list(group_columns)]}, **{kind: column}, **options)

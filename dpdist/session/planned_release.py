@@ -17,29 +17,29 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.pipeline import preflight
 from dpdist.pipeline.preflight import run
 from dpdist.pipeline.release_run import Release
-from dpdist.planner.bound_tradeoffs import compared
-from dpdist.planner.error_prediction import predicted_of_all
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.bound_tradeoffs import compare_bounds
+from dpdist.planner.error_prediction import predict_all_errors
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.process import yaml_text
 from dpdist.process.durable_files import private_folder
 from dpdist.process.remaining_time import COUNTED, with_time_left
-from dpdist.runtime.context import PUBLIC_STAGES, Progress, running, silent
+from dpdist.runtime.context import PUBLIC_STAGES, Progress, ignore_progress, open_context
 from dpdist.session.declarations import Budget, Persons
-from dpdist.session.predicted_errors import Bounds, Errors
+from dpdist.session.predicted_errors import BoundTradeoffs, PredictedErrors
 from dpdist.sources.record_sources import ArrowStream
 from dpdist.spec import Job, assumed, load
 from dpdist.spec.bound_alternatives import Assumptions
 from dpdist.storage.home_folder import state_folder
 
-Where = ArrowStream | str | Path | Mapping[str, Any]
+RecordSource = ArrowStream | str | Path | Mapping[str, Any]
 """Records: a table of pandas, Polars, Arrow or DuckDB; a path or URL; a SELECT; or the keys of a spec's ``records``."""
-QUERY = ("SELECT", "WITH", "FROM")
+QUERY_WORDS = ("SELECT", "WITH", "FROM")
 """A query begins with one of these words."""
-PRECISION, ATTEMPTS = 0.01, 60
+BUDGET_PRECISION, MOST_ATTEMPTS = 0.01, 60
 """Of the budget that a wanted error needs: how far above the least, and after how many plans nothing is found."""
-MUCH = 10**6
+UNLIMITED_CAP = 10**6
 """A cap that refuses no plan."""
 
 
@@ -64,19 +64,19 @@ class PlannedRelease:
     @cached_property
     def job(self) -> Job:
         """What a YAML spec of the same content compiles to. Raises: InvalidSpec."""
-        return self._job()
+        return self._compile_job()
 
-    def _job(self, **changed: Any) -> Job:
+    def _compile_job(self, **changed: Any) -> Job:
         """The job with other parts of the spec, wherever its records are."""
         return load({**self.content, **changed}, records=False, folder=self.folder)
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> ReleasePlan:
         """Strategy, noise and predicted errors. Raises: InvalidInput, OutOfMemory."""
-        return _planned(self.job)
+        return _plan_job(self.job)
 
     @cached_property
-    def errors(self) -> Errors:
+    def errors(self) -> PredictedErrors:
         """How far answers will lie from the true ones, 95 times of 100: of each group of queries, in its own unit.
 
         Means, variances and what else is made of sums are among them where ``assume`` says how many records there are.
@@ -89,18 +89,18 @@ class PlannedRelease:
         return assumed(dict(self.content), folder=self.folder)
 
     @cached_property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> BoundTradeoffs:
         """What other values of the bounds would cost and lose, on the records that ``assume`` of the spec describes; none is read.
 
         Raises: InvalidSpec where nothing is assumed, and for what cannot be.
         """
-        given = self.assumed
-        if given is None:
+        assumptions = self.assumed
+        if assumptions is None:
             raise InvalidSpec(
                 "nothing is assumed of the records; plan with assume={'persons': 30000, 'records_per_person': 'geometric 3'}"
             )
-        with running(preflight.engine_to_plan(self.job, None)) as context:
-            return Bounds(given.words, given.records, tuple(compared(context, given)))
+        with open_context(preflight.choose_planning_engine(self.job, None)) as context:
+            return BoundTradeoffs(assumptions.words, assumptions.records, tuple(compare_bounds(context, assumptions)))
 
     def for_half_width(self, group: str, half_width: float) -> Budget:
         """The least budget, up to a hundredth of it, with which no interval of a group is wider than ``half_width`` to either side.
@@ -112,29 +112,33 @@ class PlannedRelease:
         budget = dict(self.content["budget"])
         key = "rho" if budget.get("epsilon") is None else "epsilon"
         low, high, amount = 0.0, math.inf, float(Fraction(str(budget[key])))
-        for _ in range(ATTEMPTS):
-            over = self._errors_with({**budget, key: amount}).of(group) / half_width
-            low, high = (low, amount) if over <= 1 else (amount, high)
-            if high - low <= PRECISION * high < math.inf:
+        for _ in range(MOST_ATTEMPTS):
+            excess = self._errors_with({**budget, key: amount}).half_width_of(group) / half_width
+            low, high = (low, amount) if excess <= 1 else (amount, high)
+            if high - low <= BUDGET_PRECISION * high < math.inf:
                 return Budget(**{**budget, key: high})
-            guess = amount * over ** (2 if key == "rho" else 1) * (1 + PRECISION / 3 if over > 1 else 1 - PRECISION / 3)
+            guess = (
+                amount
+                * excess ** (2 if key == "rho" else 1)
+                * (1 + BUDGET_PRECISION / 3 if excess > 1 else 1 - BUDGET_PRECISION / 3)
+            )
             amount = float(f"{guess if low < guess < high else (low + min(high, 100 * amount)) / 2:.6g}")
         raise InvalidInput(f"no budget gives {group!r} a half width of {half_width:g}; ask for a wider one")
 
-    def _errors_with(self, budget: Mapping[str, Any]) -> Errors:
+    def _errors_with(self, budget: Mapping[str, Any]) -> PredictedErrors:
         """The errors with another budget and the same kind of noise, whatever the data set's cap is."""
         ledger = self.content["ledger"]
-        cap = {key: each for key, each in ledger["cap"].items() if key not in ("epsilon", "delta", "rho")}
-        open_cap = {"epsilon": MUCH} if self.plan.noise.kind.norm == "l1" else {"rho": MUCH}
+        cap = {key: value for key, value in ledger["cap"].items() if key not in ("epsilon", "delta", "rho")}
+        open_cap = {"epsilon": UNLIMITED_CAP} if self.plan.noise.kind.norm == "l1" else {"rho": UNLIMITED_CAP}
         kind = {"noise": self.plan.noise.kind.value} if budget.get("delta") is not None else {}
-        job = self._job(budget=budget, ledger={**ledger, "cap": {**cap, **open_cap}}, **kind)
-        return self._errors_of(_planned(job))
+        job = self._compile_job(budget=budget, ledger={**ledger, "cap": {**cap, **open_cap}}, **kind)
+        return self._errors_of(_plan_job(job))
 
-    def _errors_of(self, planned: Plan) -> Errors:
-        return Errors(tuple(predicted_of_all(planned, self.assumed, None)))
+    def _errors_of(self, release_plan: ReleasePlan) -> PredictedErrors:
+        return PredictedErrors(tuple(predict_all_errors(release_plan, self.assumed, None)))
 
     def publish(
-        self, records: Where | None = None, *, engine: str | None = None, progress: Progress | None = None
+        self, records: RecordSource | None = None, *, engine: str | None = None, progress: Progress | None = None
     ) -> Release:
         """Charge the budget and publish; the same plan of the same records is charged once, however often it is published.
 
@@ -149,9 +153,9 @@ class PlannedRelease:
         """
         ensure_key()
         if _is_table(records):
-            return run(self.job, records, engine=engine, progress=progress or shown())
-        content = {**self.content, "records": {**self.content.get("records", {}), **_place(records)}}
-        return run(load(content, folder=self.folder), None, engine=engine, progress=progress or shown())
+            return run(self.job, records, engine=engine, progress=progress or notebook_progress())
+        content = {**self.content, "records": {**self.content.get("records", {}), **_records_section(records)}}
+        return run(load(content, folder=self.folder), None, engine=engine, progress=progress or notebook_progress())
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """The spec as YAML; ``dpdist run`` of a file that holds it is the same release. Written to ``path`` where one is given."""
@@ -162,7 +166,7 @@ class PlannedRelease:
 
     def to_python(self) -> str:
         """Statements that plan the same release."""
-        return python_of(self.content)
+        return python_statements(self.content)
 
     def __repr__(self) -> str:
         return f"{self.plan!r}\n{self.errors!r}"
@@ -177,112 +181,116 @@ def ensure_key() -> None:
     private_folder(home)
 
     def nothing_charged() -> bool:
-        with opened(home) as ledger:
+        with open_ledger(home) as ledger:
             return not ledger.budgets()
 
     keys.ensure(home, nothing_charged)
 
 
-def _planned(job: Job) -> Plan:
-    with running(preflight.engine_to_plan(job, None)) as context:
+def _plan_job(job: Job) -> ReleasePlan:
+    with open_context(preflight.choose_planning_engine(job, None)) as context:
         return plan(context, job)
 
 
-def _is_table(records: Where | None) -> TypeGuard[ArrowStream]:
+def _is_table(records: RecordSource | None) -> TypeGuard[ArrowStream]:
     return hasattr(records, "__arrow_c_stream__")
 
 
-def _place(records: Where | None) -> dict[str, Any]:
+def _records_section(records: RecordSource | None) -> dict[str, Any]:
     """What a spec's ``records`` says of records at a place. Raises: InvalidInput."""
     if records is None or isinstance(records, Mapping):
         return dict(records or {})
     if isinstance(records, str | Path):
         text = str(records)
-        return {"sql" if text.strip().partition(" ")[0].upper() in QUERY else "path": text}
+        return {"sql" if text.strip().partition(" ")[0].upper() in QUERY_WORDS else "path": text}
     raise InvalidInput(
         f"records are a table of pandas, Polars, Arrow or DuckDB, a path, a SELECT or keys of a spec's 'records'; found "
         f"{type(records).__name__}"
     )
 
 
-_SAID = ("release", "records", "domain", "workload", "budget", "ledger")
+_STATED_KEYS = ("release", "records", "domain", "workload", "budget", "ledger")
 """Keys of a spec that have a place of their own in the statements."""
 
 
-def python_of(content: Mapping[str, Any]) -> str:
+def python_statements(content: Mapping[str, Any]) -> str:
     """Statements that plan what a spec asks for, and publish it."""
     ledger, records = dict(content["ledger"]), dict(content.get("records") or {})
-    protect = _protect(dict(records.pop("person", None) or {}))
-    more: dict[str, Any] = {"records": records} if records else {}
-    more |= {key: each for key, each in content.items() if key not in _SAID}
-    more |= {"ledger": ledger} if set(ledger) - {"dataset", "cap"} else {}
-    lines = [
+    protect = _protect_argument(dict(records.pop("person", None) or {}))
+    other_keys: dict[str, Any] = {"records": records} if records else {}
+    other_keys |= {key: value for key, value in content.items() if key not in _STATED_KEYS}
+    other_keys |= {"ledger": ledger} if set(ledger) - {"dataset", "cap"} else {}
+    statements = [
         "import dpdist as dp",
         "",
-        f"session = dp.Session({ledger['dataset']!r}, cap={_budget(ledger['cap'])}{protect})",
+        f"session = dp.Session({ledger['dataset']!r}, cap={_budget_statement(ledger['cap'])}{protect})",
         "session.domain(",
         "    {",
-        *(f"        {name!r}: {each!r}," for name, each in content["domain"].items()),
+        *(f"        {name!r}: {value!r}," for name, value in content["domain"].items()),
         "    }",
         ")",
         "planned = session.plan(",
         *(f"    dp.question(**{entry!r})," for entry in content["workload"]),
-        f"    budget={_budget(content['budget'])},",
+        f"    budget={_budget_statement(content['budget'])},",
         f"    release={content['release']!r},",
-        *(f"    {key}={each!r}," for key, each in more.items()),
+        *(f"    {key}={value!r}," for key, value in other_keys.items()),
         ")",
         "release = planned.publish(records)",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(statements) + "\n"
 
 
-def _budget(content: Mapping[str, Any]) -> str:
-    return f"dp.Budget({', '.join(f'{key}={each!r}' for key, each in content.items())})"
+def _budget_statement(content: Mapping[str, Any]) -> str:
+    return f"dp.Budget({', '.join(f'{key}={value!r}' for key, value in content.items())})"
 
 
-def _protect(person: dict[str, Any]) -> str:
+def _protect_argument(person: dict[str, Any]) -> str:
     if not person:
         return ""
-    kind, own = ("Persons", {each.name for each in fields(Persons)}) if "column" in person else ("Records", {"most_records"})
-    given = [f"{key}={person.pop(key)!r}" for key in tuple(person) if key in own]
-    return f", protect=dp.{kind}({', '.join([*given, *([f'more={person!r}'] if person else [])])})"
+    kind, field_names = (
+        ("Persons", {dataclass_field.name for dataclass_field in fields(Persons)})
+        if "column" in person
+        else ("Records", {"most_records"})
+    )
+    argument_texts = [f"{key}={person.pop(key)!r}" for key in tuple(person) if key in field_names]
+    return f", protect=dp.{kind}({', '.join([*argument_texts, *([f'more={person!r}'] if person else [])])})"
 
 
-DONE = '<progress value="1"></progress>'
+FULL_PROGRESS_BAR = '<progress value="1"></progress>'
 
 
-def shown() -> Progress:
+def notebook_progress() -> Progress:
     """What shows progress here: in a notebook a bar for each stage, elsewhere nothing."""
     if "ipykernel" not in sys.modules:
-        return silent
-    shows: Any = import_module("IPython.display")
-    handle, lines = shows.display(shows.HTML(""), display_id=True), dict[str, str]()
+        return ignore_progress
+    display_module: Any = import_module("IPython.display")
+    handle, stage_lines = display_module.display(display_module.HTML(""), display_id=True), dict[str, str]()
 
-    def tell(stage: str, line: str) -> None:
-        lines[stage] = line if stage in (*PUBLIC_STAGES, "warning") else ""
-        handle.update(shows.HTML(bars(lines, stage)))
+    def show_stage(stage: str, message: str) -> None:
+        stage_lines[stage] = message if stage in (*PUBLIC_STAGES, "warning") else ""
+        handle.update(display_module.HTML(progress_table(stage_lines, stage)))
 
-    return with_time_left(tell)
+    return with_time_left(show_stage)
 
 
-def bars(lines: dict[str, str], now: str) -> str:
+def progress_table(stage_lines: dict[str, str], current_stage: str) -> str:
     """A row for each stage, in order of their beginning.
 
     Args:
-        lines: how each went last.
-        now: the stage under way: those before it are done.
+        stage_lines: how each went last.
+        current_stage: the stage under way: those before it are done.
     """
     rows = []
-    for stage, line in lines.items():
-        counted = COUNTED.match(line)
+    for stage, message in stage_lines.items():
+        counted = COUNTED.match(message)
         if stage == "warning":
-            bar, told = "", line
-        elif stage != now:
-            bar, told = DONE, "done"
+            bar, status = "", message
+        elif stage != current_stage:
+            bar, status = FULL_PROGRESS_BAR, "done"
         elif counted is not None:
-            done, total = (number.replace(",", "") for number in counted.groups())
-            bar, told = f'<progress value="{done}" max="{total}"></progress>', line
+            completed, total = (number.replace(",", "") for number in counted.groups())
+            bar, status = f'<progress value="{completed}" max="{total}"></progress>', message
         else:
-            bar, told = "<progress></progress>", line or "under way"
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (escape(stage), bar, escape(told))) + "</tr>")
+            bar, status = "<progress></progress>", message or "under way"
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (escape(stage), bar, escape(status))) + "</tr>")
     return f"<table><caption>Publishing</caption><tbody>{''.join(rows)}</tbody></table>"

@@ -7,41 +7,41 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dpdist.domain.spelling_suggestions import meant
+from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
 from dpdist.notebook_tables import html_table
-from dpdist.planner.bound_tradeoffs import Compared
-from dpdist.planner.error_prediction import Predicted
+from dpdist.planner.bound_tradeoffs import BoundComparison
+from dpdist.planner.error_prediction import PredictedError
 
 if TYPE_CHECKING:
     import pandas
 
-HEAD = ("group", "answers", "95 % half width", "of")
-NUMBERS = (False, True, True, False)
-SHOWN = 40
+ERROR_COLUMNS = ("group", "answers", "95 % half width", "of")
+RIGHT_ALIGNED = (False, True, True, False)
+SHOWN_GROUPS = 40
 """Groups that are shown."""
 
 
 @dataclass(frozen=True, repr=False)
-class Errors:
+class PredictedErrors:
     """How far answers will lie from the true ones, 95 times of 100: the widest interval of each group of queries, in its own unit."""
 
-    groups: tuple[Predicted, ...]
+    groups: tuple[PredictedError, ...]
 
-    def of(self, group: str) -> float:
+    def half_width_of(self, group: str) -> float:
         """The largest half width of a group. Raises: InvalidInput for one that is not asked for."""
-        found = [each.half_width for each in self.groups if each.group == group]
-        if not found:
-            asked = ", ".join(repr(each.group) for each in self.groups[:12])
+        half_widths = [predicted.half_width for predicted in self.groups if predicted.group == group]
+        if not half_widths:
+            group_names = ", ".join(repr(predicted.group) for predicted in self.groups[:12])
             raise InvalidInput(
-                f"no group {group!r} is asked for{meant(group, (each.group for each in self.groups))}; there are {asked}"
+                f"no group {group!r} is asked for{did_you_mean(group, (predicted.group for predicted in self.groups))}; there are {group_names}"
             )
-        return max(found)
+        return max(half_widths)
 
     @property
     def arrow(self) -> pa.Table:
         """A row a group: group, unit, queries, half_width, typical (the median half width)."""
-        return pa.Table.from_pylist([asdict(each) for each in self.groups])
+        return pa.Table.from_pylist([asdict(predicted) for predicted in self.groups])
 
     def pandas(self) -> pandas.DataFrame:
         """The same as a pandas DataFrame."""
@@ -50,21 +50,22 @@ class Errors:
     @property
     def _rows(self) -> list[tuple[str, str, str, str]]:
         return [
-            (each.group, f"{each.queries:,}", f"± {each.half_width:,.4g}", each.unit) for each in self.groups[:SHOWN]
-        ] + ([("...", f"{len(self.groups) - SHOWN:,} more", "", "")] if len(self.groups) > SHOWN else [])
+            (predicted.group, f"{predicted.queries:,}", f"± {predicted.half_width:,.4g}", predicted.unit)
+            for predicted in self.groups[:SHOWN_GROUPS]
+        ] + ([("...", f"{len(self.groups) - SHOWN_GROUPS:,} more", "", "")] if len(self.groups) > SHOWN_GROUPS else [])
 
     def __repr__(self) -> str:
-        return _text([HEAD, *self._rows], NUMBERS)
+        return _format_table([ERROR_COLUMNS, *self._rows], RIGHT_ALIGNED)
 
     def _repr_html_(self) -> str:
-        return html_table("Errors before anything is spent", HEAD, self._rows)
+        return html_table("Errors before anything is spent", ERROR_COLUMNS, self._rows)
 
 
-BOUNDS_HEAD = ("bound", "value", "lost", "error of a usual answer", "")
+BOUND_COLUMNS = ("bound", "value", "lost", "error of a usual answer", "")
 
 
 @dataclass(frozen=True, repr=False)
-class Bounds:
+class BoundTradeoffs:
     """What values of each bound would lose of assumed records, and their error with noise and loss together.
 
     Attributes:
@@ -75,12 +76,12 @@ class Bounds:
 
     assumed: str
     records: float
-    compared: tuple[Compared, ...]
+    compared: tuple[BoundComparison, ...]
 
     @property
-    def least(self) -> dict[str, float]:
+    def best_values(self) -> dict[str, float]:
         """The value of least predicted error, by bounds."""
-        return {each.key: each.best.value for each in self.compared}
+        return {comparison.key: comparison.best.value for comparison in self.compared}
 
     @property
     def arrow(self) -> pa.Table:
@@ -88,15 +89,15 @@ class Bounds:
         return pa.Table.from_pylist(
             [
                 {
-                    "bound": each.key,
-                    "value": tried.value,
-                    "lost": tried.lost,
-                    "error": tried.error,
-                    "as_planned": tried.value == each.own,
-                    "least": tried is each.best,
+                    "bound": comparison.key,
+                    "value": candidate.value,
+                    "lost": candidate.lost,
+                    "error": candidate.error,
+                    "as_planned": candidate.value == comparison.current_value,
+                    "least": candidate is comparison.best,
                 }
-                for each in self.compared
-                for tried in each.tried
+                for comparison in self.compared
+                for candidate in comparison.predictions
             ]
         )
 
@@ -107,25 +108,25 @@ class Bounds:
     @property
     def _rows(self) -> list[tuple[str, ...]]:
         return [
-            (row["bound"], f"{row['value']:,.10g}", f"{row['lost']:.1%}", f"{row['error']:.1%}", _marks(row))
+            (row["bound"], f"{row['value']:,.10g}", f"{row['lost']:.1%}", f"{row['error']:.1%}", _bound_remarks(row))
             for row in self.arrow.to_pylist()
         ]
 
     def __repr__(self) -> str:
-        return f"assumed: {self.assumed}\n" + _text([BOUNDS_HEAD, *self._rows], (False, True, True, True, False))
+        return f"assumed: {self.assumed}\n" + _format_table([BOUND_COLUMNS, *self._rows], (False, True, True, True, False))
 
     def _repr_html_(self) -> str:
-        return html_table(f"Bounds on assumed records: {self.assumed}", BOUNDS_HEAD, self._rows)
+        return html_table(f"Bounds on assumed records: {self.assumed}", BOUND_COLUMNS, self._rows)
 
 
-def _marks(row: dict[str, bool]) -> str:
+def _bound_remarks(row: dict[str, bool]) -> str:
     return ", ".join(words for key, words in (("least", "least error"), ("as_planned", "as planned")) if row[key])
 
 
-def _text(table: list[tuple[str, ...]], numbers: tuple[bool, ...]) -> str:
-    widths = [max(len(row[place]) for row in table) for place in range(len(numbers))]
-    return "\n".join("  ".join(map(_aligned, row, widths, numbers)).rstrip() for row in table)
+def _format_table(table: list[tuple[str, ...]], numbers: tuple[bool, ...]) -> str:
+    widths = [max(len(row[column_index]) for row in table) for column_index in range(len(numbers))]
+    return "\n".join("  ".join(map(_align_cell, row, widths, numbers)).rstrip() for row in table)
 
 
-def _aligned(cell: str, width: int, number: bool) -> str:
+def _align_cell(cell: str, width: int, number: bool) -> str:
     return cell.rjust(width) if number else cell.ljust(width)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpdist.digests import digest_of
+from dpdist.digests import compute_digest
 from dpdist.domain import Domain
 from dpdist.errors import InvalidSpec
-from dpdist.session.attribute_types import DeclaredValues, attribute
+from dpdist.session.attribute_types import DeclaredValues, declare_attribute
 from dpdist.session.declarations import Budget, Persons, Question, Records, check_kind
 from dpdist.session.planned_release import PlannedRelease
 
@@ -41,13 +41,15 @@ class Session:
 
         Args:
             meant: a ``dpdist.Domain``, or attributes by names that are no words of Python.
-            attributes: see ``dpdist.session.attribute_types.attribute``.
+            attributes: see ``dpdist.session.attribute_types.declare_attribute``.
         Returns: the domain, without levels.
         Raises: InvalidSpec, InvalidInput.
         """
-        named = {each.name: each for each in meant.attributes} if isinstance(meant, Domain) else dict(meant or {})
-        self.attributes = {name: attribute(name, each) for name, each in {**named, **attributes}.items()}
-        return Domain(tuple(each.bins(name) for name, each in self.attributes.items()))
+        named = (
+            {declared.name: declared for declared in meant.attributes} if isinstance(meant, Domain) else dict(meant or {})
+        )
+        self.attributes = {name: declare_attribute(name, declared) for name, declared in {**named, **attributes}.items()}
+        return Domain(tuple(declared.bins(name) for name, declared in self.attributes.items()))
 
     def plan(self, *questions: Question, budget: Budget, release: str | None = None, **more: Any) -> PlannedRelease:
         """Plan a release; nothing is read, drawn or charged.
@@ -61,25 +63,25 @@ class Session:
         """
         if not self.attributes:
             raise InvalidSpec("the session has no domain yet; declare it with 'domain'")
-        if not questions or not all(isinstance(each, Question) for each in questions):
+        if not questions or not all(isinstance(entry, Question) for entry in questions):
             raise InvalidSpec("a plan is of one or more questions, such as dp.marginals(1, 2)")
         check_kind("'budget'", budget, Budget, "dp.Budget(epsilon=1)")
-        amounts = {name: each for asked in questions for name, each in asked.amounts.items()}
-        twice = (name for asked in questions for name, each in asked.amounts.items() if each != amounts[name])
-        if (name := next(twice, None)) is not None:
+        amounts = {name: entry for question in questions for name, entry in question.amounts.items()}
+        conflicts = (name for question in questions for name, entry in question.amounts.items() if entry != amounts[name])
+        if (name := next(conflicts, None)) is not None:
             raise InvalidSpec(
                 f"two questions declare different amounts of {name!r}; every column has one range, step and unit"
             )
         records = {**more.pop("records", {}), **({"person": self.protect.content} if self.protect.content else {})}
         content = {
             **({"records": records} if records else {}),
-            "domain": {name: each.content for name, each in self.attributes.items()},
+            "domain": {name: entry.content for name, entry in self.attributes.items()},
             **({"sums": amounts} if amounts else {}),
-            "workload": [each.entry for each in questions],
+            "workload": [entry.entry for entry in questions],
             "budget": budget.content,
             "ledger": {"dataset": self.dataset, "cap": self.cap.content},
             **self.more,
             **more,
         }
-        name = release or f"{self.dataset}-{digest_of('session', content)[:12]}"
+        name = release or f"{self.dataset}-{compute_digest('session', content)[:12]}"
         return PlannedRelease({"release": name, **content})

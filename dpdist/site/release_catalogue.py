@@ -10,12 +10,12 @@ from datetime import date
 from itertools import pairwise, takewhile
 from typing import Any
 
-from dpdist.content.release_summary import answered
-from dpdist.language import later, say
+from dpdist.content.release_summary import count_answered
+from dpdist.language import say, translatable
 from dpdist.page import citation
-from dpdist.page.assets import day
-from dpdist.site.editions import Comparable, Edition
-from dpdist.site.trends import Answers, alike, changes, latest
+from dpdist.page.assets import format_day
+from dpdist.site.editions import ComparisonKey, Edition
+from dpdist.site.trends import Answers, describe_changes, group_comparable, latest_editions
 
 MOST_CHANGES = 3
 """Sentences of an entry about what changed since the period before."""
@@ -42,10 +42,10 @@ class CatalogueEntry:
     @property
     def name(self) -> str:
         """Its title, or its data set and period where it has none; and the revision that it is."""
-        one, title = self.edition, self.title
-        if title == one.release:
-            period = f", {day(one.period)}" if one.period != one.release else ""
-            title = f"{one.certificate['dataset']}{period} ({one.release})"
+        edition, title = self.edition, self.title
+        if title == edition.release:
+            period = f", {format_day(edition.period)}" if edition.period != edition.release else ""
+            title = f"{edition.certificate['dataset']}{period} ({edition.release})"
         return say("{title}, revision {revision}", title=title, revision=self.revision) if self.revision > 1 else title
 
     def sentences(self, changed: Sequence[str]) -> list[str]:
@@ -57,72 +57,88 @@ class CatalogueEntry:
         facts = self.edition.certificate
         privacy = facts["privacy"]
         delta = say(" at delta {delta:.0e}", delta=privacy["delta"]) if privacy["delta"] else ""
-        told = later("{queries:,} answers, each with its 95 % interval; epsilon {epsilon:.4g}{delta}.")
+        summary_template = translatable("{queries:,} answers, each with its 95 % interval; epsilon {epsilon:.4g}{delta}.")
         return [
-            *([say("Period {period}.", period=day(facts["period"]))] if facts["period"] else []),
+            *([say("Period {period}.", period=format_day(facts["period"]))] if facts["period"] else []),
             *([say("Replaces {release}.", release=self.replaces)] if self.replaces else []),
             *([say("Replaced by {release}.", release=self.replaced_by)] if self.replaced_by else []),
             *changed[:MOST_CHANGES],
-            say(told, queries=answered(facts), epsilon=privacy["epsilon"], delta=delta),
+            say(summary_template, queries=count_answered(facts), epsilon=privacy["epsilon"], delta=delta),
         ]
 
 
-def entries(found: Sequence[Edition]) -> list[CatalogueEntry]:
+def catalogue_entries(editions: Sequence[Edition]) -> list[CatalogueEntry]:
     """One for each release, in their order."""
-    before: dict[tuple[str, Comparable], list[str]] = {}
-    for one in found:
-        before.setdefault((one.period, one.quantity), []).append(one.release)
-    out = []
-    for one in found:
-        same = before[one.period, one.quantity]
-        place = same.index(one.release)
-        (given,), period = _file(one, "citation.json", json.loads) or [{}], one.certificate["period"]
-        published = date(*given["issued"]["date-parts"][0]) if "issued" in given else period and date.fromisoformat(period)
-        replaces, replaced_by = same[place - 1] if place else "", same[place + 1] if place + 1 < len(same) else ""
-        out.append(CatalogueEntry(one, given.get("title", one.release), published or None, place + 1, replaces, replaced_by))
-    return out
+    releases_by_quantity: dict[tuple[str, ComparisonKey], list[str]] = {}
+    for edition in editions:
+        releases_by_quantity.setdefault((edition.period, edition.quantity), []).append(edition.release)
+    release_entries = []
+    for edition in editions:
+        revisions = releases_by_quantity[edition.period, edition.quantity]
+        revision_index = revisions.index(edition.release)
+        (citation,), period = _read_release_file(edition, "citation.json", json.loads) or [{}], edition.certificate["period"]
+        published = (
+            date(*citation["issued"]["date-parts"][0]) if "issued" in citation else period and date.fromisoformat(period)
+        )
+        replaces, replaced_by = (
+            revisions[revision_index - 1] if revision_index else "",
+            revisions[revision_index + 1] if revision_index + 1 < len(revisions) else "",
+        )
+        release_entries.append(
+            CatalogueEntry(
+                edition, citation.get("title", edition.release), published or None, revision_index + 1, replaces, replaced_by
+            )
+        )
+    return release_entries
 
 
-def name_of(entries: Sequence[CatalogueEntry]) -> str:
+def site_name(entries: Sequence[CatalogueEntry]) -> str:
     """What a site is called: what its releases' titles have in common up to their end or a mark; its data set where that is nothing."""
-    titles = [each.title for each in entries if each.title != each.edition.release]
-    common = "".join(letters[0] for letters in takewhile(lambda some: len(set(some)) == 1, zip(*titles, strict=False)))
-    marked = re.match(r"(.*\S)\s*[,:;(–—]", common)
-    return common if common in titles else marked[1] if marked else str(entries[-1].edition.certificate["dataset"])
+    titles = [entry.title for entry in entries if entry.title != entry.edition.release]
+    common = "".join(
+        letters[0]
+        for letters in takewhile(lambda candidate_letters: len(set(candidate_letters)) == 1, zip(*titles, strict=False))
+    )
+    common_title = re.match(r"(.*\S)\s*[,:;(–—]", common)
+    return (
+        common if common in titles else common_title[1] if common_title else str(entries[-1].edition.certificate["dataset"])
+    )
 
 
-def changed_since(found: Sequence[Edition], answers: Mapping[str, Answers], newest: int) -> dict[str, list[str]]:
+def change_sentences(editions: Sequence[Edition], answers: Mapping[str, Answers], newest: int) -> dict[str, list[str]]:
     """Sentences about what changed since the period before, for as many of the newest releases as asked for."""
-    asked = {one.release for one in found[-newest:]}
-    out = {}
-    for kind in alike(found):
-        ones = latest(kind)
-        for first, second in pairwise(ones):
-            if second.release in asked:
-                out[second.release] = changes(first, second, answers)
-    return out
+    recent_releases = {edition.release for edition in editions[-newest:]}
+    sentences = {}
+    for kind in group_comparable(editions):
+        period_editions = latest_editions(kind)
+        for earlier_edition, later_edition in pairwise(period_editions):
+            if later_edition.release in recent_releases:
+                sentences[later_edition.release] = describe_changes(earlier_edition, later_edition, answers)
+    return sentences
 
 
-def about(entry: CatalogueEntry) -> dict[str, Any]:
+def publication_facts(entry: CatalogueEntry) -> dict[str, Any]:
     """Who publishes a release, its licence, whom to ask and how to cite it, from its citation files."""
     from dpdist.process import yaml_text
 
-    given = _file(entry.edition, "CITATION.cff", lambda text: yaml_text.parsed(text, "CITATION.cff", exact=False)[0])
-    (contact,) = given.get("contact", [{}])
+    citation_file = _read_release_file(
+        entry.edition, "CITATION.cff", lambda text: yaml_text.parsed(text, "CITATION.cff", exact=False)[0]
+    )
+    (contact,) = citation_file.get("contact", [{}])
     facts = {
-        "authors": [author["name"] for author in given.get("authors", [])],
+        "authors": [author["name"] for author in citation_file.get("authors", [])],
         "year": str(entry.published.year) if entry.published else "",
-        "address": given.get("url", ""),
+        "address": citation_file.get("url", ""),
     }
     return {
-        "cited": citation.sentence(entry.title, entry.edition.release, facts),
+        "cited": citation.format_citation(entry.title, entry.edition.release, facts),
         "curator": contact.get("name") or ", ".join(facts["authors"]),
         "contact": contact.get("email") or contact.get("website"),
-        "license": given.get("license"),
+        "license": citation_file.get("license"),
         "address": facts["address"],
     }
 
 
-def _file(one: Edition, name: str, read: Callable[[str], Any]) -> Any:
+def _read_release_file(edition: Edition, name: str, parse: Callable[[str], Any]) -> Any:
     """What a file of a release holds; nothing where it has none."""
-    return read((one.folder / name).read_text(encoding="utf-8")) if name in one.certificate["files"] else {}
+    return parse((edition.folder / name).read_text(encoding="utf-8")) if name in edition.certificate["files"] else {}

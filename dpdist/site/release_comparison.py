@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.content.number_format import plain, with_interval
+from dpdist.content.number_format import format_number, with_interval
 from dpdist.language import say
-from dpdist.page.assets import assets, embedded, template
-from dpdist.page.chart_embedding import plot
+from dpdist.page.assets import embed_json, load_template, page_assets
+from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts import Axis, Figure
-from dpdist.page.findings import jointly
+from dpdist.page.findings import simultaneous_half_widths
 from dpdist.page.headings import Words
 from dpdist.site.editions import Edition
-from dpdist.site.trends import Answers, alike, draws_of, share_noise
+from dpdist.site.trends import Answers, draw_names, group_comparable, may_share_noise
 
 MOST_SHOWN = 20
 """Differences in the page itself; its script shows the others."""
@@ -49,23 +49,23 @@ class Difference:
         return self.after - self.before
 
 
-def differences(first: Answers, second: Answers, *, shared: bool) -> list[Difference]:
+def differences(older: Answers, newer: Answers, *, shares_draws: bool) -> list[Difference]:
     """Every common query's difference; the ones that stand out of the noise most come first.
 
     The noises of two measurements are independent: half widths add as squares. For the same share of 95 % that is exact for Gaussian
     noise and wider than needed for Laplace noise. Noise that both hold may also add up: then half widths add.
 
     Args:
-        shared: whether both may hold the same noise.
+        shares_draws: whether both may hold the same noise.
     """
-    keys = [(group, query) for group, queries in second.items() for query in queries if query in first.get(group, {})]
+    keys = [(group, query) for group, queries in newer.items() for query in queries if query in older.get(group, {})]
     if not keys:
         return []
-    pairs = np.array([[first[group][query], second[group][query]] for group, query in keys])
+    pairs = np.array([[older[group][query], newer[group][query]] for group, query in keys])
     halves = pairs[:, :, 1]
-    half = halves.sum(axis=1) if shared else np.hypot(halves[:, 0], halves[:, 1])
+    half = halves.sum(axis=1) if shares_draws else np.hypot(halves[:, 0], halves[:, 1])
     change = pairs[:, 1, 0] - pairs[:, 0, 0]
-    sure = np.abs(change) > jointly(half)
+    sure = np.abs(change) > simultaneous_half_widths(half)
     order = np.argsort(-np.abs(change) / np.maximum(np.nan_to_num(half, nan=np.inf), 1e-9), kind="stable")
     return [
         Difference(keys[i][0], keys[i][1], float(pairs[i, 0, 0]), float(pairs[i, 1, 0]), float(half[i]), bool(sure[i]))
@@ -73,80 +73,102 @@ def differences(first: Answers, second: Answers, *, shared: bool) -> list[Differ
     ]
 
 
-def newest_pair(found: Sequence[Edition]) -> tuple[Edition, Edition] | None:
+def newest_pair(editions: Sequence[Edition]) -> tuple[Edition, Edition] | None:
     """The newest two releases that count the same, None where no two do."""
-    pairs = [(kind[-2], kind[-1]) for kind in alike(found) if len(kind) > 1]
+    pairs = [(kind[-2], kind[-1]) for kind in group_comparable(editions) if len(kind) > 1]
     return pairs[0] if pairs else None
 
 
-def page(dataset: str, found: Sequence[Edition], answers: Mapping[str, Answers], pair: tuple[Edition, Edition]) -> str:
+def comparison_page(
+    dataset: str, editions: Sequence[Edition], answers: Mapping[str, Answers], pair: tuple[Edition, Edition]
+) -> str:
     """The page that compares two releases of one quantity, and with its script any two that count the same."""
-    first, second = pair
-    both = [answers[one.release] for one in (first, second)]
-    shared = share_noise(first, second)
-    listed = differences(*both, shared=shared)
-    held = {one.release for one in pair}
-    numbers = sum(sum(map(len, answers[release].values())) for release in held)
-    for one in reversed(found):
-        if one.release not in held:
-            numbers += sum(map(len, answers[one.release].values()))
+    older, newer = pair
+    answer_pair = [answers[edition.release] for edition in (older, newer)]
+    shares_draws = may_share_noise(older, newer)
+    all_differences = differences(*answer_pair, shares_draws=shares_draws)
+    included_releases = {edition.release for edition in pair}
+    numbers = sum(sum(map(len, answers[release].values())) for release in included_releases)
+    for edition in reversed(editions):
+        if edition.release not in included_releases:
+            numbers += sum(map(len, answers[edition.release].values()))
             if numbers > MOST_NUMBERS:
                 break
-            held.add(one.release)
-    shown = [one for one in reversed(found) if one.release in held]
+            included_releases.add(edition.release)
+    included_editions = [edition for edition in reversed(editions) if edition.release in included_releases]
     rows = [
-        (f"{one.query}", _signed(one), say("yes" if one.sure else "no"), plain(one.before, 1), plain(one.after, 1))
-        for one in listed[:MOST_SHOWN]
+        (
+            f"{edition.query}",
+            _signed_difference(edition),
+            say("yes" if edition.sure else "no"),
+            format_number(edition.before, 1),
+            format_number(edition.after, 1),
+        )
+        for edition in all_differences[:MOST_SHOWN]
     ]
-    return template("compare.html").render(
+    return load_template("compare.html").render(
         dataset=dataset,
-        assets=assets("compare.js", publisher=found[-1].look),
-        first=first,
-        second=second,
-        counted=Words.of(second.certificate).counted,
-        shared=shared,
-        total=len(listed),
-        sure=sum(one.sure for one in listed),
+        assets=page_assets("compare.js", publisher=editions[-1].theme),
+        first=older,
+        second=newer,
+        counted=Words.of(newer.certificate).counted,
+        shared=shares_draws,
+        total=len(all_differences),
+        sure=sum(edition.sure for edition in all_differences),
         rows=rows,
-        figure=_figure(listed, second, dataset, Words.of(second.certificate).counted),
-        held=shown,
-        data=embedded(_data(shown, answers)),
+        figure=_difference_figure(all_differences, newer, dataset, Words.of(newer.certificate).counted),
+        held=included_editions,
+        data=embed_json(_comparison_data(included_editions, answers)),
     )
 
 
-def _figure(listed: Sequence[Difference], second: Edition, dataset: str, counted: str) -> dict[str, Any] | None:
+def _difference_figure(
+    all_differences: Sequence[Difference], newer: Edition, dataset: str, counted: str
+) -> dict[str, Any] | None:
     """The first differences as bars, by size; None where some have no interval."""
-    some = sorted(listed[:MOST_DRAWN], key=lambda one: -one.change)
-    if not some or any(math.isnan(one.half) for one in some):
+    drawn_differences = sorted(all_differences[:MOST_DRAWN], key=lambda difference: -difference.change)
+    if not drawn_differences or any(math.isnan(difference.half) for difference in drawn_differences):
         return None
-    change, half = (np.array([[getattr(one, name)] for one in some]) for name in ("change", "half"))
-    axis = Axis("", [one.query for one in some])
+    change, half = (
+        np.array([[getattr(difference, name)] for difference in drawn_differences]) for name in ("change", "half")
+    )
+    axis = Axis("", [difference.query for difference in drawn_differences])
     title, measure = say("Differences of {dataset}", dataset=dataset), say("Difference, {counted}", counted=counted)
     figure = Figure("bars", title, axis, ("",), change, half, measure)
-    return plot(figure, "", second.release, dataset, counted)
+    return embed_chart(figure, "", newer.release, dataset, counted)
 
 
-def _signed(one: Difference) -> str:
-    text = with_interval(one.change, one.half)
-    return text if one.change < 0 else f"+{text}"
+def _signed_difference(difference: Difference) -> str:
+    text = with_interval(difference.change, difference.half)
+    return text if difference.change < 0 else f"+{text}"
 
 
-def _data(held: Sequence[Edition], answers: Mapping[str, Answers]) -> dict[str, Any]:
+def _comparison_data(editions: Sequence[Edition], answers: Mapping[str, Answers]) -> dict[str, Any]:
     """Answers of the releases by common keys, which draws several of them hold, and which releases count the same."""
     keys = list(
-        dict.fromkeys((group, query) for one in held for group, part in answers[one.release].items() for query in part)
+        dict.fromkeys(
+            (group, query)
+            for edition in editions
+            for group, release_answers in answers[edition.release].items()
+            for query in release_answers
+        )
     )
     columns = {}
-    for one in held:
-        part = answers[one.release]
-        pairs = [part.get(group, {}).get(query) for group, query in keys]
-        columns[one.release] = [
+    for edition in editions:
+        release_answers = answers[edition.release]
+        pairs = [release_answers.get(group, {}).get(query) for group, query in keys]
+        columns[edition.release] = [
             [None if pair is None else pair[0] for pair in pairs],
             [None if pair is None or pair[1] != pair[1] else round(pair[1], 6) for pair in pairs],
         ]
-    seen = Counter(draw for one in held for draw in draws_of(one))
-    several = {draw: place for place, draw in enumerate(draw for draw, times in seen.items() if times > 1)}
-    shared = {one.release: sorted(several[draw] for draw in draws_of(one) & several.keys()) for one in held}
-    kinds = list(dict.fromkeys(one.quantity for one in held))
-    counts = {one.release: kinds.index(one.quantity) for one in held}
-    return {"keys": keys, "releases": columns, "shared": shared, "kinds": counts}
+    draw_counts = Counter(draw for edition in editions for draw in draw_names(edition))
+    draw_numbers = {
+        draw: draw_index for draw_index, draw in enumerate(draw for draw, times in draw_counts.items() if times > 1)
+    }
+    shared_draws = {
+        edition.release: sorted(draw_numbers[draw] for draw in draw_names(edition) & draw_numbers.keys())
+        for edition in editions
+    }
+    kinds = list(dict.fromkeys(edition.quantity for edition in editions))
+    counts = {edition.release: kinds.index(edition.quantity) for edition in editions}
+    return {"keys": keys, "releases": columns, "shared": shared_draws, "kinds": counts}

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpdist.errors import InvalidSpec
 from dpdist.sources import file_listing
-from dpdist.sources.formats.csv_files import unpacked
-from dpdist.sources.formats.csv_grammar import PLAIN, Grammar
+from dpdist.sources.formats.csv_files import decompressed_stream
+from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, Grammar
 from dpdist.sources.formats.format_registry import row_format
 from dpdist.sources.formats.record_format import TypedFormat, check_delimiter
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.source_labels import File
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,7 +79,7 @@ class Column:
 
 def has_names(location: Path) -> bool:
     """Whether a file, or the first file of a folder, says what its columns are called: the first row of CSV may be a record."""
-    format_ = row_format(file_listing.listed(location)[0].path)
+    format_ = row_format(file_listing.list_files(location)[0].path)
     return format_ is None or not format_.first_row_may_be_a_record
 
 
@@ -89,7 +89,7 @@ def columns_of(
     header: tuple[str, ...] = (),
     public: bool = False,
     names_in_first_row: bool = False,
-    grammar: Grammar = PLAIN,
+    grammar: Grammar = DEFAULT_GRAMMAR,
 ) -> list[Column]:
     """The columns of a file, or of the first file of a folder. Values are looked at only if the file is public.
 
@@ -102,32 +102,36 @@ def columns_of(
         grammar: how CSV files are written.
     Raises: InvalidSpec, NoRecords.
     """
-    first = file_listing.listed(location)[0]
-    named = [Column(name, "unknown") for name in file_listing.named_by_folders(place_at(location), first.path)]
+    first_file = file_listing.list_files(location)[0]
+    folder_columns = [
+        Column(name, "unknown") for name in file_listing.named_by_folders(parse_location(location), first_file.path)
+    ]
     if not has_names(location) and not (header or public or names_in_first_row):
         raise InvalidSpec(
-            f"the first row of {first.called} may hold the columns' names or a record, which nobody can see from here: say "
+            f"the first row of {first_file.source_label} may hold the columns' names or a record, which nobody can see from here: say "
             "--names-in-first-row if it holds names, or name all columns to dpdist init: --header name,name,..."
         )
-    return [*_columns_of_file(first, header, public, grammar), *named]
+    return [*_columns_of_file(first_file, header, public, grammar), *folder_columns]
 
 
 def _columns_of_file(file: File, header: tuple[str, ...], public: bool, grammar: Grammar) -> list[Column]:
     path = Path(file.path)
     format_ = row_format(path)
     if format_ is None:
-        raise InvalidSpec(f"{file.called} holds counts and no columns; write its spec by hand, an attribute for each axis")
+        raise InvalidSpec(
+            f"{file.source_label} holds counts and no columns; write its spec by hand, an attribute for each axis"
+        )
     if format_.first_row_may_be_a_record:
         if public:
             return _public_csv(file, header, grammar)
         return [Column(name, "unknown") for name in _header(file, header, grammar)]
-    with reading(file.called), path.open("rb") as content:
+    with reading(file.source_label), path.open("rb") as content:
         if not isinstance(format_, TypedFormat):
             raise InvalidSpec(
-                f"{file.called} names its keys in every record; write its spec by hand, or name a table of another format"
+                f"{file.source_label} names its keys in every record; write its spec by hand, or name a table of another format"
             )
-        found = [_typed(each.name, each.type) for each in format_.schema(content)]
-        return _looked_at(found, format_.every_batch(content)) if public else found
+        columns = [_typed_column(schema_field.name, schema_field.type) for schema_field in format_.schema(content)]
+        return _with_values(columns, format_.every_batch(content)) if public else columns
 
 
 def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str, ...]:
@@ -136,12 +140,12 @@ def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str,
 
     if header:
         return header
-    with reading(file.called), Path(file.path).open("rb") as content:
-        names = tuple(csv_batches.header_of(unpacked(content, file.path), grammar, file.called))
-    check_delimiter(names, file.called, "say so with --delimiter")
+    with reading(file.source_label), Path(file.path).open("rb") as content:
+        names = tuple(csv_batches.header_of(decompressed_stream(content, file.path), grammar, file.source_label))
+    check_delimiter(names, file.source_label, "say so with --delimiter")
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
-            f"the first row of {file.called} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
+            f"the first row of {file.source_label} seems to be a record, or names a column twice or not at all; name all {len(names)} columns "
             "with --header"
         )
     return names
@@ -157,13 +161,13 @@ def _public_csv(file: File, header: tuple[str, ...], grammar: Grammar) -> list[C
         for name in names:
             values = batch[name].unique().drop_null()
             if len(values):
-                kinds[name] = [kind for kind in (kinds[name] or guessed) if _fits(values, kind)] or [pa.string()]
-    types = {name: pa.null() if found is None else found[0] for name, found in kinds.items()}
+                kinds[name] = [kind for kind in (kinds[name] or guessed) if _casts_to(values, kind)] or [pa.string()]
+    types = {name: pa.null() if candidate_types is None else candidate_types[0] for name, candidate_types in kinds.items()}
     typed = (
         pa.record_batch({name: batch[name].cast(types[name]) for name in names})
         for batch in _texts(file, names, header, grammar)
     )
-    return _looked_at([_typed(name, types[name]) for name in names], typed)
+    return _with_values([_typed_column(name, types[name]) for name in names], typed)
 
 
 def _texts(file: File, names: Sequence[str], header: tuple[str, ...], grammar: Grammar) -> Iterator[pa.RecordBatch]:
@@ -174,16 +178,16 @@ def _texts(file: File, names: Sequence[str], header: tuple[str, ...], grammar: G
     from dpdist.sources.formats import csv_batches
 
     none = pa.array(_NO_VALUES)
-    with reading(file.called), Path(file.path).open("rb") as content:
-        stream = unpacked(content, file.path)
-        for batch in csv_batches.batches(stream, grammar, names, file.called, header=header):
+    with reading(file.source_label), Path(file.path).open("rb") as content:
+        stream = decompressed_stream(content, file.path)
+        for batch in csv_batches.batches(stream, grammar, names, file.source_label, header=header):
             columns = ((name, batch[name]) for name in names)
             yield pa.record_batch(
-                {name: pc.if_else(pc.is_in(each, none), pa.scalar(None, pa.string()), each) for name, each in columns}
+                {name: pc.if_else(pc.is_in(column, none), pa.scalar(None, pa.string()), column) for name, column in columns}
             )
 
 
-def _fits(values: pa.Array, kind: pa.DataType) -> bool:
+def _casts_to(values: pa.Array, kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     try:
@@ -193,14 +197,14 @@ def _fits(values: pa.Array, kind: pa.DataType) -> bool:
     return True
 
 
-def _typed(name: str, found: pa.DataType) -> Column:
+def _typed_column(name: str, arrow_type: pa.DataType) -> Column:
     from dpdist.sources.formats.column_conversion import family_of
 
-    kind = _KINDS.get(family_of(found), "other")
+    kind = _KINDS.get(family_of(arrow_type), "other")
     return Column(
         name,
         "money" if kind in ("whole", "number") and is_money(name) else kind,
-        zoned=getattr(found, "tz", None) is not None,
+        zoned=getattr(arrow_type, "tz", None) is not None,
     )
 
 
@@ -213,12 +217,12 @@ def is_money(name: str) -> bool:
 def kind_named(name: str) -> Kind:
     """What a column holds by its name alone: money, dates ("visit_date", "Geburtsdatum"), times ("createdAt"), or unknown."""
     words = _words(name)
-    last = words[-1] if words else ""
+    last_word = words[-1] if words else ""
     if is_money(name):
         return "money"
-    if _TIME.fullmatch(last) or (last == "at" and len(words) > 1):
+    if _TIME.fullmatch(last_word) or (last_word == "at" and len(words) > 1):
         return "time"
-    return "date" if _DATE.fullmatch(last) else "unknown"
+    return "date" if _DATE.fullmatch(last_word) else "unknown"
 
 
 def is_person(name: str) -> bool:
@@ -234,26 +238,29 @@ def _words(name: str) -> list[str]:
     return re.findall(r"[a-z]+", "".join(letter for letter in spaced if not unicodedata.combining(letter)))
 
 
-def _looked_at(columns: list[Column], batches: Iterator[pa.RecordBatch]) -> list[Column]:
+def _with_values(columns: list[Column], batches: Iterator[pa.RecordBatch]) -> list[Column]:
     """The columns with what their values are, batch by batch."""
     import pyarrow.compute as pc
 
-    seen: dict[str, set[Any]] = {column.name: set() for column in columns}
+    values_by_column: dict[str, set[Any]] = {column.name: set() for column in columns}
     for batch in batches:
         for column in columns:
-            part = batch.column(batch.schema.get_field_index(column.name)).drop_null()
-            if column.kind == "text" and len(seen[column.name]) <= MOST_TEXTS:
-                seen[column.name] |= set(pc.unique(part).to_pylist()[: MOST_TEXTS + 1])
-            elif column.kind in ("whole", "number", "money", "date", "time") and len(part):
-                ends = pc.min_max(part)
-                seen[column.name] |= {ends["min"].as_py(), ends["max"].as_py()}
-    return [Column(column.name, column.kind, _values(column.kind, seen[column.name]), column.zoned) for column in columns]
+            column_values = batch.column(batch.schema.get_field_index(column.name)).drop_null()
+            if column.kind == "text" and len(values_by_column[column.name]) <= MOST_TEXTS:
+                values_by_column[column.name] |= set(pc.unique(column_values).to_pylist()[: MOST_TEXTS + 1])
+            elif column.kind in ("whole", "number", "money", "date", "time") and len(column_values):
+                ends = pc.min_max(column_values)
+                values_by_column[column.name] |= {ends["min"].as_py(), ends["max"].as_py()}
+    return [
+        Column(column.name, column.kind, _values(column.kind, values_by_column[column.name]), column.zoned)
+        for column in columns
+    ]
 
 
-def _values(kind: Kind, seen: set[Any]) -> tuple[Any, ...] | None:
-    if not seen or (len(seen) > MOST_TEXTS and kind == "text"):
+def _values(kind: Kind, distinct_values: set[Any]) -> tuple[Any, ...] | None:
+    if not distinct_values or (len(distinct_values) > MOST_TEXTS and kind == "text"):
         return None
     if kind == "text":
-        return tuple(sorted(seen - {""}))
-    low, high = min(seen), max(seen)
-    return tuple(each.date() if isinstance(each, datetime.datetime) else each for each in (low, high))
+        return tuple(sorted(distinct_values - {""}))
+    low, high = min(distinct_values), max(distinct_values)
+    return tuple(end_value.date() if isinstance(end_value, datetime.datetime) else end_value for end_value in (low, high))

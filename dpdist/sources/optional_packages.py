@@ -8,11 +8,11 @@ from typing import Any
 from dpdist.errors import InvalidSpec
 
 
-def package(module: str, extra: str, needed: str = "these records need") -> Any:
+def package(module: str, extra: str, requirement: str = "these records need") -> Any:
     """An installed module. Raises: InvalidSpec naming the extra that brings it."""
     try:
         return import_module(module)
     except ImportError:
         raise InvalidSpec(
-            f"{needed} the package {module.partition('.')[0]}, which is not installed; install it: pip install 'dpdist[{extra}]'"
+            f"{requirement} the package {module.partition('.')[0]}, which is not installed; install it: pip install 'dpdist[{extra}]'"
         ) from None

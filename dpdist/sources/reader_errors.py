@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dpdist.errors import DpdistError, InvalidSpec
-from dpdist.sources.source_labels import Called
+from dpdist.sources.source_labels import SourceLabel
 
 _REASONS = {
     r"utf-?8": "its text is not UTF-8; save the file as UTF-8",
@@ -21,7 +21,7 @@ _REASONS = {
 
 
 @contextmanager
-def reading(called: Called) -> Iterator[None]:
+def reading(source_label: SourceLabel) -> Iterator[None]:
     """Whatever a reader raises in the block becomes InvalidSpec with the file."""
     import pyarrow as pa
 
@@ -30,10 +30,10 @@ def reading(called: Called) -> Iterator[None]:
     except (DpdistError, MemoryError):
         raise
     except (pa.ArrowException, OSError, ValueError, RuntimeError, OverflowError, LookupError, TypeError) as error:
-        raise InvalidSpec(f"{called} cannot be read: {_what(error)}; what it holds is not shown") from None
+        raise InvalidSpec(f"{source_label} cannot be read: {_reader_fault(error)}; what it holds is not shown") from None
 
 
-def _what(error: Exception) -> str:
+def _reader_fault(error: Exception) -> str:
     """What is wrong; nothing is taken from the reader's message."""
     import pyarrow as pa
 

@@ -19,17 +19,17 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.durable_files import private_file, private_folder, rename
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats import array_files
-from dpdist.sources.formats.csv_grammar import PLAIN, Grammar
+from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, Grammar
 from dpdist.sources.formats.format_registry import known_format, row_format
 from dpdist.sources.formats.record_format import BATCH_ROWS, Partition, WantedRows, check_names
 from dpdist.sources.reader_errors import reading
-from dpdist.sources.source_labels import Called, File
-from dpdist.sources.verified_files import HashedFile, Tags, hashed
-from dpdist.storage.objects import place_at
+from dpdist.sources.source_labels import File, SourceLabel
+from dpdist.sources.verified_files import HashedFile, Tags, hash_with_tags
+from dpdist.storage.objects import parse_location
 
 
 class ArrowStream(Protocol):
@@ -46,14 +46,14 @@ PersonMissing = Literal["drop", "each"]
 
 @dataclass(frozen=True)
 class Participations:
-    """In which steps of a series the records of one person are kept: in up to ``most``, each ``separation`` or more after the last.
+    """In which steps of a series the records of one person are kept: in up to ``most_steps``, each ``separation`` or more after the last.
 
     Attributes:
-        of: the attribute that holds the steps.
+        attribute: the attribute that holds the steps.
     """
 
-    of: str
-    most: int
+    attribute: str
+    most_steps: int
     separation: int
 
 
@@ -110,9 +110,9 @@ class Source:
     most_records: int = 1
     tags: tuple[Tags, ...] = field(default=(), repr=False, compare=False)
     counts: str | None = None
-    named: tuple[file_listing.Named, ...] = ()
+    named: tuple[file_listing.FolderColumns, ...] = ()
     snapshot: str = ""
-    grammar: Grammar = PLAIN
+    grammar: Grammar = DEFAULT_GRAMMAR
     types: Mapping[str, ColumnType] = field(default_factory=dict)
 
     @property
@@ -134,7 +134,7 @@ class Source:
             *([["counts", self.counts]] if self.counts else []),
             *([["snapshot", self.snapshot]] if self.snapshot else []),
             *([["csv", self.grammar.facts]] if self.grammar.facts else []),
-            *([["named", [sorted(each.items()) for each in self.named]]] if self.named else []),
+            *([["named", [sorted(folder_columns.items()) for folder_columns in self.named]]] if self.named else []),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
@@ -143,94 +143,116 @@ Hashing = Callable[[Sequence[File]], list[tuple[str, Tags]]]
 """Gives the SHA-256 and the tags of files, in their order."""
 
 
-def hashed_here(files: Sequence[File]) -> list[tuple[str, Tags]]:
+def hash_in_process(files: Sequence[File]) -> list[tuple[str, Tags]]:
     """The SHA-256 and the tags of files, by threads of this process."""
-    return list(in_order(hashed_file, files))
+    return list(map_in_order(hash_file, files))
 
 
 def source_of(
     location: str | Path,
     *,
-    hashing: Hashing = hashed_here,
+    hashing: Hashing = hash_in_process,
     attributes: Iterable[str] = (),
-    called: Called | None = None,
+    source_label: SourceLabel | None = None,
     files: list[File] | None = None,
-    **how: Any,
+    **options: Any,
 ) -> Source:
     """The files behind a path or URL: one file, or every file of records of a folder.
 
     Args:
         attributes: names of those that are counted, whose columns may be named by folders.
-        called: what messages call the place; default the last part of its path.
+        source_label: what messages call the place; default the last part of its path.
         files: some of the files of the folder, in place of all.
-        how: they are read: fields of ``Source``.
+        options: they are read: fields of ``Source``.
     """
-    listed = files or file_listing.listed(location, called)
-    read = Source((), **how)
-    wanted = [read.columns.get(name, name) for name in attributes]
-    named = _named(location, listed, wanted, read.own_columns)
-    found = hashing(listed)
-    digested = tuple((file.path, digest) for file, (digest, _) in zip(listed, found, strict=True))
-    every_tag = tuple(tags.of(file.called) for file, (_, tags) in zip(listed, found, strict=True))
-    seen: dict[tuple[object, ...], Called] = {}
-    for place, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
-        content = (digest, *(named[place].items() if named else ()))
-        if content in seen and not _is_empty(path, tags, WantedRows((), header=read.header, grammar=read.grammar)):
+    source_files = files or file_listing.list_files(location, source_label)
+    settings = Source((), **options)
+    counted_columns = [settings.columns.get(name, name) for name in attributes]
+    named = _columns_of_folders(location, source_files, counted_columns, settings.own_columns)
+    hashes = hashing(source_files)
+    digested = tuple((file.path, digest) for file, (digest, _) in zip(source_files, hashes, strict=True))
+    every_tag = tuple(tags.with_label(file.source_label) for file, (_, tags) in zip(source_files, hashes, strict=True))
+    labels_by_content: dict[tuple[object, ...], SourceLabel] = {}
+    for file_index, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
+        content = (digest, *(named[file_index].items() if named else ()))
+        if content in labels_by_content and not _is_empty(
+            path, tags, WantedRows((), header=settings.header, grammar=settings.grammar)
+        ):
             raise InvalidSpec(
-                f"{seen[content]} and {tags.called} hold the same records: every record would count twice; "
+                f"{labels_by_content[content]} and {tags.source_label} hold the same records: every record would count twice; "
                 "remove one of them"
             )
-        seen[content] = tags.called
-    return replace(read, files=digested, tags=every_tag, named=named)
+        labels_by_content[content] = tags.source_label
+    return replace(settings, files=digested, tags=every_tag, named=named)
 
 
-def _named(location: str | Path, files: list[File], wanted: list[str], own: list[str]) -> tuple[file_listing.Named, ...]:
+def _columns_of_folders(
+    location: str | Path, files: list[File], counted_columns: list[str], own_columns: list[str]
+) -> tuple[file_listing.FolderColumns, ...]:
     """For each file the wanted columns that its folders name; nothing where none is. Raises: InvalidSpec unless all name the same."""
-    place = place_at(location)
-    every = [file_listing.named_by_folders(place, file.path) for file in files]
-    used = [name for name in dict.fromkeys([*wanted, *own]) if any(name in each for each in every)]
-    for name in used:
-        if name in own:
+    record_location = parse_location(location)
+    columns_by_file = [file_listing.named_by_folders(record_location, file.path) for file in files]
+    folder_names = [
+        name
+        for name in dict.fromkeys([*counted_columns, *own_columns])
+        if any(name in file_columns for file_columns in columns_by_file)
+    ]
+    for name in folder_names:
+        if name in own_columns:
             raise InvalidSpec(f"the folders name the column {name!r}, which must stand in the files, record by record")
-        other = next((file.called for file, each in zip(files, every, strict=True) if name not in each), None)
-        if other is not None:
+        other_label = next(
+            (
+                file.source_label
+                for file, file_columns in zip(files, columns_by_file, strict=True)
+                if name not in file_columns
+            ),
+            None,
+        )
+        if other_label is not None:
             raise InvalidSpec(
-                f"the folders of some files name the column {name!r}, those of {other} do not; name it for all, or for none"
+                f"the folders of some files name the column {name!r}, those of {other_label} do not; name it for all, or for none"
             )
-    return tuple({name: each[name] for name in used} for each in every) if used else ()
+    return (
+        tuple({name: file_columns[name] for name in folder_names} for file_columns in columns_by_file)
+        if folder_names
+        else ()
+    )
 
 
-def _is_empty(path: str, tags: Tags, how: WantedRows) -> bool:
+def _is_empty(path: str, tags: Tags, wanted_rows: WantedRows) -> bool:
     """Whether a file holds no record: no row of Parquet or Arrow, nothing below the header row of a CSV file."""
     format_ = row_format(path)
     if format_ is None:  # an array has all its cells
         return False
-    with reading(tags.called), HashedFile(path, tags) as file:
-        return format_.is_empty(file, File(path, tags.called), how)
+    with reading(tags.source_label), HashedFile(path, tags) as file:
+        return format_.is_empty(file, File(path, tags.source_label), wanted_rows)
 
 
-def hashed_file(file: File) -> tuple[str, Tags]:
+def hash_file(file: File) -> tuple[str, Tags]:
     """The SHA-256 and the tags of a file. Raises: InvalidSpec when it cannot be read."""
-    with reading(file.called):
-        return known_format(file.path).hashed(file)
+    with reading(file.source_label):
+        return known_format(file.path).hash_file(file)
 
 
 def partitions_of(source: Source) -> list[Partition]:
     """What tasks count: row groups of Parquet files, batches of Arrow files, CSV and JSON files whole, and arrays part by part."""
     named = source.named or ({},) * len(source.files)
-    given = zip(source.files, source.tags, named, strict=True)
-    found = (known_format(path).partitions(path, tags, tuple(each.items())) for (path, _), tags, each in given)
-    return [partition for some in found for partition in some]
+    hashed_files = zip(source.files, source.tags, named, strict=True)
+    partition_lists = (
+        known_format(path).partitions(path, tags, tuple(folder_columns.items()))
+        for (path, _), tags, folder_columns in hashed_files
+    )
+    return [partition for partitions in partition_lists for partition in partitions]
 
 
-def grouped(items: list[Partition], groups: int) -> list[list[Partition]]:
+def group_partitions(items: list[Partition], groups: int) -> list[list[Partition]]:
     """Partitions in their order, divided into at most so many groups of about as many bytes, none of them empty."""
     if not items:
         return [[]]
-    parts = collections.Counter(item.path for item in items)
-    sizes = np.array([max(1.0, item.tags.size / parts[item.path]) for item in items])
-    which = ((np.cumsum(sizes) - sizes / 2) * groups / sizes.sum()).astype(int)
-    return [[items[i] for i in np.flatnonzero(which == group)] for group in dict.fromkeys(which.tolist())]
+    partition_counts = collections.Counter(item.path for item in items)
+    sizes = np.array([max(1.0, item.tags.size / partition_counts[item.path]) for item in items])
+    group_numbers = ((np.cumsum(sizes) - sizes / 2) * groups / sizes.sum()).astype(int)
+    return [[items[i] for i in np.flatnonzero(group_numbers == group)] for group in dict.fromkeys(group_numbers.tolist())]
 
 
 def without_files(source: Source) -> Source:
@@ -240,30 +262,32 @@ def without_files(source: Source) -> Source:
 
 def wanted_columns(source: Source, domain: Domain) -> list[str]:
     """The columns that are read."""
-    columns = [source.columns.get(a.name, a.name) for a in domain.read]
+    columns = [source.columns.get(attribute.name, attribute.name) for attribute in domain.column_attributes]
     return list(dict.fromkeys([*columns, *source.own_columns]))
 
 
-def reading_of(source: Source, domain: Domain, partition: Partition | None = None) -> WantedRows:
+def rows_to_read(source: Source, domain: Domain, partition: Partition | None = None) -> WantedRows:
     """What is read of the files of a source, but for the columns that the folders of a partition name."""
     named = {} if partition is None else dict(partition.named)
-    wanted = tuple(name for name in wanted_columns(source, domain) if name not in named)
-    of = {source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.read}
-    own = {*source.own_columns} - {source.counts}
-    dates = {name for name, attribute in of.items() if attribute.times} - own
-    numbers = {name for name, attribute in of.items() if attribute.edges} - dates - own
-    numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*wanted} - own
-    return WantedRows(wanted, frozenset(numbers), frozenset(dates), tuple(source.header), source.grammar)
+    file_columns = tuple(name for name in wanted_columns(source, domain) if name not in named)
+    attributes_by_column = {
+        source.columns.get(attribute.name, attribute.name): attribute for attribute in domain.column_attributes
+    }
+    own_columns = {*source.own_columns} - {source.counts}
+    dates = {name for name, attribute in attributes_by_column.items() if attribute.times} - own_columns
+    numbers = {name for name, attribute in attributes_by_column.items() if attribute.edges} - dates - own_columns
+    numbers |= {name for name, kind in source.types.items() if kind == "number"} & {*file_columns} - own_columns
+    return WantedRows(file_columns, frozenset(numbers), frozenset(dates), tuple(source.header), source.grammar)
 
 
-def column_names(source: Source, place: int, domain: Domain) -> Sequence[str] | None:
+def column_names(source: Source, file_index: int, domain: Domain) -> Sequence[str] | None:
     """The columns of a file of a source; None where every record names its own, and of an array."""
-    (path, _), tags = source.files[place], source.tags[place]
+    (path, _), tags = source.files[file_index], source.tags[file_index]
     format_ = row_format(path)
     if format_ is None:
         return None
-    with reading(tags.called), HashedFile(path, tags) as file:
-        return format_.column_names(file, File(path, tags.called), reading_of(source, domain))
+    with reading(tags.source_label), HashedFile(path, tags) as file:
+        return format_.column_names(file, File(path, tags.source_label), rows_to_read(source, domain))
 
 
 def check_columns(source: Source, domain: Domain) -> None:
@@ -273,12 +297,12 @@ def check_columns(source: Source, domain: Domain) -> None:
     if format_ is None:
         array_files.check_array(path, tags, domain)
         return
-    found = column_names(source, 0, domain)
-    if found is None:  # a key that a record lacks is a missing value
+    file_columns = column_names(source, 0, domain)
+    if file_columns is None:  # a key that a record lacks is a missing value
         return
     named = source.named[0] if source.named else {}
-    wanted = [each for each in wanted_columns(source, domain) if each not in named]
-    check_names(found, wanted, tags.called, list(named), csv=format_.first_row_may_be_a_record)
+    counted_columns = [column_name for column_name in wanted_columns(source, domain) if column_name not in named]
+    check_names(file_columns, counted_columns, tags.source_label, list(named), csv=format_.first_row_may_be_a_record)
 
 
 def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
@@ -289,16 +313,16 @@ def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
     private_folder(folder)
     draft = folder / f".{uuid.uuid4().hex}.draft"
     try:
-        with _unquoted():
+        with _hide_package_text():
             write_stream(records, draft)
-        name = keys.commitment(root, "records in memory", hashed(draft)[0])
+        name = keys.commitment(root, "records in memory", hash_with_tags(draft)[0])
         return rename(draft, folder / f"records-{name[:32]}.parquet")
     finally:
         draft.unlink(missing_ok=True)
 
 
 @contextmanager
-def _unquoted() -> Iterator[None]:
+def _hide_package_text() -> Iterator[None]:
     """Whatever the package of a table refuses, in words that quote no record."""
     try:
         yield

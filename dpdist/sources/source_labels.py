@@ -11,23 +11,23 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import NamedTuple, NewType
 
-Called = NewType("Called", str)
+SourceLabel = NewType("SourceLabel", str)
 """What a file of records is called in messages."""
-UNNAMED = Called("the file of records")
+UNNAMED = SourceLabel("the file of records")
 
 
 class File(NamedTuple):
     """A file of records: where it is, and what messages call it."""
 
     path: str
-    called: Called
+    source_label: SourceLabel
 
 
-def called_by(location: object) -> Called:
+def label_of_location(location: object) -> SourceLabel:
     """What the file is called that the spec names itself: the last part of its path or URL."""
-    return Called(PurePosixPath(str(location).partition("://")[2] or str(location)).name or str(location))
+    return SourceLabel(PurePosixPath(str(location).partition("://")[2] or str(location)).name or str(location))
 
 
-def called_within(folder: Called, number: int) -> Called:
+def label_in_folder(folder: SourceLabel, number: int) -> SourceLabel:
     """What a file of a folder is called: by its number, from 1, in the order of paths in which files are read."""
-    return Called(f"file {number} of {folder}/")
+    return SourceLabel(f"file {number} of {folder}/")

@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.sources.source_labels import UNNAMED, Called
+from dpdist.sources.source_labels import UNNAMED, SourceLabel
 from dpdist.storage.objects import Missing, file_at
 
 BLOCK_BYTES = 2**20
@@ -32,37 +32,41 @@ class Tags:
         key: of the tags; made for one file, never stored.
         tags: one of 16 bytes for each block.
         members: of a folder that is one Zarr array, in place of them: its files by their names, with the tags of each.
-        first: the number of the block that the first tag is of.
+        first_block: the number of the block that the first tag is of.
         remembered: whether an earlier run hashed the file, and this one read nothing of it.
-        called: what messages call the file.
+        source_label: what messages call the file.
     """
 
     size: int
     key: bytes = field(repr=False)
     tags: bytes = field(repr=False)
     members: Members = field(default=(), repr=False)
-    first: int = 0
+    first_block: int = 0
     remembered: bool = False
-    called: Called = UNNAMED
+    source_label: SourceLabel = UNNAMED
 
     @property
     def is_one_block(self) -> bool:
         """Whether the file was hashed in one piece, and is read so."""
         return self.size <= BLOCK_BYTES
 
-    def of(self, called: Called) -> Tags:
+    def with_label(self, source_label: SourceLabel) -> Tags:
         """The same of a file that messages call so, and of its members."""
-        return replace(self, called=called, members=tuple((name, each.of(called)) for name, each in self.members))
+        return replace(
+            self,
+            source_label=source_label,
+            members=tuple((name, member_tags.with_label(source_label)) for name, member_tags in self.members),
+        )
 
 
 Members = tuple[tuple[str, Tags], ...]
 
 
-def hashed(path: str | Path, called: Called = UNNAMED) -> tuple[str, Tags]:
+def hash_with_tags(path: str | Path, source_label: SourceLabel = UNNAMED) -> tuple[str, Tags]:
     """SHA-256 of a file or object, and the tags of the very bytes that were hashed."""
     key, whole, tags, size = os.urandom(16), hashlib.sha256(), bytearray(), 0
     cipher = AESGCM(key)
-    for block in file_at(path, called).chunks(BLOCK_BYTES):
+    for block in file_at(path, source_label).chunks(BLOCK_BYTES):
         whole.update(block)
         tags += _tag(cipher, size // BLOCK_BYTES, block)
         size += len(block)
@@ -81,63 +85,68 @@ class HashedFile(io.RawIOBase):
 
     def __init__(self, path: str, tags: Tags) -> None:
         super().__init__()
-        self._place, self._tags, self._cipher, self._at = file_at(path, tags.called), tags, AESGCM(tags.key), 0
+        self._location, self._tags, self._cipher, self._position = (
+            file_at(path, tags.source_label),
+            tags,
+            AESGCM(tags.key),
+            0,
+        )
         self._number, self._block = -1, memoryview(b"")
-        self._start, self._held = 0, memoryview(b"")
+        self._start, self._cached_bytes = 0, memoryview(b"")
 
     def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self._tags.size - self._at)
-        stop = self._at + (left if size is None or size < 0 else min(size, left))
-        parts = []
-        while self._at < stop:
-            number, start = divmod(self._at, BLOCK_BYTES)
-            part = self._checked(number)[start : start + stop - self._at]
-            parts.append(part)
-            self._at += len(part)
-        return b"".join(parts)
+        remaining_bytes = max(0, self._tags.size - self._position)
+        stop = self._position + (remaining_bytes if size is None or size < 0 else min(size, remaining_bytes))
+        chunks = []
+        while self._position < stop:
+            number, start = divmod(self._position, BLOCK_BYTES)
+            chunk = self._verified_block(number)[start : start + stop - self._position]
+            chunks.append(chunk)
+            self._position += len(chunk)
+        return b"".join(chunks)
 
-    def _checked(self, number: int) -> memoryview:
+    def _verified_block(self, number: int) -> memoryview:
         if number != self._number:
             block = self._read_block(number * BLOCK_BYTES)
-            place = (number - self._tags.first) * TAG_BYTES
-            tag = self._tags.tags[place : place + TAG_BYTES]
+            tag_offset = (number - self._tags.first_block) * TAG_BYTES
+            tag = self._tags.tags[tag_offset : tag_offset + TAG_BYTES]
             if not block or not hmac.compare_digest(_tag(self._cipher, number, block), tag):
-                raise self._changed()
+                raise self._changed_error()
             self._number, self._block = number, block
         return self._block
 
     def _read_block(self, start: int) -> memoryview:
         """A block as it is there now; of an object the next ones are asked for with it."""
-        if not self._start <= start < self._start + len(self._held):
+        if not self._start <= start < self._start + len(self._cached_bytes):
             try:
-                found = self._place.read_range("", start, max(BLOCK_BYTES, self._place.ahead_bytes))
+                content = self._location.read_range("", start, max(BLOCK_BYTES, self._location.ahead_bytes))
             except StoreError:  # also where a range lies beyond the end
                 self.check_size()
                 raise
-            self._start, self._held = start, memoryview(found)
-        return self._held[start - self._start : start - self._start + BLOCK_BYTES]
+            self._start, self._cached_bytes = start, memoryview(content)
+        return self._cached_bytes[start - self._start : start - self._start + BLOCK_BYTES]
 
     def check_size(self) -> None:
         """Accept a file that is as long as it was. Raises: InvalidInput."""
         try:
-            size = self._place.seen().size
+            size = self._location.file_state().size
         except Missing:
-            raise self._changed() from None
+            raise self._changed_error() from None
         if size != self._tags.size:
-            raise self._changed()
+            raise self._changed_error()
 
-    def _changed(self) -> InvalidInput:
+    def _changed_error(self) -> InvalidInput:
         return InvalidInput(
-            f"{self._tags.called} was changed or replaced since this run hashed it; the run charged nothing and kept nothing: run "
+            f"{self._tags.source_label} was changed or replaced since this run hashed it; the run charged nothing and kept nothing: run "
             "again when no other process writes the file"
         )
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._tags.size}[whence]
-        return self._at
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._tags.size}[whence]
+        return self._position
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def readable(self) -> bool:
         return True

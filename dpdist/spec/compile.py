@@ -8,33 +8,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpdist.digests import canonical
+from dpdist.digests import canonical_form
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec.attributes import AttributeSpec
-from dpdist.spec.attributes.private_values import Private, PrivateEdges
-from dpdist.spec.job import AskedQueries, GrowingSeries, Guarantee, Job, OneOff, Outputs
+from dpdist.spec.attributes.private_values import PrivateCategories, PrivateEdges
+from dpdist.spec.job import GrowingSeries, Guarantee, Job, JobWorkload, Outputs, SingleRelease
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.job_source import Origin
 from dpdist.spec.preprocessing_budget import (
-    AskedQuantiles,
     DeclaredNames,
-    FoundEdges,
-    FoundFirst,
+    EdgesStep,
     GroupsBound,
-    LeftOut,
-    PrivateNames,
+    NameSelectionStep,
+    PreprocessingStep,
+    QuantileStep,
     RangeBound,
     RecordsBound,
+    TruncationLossStep,
 )
 from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.sections.amount_columns import SumSpec
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
 from dpdist.spec.sections.records import RecordsSpec
-from dpdist.theme import PLAIN
+from dpdist.theme import DEFAULT_THEME
 
 NONE = Fraction(0)
-Before = Mapping[Callable[..., FoundFirst], int]
+Before = Mapping[Callable[..., PreprocessingStep], int]
 """How many of each kind were found."""
 NOTHING: Before = {}
 NOT_STATED = {
@@ -54,7 +54,7 @@ NOT_STATED = {
 """Parts of a spec that a digest does not cover as they are written: it covers what they mean, or they decide nothing that is measured."""
 
 
-def compiled(
+def compile_job(
     spec: ReleaseSpec,
     *,
     folder: Path | None = None,
@@ -79,16 +79,18 @@ def compiled(
     """
     folder, entries, records = folder or Path.cwd(), spec.workload, spec.records
     files = files or folder
-    again = partial(compiled, folder=folder, files=files, sizes=sizes, companions=companions)
-    person, first = records.person, entries[0].kind
-    names = next(_found_first(spec, again, spent, before), DeclaredNames())
-    persons, unknown = records.count == "persons", placeholders or isinstance(names, FoundFirst)
-    beside = {} if spec.quantiles is None else spec.quantiles.of
-    measured = CountedCells(spec.domain, spec.sums, entries, person.records, persons, files, sizes, unknown, beside)
-    former = _former(spec)
-    course: OneOff | GrowingSeries = OneOff()
+    again = partial(compile_job, folder=folder, files=files, sizes=sizes, companions=companions)
+    person, first_kind = records.person, entries[0].kind
+    names = next(_preprocessing_steps(spec, again, spent, before), DeclaredNames())
+    persons, unknown = records.count == "persons", placeholders or isinstance(names, PreprocessingStep)
+    uncounted_columns = {} if spec.quantiles is None else spec.quantiles.of
+    measured = CountedCells(
+        spec.domain, spec.sums, entries, person.records, persons, files, sizes, unknown, uncounted_columns
+    )
+    former_spec = _former_spec(spec)
+    release_mode: SingleRelease | GrowingSeries = SingleRelease()
     if spec.stream is not None:
-        course = GrowingSeries(spec.stream, entries[0], measured, None if former is None else again(former))
+        release_mode = GrowingSeries(spec.stream, entries[0], measured, None if former_spec is None else again(former_spec))
     limits, eigen = spec.limits.limits, spec.eigen
     guarantee = Guarantee(
         release=spec.release,
@@ -100,14 +102,17 @@ def compiled(
         counted=None if records.counts is None else records.counts.of,
         budget=spec.budget,
         noise=spec.noise,
-        course=course,
+        release_mode=release_mode,
         names=names,
-        stated={**{name: given for name, given in canonical(spec).items() if name not in NOT_STATED}, **_stated_noise(spec)},
+        stated={
+            **{name: content for name, content in canonical_form(spec).items() if name not in NOT_STATED},
+            **_stated_noise(spec),
+        },
     )
     return Job(
-        Origin(records, folder, tuple(spec.domain), first.series.of if first.over_time else None),
+        Origin(records, folder, tuple(spec.domain), first_kind.series.of if first_kind.over_time else None),
         measured,
-        AskedQueries(entries, measured, spec.mechanism, spec.objective, spec.tolerance, limits, eigen),
+        JobWorkload(entries, measured, spec.mechanism, spec.objective, spec.tolerance, limits, eigen),
         guarantee,
         Outputs(
             spec.title or spec.release,
@@ -116,8 +121,12 @@ def compiled(
             spec.output,
             spec.postprocess,
             spec.about,
-            PLAIN if spec.site is None else spec.site.look(files),
-            {name: drawn for name, given in spec.domain.items() if (drawn := given.values.boundaries(files)) is not None},
+            DEFAULT_THEME if spec.site is None else spec.site.theme(files),
+            {
+                name: drawn
+                for name, content in spec.domain.items()
+                if (drawn := content.values.boundaries(files)) is not None
+            },
             companions,
         ),
     )
@@ -128,73 +137,89 @@ def _stated_noise(spec: ReleaseSpec) -> dict[str, str]:
     return {"noise": spec.noise} if "noise" in spec.model_fields_set and spec.noise != GAUSSIAN else {}
 
 
-def _former(spec: ReleaseSpec) -> ReleaseSpec | None:
+def _former_spec(spec: ReleaseSpec) -> ReleaseSpec | None:
     """The spec of the stream before its horizon was last extended, None where it never was."""
     kind = spec.workload[0].kind
     if spec.stream is None or not spec.stream.extended_from or not kind.over_time or kind.series.of not in spec.domain:
         return None
-    of = kind.series.of
+    attribute_name = kind.series.of
     *before, end = spec.stream.extended_from
-    given = spec.domain[of].until(end)
-    stream = spec.stream.model_copy(update={"extended_from": tuple(before), "through": given.values.begin})
-    return spec.model_copy(update={"domain": {**spec.domain, of: given}, "stream": stream})
+    shortened = spec.domain[attribute_name].with_end(end)
+    stream = spec.stream.model_copy(update={"extended_from": tuple(before), "through": shortened.values.begin})
+    return spec.model_copy(update={"domain": {**spec.domain, attribute_name: shortened}, "stream": stream})
 
 
-def _found_first(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> Iterator[FoundFirst]:
+def _preprocessing_steps(
+    spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before
+) -> Iterator[PreprocessingStep]:
     """What parts of the budget find, in order: what is found enters what is found after it."""
-    person, left_out, quantiles, laplace = spec.records.person, spec.left_out, spec.quantiles, spec.noise == LAPLACE
-    private = [(name, each.values) for name, each in spec.domain.items() if isinstance(each.values, Private)]
+    person, loss_spec, quantiles, laplace = spec.records.person, spec.left_out, spec.quantiles, spec.noise == LAPLACE
+    private = [
+        (name, attribute_spec.values)
+        for name, attribute_spec in spec.domain.items()
+        if isinstance(attribute_spec.values, PrivateCategories)
+    ]
     failure = sum((values.selection.delta for _, values in private), Fraction(0))
 
-    def found(
-        kind: Callable[..., FoundFirst], given: Any, change: Callable[[Any], Any], *rule: Any, of: str = ""
-    ) -> FoundFirst:
+    def make_step(
+        kind: Callable[..., PreprocessingStep], step_spec: Any, change: Callable[[Any], Any], *rule: Any, subject: str = ""
+    ) -> PreprocessingStep:
         number = before.get(kind, 0)
-        after = partial(again, spent=spent + given.share, before={**before, kind: number + 1})
-        return kind(given.share, partial(_with, spec, after, change), spent, failure, of, number, laplace, *rule)
+        after = partial(again, spent=spent + step_spec.share, before={**before, kind: number + 1})
+        return kind(
+            step_spec.share, partial(_job_with, spec, after, change), spent, failure, subject, number, laplace, *rule
+        )
 
     if person.selection is not None and not person.most_groups:
-        yield found(RecordsBound, person.selection, partial(_of_person, spec.records), person.selection.most)
+        yield make_step(RecordsBound, person.selection, partial(_with_person_bound, spec.records), person.selection.most)
     for name, values in private:
-        yield found(PrivateNames, values.selection, partial(_of_attribute, spec.domain, name), values.selection, of=name)
-    for name, each in spec.domain.items():
-        if isinstance(each.values, PrivateEdges):
-            asked = each.values.selection
-            yield found(FoundEdges, asked, partial(_of_attribute, spec.domain, name), asked, of=name)
+        yield make_step(
+            NameSelectionStep, values.selection, partial(_with_attribute, spec.domain, name), values.selection, subject=name
+        )
+    for name, attribute_spec in spec.domain.items():
+        if isinstance(attribute_spec.values, PrivateEdges):
+            edges_spec = attribute_spec.values.selection
+            yield make_step(EdgesStep, edges_spec, partial(_with_attribute, spec.domain, name), edges_spec, subject=name)
     if person.selection is not None and person.most_groups:
-        yield found(GroupsBound, person.selection, partial(_of_person, spec.records), person.selection.most)
-    for of, column in spec.sums.items():
+        yield make_step(GroupsBound, person.selection, partial(_with_person_bound, spec.records), person.selection.most)
+    for column_name, column in spec.sums.items():
         if column.selection is not None:
-            yield found(RangeBound, column.selection, partial(_of_column, spec.sums, of), *column.around_zero[::-1], of=of)
-    if left_out is not None:
-        yield found(LeftOut, left_out, partial(_without, "left_out"), left_out.most)
+            yield make_step(
+                RangeBound,
+                column.selection,
+                partial(_with_column_range, spec.sums, column_name),
+                *column.around_zero[::-1],
+                subject=column_name,
+            )
+    if loss_spec is not None:
+        yield make_step(TruncationLossStep, loss_spec, partial(_without_key, "left_out"), loss_spec.most)
     if quantiles is not None:
-        yield found(AskedQuantiles, quantiles, partial(_without, "quantiles"), quantiles)
+        yield make_step(QuantileStep, quantiles, partial(_without_key, "quantiles"), quantiles)
 
 
-def _with(
+def _job_with(
     spec: ReleaseSpec,
     again: Callable[..., Job],
     change: Callable[[Any], Mapping[str, Any]],
-    found: Any,
+    values: Any,
     budget: ReleaseBudgetSpec,
 ) -> Job:
     """The job with what was found, or with placeholders for it (None), and a budget."""
-    return again(spec.model_copy(update={**change(found), "budget": budget}), placeholders=found is None)
+    return again(spec.model_copy(update={**change(values), "budget": budget}), placeholders=values is None)
 
 
-def _of_attribute(domain: Mapping[str, AttributeSpec], attribute: str, found: Any) -> Mapping[str, Any]:
-    return {"domain": {**domain, attribute: domain[attribute].with_found(found)}}
+def _with_attribute(domain: Mapping[str, AttributeSpec], attribute: str, values: Any) -> Mapping[str, Any]:
+    return {"domain": {**domain, attribute: domain[attribute].with_selected_values(values)}}
 
 
-def _of_person(records: RecordsSpec, bound: int | None) -> Mapping[str, Any]:
-    return {"records": records.model_copy(update={"person": records.person.with_chosen(bound)})}
+def _with_person_bound(records: RecordsSpec, bound: int | None) -> Mapping[str, Any]:
+    return {"records": records.model_copy(update={"person": records.person.with_bound(bound)})}
 
 
-def _of_column(sums: Mapping[str, SumSpec], of: str, bound: tuple[int, int] | None) -> Mapping[str, Any]:
-    return {"sums": {**sums, of: sums[of].around(bound)}}
+def _with_column_range(sums: Mapping[str, SumSpec], column_name: str, bound: tuple[int, int] | None) -> Mapping[str, Any]:
+    return {"sums": {**sums, column_name: sums[column_name].around(bound)}}
 
 
-def _without(key: str, found: bool | None) -> Mapping[str, Any]:
+def _without_key(key: str, ignored_values: bool | None) -> Mapping[str, Any]:
     """Without what is found beside the release."""
     return {key: None}

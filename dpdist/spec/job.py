@@ -12,38 +12,38 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dpdist.digests import digest_of
+from dpdist.digests import compute_digest
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import Norm
-from dpdist.mechanisms.mechanism import Setting
+from dpdist.mechanisms.mechanism import PlanSetting
 from dpdist.mechanisms.mechanism_registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.noise_distributions import LAPLACE
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.job_source import Origin
-from dpdist.spec.preprocessing_budget import DeclaredNames, FoundFirst
+from dpdist.spec.preprocessing_budget import DeclaredNames, PreprocessingStep
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.queries.filter_kinds import FiltersSpec
 from dpdist.spec.queries.filtered_series import summed_alone
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
-from dpdist.spec.sections.calendar_steps import StreamSpec, through_of
+from dpdist.spec.sections.calendar_steps import StreamSpec, last_complete_step
 from dpdist.spec.sections.optimizer import SeparationSpec
 from dpdist.spec.sections.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.sections.records import Person
 from dpdist.stability import Distance, Neighbours
-from dpdist.statistics.statistic import Beside
+from dpdist.statistics.statistic import ReleaseTraits
 from dpdist.strategies.solver_resources import Limits
-from dpdist.theme import Look
+from dpdist.theme import Theme
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.product_queries import listed_marginals
 from dpdist.workloads.workload_kind import is_long
 
 
 @dataclass(frozen=True)
-class AskedQueries:
+class JobWorkload:
     """The queries, and how the noise is to be spread over them.
 
     Attributes:
@@ -61,35 +61,35 @@ class AskedQueries:
     @cached_property
     def queries(self) -> Workload:
         """The workload."""
-        made = (entry.workload(self.measured.domain, self.measured.folder) for entry in self.entries)
-        return union(*made, weights=tuple(entry.importance.factor for entry in self.entries))
+        workloads = (entry.workload(self.measured.domain, self.measured.folder) for entry in self.entries)
+        return union(*workloads, weights=tuple(entry.importance.factor for entry in self.entries))
 
     @property
-    def counted(self) -> tuple[bool, ...]:
+    def block_counts_records(self) -> tuple[bool, ...]:
         """Of each block of the queries whether its answers are numbers of records."""
         domain, folder = self.measured.domain, self.measured.folder
-        found = (entry.kind.counted(entry.statistic, domain, folder) for entry in self.entries)
-        return tuple(counts for each in found for counts in each)
+        flags_by_entry = (entry.kind.block_counts_records(entry.statistic, domain, folder) for entry in self.entries)
+        return tuple(counts for entry_flags in flags_by_entry for counts in entry_flags)
 
     @property
-    def answered(self) -> tuple[range | None, ...]:
+    def answered_steps(self) -> tuple[range | None, ...]:
         """Of each block of the queries the steps of its series that are answered; None: all that it asks for."""
-        out: list[range | None] = []
+        step_ranges: list[range | None] = []
         for entry in self.entries:
-            found = entry.kind.answered(self.measured.domain, self.measured.folder)
-            out += found or [None] * len(entry.workload(self.measured.domain, self.measured.folder).blocks)
-        return tuple(out) if any(each is not None for each in out) else ()
+            entry_ranges = entry.kind.answered_steps(self.measured.domain, self.measured.folder)
+            step_ranges += entry_ranges or [None] * len(entry.workload(self.measured.domain, self.measured.folder).blocks)
+        return tuple(step_ranges) if any(step_range is not None for step_range in step_ranges) else ()
 
 
 @dataclass(frozen=True)
-class OneOff:
+class SingleRelease:
     """A release by itself: all its queries are measured at once."""
 
     grows: ClassVar[bool] = False
     horizons: ClassVar[tuple[Workload, ...]] = ()
-    former: ClassVar[None] = None
+    former_job: ClassVar[None] = None
 
-    def published(self, queries: Workload) -> Workload:
+    def published_queries(self, queries: Workload) -> Workload:
         """The queries that are published: all."""
         return queries
 
@@ -108,13 +108,13 @@ class GrowingSeries:
 
     Attributes:
         entry: the filter of the past that is asked at every step.
-        former: the release over the horizon before it was last extended, None where it never was.
+        former_job: the release over the horizon before it was last extended, None where it never was.
     """
 
     stream: StreamSpec
     entry: QuerySpec
     measured: CountedCells
-    former: Job | None = None
+    former_job: Job | None = None
 
     grows: ClassVar[bool] = True
 
@@ -136,36 +136,41 @@ class GrowingSeries:
     @property
     def steps(self) -> int:
         """Steps that are complete."""
-        return int(np.searchsorted(np.asarray(self.series.edges), through_of(self.stream, self.series), side="right"))
+        return int(
+            np.searchsorted(np.asarray(self.series.edges), last_complete_step(self.stream, self.series), side="right")
+        )
 
     @property
     def horizons(self) -> tuple[Workload, ...]:
         """The queries over every horizon that the series had before this one, oldest first."""
-        if self.former is None:
+        if self.former_job is None:
             return ()
-        return (*self.former.guarantee.course.horizons, self.former.workload.queries)
+        return (*self.former_job.guarantee.release_mode.horizons, self.former_job.workload.queries)
 
     def check_longer(self, queries: Workload) -> None:
         """Accept queries over a horizon that is longer than every former one. Raises: InvalidInput."""
-        sizes = [each.shape[1] for each in (*self.horizons, queries)]
+        sizes = [horizon.shape[1] for horizon in (*self.horizons, queries)]
         if sorted(set(sizes)) != sizes:
             raise InvalidInput(
                 "every extension adds steps: 'extended_from' lists the former ends, oldest first, all before the domain's end"
             )
 
-    def published(self, queries: Workload) -> Workload:
+    def published_queries(self, queries: Workload) -> Workload:
         """The queries of the steps so far."""
         return self.queries_of_steps(self.steps)
 
     def queries_of_steps(self, steps: int) -> Workload:
         """The queries of the first steps."""
         domain, series = self.measured.domain, self.series
-        place = domain.axis(series.name)
-        begun = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
+        axis = domain.axis(series.name)
+        shortened = Attribute(series.name, edges=series.edges[: steps + 1], labels=series.labels[:steps], named=series.named)
         whole = domain.attributes
-        domain = Domain((*whole[:place], begun, *whole[place + 1 :]), self.measured.sizes)
-        (each,) = (each.kind.made(series.values, self.measured.folder, self.measured.sizes) for each in self.filters.apply)
-        counts = filtered(domain.grouped, begun.name, [each], self.filters.by)
+        domain = Domain((*whole[:axis], shortened, *whole[axis + 1 :]), self.measured.sizes)
+        (time_filter,) = (
+            time_filter.kind.build_filter(series.values, self.measured.folder, self.measured.sizes)
+            for time_filter in self.filters.apply
+        )
+        counts = filtered(domain.grouped, shortened.name, [time_filter], self.filters.by)
         return union(summed_alone(self.entry.statistic, counts, domain), weights=(self.entry.importance.factor,))
 
     def facts(self, cells: int) -> dict[str, Any] | None:
@@ -178,23 +183,23 @@ class GrowingSeries:
 
     def promised_steps(self, columns: Mapping[str, str]) -> str | None:
         """The steps that a promise of participations is about, whatever the horizon."""
-        if self.former is not None:
-            return self.former.guarantee.course.promised_steps(columns)
-        of = self.filters.of
-        return f"{self.measured.attributes[of].steps} of column {columns.get(of, of)!r}"
+        if self.former_job is not None:
+            return self.former_job.guarantee.release_mode.promised_steps(columns)
+        attribute_name = self.filters.of
+        return f"{self.measured.attributes[attribute_name].steps} of column {columns.get(attribute_name, attribute_name)!r}"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class StepResult:
     """What the records decide, or placeholders for it, stands in the release.
 
     Attributes:
-        declared: the release before it was found.
-        found: the noisy numbers that it was chosen by, where they are published.
+        declared_job: the release before it was found.
+        published_numbers: the noisy numbers that it was chosen by, where they are published.
     """
 
-    declared: Job
-    found: Mapping[str, Any] | None = None
+    declared_job: Job
+    published_numbers: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ class Guarantee:
         counted: what the records are, where they were counted before.
         names: what a part of the budget finds next.
         stated: everything else that a charge covers, in its canonical form.
-        found: what parts of the budget found before, in order.
+        step_results: what parts of the budget found before, in order.
     """
 
     release: str
@@ -221,10 +226,10 @@ class Guarantee:
     counted: str | None
     budget: ReleaseBudgetSpec
     noise: str
-    course: OneOff | GrowingSeries
-    names: DeclaredNames | FoundFirst
+    release_mode: SingleRelease | GrowingSeries
+    names: DeclaredNames | PreprocessingStep
     stated: Mapping[str, Any]
-    found: tuple[Prepared, ...] = ()
+    step_results: tuple[StepResult, ...] = ()
 
     @property
     def dataset(self) -> str:
@@ -240,7 +245,7 @@ class Guarantee:
     def protection(self) -> Protection:
         """What the guarantee protects: unit, neighbouring relation and bound."""
         promised = self.person.participations and not self.person.column
-        steps = self.course.promised_steps(self.columns) if promised else None
+        steps = self.release_mode.promised_steps(self.columns) if promised else None
         facts = {"neighbours": self.neighbours, "counted": self.counted, "steps": steps}
         return Protection.from_facts(facts | self.person.bounds)
 
@@ -255,7 +260,7 @@ class Outputs:
     """What is done to the answers, which files are written, and where they go.
 
     Attributes:
-        look: what the publisher gives of its own to the page.
+        theme: what the publisher gives of its own to the page.
         boundaries: where values lie on a map, by attribute.
         companions: the releases that this one is made consistent with.
     """
@@ -266,20 +271,23 @@ class Outputs:
     output: OutputSpec
     postprocess: PostprocessSpec
     about: AboutSpec | None
-    look: Look
+    theme: Theme
     boundaries: Mapping[str, Boundaries]
     companions: tuple[Job, ...]
 
     @cached_property
-    def known(self) -> tuple[Block, ...]:
+    def known_blocks(self) -> tuple[Block, ...]:
         """The queries whose counts are public."""
         domain = self.measured.domain.grouped  # columns of amounts come after these: axes keep their numbers
         everyone = listed_marginals(domain, [()])
-        given = [everyone if known.where is None else predicates(domain, [known.where]) for known in self.postprocess.known]
-        return tuple(workload.blocks[0] for workload in given)
+        workloads = [
+            everyone if known_count.where is None else predicates(domain, [known_count.where])
+            for known_count in self.postprocess.known
+        ]
+        return tuple(workload.blocks[0] for workload in workloads)
 
     @property
-    def fits(self) -> bool:
+    def fits_estimate(self) -> bool:
         """Whether one estimate of all cells is fitted."""
         options = self.postprocess
         return bool(options.known or options.non_negative or options.consistent_with)
@@ -299,7 +307,7 @@ class Job:
 
     source: Origin
     measured: CountedCells
-    workload: AskedQueries
+    workload: JobWorkload
     guarantee: Guarantee
     outputs: Outputs
 
@@ -309,15 +317,19 @@ class Job:
         return self.guarantee.release
 
     @property
-    def declared(self) -> Job:
+    def declared_job(self) -> Job:
         """The release as it was written: before anything was found."""
-        return self.guarantee.found[0].declared if self.guarantee.found else self
+        return self.guarantee.step_results[0].declared_job if self.guarantee.step_results else self
 
     @property
-    def itself(self) -> Job:
+    def without_extra_steps(self) -> Job:
         """The release without what is found beside it."""
-        found = self.guarantee.names
-        return self.with_found(True).itself if isinstance(found, FoundFirst) and found.beside else self
+        step = self.guarantee.names
+        return (
+            self.with_step_result(True).without_extra_steps
+            if isinstance(step, PreprocessingStep) and step.is_independent
+            else self
+        )
 
     @property
     def moved(self) -> Distance:
@@ -328,29 +340,32 @@ class Job:
         return self.measured.quantity.stability(self.guarantee.protection.distance)
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> PlanSetting:
         """What the release's strategy is for, beside the queries."""
-        course = self.guarantee.course
-        return Setting(course.grows, bool(course.horizons), self.moved)
+        release_mode = self.guarantee.release_mode
+        return PlanSetting(release_mode.grows, bool(release_mode.horizons), self.moved)
 
     @property
-    def beside(self) -> Beside:
+    def release_context(self) -> ReleaseTraits:
         """What else is asked for, as far as quantities can be against it."""
         measured, entries = self.measured, self.workload.entries
         person, options = self.guarantee.person, self.outputs.postprocess
-        asked = [entry.statistic for entry in entries]
-        return Beside(
+        statistics = [entry.statistic for entry in entries]
+        return ReleaseTraits(
             attributes=tuple(measured.attributes),
             tables=tuple(entry.kind.tables(tuple(measured.attributes)) for entry in entries),
-            levels={level.name: part.name for part in measured.domain.attributes for level in part.levels},
+            levels={level.name: attribute.name for attribute in measured.domain.attributes for level in attribute.levels},
             columns=tuple(measured.sums),
-            statistics=tuple((each.key(), each.columns) if each.columns else None for each in asked),
+            statistics=tuple(
+                (statistic.key(), statistic.columns) if statistic.columns else None for statistic in statistics
+            ),
             series=any(entry.kind.over_time for entry in entries),
-            apart=person.column is not None,
+            identifies_persons=person.column is not None,
             in_groups=person.most_groups is not None and person.most_records == 1,
-            bounded=measured.bounded,
-            totals=len(measured.domain.apart) > 1 or any(given.most_groups for given in measured.attributes.values()),
-            known=bool(options.known),
+            bounded=measured.bounded_column,
+            totals=len(measured.domain.person_tables) > 1
+            or any(attribute_spec.most_groups for attribute_spec in measured.attributes.values()),
+            has_public_counts=bool(options.known),
             non_negative=options.non_negative,
         )
 
@@ -359,23 +374,23 @@ class Job:
         records = self.source.records.model_copy(update={"most_missing": Fraction(1)})
         return replace(self, source=replace(self.source, records=records))
 
-    def with_records(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Job:
+    def with_records(self, path: Path, snapshot: str = "", *, source_label: str = "the table of records") -> Job:
         """The same release of records that were written to a file: see ``Origin.read_to``."""
-        return replace(self, source=self.source.read_to(path, snapshot, called=called))
+        return replace(self, source=self.source.with_file(path, snapshot, source_label=source_label))
 
-    def with_found(self, found: Any, numbers: Mapping[str, Any] | None = None) -> Job:
+    def with_step_result(self, values: Any, numbers: Mapping[str, Any] | None = None) -> Job:
         """The same release with what a part of its budget found, and with the rest of the budget; None: placeholders.
 
         Args:
             numbers: noisy numbers that are published.
         """
         private, budget = self.guarantee.names, self.guarantee.budget
-        assert isinstance(private, FoundFirst)
-        _, rest = private.parts(budget)
-        made: Job = private.over(found, budget.of_loss(rest))
-        records = self.source.records.model_copy(update={"person": made.source.records.person})
-        guarantee = replace(made.guarantee, found=(*self.guarantee.found, Prepared(self, numbers)))
-        return replace(made, source=replace(self.source, records=records), guarantee=guarantee)
+        assert isinstance(private, PreprocessingStep)
+        _, rest = private.split_budget(budget)
+        next_job: Job = private.make_job(values, budget.of_loss(rest))
+        records = self.source.records.model_copy(update={"person": next_job.source.records.person})
+        guarantee = replace(next_job.guarantee, step_results=(*self.guarantee.step_results, StepResult(self, numbers)))
+        return replace(next_job, source=replace(self.source, records=records), guarantee=guarantee)
 
     @cached_property
     def norms(self) -> tuple[Norm, ...]:
@@ -384,28 +399,32 @@ class Job:
         'auto' leaves open what the mechanism, the objective and the data set's cap allow. A budget in rho always buys less error as
         Gaussian noise: at the same rho, Laplace noise has at least twice its variance for every strategy (L1 >= L2).
         """
-        asked, guarantee = self.workload, self.guarantee
+        job_workload, guarantee = self.workload, self.guarantee
         budget = guarantee.budget
         if budget.pure or guarantee.noise == LAPLACE:
             return ("l1",)
-        found = guarantee.found or guarantee.names != DeclaredNames()  # by a part of the budget, which is then a rho
-        gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.course.grows or found
-        if gaussian or asked.objective == "worst" or is_long(asked.queries):
+        has_preprocessing = (
+            guarantee.step_results or guarantee.names != DeclaredNames()
+        )  # by a part of the budget, which is then a rho
+        gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.release_mode.grows or has_preprocessing
+        if gaussian or job_workload.objective == "worst" or is_long(job_workload.queries):
             return ("l2",)
-        every: tuple[Norm, ...] = ("l2", "l1")
-        if asked.mechanism != AUTO:
-            every = tuple(norm for norm in every if norm in mechanism_of(asked.mechanism).noises)
-        return tuple(norm for norm in every if guarantee.cap.allows(budget.loss_with(norm))) or every[:1]
+        allowed_norms: tuple[Norm, ...] = ("l2", "l1")
+        if job_workload.mechanism != AUTO:
+            allowed_norms = tuple(norm for norm in allowed_norms if norm in mechanism_of(job_workload.mechanism).noises)
+        return tuple(norm for norm in allowed_norms if guarantee.cap.allows(budget.loss_with(norm))) or allowed_norms[:1]
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured. Paths, titles, output folders and post-processing do not enter."""
         records, measured = self.source.records, self.measured
-        levels = [each.levels_counted for each in measured.domain.attributes if each.apart]  # a file may say them
+        levels = [
+            attribute.levels_counted for attribute in measured.domain.attributes if attribute.apart
+        ]  # a file may say them
         facts = {
             "spec": self.guarantee.stated,
             "domain": [
-                (name, given.measured) for name, given in measured.attributes.items()
+                (name, declaration.digest_form) for name, declaration in measured.attributes.items()
             ],  # in order: it numbers the cells
             "person": records.person,
             "columns": records.columns,
@@ -413,7 +432,11 @@ class Job:
             **({} if records.count == "records" else {"count": records.count}),
             "queries": self.workload.queries.fingerprint,
             **({} if records.counts is None else {"counts": records.counts}),
-            **({"sums": [(name, given.measured) for name, given in measured.sums.items()]} if measured.sums else {}),
+            **(
+                {"sums": [(name, declaration.digest_form) for name, declaration in measured.sums.items()]}
+                if measured.sums
+                else {}
+            ),
             **({"levels": levels} if levels else {}),
         }
-        return digest_of("spec", facts)
+        return compute_digest("spec", facts)

@@ -11,12 +11,12 @@ from dpdist.errors import InvalidInput
 from dpdist.extracts.column_projection import Use, uses_of
 from dpdist.extracts.table_extracts import RecordTable
 from dpdist.sources.column_types import ColumnType
-from dpdist.sources.file_listing import listed
-from dpdist.sources.record_sources import Hashing, Participations, PersonColumn, Source, hashed_here, source_of
-from dpdist.sources.source_labels import Called, File
+from dpdist.sources.file_listing import list_files
+from dpdist.sources.record_sources import Hashing, Participations, PersonColumn, Source, hash_in_process, source_of
+from dpdist.sources.source_labels import File, SourceLabel
 from dpdist.spec.sections.records import RecordsSpec
-from dpdist.spec.sections.sources import InFiles, InQuery
-from dpdist.storage.objects import place_at
+from dpdist.spec.sections.sources import FileSource, QuerySource
+from dpdist.storage.objects import parse_location
 
 
 @dataclass(frozen=True)
@@ -35,48 +35,48 @@ class Origin:
     attributes: tuple[str, ...]
     series: str | None
     snapshot: str = ""
-    called: Called | None = None
+    source_label: SourceLabel | None = None
 
     @property
     def path(self) -> str:
         """The records: a URL, or a path, resolved against the spec's folder if it is relative."""
-        return place_at(self._in_files.path, below=self.folder).location
+        return parse_location(self._in_files.path, below=self.folder).location
 
     @property
-    def _in_files(self) -> InFiles:
+    def _in_files(self) -> FileSource:
         """The files of the records: those of a table are extracted first."""
-        assert isinstance(self.records.location, InFiles)
+        assert isinstance(self.records.location, FileSource)
         return self.records.location
 
     @property
-    def name(self) -> Called:
+    def name(self) -> SourceLabel:
         """What messages call the place of the records, whatever file they were written to: by the spec's own text."""
-        return self.called or Called(self.records.location.called)
+        return self.source_label or SourceLabel(self.records.location.source_label)
 
     @cached_property
     def table(self) -> RecordTable | None:
         """The table that holds the records; None where files do."""
         return self.records.location.table(self.folder, self.records.types)
 
-    def read_to(self, path: Path, snapshot: str = "", *, called: str = "the table of records") -> Origin:
+    def with_file(self, path: Path, snapshot: str = "", *, source_label: str = "the table of records") -> Origin:
         """The same records, which were written to a file and which messages call so."""
-        location = InFiles.model_validate({"path": str(path)})
+        location = FileSource.model_validate({"path": str(path)})
         return replace(
             self,
             records=self.records.model_copy(update={"location": location}),
             snapshot=snapshot,
-            called=Called(called),
+            source_label=SourceLabel(source_label),
         )
 
     @property
     def person(self) -> PersonColumn | None:
         """Who is behind a record."""
-        given, steps = self.records.person, None
-        if given.column is None:
+        person_spec, steps = self.records.person, None
+        if person_spec.column is None:
             return None
-        if given.participations is not None and self.series is not None:
-            steps = Participations(self.series, given.participations, given.separation)
-        return PersonColumn(given.column, given.type, given.missing, given.most_groups, steps)
+        if person_spec.participations is not None and self.series is not None:
+            steps = Participations(self.series, person_spec.participations, person_spec.separation)
+        return PersonColumn(person_spec.column, person_spec.type, person_spec.missing, person_spec.most_groups, steps)
 
     @property
     def counts_column(self) -> str | None:
@@ -92,17 +92,25 @@ class Origin:
 
         A query may read more columns from files than are counted.
         """
-        given, uses = self.records, self.uses(domain) if self.table is not None else {}
-        person, counts = given.person.column, self.counts_column
-        used = {given.columns.get(part.name, part.name): part for part in domain.read}
-        known = given.types if isinstance(given.location, InQuery) else {*used, person, counts, *uses}
-        unknown = next((name for name in given.types if name not in known), None)
+        records_spec, uses = self.records, self.uses(domain) if self.table is not None else {}
+        person, counts = records_spec.person.column, self.counts_column
+        attributes_by_column = {
+            records_spec.columns.get(attribute.name, attribute.name): attribute for attribute in domain.column_attributes
+        }
+        known_columns = (
+            records_spec.types
+            if isinstance(records_spec.location, QuerySource)
+            else {*attributes_by_column, person, counts, *uses}
+        )
+        unknown = next((name for name in records_spec.types if name not in known_columns), None)
         if unknown is not None:
             raise InvalidInput(f"'records.types' declares {unknown!r}, which is no column that is counted; leave it out")
-        for name, kind in given.types.items():
+        for name, kind in records_spec.types.items():
             allowed: tuple[ColumnType, ...] = ("text", "whole", "number", "date", "time", "boolean")
-            if name in used and used[name].edges:
-                allowed = ("text", "date", "time") if used[name].times is not None else ("text", "whole", "number")
+            if name in attributes_by_column and attributes_by_column[name].edges:
+                allowed = (
+                    ("text", "date", "time") if attributes_by_column[name].times is not None else ("text", "whole", "number")
+                )
             elif name == person:
                 allowed = ("text", "whole")
             elif name == counts:
@@ -115,14 +123,14 @@ class Origin:
                 )
 
     @cached_property
-    def listed(self) -> list[File]:
+    def listed_files(self) -> list[File]:
         """The files of the records, listed once and not opened. Raises: InvalidSpec when there are none."""
-        return listed(self.path, self.name)
+        return list_files(self.path, self.name)
 
     @cached_property
     def files(self) -> Source:
         """The files of the records, each hashed once. Raises: InvalidSpec when there are none."""
-        return self._files(hashed_here)
+        return self._files(hash_in_process)
 
     def files_by(self, hashing: Hashing) -> Source:
         """The same, with files that are not hashed yet hashed in another way."""
@@ -133,7 +141,7 @@ class Origin:
     def _files(self, hashing: Hashing) -> Source:
         return source_of(
             self.path,
-            files=self.listed,
+            files=self.listed_files,
             hashing=hashing,
             attributes=self.attributes,
             snapshot=self.snapshot,

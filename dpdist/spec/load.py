@@ -17,9 +17,9 @@ from dpdist.process.path_encoding import encodes
 from dpdist.process.yaml_text import Lines, Place
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec.bound_alternatives import Assumptions
-from dpdist.spec.compile import compiled
+from dpdist.spec.compile import compile_job
 from dpdist.spec.consistency_checks import check
-from dpdist.spec.error_messages import explained, located, short, where_of
+from dpdist.spec.error_messages import describe_line, explain_errors, report_line, shorten
 from dpdist.spec.job import Job
 from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.sections.records import LeftOutSpec
@@ -50,11 +50,11 @@ def load(
     """
     if isinstance(source, Job):
         if records:
-            located(source.source.records.location.check, ("records",), {}, "spec")
+            report_line(source.source.records.location.check, ("records",), {}, "spec")
         return source
     if isinstance(source, ReleaseSpec):
-        return _checked(source, {}, "spec", Path.cwd(), files, follow=follow, records=records, sizes=sizes)
-    return _checked(*_written(source, period, folder), files, follow=follow, records=records, sizes=sizes)
+        return _check_spec(source, {}, "spec", Path.cwd(), files, follow=follow, records=records, sizes=sizes)
+    return _check_spec(*_read_spec(source, period, folder), files, follow=follow, records=records, sizes=sizes)
 
 
 def assumed(
@@ -68,28 +68,33 @@ def assumed(
         folder: as for ``load``.
     Raises: InvalidSpec.
     """
-    spec, _, _, place = _written(source, period, folder)
-    return None if spec.assume is None else Assumptions(spec, spec.assume, place)
+    spec, _, _, spec_folder = _read_spec(source, period, folder)
+    return None if spec.assume is None else Assumptions(spec, spec.assume, spec_folder)
 
 
-def _written(
+def _read_spec(
     source: dict[str, Any] | str | Path, period: datetime.date | None, folder: Path | None
 ) -> tuple[ReleaseSpec, Lines, str, Path]:
     """The spec of a period, where its keys stand, what messages call it, and at which folder its paths start. Raises: InvalidSpec."""
     if isinstance(source, dict):
-        return _valid(_dated(source, period, "spec"), {}, "spec"), {}, "spec", folder or Path.cwd()
+        return _validate(_for_period(source, period, "spec"), {}, "spec"), {}, "spec", folder or Path.cwd()
     if not isinstance(source, str | Path):
         raise InvalidSpec(f"a spec is a path, a dictionary or a ReleaseSpec, found {type(source).__name__}")
     path, name = Path(source), str(Path(source))
-    content, lines = _mapping(path)
-    return _valid(_dated(content, period, name), lines, name), lines, name, folder or path.resolve().parent
+    content, line_numbers = _mapping(path)
+    return (
+        _validate(_for_period(content, period, name), line_numbers, name),
+        line_numbers,
+        name,
+        folder or path.resolve().parent,
+    )
 
 
 def _mapping(path: Path) -> tuple[dict[str, Any], Lines]:
-    content, lines = yaml_text.read(path)
+    content, line_numbers = yaml_text.read(path)
     if not isinstance(content, dict):
-        raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {short(content)}; write 'key: value' lines")
-    return content, lines
+        raise InvalidSpec(f"{path}: a release spec is a mapping of keys, found {shorten(content)}; write 'key: value' lines")
+    return content, line_numbers
 
 
 def check_many_periods(path: Path) -> None:
@@ -97,18 +102,18 @@ def check_many_periods(path: Path) -> None:
 
     Raises: InvalidSpec.
     """
-    content, lines = _mapping(path)
+    content, line_numbers = _mapping(path)
     records = content.get("records")
-    places = [name for name in LOCATIONS.kinds if isinstance(records, dict) and name in records]
-    if isinstance(records, dict) and not any(PERIOD in str(records[name]) for name in places):
-        where = where_of(("records", *places[:1]), lines, str(path))
+    location_keys = [name for name in LOCATIONS.kinds if isinstance(records, dict) and name in records]
+    if isinstance(records, dict) and not any(PERIOD in str(records[name]) for name in location_keys):
+        line_text = describe_line(("records", *location_keys[:1]), line_numbers, str(path))
         raise InvalidSpec(
-            f"{where}: every period would read and charge the same records; name each period's file with {PERIOD}, "
+            f"{line_text}: every period would read and charge the same records; name each period's file with {PERIOD}, "
             f"for example 'path: records-{PERIOD}.parquet'"
         )
 
 
-def _dated(content: dict[str, Any], period: datetime.date | None, name: str) -> dict[str, Any]:
+def _for_period(content: dict[str, Any], period: datetime.date | None, name: str) -> dict[str, Any]:
     """The spec of one period. Raises: InvalidSpec when a period is missing, or fixed to another one."""
     if period is None:
         if PERIOD in json.dumps(content, default=str):
@@ -119,7 +124,7 @@ def _dated(content: dict[str, Any], period: datetime.date | None, name: str) -> 
         raise InvalidSpec(
             f"{name}: the spec is for the period {content['period']}, asked for {day}; write 'period: \"{PERIOD}\"'"
         )
-    filled = _filled(content, day)
+    filled = _fill_period(content, day)
     release = str(content.get("release", ""))
     return {**filled, "period": day, "release": filled["release"] if PERIOD in release else f"{release}-{day}"}
 
@@ -128,38 +133,40 @@ PERIOD = "{period}"
 """Stands for the day of a release in specs of periodic ones."""
 
 
-def _filled(item: Any, day: str) -> Any:
+def _fill_period(item: Any, day: str) -> Any:
     if isinstance(item, dict):
-        return {key: _filled(value, day) for key, value in item.items()}
+        return {key: _fill_period(value, day) for key, value in item.items()}
     if isinstance(item, list | tuple):
-        return [_filled(value, day) for value in item]
+        return [_fill_period(value, day) for value in item]
     return item.replace(PERIOD, day) if isinstance(item, str) else item
 
 
-def _check_text(item: Any, place: Place, lines: Lines, name: str) -> None:
+def _check_text(item: Any, key_path: Place, line_numbers: Lines, name: str) -> None:
     r"""Refuse halves of characters, which YAML writes as "\uD800", and names of files that are not UTF-8. Raises: InvalidSpec."""
     if isinstance(item, dict):
         for key, value in item.items():
-            _check_text(str(key), (*place, key), lines, name)
-            _check_text(value, (*place, key), lines, name)
+            _check_text(str(key), (*key_path, key), line_numbers, name)
+            _check_text(value, (*key_path, key), line_numbers, name)
     elif isinstance(item, list | tuple):
         for number, value in enumerate(item):
-            _check_text(value, (*place, number), lines, name)
+            _check_text(value, (*key_path, number), line_numbers, name)
     elif isinstance(item, str) and not encodes(item):
-        raise InvalidSpec(f"{where_of(place, lines, name)}: text that is UTF-8 is needed (found {short(item)})")
+        raise InvalidSpec(
+            f"{describe_line(key_path, line_numbers, name)}: text that is UTF-8 is needed (found {shorten(item)})"
+        )
 
 
-def _valid(content: dict[str, Any], lines: Lines, name: str) -> ReleaseSpec:
-    _check_text(content, (), lines, name)
+def _validate(content: dict[str, Any], line_numbers: Lines, name: str) -> ReleaseSpec:
+    _check_text(content, (), line_numbers, name)
     try:
         return ReleaseSpec.model_validate(content)
     except ValidationError as error:
-        raise InvalidSpec(explained(error, content, lines, name)) from None
+        raise InvalidSpec(explain_errors(error, content, line_numbers, name)) from None
 
 
-def _checked(
+def _check_spec(
     spec: ReleaseSpec,
-    lines: Lines,
+    line_numbers: Lines,
     name: str,
     folder: Path,
     files: Path | None,
@@ -172,28 +179,30 @@ def _checked(
         raise InvalidSpec(f"{name}: its folder {folder} has a name that is not UTF-8; rename it")
 
     def companions() -> tuple[Job, ...]:
-        named = spec.postprocess.consistent_with if follow else ()
-        apart = [(path, None if files is None else (files / path).parent) for path in named]
+        companion_paths = spec.postprocess.consistent_with if follow else ()
+        apart = [(path, None if files is None else (files / path).parent) for path in companion_paths]
         return tuple(
-            load((files or folder) / path, follow=False, folder=(folder / path).parent, files=own, sizes=sizes).itself
+            load(
+                (files or folder) / path, follow=False, folder=(folder / path).parent, files=own, sizes=sizes
+            ).without_extra_steps
             for path, own in apart
         )
 
     if records:
-        located(spec.records.location.check, ("records",), lines, name)
-    others = located(companions, ("postprocess", "consistent_with"), lines, name)
+        report_line(spec.records.location.check, ("records",), line_numbers, name)
+    companion_jobs = report_line(companions, ("postprocess", "consistent_with"), line_numbers, name)
 
-    def made(of: ReleaseSpec) -> Job:
-        job = located(
-            partial(compiled, of, folder=folder, files=files, sizes=sizes, companions=others),
+    def compile_checked(release_spec: ReleaseSpec) -> Job:
+        job = report_line(
+            partial(compile_job, release_spec, folder=folder, files=files, sizes=sizes, companions=companion_jobs),
             ("stream", "extended_from"),
-            lines,
+            line_numbers,
             name,
         )
-        check(job, files or folder, lines, name)
+        check(job, files or folder, line_numbers, name)
         return job
 
     if "left_out" not in spec.model_fields_set and spec.declares_bounds:
         with suppress(InvalidSpec):  # where it does not go with all that is asked, nothing is measured
-            return made(spec.model_copy(update={"left_out": LeftOutSpec.model_validate({})}))
-    return made(spec)
+            return compile_checked(spec.model_copy(update={"left_out": LeftOutSpec.model_validate({})}))
+    return compile_checked(spec)

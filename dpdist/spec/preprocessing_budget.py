@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import shares
-from dpdist.privacy.ledger.charges import BOUND, EDGES, LEFT_OUT, QUANTILES, RANGES, SELECTIONS
+from dpdist.privacy.contribution_histogram import split_budget
+from dpdist.privacy.ledger.charges import BOUND, BOUND_LOSS, EDGES, QUANTILES, RANGES, SELECTIONS
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private_values import EdgesSelectionSpec
 from dpdist.spec.job_histogram import CountedCells
@@ -36,44 +36,44 @@ class DeclaredNames:
 
 
 @dataclass(frozen=True)
-class FoundFirst:
+class PreprocessingStep:
     """What a part of the budget finds in the records before the release is planned.
 
     Attributes:
-        share: of the budget as the spec says it.
-        over: the ``Job`` with what was found, or with placeholders for it (None), and a budget.
+        budget_share: of the budget as the spec says it.
+        make_job: the ``Job`` with what was found, or with placeholders for it (None), and a budget.
         spent: the share that was spent on what is found before it.
         failure: the deltas of all selections of names that are still to be made.
-        of: the attribute or column of which it is found; empty where it is of the whole release.
+        subject: the attribute or column of which it is found; empty where it is of the whole release.
         number: of it among those of its kind.
         laplace: whether the spec asks for Laplace noise, which leaves a delta unspent.
     """
 
-    share: Fraction
-    over: Callable[[Any, ReleaseBudgetSpec], Any]
+    budget_share: Fraction
+    make_job: Callable[[Any, ReleaseBudgetSpec], Any]
     spent: Fraction
     failure: Fraction
-    of: str
+    subject: str
     number: int
     laplace: bool
 
-    said: ClassVar[str]
+    spec_text: ClassVar[str]
     """How a spec asks for it."""
-    under: ClassVar[tuple[str, ...]]
+    spec_path: ClassVar[tuple[str, ...]]
     """Where a spec asks for it, up to what it is of."""
     ends: ClassVar[tuple[str, ...]]
     """What ends the id of its charge, of the first of its kind and of each next one."""
     of_bounds: ClassVar[bool] = True
-    beside: ClassVar[bool] = False
+    is_independent: ClassVar[bool] = False
     """Whether the release is the same whatever is found."""
     fewest: ClassVar[Any] = None
     """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
 
-    def parts(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
+    def split_budget(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
         """What it spends of a budget, of which ``spent`` is not there any more, and the rest. Raises: InvalidInput."""
-        asked = budget.loss_with("l1") if self.laplace else budget.loss
-        whole = Loss.gaussian(budget.rho_beside(self.failure)) if self.failure else asked
-        return shares(whole, self.share / (1 - self.spent))
+        loss = budget.loss_with("l1") if self.laplace else budget.loss
+        whole = Loss.gaussian(budget.rho_beside(self.failure)) if self.failure else loss
+        return split_budget(whole, self.budget_share / (1 - self.spent))
 
     @property
     def suffix(self) -> str:
@@ -83,23 +83,25 @@ class FoundFirst:
     @property
     def key(self) -> str:
         """How a spec asks for it, and of what."""
-        return f"{self.said} of {self.of!r}" if self.of else self.said
+        return f"{self.spec_text} of {self.subject!r}" if self.subject else self.spec_text
 
     @property
-    def place(self) -> tuple[str, ...]:
+    def key_path(self) -> tuple[str, ...]:
         """Where a spec asks for it."""
-        return (*self.under, self.of) if self.of else self.under
+        return (*self.spec_path, self.subject) if self.subject else self.spec_path
 
     def check_share(self) -> None:
         """Raises: InvalidInput where there are too many of its kind, or nothing is left of the budget."""
         if self.number >= len(self.ends):
-            raise InvalidInput(f"a release asks for {self.said} of at most {len(self.ends)}: declare those of {self.of!r}")
-        if self.share + self.spent >= 1:
+            raise InvalidInput(
+                f"a release asks for {self.spec_text} of at most {len(self.ends)}: declare those of {self.subject!r}"
+            )
+        if self.budget_share + self.spent >= 1:
             raise InvalidInput(f"{self.key} and what is found before it spend all of the budget: lower the shares")
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for records and cells that it cannot be found for."""
-        if self.of_bounds and measured.bounded:
+        if self.of_bounds and measured.bounded_column:
             raise InvalidInput(
                 f"{self.key} goes without 'most_per_person', which cuts the amounts of a person down by their sum: it looks at records and "
                 "amounts one by one"
@@ -112,43 +114,43 @@ class FoundFirst:
 
 
 @dataclass(frozen=True)
-class PrivateNames(FoundFirst):
+class NameSelectionStep(PreprocessingStep):
     """The names of an attribute are selected from the records."""
 
     selection: SelectionSpec
 
     of_bounds = False
-    said, under, ends = "'categories: private'", ("domain",), SELECTIONS
+    spec_text, spec_path, ends = "'categories: private'", ("domain",), SELECTIONS
 
 
 @dataclass(frozen=True)
-class FoundEdges(FoundFirst):
+class EdgesStep(PreprocessingStep):
     """The edges of the bins of an attribute are chosen from the records."""
 
     selection: EdgesSelectionSpec
 
     fewest = ()
-    said, under, ends = "'edges: private'", ("domain",), EDGES
+    spec_text, spec_path, ends = "'edges: private'", ("domain",), EDGES
 
 
 @dataclass(frozen=True)
-class PrivateBound(FoundFirst):
+class PrivateBound(PreprocessingStep):
     """A bound is chosen.
 
     Attributes:
-        most: the largest one that is considered.
+        largest: the largest one that is considered.
     """
 
-    most: int
+    largest: int
 
-    under: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
+    spec_path: ClassVar[tuple[str, ...]] = ("records", "person", "selection")
     ends: ClassVar[tuple[str, ...]] = (BOUND,)
 
 
 class RecordsBound(PrivateBound):
     """How many records of a person count."""
 
-    said = "'most_records: private'"
+    spec_text = "'most_records: private'"
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
@@ -160,7 +162,7 @@ class RecordsBound(PrivateBound):
 class GroupsBound(PrivateBound):
     """In how many groups a person counts."""
 
-    said = "'most_groups: private'"
+    spec_text = "'most_groups: private'"
 
 
 @dataclass(frozen=True)
@@ -173,29 +175,29 @@ class RangeBound(PrivateBound):
 
     below: int
 
-    said, under, ends = "'to: private'", ("sums",), RANGES
+    spec_text, spec_path, ends = "'to: private'", ("sums",), RANGES
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for other statistics of the column than sums and means."""
         super().check_measured(records, measured)
-        asked = (entry.statistic for entry in measured.entries)
-        statistics = {each.key() for each in asked if self.of in each.columns}
+        statistic_specs = (entry.statistic for entry in measured.entries)
+        statistics = {statistic_spec.key() for statistic_spec in statistic_specs if self.subject in statistic_spec.columns}
         if not statistics or not statistics <= {"sum", "mean"}:
             raise InvalidInput(f"{self.key} is chosen for sums and means of it alone: ask for these, or give a number")
 
 
 @dataclass(frozen=True)
-class LeftOut(FoundFirst):
+class TruncationLossStep(PreprocessingStep):
     """What the declared bounds leave out is measured.
 
     Attributes:
-        most: records of a person beyond the bounds that are told apart.
+        largest_excess: records of a person beyond the bounds that are told apart.
     """
 
-    most: int
+    largest_excess: int
 
-    beside = True
-    said, under, ends = "'left_out'", ("left_out",), (LEFT_OUT,)
+    is_independent = True
+    spec_text, spec_path, ends = "'left_out'", ("left_out",), (BOUND_LOSS,)
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput where nothing is bounded."""
@@ -205,19 +207,19 @@ class LeftOut(FoundFirst):
 
 
 @dataclass(frozen=True)
-class AskedQuantiles(FoundFirst):
+class QuantileStep(PreprocessingStep):
     """Quantiles of columns are chosen by group."""
 
-    asked: QuantilesSpec
+    quantiles_spec: QuantilesSpec
 
-    beside = True
-    said, under, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
+    is_independent = True
+    spec_text, spec_path, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for groups that are not declared, and for too many of them."""
         super().check_measured(records, measured)
-        groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.asked.by)
-        if groups * len(self.asked.at) * len(self.asked.of) > MOST_QUANTILES:
+        groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.quantiles_spec.by)
+        if groups * len(self.quantiles_spec.at) * len(self.quantiles_spec.of) > MOST_QUANTILES:
             raise InvalidInput(
                 f"a release chooses at most {MOST_QUANTILES:,} quantiles of all columns and groups: ask for fewer"
             )

@@ -145,8 +145,8 @@ class ReleaseSpec(SpecPart):
     def declares_bounds(self) -> bool:
         """Whether persons or amounts are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
         person = self.records.person
-        chosen = (person.selection, *(column.selection for column in self.sums.values()))
-        return bool(person.column or self.sums) and not any(chosen)
+        selections = (person.selection, *(column.selection for column in self.sums.values()))
+        return bool(person.column or self.sums) and not any(selections)
 
 
 def json_schema() -> dict[str, Any]:

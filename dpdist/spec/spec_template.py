@@ -26,7 +26,7 @@ WORDS: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Stated:
+class OutlineRequest:
     """What the person who starts a release has said.
 
     Attributes:
@@ -46,7 +46,7 @@ class Stated:
     untyped: bool = False
 
 
-def outline(columns: Sequence[Column], asked: Stated, *, schema: str, public: bool) -> str:
+def outline(columns: Sequence[Column], request: OutlineRequest, *, schema: str, public: bool) -> str:
     """The text of a spec over some columns.
 
     Args:
@@ -55,38 +55,38 @@ def outline(columns: Sequence[Column], asked: Stated, *, schema: str, public: bo
     """
     names = names_of(columns)
     moved = {name: column.name for name, column in zip(names, columns, strict=True) if name != column.name}
-    records = [f"  path: {quoted(asked.path)}", "  called: records        # what the page calls them: people, visits, ..."]
-    records += _csv(columns, asked)
-    records += [f"  header: [{', '.join(map(quoted, asked.header))}]"] if asked.header else []
+    records = [f"  path: {quoted(request.path)}", "  called: records        # what the page calls them: people, visits, ..."]
+    records += _csv(columns, request)
+    records += [f"  header: [{', '.join(map(quoted, request.header))}]"] if request.header else []
     records += (
         [f"  columns: {{{', '.join(f'{name}: {quoted(column)}' for name, column in moved.items())}}}"] if moved else []
     )
-    if asked.person is None:
+    if request.person is None:
         records += [
             "  # Every record is protected by itself. If a person may have several, name the column that tells persons apart:"
         ]
         records += ["  # person: {column: COLUMN, most_records: 1}"]
     else:
         records += [
-            f"  person: {{column: {quoted(asked.person)}, most_records: 1}}   # how many records of one person count"
+            f"  person: {{column: {quoted(request.person)}, most_records: 1}}   # how many records of one person count"
         ]
     named = list(zip(names, columns, strict=True))
     counted = [(name, column) for name, column in named if column.kind != "money"] or named
-    amounts = [each for each in named if each not in counted]
+    amounts = [entry for entry in named if entry not in counted]
     return SPEC.format(
         schema=schema,
-        release=asked.dataset,
+        release=request.dataset,
         records="\n".join(records),
         head=WITH_VALUES if public else WITHOUT_VALUES,
-        attributes="\n".join(line for each in counted for line in _attribute(*each)),
-        sums="".join([SUMS, *(_sum(*each, alone=len(amounts) == 1) for each in amounts)]) if amounts else "",
+        attributes="\n".join(attribute_line for entry in counted for attribute_line in _attribute(*entry)),
+        sums="".join([SUMS, *(_sum(*entry, alone=len(amounts) == 1) for entry in amounts)]) if amounts else "",
         totals="".join(TOTAL.format(name=name) for name, _ in amounts),
-        beyond=LEFT_OUT if asked.person is not None or amounts else "",
-        epsilon=f"{asked.epsilon:g}",
-        delta=f"{asked.delta:g}",
-        cap=f"{4 * asked.epsilon:g}",
-        cap_delta=f"{4 * asked.delta:g}",
-        dataset=asked.dataset,
+        beyond=TRUNCATION_LOSS if request.person is not None or amounts else "",
+        epsilon=f"{request.epsilon:g}",
+        delta=f"{request.delta:g}",
+        cap=f"{4 * request.epsilon:g}",
+        cap_delta=f"{4 * request.delta:g}",
+        dataset=request.dataset,
     )
 
 
@@ -115,7 +115,7 @@ SUMS = """
 # from public knowledge, and rather too small than too large. To count amounts by bins, write them under 'domain' with 'edges'.
 sums:
 """
-LEFT_OUT = """# A twentieth of this budget measures what the bounds leave out: records of persons who have more, amounts outside a range.
+TRUNCATION_LOSS = """# A twentieth of this budget measures what the bounds leave out: records of persons who have more, amounts outside a range.
 left_out: {}   # null spends all of it on the answers, and the page says that it is not known
 """
 TOTAL = """  - marginals: {{ways: [1]}}
@@ -127,7 +127,7 @@ WITH_VALUES = """# Every attribute with all values that it may have. They were t
 # leave them so only if it is."""
 
 
-def _csv(columns: Sequence[Column], asked: Stated) -> list[str]:
+def _csv(columns: Sequence[Column], asked: OutlineRequest) -> list[str]:
     """The lines that say how CSV files are written; what can be written in several ways is asked for."""
     kinds, lines = {column.kind for column in columns}, []
     if asked.delimiter is not None:
@@ -148,14 +148,14 @@ DATES = (
 
 def names_of(columns: Sequence[Column]) -> list[str]:
     """A name for each column that expressions can use: letters of any language, digits and underscores."""
-    found: list[str] = []
+    names: list[str] = []
     for column in columns:
         name = re.sub(r"\W+", "_", column.name).strip("_") or "column"
         name = f"_{name}" if name[0].isdigit() else name
-        while name in found:
+        while name in names:
             name += "_"
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 def _attribute(name: str, column: Column) -> list[str]:
@@ -168,15 +168,15 @@ def _attribute(name: str, column: Column) -> list[str]:
         else f"  {name}:   # take the # away from the lines that fit"
     )
     title = [f"    title: {quoted(column.name)}"] if column.name != name else []
-    return [head, *title, *(f"    {line}" for line in _values(column)), MISSING]
+    return [head, *title, *(f"    {value_line}" for value_line in _values(column)), MISSING]
 
 
 def _values(column: Column) -> Sequence[str]:
     """The lines that say which values an attribute has: those of the first kind that is for such a column."""
     kinds = list(ATTRIBUTES.kinds.values())
     if column.kind == "unknown":
-        return [f"# {line}" for kind in kinds for line in kind.to_declare]
-    return next((lines for kind in kinds if (lines := kind.outline(column))), ())
+        return [f"# {value_line}" for kind in kinds for value_line in kind.to_declare]
+    return next((kind_lines for kind in kinds if (kind_lines := kind.outline(column))), ())
 
 
 def _sum(name: str, column: Column, *, alone: bool) -> str:
@@ -184,14 +184,16 @@ def _sum(name: str, column: Column, *, alone: bool) -> str:
     title = [f"    title: {quoted(column.name)}\n"] if column.name != name else []
     step = CENTS if alone else 1.0
     if not column.values:
-        told = f"    step: {step:g}               # what is told apart: 0.01 for cents\n"
-        return "".join([f"  {name}:\n", *title, "    from: 0\n    to: MOST\n", told, NO_AMOUNT])
+        step_line = f"    step: {step:g}               # what is told apart: 0.01 for cents\n"
+        return "".join([f"  {name}:\n", *title, "    from: 0\n    to: MOST\n", step_line, NO_AMOUNT])
     low, high = (float(value) for value in column.values)
     while (high - low) / step > MOST_STEPS - 2:
         step *= 10
     coarse = max(step, 1.0)
-    first, last = math.floor(low / coarse) * coarse, (math.floor(high / coarse) + 1) * coarse
-    return "".join([f"  {name}:\n", *title, f"    from: {first:.0f}\n    to: {last:.0f}\n    step: {step:g}\n", NO_AMOUNT])
+    first_amount, last_amount = math.floor(low / coarse) * coarse, (math.floor(high / coarse) + 1) * coarse
+    return "".join(
+        [f"  {name}:\n", *title, f"    from: {first_amount:.0f}\n    to: {last_amount:.0f}\n    step: {step:g}\n", NO_AMOUNT]
+    )
 
 
 CENTS = 0.01

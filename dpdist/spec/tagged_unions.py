@@ -15,17 +15,17 @@ from pydantic import GetJsonSchemaHandler, ValidationError, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
-from dpdist.digests import Flat
+from dpdist.digests import FlattenedField
 from dpdist.spec.value_types import SpecPart
 
 
 class SpecKind(SpecPart):
     """One of several things that a part of a spec can be."""
 
-    beside: ClassVar[Mapping[str, Any]] = {}
+    default_keys: ClassVar[Mapping[str, Any]] = {}
     """What other keys of the part are with this kind, where the spec does not say it."""
 
-    apart: ClassVar[str] = ""
+    exclusion_reason: ClassVar[str] = ""
     """Why keys of other kinds do not go with it, where that is not plain."""
 
     @classmethod
@@ -38,30 +38,30 @@ class SpecKind(SpecPart):
     @cache
     def own_keys(cls) -> tuple[str, ...]:
         """Those of them that it shares with no other kind by a common base."""
-        shared = {key for base in cls.__bases__ if issubclass(base, SpecKind) for key in base.all_keys()}
-        return tuple(key for key in cls.all_keys() if key not in shared)
+        shared_keys = {key for base in cls.__bases__ if issubclass(base, SpecKind) for key in base.all_keys()}
+        return tuple(key for key in cls.all_keys() if key not in shared_keys)
 
     @classmethod
     def key(cls) -> str:
         """The key that tells it from others: the first that it needs."""
-        needed = (field.alias or name for name, field in cls.model_fields.items() if field.is_required())
-        return next(needed, "")
+        required_keys = (field.alias or name for name, field in cls.model_fields.items() if field.is_required())
+        return next(required_keys, "")
 
     @classmethod
-    def named(cls) -> str:
+    def label(cls) -> str:
         """What messages call it."""
         return repr(cls.key())
 
     @classmethod
-    def is_meant(cls, given: Mapping[str, Any]) -> bool:
+    def is_meant(cls, content: Mapping[str, Any]) -> bool:
         """Whether the keys that are given ask for this kind."""
-        return cls.key() in given
+        return cls.key() in content
 
 
 Each = TypeVar("Each", bound=SpecKind)
 
 
-class Family(Flat, Generic[Each]):
+class Family(FlattenedField, Generic[Each]):
     """The kinds that a part of a spec can be, by their keys: a registry.
 
     Args:
@@ -80,8 +80,8 @@ class Family(Flat, Generic[Each]):
 
     def all_keys(self) -> Iterator[str]:
         """The keys of all kinds in the order of the reference: those that several kinds share come last."""
-        own = (key for kind in self.kinds.values() for key in kind.own_keys())
-        yield from dict.fromkeys([*own, *(key for kind in self.kinds.values() for key in kind.all_keys())])
+        own_keys = (key for kind in self.kinds.values() for key in kind.own_keys())
+        yield from dict.fromkeys([*own_keys, *(key for kind in self.kinds.values() for key in kind.all_keys())])
 
     def __contains__(self, key: object) -> bool:
         """Whether a key belongs to one of the kinds."""
@@ -89,57 +89,61 @@ class Family(Flat, Generic[Each]):
 
     def choice(self) -> str:
         """The kinds in words."""
-        *others, last = (kind.named() for kind in self.kinds.values())
-        return f"{', '.join(others)} and {last}" if others else last
+        *first_names, last_name = (kind.label() for kind in self.kinds.values())
+        return f"{', '.join(first_names)} and {last_name}" if first_names else last_name
 
-    def of(self, given: Mapping[str, Any]) -> Each:
+    def parse(self, content: Mapping[str, Any]) -> Each:
         """The kind that some keys ask for. Raises: ValueError unless it is one, and all keys are its own."""
-        meant = [kind for kind in self.kinds.values() if kind.is_meant(given)]
-        if not meant and self.default is not None:
-            meant = [type(self.default)]
-        if len(meant) != 1:
+        matching_kinds = [kind for kind in self.kinds.values() if kind.is_meant(content)]
+        if not matching_kinds and self.default is not None:
+            matching_kinds = [type(self.default)]
+        if len(matching_kinds) != 1:
             raise ValueError(f"give {'exactly' if self.default is None else 'at most'} one of {self.choice()}")
-        (kind,) = meant
-        strange = next((key for key in given if key not in kind.all_keys()), None)
+        (kind,) = matching_kinds
+        strange = next((key for key in content if key not in kind.all_keys()), None)
         if strange is not None:
-            owners = (each.named() for each in self.kinds.values() if strange in each.all_keys())
-            raise ValueError(f"{strange!r} belongs to {' or '.join(owners)}{kind.apart}; leave it out")
-        return kind.model_validate(given)
+            owners = (owner.label() for owner in self.kinds.values() if strange in owner.all_keys())
+            raise ValueError(f"{strange!r} belongs to {' or '.join(owners)}{kind.exclusion_reason}; leave it out")
+        return kind.model_validate(content)
 
 
-class OfKinds(SpecPart):
+class UnionPart(SpecPart):
     """A part with fields that are of one kind out of a family each: ``field: Annotated[BaseOfKinds, FAMILY]``."""
 
     @classmethod
     @cache
     def families(cls) -> dict[str, Family[Any]]:
         """The family of each such field."""
-        found = ((name, mark) for name, field in cls.model_fields.items() for mark in field.metadata)
-        return {name: mark for name, mark in found if isinstance(mark, Family)}
+        field_metadata = ((name, metadata) for name, field in cls.model_fields.items() for metadata in field.metadata)
+        return {name: metadata for name, metadata in field_metadata if isinstance(metadata, Family)}
 
     @model_validator(mode="before")
     @classmethod
-    def _gather(cls, given: Any) -> Any:
+    def _gather(cls, content: Any) -> Any:
         """Put the keys of each kind together."""
-        if not isinstance(given, Mapping):
-            return given
+        if not isinstance(content, Mapping):
+            return content
         families = cls.families()
-        asked: dict[str, dict[str, Any]] = {name: {} for name in families if not isinstance(given.get(name), SpecKind)}
+        keys_by_field: dict[str, dict[str, Any]] = {
+            name: {} for name in families if not isinstance(content.get(name), SpecKind)
+        }
         rest: dict[str, Any] = {}
-        for key, value in given.items():
-            owner = next((keys for name, keys in asked.items() if key in families[name]), None)
+        for key, value in content.items():
+            owner = next((keys for name, keys in keys_by_field.items() if key in families[name]), None)
             if owner is None:
                 rest[key] = value
             elif value is not None:  # null is as good as nothing
                 owner[key] = value
-        known = {field.alias or name for name, field in cls.model_fields.items() if name not in asked}
+        known_keys = {field.alias or name for name, field in cls.model_fields.items() if name not in keys_by_field}
         unknown = [
-            InitErrorDetails(type="extra_forbidden", loc=(str(key),), input=rest[key]) for key in rest if key not in known
+            InitErrorDetails(type="extra_forbidden", loc=(str(key),), input=rest[key])
+            for key in rest
+            if key not in known_keys
         ]
         if unknown:
             raise ValidationError.from_exception_data(cls.__name__, unknown)
-        for name, keys in asked.items():
-            kind = families[name].of(keys)
+        for name, keys in keys_by_field.items():
+            kind = families[name].parse(keys)
             rest = {**kind.beside, **rest, name: kind}
         return rest
 
@@ -153,8 +157,8 @@ class OfKinds(SpecPart):
         together = []
         for name, facts in schema["properties"].items():
             if name in families:
-                found, forms = _schema_of(families[name], handler)
-                properties |= found
+                key_schemas, forms = _schema_of(families[name], handler)
+                properties |= key_schemas
                 together.append({"oneOf": forms})
             else:
                 properties[name] = facts
@@ -173,21 +177,25 @@ def _schema_of(family: Family[Any], handler: GetJsonSchemaHandler) -> tuple[dict
         for kind in family.kinds.values()
         if kind.all_keys()
     ]
-    found: dict[str, list[Any]] = {key: [] for key in family.all_keys()}
+    schemas_by_key: dict[str, list[Any]] = {key: [] for key in family.all_keys()}
     for schema in schemas:
         for key, facts in schema["properties"].items():
-            found[key] += [] if facts in found[key] else [facts]
+            schemas_by_key[key] += [] if facts in schemas_by_key[key] else [facts]
     forms = []
     for schema in schemas:
-        own = {key: facts for key, facts in schema["properties"].items() if len(found[key]) > 1}
-        others = {key: False for key in found if key not in schema["properties"]}
-        forms.append({"properties": {**own, **others}, "required": schema.get("required", [])})
+        own_schemas = {key: facts for key, facts in schema["properties"].items() if len(schemas_by_key[key]) > 1}
+        excluded_keys = {key: False for key in schemas_by_key if key not in schema["properties"]}
+        forms.append({"properties": {**own_schemas, **excluded_keys}, "required": schema.get("required", [])})
     if family.default is not None and not family.default.all_keys():
-        forms.append({"properties": dict.fromkeys(found, False)})
-    return {key: several[0] if len(several) == 1 else _either(several) for key, several in found.items()}, forms
+        forms.append({"properties": dict.fromkeys(schemas_by_key, False)})
+    return {
+        key: several[0] if len(several) == 1 else _merge_schemas(several) for key, several in schemas_by_key.items()
+    }, forms
 
 
-def _either(several: list[dict[str, Any]]) -> dict[str, Any]:
+def _merge_schemas(several: list[dict[str, Any]]) -> dict[str, Any]:
     """A key that means something else in different kinds: its first kind describes it."""
-    about: dict[str, Any] = {each: several[0][each] for each in ("description", "examples", "title") if each in several[0]}
-    return {**about, "anyOf": [{name: each for name, each in facts.items() if name not in about} for facts in several]}
+    about: dict[str, Any] = {
+        entry: several[0][entry] for entry in ("description", "examples", "title") if entry in several[0]
+    }
+    return {**about, "anyOf": [{name: entry for name, entry in facts.items() if name not in about} for facts in several]}

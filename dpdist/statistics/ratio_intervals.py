@@ -23,8 +23,8 @@ def fieller(values: Matrix, covariance: Matrix, width: float) -> tuple[float, fl
     constant = above**2 - width**2 * covariance[0, 0]
     if square <= 0:
         return None
-    spread = math.sqrt(max(middle**2 - square * constant, 0.0))
-    return (middle - spread) / square, (middle + spread) / square
+    discriminant_root = math.sqrt(max(middle**2 - square * constant, 0.0))
+    return (middle - discriminant_root) / square, (middle + discriminant_root) / square
 
 
 def ratio_error(values: Matrix, covariance: Matrix) -> float:
@@ -35,7 +35,7 @@ def ratio_error(values: Matrix, covariance: Matrix) -> float:
     return math.sqrt(max(float(variance), 0.0)) / abs(below)
 
 
-def interval_within(value: float, interval: tuple[float, float], within: tuple[float, float]) -> tuple[float, float, float]:
+def interval_within(value: float, interval: tuple[float, float], bounds: tuple[float, float]) -> tuple[float, float, float]:
     """An estimate and its interval, moved into the range that its true value lies in.
 
     An estimate beyond the range becomes the end of it, and its interval moves along with it, before it is cut to the range. So it holds all
@@ -47,12 +47,12 @@ def interval_within(value: float, interval: tuple[float, float], within: tuple[f
     >>> interval_within(80.0, (70.0, 90.0), (0.0, 200.0)), interval_within(230.0, (210.0, 250.0), (0.0, 200.0))
     ((80.0, 70.0, 90.0), (200.0, 180.0, 200.0))
     """
-    (low, high), moved = within, min(max(value, within[0]), within[1])
-    by = moved - value
-    return moved, max(interval[0] + by, low), min(interval[1] + by, high)
+    (low, high), moved = bounds, min(max(value, bounds[0]), bounds[1])
+    shift = moved - value
+    return moved, max(interval[0] + shift, low), min(interval[1] + shift, high)
 
 
-def error_within(error: float, value: float, within: tuple[float, float]) -> float | None:
+def error_within(error: float, value: float, bounds: tuple[float, float]) -> float | None:
     """The standard error of an estimate that is moved into a range; None where it lies at an end.
 
     Args:
@@ -62,5 +62,5 @@ def error_within(error: float, value: float, within: tuple[float, float]) -> flo
     >>> error_within(155_626.0, 80.0, (0.0, 200.0)), error_within(3.0, 80.0, (0.0, 200.0)), error_within(3.0, 210.0, (0.0, 200.0))
     (100.0, 3.0, None)
     """
-    low, high = within
+    low, high = bounds
     return min(error, (high - low) / 2) if low < value < high else None  # Popoviciu 1935: nothing in a range varies by more

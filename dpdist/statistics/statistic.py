@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpdist.domain.numeric_columns import SQUARE
-from dpdist.domain.spelling_suggestions import nearest
+from dpdist.domain.spelling_suggestions import closest_name
 from dpdist.operators import Matrix
 from dpdist.stability import Distance
 
@@ -19,7 +19,7 @@ MEANS, VARIANCES = "means", "variances"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside:
+class ReleaseTraits:
     """What else a release is, as far as a quantity can be against it.
 
     Attributes:
@@ -29,7 +29,7 @@ class Beside:
         columns: of amounts that are declared.
         statistics: of each group of queries, with their columns of amounts.
         series: whether a group asks for filters.
-        apart: whether persons are told apart.
+        identifies_persons: whether persons are told apart.
         in_groups: whether every person counts once in each of some groups.
         bounded: the column of amounts whose total is bounded for each person.
         totals: whether persons count in other tables beside that of all values: in totals, or by levels.
@@ -42,11 +42,11 @@ class Beside:
     columns: tuple[str, ...]
     statistics: tuple[tuple[str, tuple[str, ...]] | None, ...]
     series: bool
-    apart: bool
+    identifies_persons: bool
     in_groups: bool
     bounded: str | None
     totals: bool
-    known: bool
+    has_public_counts: bool
     non_negative: bool
 
 
@@ -71,20 +71,20 @@ class Quantity(ABC):
     def stability(self, moved: Distance) -> Distance:
         """How far what is measured can move when so many records move from one cell to another."""
 
-    def refuses(self, beside: Beside) -> Refusal | None:
+    def refuses(self, traits: ReleaseTraits) -> Refusal | None:
         """What it does not go with, and why; None where it goes with all that is asked."""
-        asked = {name for each in beside.statistics if each for name in each[1]}
-        idle = set(beside.columns) - asked
-        if idle and nearest(name := min(idle), asked) is None:  # a misspelt name is refused where it stands
-            said = f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'"
-            return ("sums",), said
-        if beside.totals and not self.counts_totals:
+        requested_columns = {name for statistic in traits.statistics if statistic for name in statistic[1]}
+        idle = set(traits.columns) - requested_columns
+        if idle and closest_name(name := min(idle), requested_columns) is None:  # a misspelt name is refused where it stands
+            reason = f"no group of the workload asks for {name!r}; add 'sum: {name}' to one, or leave it out of 'sums'"
+            return ("sums",), reason
+        if traits.totals and not self.counts_totals:
             return ("domain",), (
                 "'total' and 'most_groups' of an attribute are of persons, who count once in all its values or in a group of a level, and "
                 "records add up by themselves: set 'count: persons', or leave them out and ask for 'marginals' without the attribute or "
                 "with the level"
             )
-        if not beside.known or self.counts_records:
+        if not traits.has_public_counts or self.counts_records:
             return None
         return ("postprocess", "known"), (
             "'known' is a number of records, and this release measures none: distances from a count ('around'), sums alone, or persons "
@@ -121,31 +121,33 @@ class Statistic(ABC):
     Attributes:
         name: in specs.
         columns: of how many columns of amounts it is.
-        of: the sums that it is made of: what of each column is multiplied (``dpdist.domain.numeric_columns``).
-        tells: the statistics that ``made`` computes of them.
+        summands: the sums that it is made of: what of each column is multiplied (``dpdist.domain.numeric_columns``).
+        statistic_names: the statistics that ``compute`` computes of them.
         published: the statistics that are published beside the sums where a spec asks for it; none for sums themselves.
         table: where they are published.
-        asks: what a spec's key of its name asks for.
+        help_text: what a spec's key of its name asks for.
         plural: what is published of it, in words.
         interval: how its interval is made, in words.
     """
 
     name: ClassVar[str]
     columns: ClassVar[int] = 1
-    of: ClassVar[tuple[tuple[str, ...], ...]]
-    tells: ClassVar[tuple[str, ...]] = ()
+    summands: ClassVar[tuple[tuple[str, ...], ...]]
+    statistic_names: ClassVar[tuple[str, ...]] = ()
     published: ClassVar[tuple[str, ...]] = ()
     table: ClassVar[str] = VARIANCES
-    asks: ClassVar[str] = ""
+    help_text: ClassVar[str] = ""
     plural: ClassVar[str]
     interval: ClassVar[str] = ""
 
     @property
     def squares(self) -> bool:
         """Whether it needs the squares of amounts."""
-        return any(SQUARE in each for each in self.of)
+        return any(SQUARE in summand for summand in self.summands)
 
-    def made(self, told: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]) -> Estimated:
+    def compute(
+        self, statistic: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]
+    ) -> Estimated:
         """One of the statistics that it tells.
 
         Args:
@@ -169,11 +171,11 @@ class PersonsByGroup(Quantity):
     """The different persons that have records in a cell: one record of each is counted there.
 
     Attributes:
-        of: how their records are counted.
+        record_quantity: how their records are counted.
         groups: in how many of each table a person can count, where there are several.
     """
 
-    of: Quantity
+    record_quantity: Quantity
     groups: tuple[int, ...] = (2**63,)
     counts_records = False
     counts_totals = True
@@ -181,26 +183,26 @@ class PersonsByGroup(Quantity):
 
     def stability(self, moved: Distance) -> Distance:
         """In each table a person counts in as many of its groups as are allowed, or in as many as can be."""
-        moved = self.of.stability(moved)
+        moved = self.record_quantity.stability(moved)
         return replace(moved, groups=sum(min(moved.groups, groups) for groups in self.groups))
 
-    def refuses(self, beside: Beside) -> Refusal | None:
+    def refuses(self, traits: ReleaseTraits) -> Refusal | None:
         """A person in two groups counts in both, so that no table is a sum of another one."""
-        if not beside.in_groups or any(beside.statistics):
+        if not traits.in_groups or any(traits.statistics):
             return ("records", "person"), (
                 "'count: persons' counts every person once in each of some groups, whatever amounts their records have: give 'person' a "
                 "'column' and 'most_groups', and leave 'most_records' and 'sums' out"
             )
-        names = sorted(beside.attributes)
-        asked = [table for some in beside.tables for table in some or ((),)]
-        known = [sorted(beside.levels.get(each, each) for each in table) == names for table in asked]
-        if not all(known) or names not in map(sorted, asked):
+        names = sorted(traits.attributes)
+        requested_tables = [table for query_tables in traits.tables for table in query_tables or ((),)]
+        are_complete = [sorted(traits.levels.get(name, name) for name in table) == names for table in requested_tables]
+        if not all(are_complete) or names not in map(sorted, requested_tables):
             return ("records", "person"), (
-                f"'count: persons' publishes the table of all attributes, 'marginals: {{of: [[{', '.join(beside.attributes)}]]}}', and "
+                f"'count: persons' publishes the table of all attributes, 'marginals: {{of: [[{', '.join(traits.attributes)}]]}}', and "
                 "beside it tables with levels in place of attributes: persons of other tables are no sums of these, so make a release of "
                 "its own for each"
             )
-        return super().refuses(beside)
+        return super().refuses(traits)
 
 
 @dataclass(frozen=True)
@@ -211,13 +213,13 @@ class Distances(Quantity):
     changes may go up.
 
     Attributes:
-        of: how the records are counted.
+        record_quantity: how the records are counted.
     """
 
     centre: int
-    of: Quantity
+    record_quantity: Quantity
     counts_records = False
     withheld = "it measured distances from a known count, and not counts of records"
 
     def stability(self, moved: Distance) -> Distance:
-        return Distance(self.of.stability(moved).length, replaced=False)
+        return Distance(self.record_quantity.stability(moved).length, replaced=False)

@@ -13,11 +13,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from dpdist.operators import Matrix
 from dpdist.statistics.ratio_intervals import fieller, interval_within
 
-AMOUNTS_SEEN = 10.0
+AMOUNT_DETECTION_NATS = 10.0
 """As ``NoisyCounts.seen``, of amounts: their bins are wider, and noise that is taken for amounts costs more."""
 POWERS = np.array([1.5, 2, 3, 4, 6, 10, 20])
 """Laws by which persons may become fewer beyond the last bin in which they are seen (docs/decisions/0017-budgeted-steps.md)."""
-NOBODY = 10.0
+ABSENCE_PRIOR = 10.0
 """How many times as likely as each of them it is that there is nobody, before the numbers are looked at."""
 
 
@@ -29,33 +29,33 @@ class IntervalEstimate:
     low: float
     high: float
 
-    called: ClassVar[str] = "estimate"
+    kind: ClassVar[str] = "estimate"
 
     def facts(self) -> dict[str, float]:
         """For a certificate: noise decides the further digits."""
-        return {self.called: round(self.value, 4), "low_95": round(self.low, 4), "high_95": round(self.high, 4)}
+        return {self.kind: round(self.value, 4), "low_95": round(self.low, 4), "high_95": round(self.high, 4)}
 
 
-class Share(IntervalEstimate):
+class EstimatedShare(IntervalEstimate):
     """A share of persons or of records."""
 
-    called = "share"
+    kind = "share"
 
     @staticmethod
-    def of(values: Matrix, covariance: Matrix, width: float, off: float = 0.0) -> Share:
+    def of(values: Matrix, covariance: Matrix, width: float, bias: float = 0.0) -> EstimatedShare:
         """A ratio of two estimates.
 
         Args:
             width: half width of a 95 % interval, in standard errors.
-            off: how far the first one may be off beside its noise.
+            bias: how far the first one may be off beside its noise.
         """
         if values[1] <= 0.0:
-            return Share(0.5, 0.0, 1.0)
+            return EstimatedShare(0.5, 0.0, 1.0)
         ratio, interval = float(values[0] / values[1]), fieller(values, covariance, width)
         if interval is None:
-            return Share(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
-        within = off / float(values[1])
-        return Share(*interval_within(ratio, (interval[0] - within, interval[1] + within), (0.0, 1.0)))
+            return EstimatedShare(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
+        margin = bias / float(values[1])
+        return EstimatedShare(*interval_within(ratio, (interval[0] - margin, interval[1] + margin), (0.0, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,20 @@ class NoisyCounts:
         deviation: of the noise in each, persons.
         width: half width of a 95 % interval, in standard errors.
         laplace: whether the noise is Laplace's; else it is Gaussian.
-        seen: nats by which something there has to be likelier than noise alone to be seen: 8 are four standard errors of a Gaussian.
+        detection_nats: nats by which something there has to be likelier than noise alone to be seen: 8 are four standard errors of a Gaussian.
     """
 
-    firsts: Matrix
-    lasts: Matrix
+    bin_starts: Matrix
+    bin_ends: Matrix
     counts: Matrix
     deviation: float
     width: float
     laplace: bool
-    seen: float = 8.0
+    detection_nats: float = 8.0
 
-    def _beyond(self, bound: int | Matrix) -> tuple[Matrix, Matrix]:
+    def _lost_records(self, bound: int | Matrix) -> tuple[Matrix, Matrix]:
         """For each bin how many records of a person lie beyond a bound: the middle, and how far that may be off."""
-        low, high = (np.maximum(ends - bound, 0).astype(np.float64) for ends in (self.firsts, self.lasts))
+        low, high = (np.maximum(ends - bound, 0).astype(np.float64) for ends in (self.bin_starts, self.bin_ends))
         return (low + high) / 2, (high - low) / 2
 
     def _nats(self, noise: Matrix) -> Matrix:
@@ -90,63 +90,65 @@ class NoisyCounts:
         return np.asarray(math.sqrt(2) * np.abs(errors) if self.laplace else errors**2 / 2)
 
     @cached_property
-    def seen_in(self) -> int:
+    def occupied_bins(self) -> int:
         """How many bins there are up to the last one in which persons are seen.
 
         There a number of them in all of 1, 2, 4, ... bins from it on is likelier than noise alone.
         """
-        found = 0
+        bins = 0
         for doubled in range(self.counts.size.bit_length()):
             runs = sliding_window_view(self.counts, 2**doubled)
             level = np.median(runs, axis=1) if self.laplace else runs.mean(axis=1)  # the likeliest
             likelier = self._nats(runs) - self._nats(runs - np.maximum(level, 0.0)[:, None])
-            found = max(found, 1 + int(np.flatnonzero(likelier.sum(axis=1) > self.seen).max(initial=-1)))
-        return found
+            bins = max(bins, 1 + int(np.flatnonzero(likelier.sum(axis=1) > self.detection_nats).max(initial=-1)))
+        return bins
 
     @cached_property
     def _tails(self) -> tuple[Matrix, Matrix]:
         """Persons in each bin after the last one in which they are seen, by each law of ``POWERS`` and by none, and how likely each is."""
-        last = max(self.seen_in, 1) - 1
-        starts = np.append(self.firsts[last], self.lasts[last:] + 1.0) - 0.5
-        parts = -np.diff(starts ** -POWERS[:, None])
-        parts[:, -1] = starts[-2] ** -POWERS  # whoever has more is in the last bin, too
-        laws = np.append(parts[:, 1:] / parts[:, :1], np.zeros((1, starts.size - 2)), axis=0) * max(self.counts[last], 0.0)
-        unlikely = self._nats(self.counts[last + 1 :] - laws).sum(axis=1)
-        likely = np.exp(unlikely.min() - unlikely) * np.append(np.ones(POWERS.size), NOBODY)
+        last_occupied = max(self.occupied_bins, 1) - 1
+        starts = np.append(self.bin_starts[last_occupied], self.bin_ends[last_occupied:] + 1.0) - 0.5
+        masses = -np.diff(starts ** -POWERS[:, None])
+        masses[:, -1] = starts[-2] ** -POWERS  # whoever has more is in the last bin, too
+        laws = np.append(masses[:, 1:] / masses[:, :1], np.zeros((1, starts.size - 2)), axis=0) * max(
+            self.counts[last_occupied], 0.0
+        )
+        unlikely = self._nats(self.counts[last_occupied + 1 :] - laws).sum(axis=1)
+        likely = np.exp(unlikely.min() - unlikely) * np.append(np.ones(POWERS.size), ABSENCE_PRIOR)
         return laws, likely / likely.sum()
 
     def lost_squared(self, bounds: Matrix) -> Matrix:
         """For each bound the expected square of the records beyond it, given the noisy numbers."""
         if not self.counts.size:
             return np.zeros(bounds.size)
-        weights, (laws, likely), seen = self._beyond(bounds[:, None])[0], self._tails, max(self.seen_in, 1)
-        lost = np.maximum(weights[:, :seen] @ self.counts[:seen], 0.0)[:, None] + weights[:, seen:] @ laws.T
+        weights, (laws, likely), occupied = self._lost_records(bounds[:, None])[0], self._tails, max(self.occupied_bins, 1)
+        lost = np.maximum(weights[:, :occupied] @ self.counts[:occupied], 0.0)[:, None] + weights[:, occupied:] @ laws.T
         return np.asarray(lost**2 @ likely)
 
-    def chosen(self, variances: Matrix, spread: float) -> int:
+    def choose_bound(self, variances: Matrix, record_loss: float) -> int:
         """The bound of least predicted total squared error: that of the noise, and that of the records beyond the bound.
 
         Args:
             variances: total squared error that noise adds to all answers with the last number of each bin as the bound.
-            spread: what all answers lose, squared and added, where one record is left out, wherever it would have been.
+            record_loss: what all answers lose, squared and added, where one record is left out, wherever it would have been.
         """
-        return int(self.lasts[int(np.argmin(variances + self.lost_squared(self.lasts) * spread))])
+        return int(self.bin_ends[int(np.argmin(variances + self.lost_squared(self.bin_ends) * record_loss))])
 
-    def beyond(self, bound: int | Matrix) -> Share:
+    def person_share_above(self, bound: int | Matrix) -> EstimatedShare:
         """The share of persons with more records than a bound, which is the last number of a bin, or of each bin one."""
-        weights = (self.firsts > bound).astype(np.float64)
-        return self._share(weights, np.ones(weights.size), np.zeros(weights.size))
+        weights = (self.bin_starts > bound).astype(np.float64)
+        return self._ratio_of_bins(weights, np.ones(weights.size), np.zeros(weights.size))
 
-    def excess(self, bound: int | Matrix) -> Share:
+    def record_share_above(self, bound: int | Matrix) -> EstimatedShare:
         """The share of records beyond a bound, of up to so many records of each person as the last bin says."""
-        weights, off = self._beyond(bound)
-        return self._share(weights, self._beyond(0)[0], off)
+        weights, half_widths = self._lost_records(bound)
+        return self._ratio_of_bins(weights, self._lost_records(0)[0], half_widths)
 
-    def _share(self, above: Matrix, below: Matrix, off: Matrix) -> Share:
+    def _ratio_of_bins(self, above: Matrix, below: Matrix, half_widths: Matrix) -> EstimatedShare:
         """A ratio of two sums of bins, whose upper one may be off by the widths of bins, too."""
         rows = np.array([above, below])
-        covariance, most_off = rows @ rows.T * self.deviation**2, float(off @ np.maximum(self.counts, 0.0))
-        return Share.of(rows @ self.counts, covariance, self.width, most_off)
+        covariance, largest_bias = rows @ rows.T * self.deviation**2, float(half_widths @ np.maximum(self.counts, 0.0))
+        return EstimatedShare.of(rows @ self.counts, covariance, self.width, largest_bias)
 
 
 @dataclass(frozen=True)
@@ -154,50 +156,55 @@ class SignedCounts:
     """Noisy numbers of records by their amounts.
 
     Attributes:
-        every: of all bins, those beneath zero without their sign, after all others.
+        all_bins: of all bins, those beneath zero without their sign, after all others.
         above: how many bins lie above zero.
     """
 
-    every: NoisyCounts
+    all_bins: NoisyCounts
     above: int
 
-    def _side(self, some: slice) -> NoisyCounts:
-        every = self.every
-        return replace(every, firsts=every.firsts[some], lasts=every.lasts[some], counts=every.counts[some])
+    def _side_counts(self, selection: slice) -> NoisyCounts:
+        all_bins = self.all_bins
+        return replace(
+            all_bins,
+            bin_starts=all_bins.bin_starts[selection],
+            bin_ends=all_bins.bin_ends[selection],
+            counts=all_bins.counts[selection],
+        )
 
     @property
     def lowest(self) -> Matrix:
         """How far beneath zero a range may begin."""
-        return np.append(0, self.every.lasts[self.above :])
+        return np.append(0, self.all_bins.bin_ends[self.above :])
 
     @property
     def highest(self) -> Matrix:
         """Where a range may end."""
-        return self.every.lasts[: self.above]
+        return self.all_bins.bin_ends[: self.above]
 
-    def chosen(self, variances: Matrix, spread: float) -> tuple[int, int]:
+    def choose_bound(self, variances: Matrix, record_loss: float) -> tuple[int, int]:
         """How far the range of least predicted total squared error reaches beneath zero, and how far above.
 
         What is cut off at both ends is added up, squared: where both are cut off in other groups, one does not make up for the other.
 
         Args:
             variances: total squared error that noise adds to all answers with each of ``lowest``, in rows, and each of ``highest``.
-            spread: as for ``NoisyCounts.chosen``.
+            record_loss: as for ``NoisyCounts.chosen``.
         """
-        beneath, above = self._side(slice(self.above, None)), self._side(slice(self.above))
+        beneath, above = self._side_counts(slice(self.above, None)), self._side_counts(slice(self.above))
         # a range begins at zero where nothing is seen beneath it
-        under = beneath.lost_squared(self.lowest) * (beneath.seen_in > 0)
-        lost = np.add.outer(under, above.lost_squared(self.highest))
-        low, high = np.unravel_index(int(np.argmin(variances + lost * spread)), lost.shape)
+        lost_below = beneath.lost_squared(self.lowest) * (beneath.occupied_bins > 0)
+        lost = np.add.outer(lost_below, above.lost_squared(self.highest))
+        low, high = np.unravel_index(int(np.argmin(variances + lost * record_loss)), lost.shape)
         return int(self.lowest[low]), int(self.highest[high])
 
-    def outside(self, low: int, high: int) -> tuple[Share, Share]:
+    def outside(self, low: int, high: int) -> tuple[EstimatedShare, EstimatedShare]:
         """The share of the amounts other than zero that lie outside a range, and of what they add up to without their signs."""
-        ends = np.where(np.arange(self.every.counts.size) < self.above, high, low)
-        return self.every.beyond(ends), self.every.excess(ends)
+        ends = np.where(np.arange(self.all_bins.counts.size) < self.above, high, low)
+        return self.all_bins.person_share_above(ends), self.all_bins.record_share_above(ends)
 
 
-SEEN, SEEN_OF_LAPLACE = 4.0, 32**0.5
+DETECTION_ERRORS, LAPLACE_DETECTION_ERRORS = 4.0, 32**0.5
 """Standard errors above zero from which on anybody is seen on a ladder. At 2, Gaussian noise takes late rungs for occupied in one draw of
 ten, and intervals of what it chose hold in 88 to 94 of 100 cases in place of 94 to 96 (docs/decisions/0017-budgeted-steps.md). Of Laplace noise
 as many as are as unlikely as four of a Gaussian, 8 nats: at four, intervals of sums outside a range hold in 94.1 cases in place of 95.5."""
@@ -206,38 +213,40 @@ WIDEST = 1 / 3
 
 
 @dataclass(frozen=True)
-class Ladder:
+class LossHistogram:
     """Noisy sums of what lies on each rung.
 
     Attributes:
         ends: of the rungs.
         sums: noisy, in the unit of the ends.
         deviation: of the noise in the sum of a rung over its end: in units that lie on it.
-        seen: standard errors above zero from which on anybody is seen.
+        detection_errors: standard errors above zero from which on anybody is seen.
     """
 
     ends: Matrix
     sums: Matrix
     deviation: float
-    seen: float
+    detection_errors: float
 
     @cached_property
-    def reached(self) -> int:
+    def last_occupied_bin(self) -> int:
         """The last rung from which on anybody is seen."""
-        beyond = np.cumsum((self.sums / self.ends)[::-1])[::-1]
+        counts_above = np.cumsum((self.sums / self.ends)[::-1])[::-1]
         return int(
-            np.flatnonzero(beyond > self.seen * self.deviation * np.sqrt(np.arange(beyond.size, 0, -1))).max(initial=0)
+            np.flatnonzero(
+                counts_above > self.detection_errors * self.deviation * np.sqrt(np.arange(counts_above.size, 0, -1))
+            ).max(initial=0)
         )
 
     @property
-    def up_to(self) -> float:
+    def largest_counted(self) -> float:
         """The end of the last rung that is added up."""
-        return float(self.ends[self.reached])
+        return float(self.ends[self.last_occupied_bin])
 
     @property
     def weights(self) -> Matrix:
         """Which sums are added up."""
-        return (np.arange(self.ends.size) <= self.reached).astype(np.float64)
+        return (np.arange(self.ends.size) <= self.last_occupied_bin).astype(np.float64)
 
     def total(self, width: float, *, whole: bool = False) -> IntervalEstimate:
         """What is beyond, up to the last rung that is seen, or on the whole ladder."""
@@ -247,52 +256,60 @@ class Ladder:
 
 
 @dataclass(frozen=True)
-class NoisyBeyond:
+class BoundLossEstimate:
     """Noisy numbers of one block: three before its ladders, of which the last is a sum of parts of a bound, or a number of records.
 
     Attributes:
         head: in persons and records.
         deviations: of the noise in the head.
-        ladders: what lies beyond; of amounts above the range and below it.
+        histograms: what lies beyond; of amounts above the range and below it.
         width: half width of a 95 % interval, in standard errors.
     """
 
     head: Matrix
     deviations: Matrix
-    ladders: tuple[Ladder, ...]
+    histograms: tuple[LossHistogram, ...]
     width: float
 
-    def share(self, *places: int, of: tuple[int, ...]) -> Share:
+    def head_share(self, *numerator: int, denominator: tuple[int, ...]) -> EstimatedShare:
         """Some numbers of the head as a share of some."""
-        rows = np.array([np.isin(np.arange(self.head.size), each) for each in (places, of)], dtype=np.float64)
-        return Share.of(rows @ self.head, rows @ np.diag(self.deviations**2) @ rows.T, self.width)
+        rows = np.array(
+            [np.isin(np.arange(self.head.size), indices) for indices in (numerator, denominator)], dtype=np.float64
+        )
+        return EstimatedShare.of(rows @ self.head, rows @ np.diag(self.deviations**2) @ rows.T, self.width)
 
     def persons(self) -> dict[str, Any]:
         """What is said of persons: who has more than counts, which share of records that is, and how many records there are in all."""
-        (ladder,) = self.ladders
-        lost, counted = ladder.total(self.width), float(self.head[2])
-        errors = (ladder.weights * ladder.ends * ladder.deviation, self.deviations[2])
+        (histogram,) = self.histograms
+        lost, counted = histogram.total(self.width), float(self.head[2])
+        errors = (histogram.weights * histogram.ends * histogram.deviation, self.deviations[2])
         above, below = float(errors[0] @ errors[0]), float(errors[1]) ** 2
-        records = Share.of(
+        records = EstimatedShare.of(
             np.array([lost.value, lost.value + counted]),
             np.array([[above, above], [above, above + below]]),
             self.width,
         )
         everything = self._all_records(counted)
-        found = {"beyond": self.share(1, of=(0, 1)).facts(), "records": records.facts(), "up_to": int(ladder.up_to)}
-        return found if everything is None else {**found, "all_records": everything.facts()}
+        facts = {
+            "beyond": self.head_share(1, denominator=(0, 1)).facts(),
+            "records": records.facts(),
+            "up_to": int(histogram.largest_counted),
+        }
+        return facts if everything is None else {**facts, "all_records": everything.facts()}
 
     def _all_records(self, counted: float) -> IntervalEstimate | None:
         """The number of all records of the file, None where little is known of it."""
-        (ladder,), own = self.ladders, self.width * float(self.deviations[2])
-        seen, whole = ladder.total(self.width), ladder.total(self.width, whole=True)
+        (histogram,), count_margin = self.histograms, self.width * float(self.deviations[2])
+        detected, whole = histogram.total(self.width), histogram.total(self.width, whole=True)
         if (
             whole.high - whole.value > WIDEST * counted
         ):  # decided by what has little noise: else intervals would be chosen by theirs
             return None
-        value = counted + seen.value
-        low = value - math.hypot(seen.value - seen.low, own)
-        return IntervalEstimate(value, low, max(value, counted + whole.value) + math.hypot(whole.high - whole.value, own))
+        value = counted + detected.value
+        low = value - math.hypot(detected.value - detected.low, count_margin)
+        return IntervalEstimate(
+            value, low, max(value, counted + whole.value) + math.hypot(whole.high - whole.value, count_margin)
+        )
 
     def amounts(self, unit: float) -> dict[str, Any]:
         """What is said of a column: the shares of amounts above and below its range, and what these add to the sum of all.
@@ -300,36 +317,38 @@ class NoisyBeyond:
         Args:
             unit: of the ladders, in that of the amounts.
         """
-        above, below = (side.total(self.width) for side in self.ladders)
-        spread = math.hypot(above.high - above.value, below.high - below.value)
+        above, below = (histogram.total(self.width) for histogram in self.histograms)
+        margin = math.hypot(above.high - above.value, below.high - below.value)
         value = above.value - below.value
         return {
-            "outside": self.share(1, 2, of=(0, 1, 2)).facts(),
-            "above": self.share(1, of=(0, 1, 2)).facts(),
-            "below": self.share(2, of=(0, 1, 2)).facts(),
-            "excess": IntervalEstimate(value * unit, (value - spread) * unit, (value + spread) * unit).facts(),
-            "up_to": [self.ladders[0].up_to * unit, self.ladders[1].up_to * unit],
+            "outside": self.head_share(1, 2, denominator=(0, 1, 2)).facts(),
+            "above": self.head_share(1, denominator=(0, 1, 2)).facts(),
+            "below": self.head_share(2, denominator=(0, 1, 2)).facts(),
+            "excess": IntervalEstimate(value * unit, (value - margin) * unit, (value + margin) * unit).facts(),
+            "up_to": [self.histograms[0].largest_counted * unit, self.histograms[1].largest_counted * unit],
         }
 
 
-def of_block(
+def estimate_bound_loss(
     values: Matrix,
     deviation: float,
     scales: tuple[float, float, float],
     ends: Matrix,
-    ladder: float,
+    bin_units: float,
     width: float,
-    seen: float,
-) -> NoisyBeyond:
+    detection_errors: float,
+) -> BoundLossEstimate:
     """A block of noisy numbers in units, read.
 
     Args:
         deviation: of the noise, units.
         scales: units of each number of the head.
         ends: of the rungs of each ladder.
-        ladder: units of one that lies on the end of a rung.
+        bin_units: units of one that lies on the end of a rung.
         width, seen: of intervals and ladders.
     """
     head, rest = values[: len(scales)] / np.array(scales), values[len(scales) :].reshape(-1, ends.size)
-    ladders = tuple(Ladder(ends, each / ladder * ends, deviation / ladder, seen) for each in rest)
-    return NoisyBeyond(head, deviation / np.array(scales), ladders, width)
+    histograms = tuple(
+        LossHistogram(ends, block_sums / bin_units * ends, deviation / bin_units, detection_errors) for block_sums in rest
+    )
+    return BoundLossEstimate(head, deviation / np.array(scales), histograms, width)

@@ -5,26 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from dpdist.domain import Attribute
-from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PRESENT, SQUARE
+from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PRESENCE, SQUARE
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.statistics.statistic import Range
 
 
-def powers(attribute: Attribute, what: str) -> Matrix:
+def bin_summands(attribute: Attribute, summand: str) -> Matrix:
     """What every bin of an attribute adds to a sum of something of its values; nothing for records without a declared one.
 
     Args:
-        what: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` (from the middle of the values) or ``SQUARE`` (of that).
+        summand: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` (from the middle of the values) or ``SQUARE`` (of that).
     """
-    given = np.zeros(attribute.size)
+    bin_values = np.zeros(attribute.size)
     if attribute.amounts is not None:
-        given[: attribute.amounts.bins] = attribute.amounts.values(what)
-        return given
+        bin_values[: attribute.amounts.bins] = attribute.amounts.values(summand)
+        return bin_values
     values = numbers(attribute)
-    away = values - (values[0] + values[-1]) / 2
-    given[: attribute.values] = {PRESENT: np.ones(values.size), AMOUNT: values, DEVIATION: away, SQUARE: away**2}[what]
-    return given
+    deviations = values - (values[0] + values[-1]) / 2
+    bin_values[: attribute.values] = {
+        PRESENCE: np.ones(values.size),
+        AMOUNT: values,
+        DEVIATION: deviations,
+        SQUARE: deviations**2,
+    }[summand]
+    return bin_values
 
 
 def range_of(attribute: Attribute) -> Range:

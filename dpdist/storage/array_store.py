@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import StoreError
 from dpdist.process.allocator import freed_memory_kept
-from dpdist.process.threads import in_order
+from dpdist.process.threads import map_in_order
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.storage import leases
 from dpdist.storage.array_reference import FUNCTIONS, Array, ArrayPlan, StoredArray, StoredPart, digest_of
@@ -96,13 +96,13 @@ def decoded(plan: ArrayPlan, data: Any) -> NDArray[Any]:
         return np.frombuffer(data, dtype=plan.dtype).reshape(plan.chunk).copy()
     import numcodecs
 
-    out = np.empty(plan.chunk, dtype=plan.dtype)
+    values = np.empty(plan.chunk, dtype=plan.dtype)
     head = bytes(memoryview(data)[:HEAD])
     sizes = int.from_bytes(head[4:8], "little"), int.from_bytes(head[12:16], "little")
-    if sizes != (out.nbytes, len(data)):
+    if sizes != (values.nbytes, len(data)):
         raise ValueError("not the frame of such an array")
-    numcodecs.Blosc().decode(data, out.reshape(-1))
-    return out
+    numcodecs.Blosc().decode(data, values.reshape(-1))
+    return values
 
 
 __all__ = ["Array", "ArrayPlan", "Store", "StoredArray", "StoredPart"]
@@ -122,30 +122,30 @@ class Store(Documents):
     def __init__(self, location: str | Path, sizes: Sizes = SIZES, *, lease: str | None = None, sent: bool = False) -> None:
         super().__init__(location, sent=sent)
         self.sizes = sizes
-        self._given = lease
-        self._own: Lease | None = None
+        self._given_lease = lease
+        self._own_lease: Lease | None = None
         self._taking = threading.Lock()
 
     def __reduce__(self) -> tuple[Callable[[str, Sizes, str | None], Store], tuple[str, Sizes, str | None]]:
-        return _sent, (self.location, self.sizes, self._given or (self._own.id if self._own else None))
+        return _sent, (self.location, self.sizes, self._given_lease or (self._own_lease.id if self._own_lease else None))
 
     @property
     def lease(self) -> str:
         """The lease that names this run's scratch and attempts; taken when it is first asked for, ended by ``close`` or with this."""
-        if self._given is not None:
-            return self._given
+        if self._given_lease is not None:
+            return self._given_lease
         with self._taking:
-            if self._own is None or self._own.pid != os.getpid():
-                self._own = Lease(self.location)
-                weakref.finalize(self, self._own.leave)
-            return self._own.id
+            if self._own_lease is None or self._own_lease.pid != os.getpid():
+                self._own_lease = Lease(self.location)
+                weakref.finalize(self, self._own_lease.leave)
+            return self._own_lease.id
 
     def close(self) -> None:
         """End the lease that this handle has taken, and wait until what it names is deleted. Whoever writes later takes another one."""
         with self._taking:
-            own, self._own = self._own, None
-        if own is not None:
-            own.end()
+            own_lease, self._own_lease = self._own_lease, None
+        if own_lease is not None:
+            own_lease.end()
 
     def plan(
         self,
@@ -174,8 +174,8 @@ class Store(Documents):
     def begin(self, plan: ArrayPlan) -> None:
         """Make room for an array, in a folder of its own: whether it becomes the array is decided by ``finish``."""
         if not _is_scratch(plan):
-            leases.mark(self, plan.attempt, plan.name)
-        self.place.write(f"{_folder(plan)}/zarr.json", json.dumps(description(plan)).encode())
+            leases.record_attempt(self, plan.attempt, plan.name)
+        self.storage.write(f"{_folder(plan)}/zarr.json", json.dumps(description(plan)).encode())
 
     def write_shard(self, plan: ArrayPlan, shard: int, block: Array) -> str:
         """Write one whole shard; returns its digest.
@@ -191,9 +191,9 @@ class Store(Documents):
             )
         data, name = encoded(plan, block), _chunk(plan, shard)
         if data is None:  # of zeros there is no object, nor an earlier one
-            self.place.delete([name])
+            self.storage.delete([name])
         else:
-            self.place.write(name, data)
+            self.storage.write(name, data)
         return digest_of(block, plan.hashed)
 
     def finish(self, plan: ArrayPlan, shard_digests: Sequence[str], facts: dict[str, Any] | None = None) -> StoredArray:
@@ -211,7 +211,7 @@ class Store(Documents):
             winner = self.open(plan.name)
             if winner.plan.attempt != plan.attempt:
                 self.delete(f"{plan.name}/{plan.attempt}")
-                leases.unmark(self, plan.attempt)
+                leases.forget_attempt(self, plan.attempt)
             if winner.content_digest != stored.content_digest:
                 raise _other_content(plan.name)
             return winner
@@ -221,21 +221,21 @@ class Store(Documents):
 
     def _confirm(self, plan: ArrayPlan) -> None:
         """Check that no other run swept the blocks before their record was written. Raises: StoreError when one did."""
-        if not leases.held(self, plan.attempt.partition("-")[0]):
+        if not leases.holds_lease(self, plan.attempt.partition("-")[0]):
             self.delete(plan.name)
             raise StoreError(
                 f"array {plan.name!r}: this run stood still for {leases.STRETCH_SECONDS:g} seconds, so another run took it for dead "
                 "and deleted what it was writing; run again"
             )
-        leases.unmark(self, plan.attempt)
+        leases.forget_attempt(self, plan.attempt)
 
     def put(self, name: str, array: Array, facts: dict[str, Any] | None = None) -> StoredArray:
         """Store an array that fits in memory; if the same content is already whole under this name, that is returned."""
         plan = self.plan(name, array.shape, array.dtype)
         if self.exists(name):
             stored = self.open(name)
-            parts = (array[slice(*plan.bounds(i))] for i in range(plan.shards))
-            if stored.shard_digests != tuple(digest_of(part, stored.plan.hashed) for part in parts):
+            shard_blocks = (array[slice(*plan.bounds(i))] for i in range(plan.shards))
+            if stored.shard_digests != tuple(digest_of(block, stored.plan.hashed) for block in shard_blocks):
                 raise _other_content(name)
             return stored
         self.begin(plan)
@@ -281,8 +281,8 @@ class Store(Documents):
             raise StoreError(
                 f"array {stored.name!r}: shard {shard} cannot be read ({type(error).__name__}); {_REMEDY}"
             ) from None
-        right = block.shape == (stop - start, *stored.plan.shape[1:]) and block.dtype.str == stored.plan.dtype
-        if not right or digest_of(block, stored.plan.hashed) != stored.shard_digests[shard]:
+        matches_plan = block.shape == (stop - start, *stored.plan.shape[1:]) and block.dtype.str == stored.plan.dtype
+        if not matches_plan or digest_of(block, stored.plan.hashed) != stored.shard_digests[shard]:
             raise StoreError(f"array {stored.name!r}: shard {shard} was truncated or altered; {_REMEDY}")
         return block
 
@@ -290,33 +290,33 @@ class Store(Documents):
         """The values of a shard, not checked."""
         start, stop = plan.bounds(shard)
         try:
-            data = self.place.read(_chunk(plan, shard))
+            data = self.storage.read_bytes(_chunk(plan, shard))
         except Missing:  # as Zarr has it: blocks of zeros are not written
             return np.zeros((stop - start, *plan.shape[1:]), dtype=plan.dtype)
         return decoded(plan, data)[: stop - start]
 
-    def read(self, stored: StoredArray) -> Array:
+    def read_array(self, stored: StoredArray) -> Array:
         """The whole array, checked; for those that fit in memory."""
-        out = np.empty(stored.plan.shape, dtype=stored.plan.dtype)
+        values = np.empty(stored.plan.shape, dtype=stored.plan.dtype)
         for start, block in self.blocks(stored):
-            out[start : start + block.shape[0]] = block
-        return out
+            values[start : start + block.shape[0]] = block
+        return values
 
     def read_rows(self, stored: StoredArray, start: int, stop: int) -> Array:
         """Rows start..stop, checked: every shard that holds one of them is read whole."""
-        first = start // stored.plan.shard_rows
-        if stop > start and (start, stop) == stored.plan.bounds(first):
-            return self.read_shard(stored, first)
-        out = np.empty((stop - start, *stored.plan.shape[1:]), dtype=stored.plan.dtype)
+        begin = start // stored.plan.shard_rows
+        if stop > start and (start, stop) == stored.plan.bounds(begin):
+            return self.read_shard(stored, begin)
+        rows = np.empty((stop - start, *stored.plan.shape[1:]), dtype=stored.plan.dtype)
         for shard in range(start // stored.plan.shard_rows, -(-stop // stored.plan.shard_rows)):
-            first, end = stored.plan.bounds(shard)
-            low, high = max(first, start), min(end, stop)
-            out[low - start : high - start] = self.read_shard(stored, shard)[low - first : high - first]
-        return out
+            begin, end = stored.plan.bounds(shard)
+            low, high = max(begin, start), min(end, stop)
+            rows[low - start : high - start] = self.read_shard(stored, shard)[low - begin : high - begin]
+        return rows
 
     def put_values(self, name: str, block: Array) -> None:
         """Write raw values as one object, for scratch that is read back soon."""
-        self.place.write(name, np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
+        self.storage.write(name, np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
     def put_block(self, name: str, block: Array) -> str:
         """Write raw values as one object; returns their digest."""
@@ -335,21 +335,26 @@ class Store(Documents):
             raise StoreError(f"{name!r} in the store {self.location} was truncated or altered; run again")
         return block.reshape(tuple(shape))
 
-    def get_blocks(self, parts: Iterable[StoredPart]) -> Iterator[Array]:
+    def get_blocks(self, stored_parts: Iterable[StoredPart]) -> Iterator[Array]:
         """The values of some parts, in order, each checked as ``get_block`` does; a few are read at once."""
-        return in_order(lambda part: self.get_block(part.name, part.shape, part.dtype, part.digest, start=part.start), parts)
+        return map_in_order(
+            lambda stored_part: self.get_block(
+                stored_part.name, stored_part.shape, stored_part.dtype, stored_part.digest, start=stored_part.start
+            ),
+            stored_parts,
+        )
 
     def get_values(self, name: str, start: int, length: int) -> memoryview:
         """Bytes of an object, not checked: for those that prove themselves. Raises: StoreError when they are missing."""
         try:
-            return memoryview(self.place.read_range(name, start, length))
+            return memoryview(self.storage.read_range(name, start, length))
         except Missing:
             raise Missing(f"{name!r} is not in the store {self.location}; run again") from None
 
     def check(self, stored: StoredArray) -> None:
         """Read every shard against its digest. Raises: StoreError for a missing, truncated or altered one."""
         with freed_memory_kept():
-            for _ in in_order(lambda shard: self.read_shard(stored, shard).size, range(stored.plan.shards)):
+            for _ in map_in_order(lambda shard: self.read_shard(stored, shard).size, range(stored.plan.shards)):
                 pass
 
     def blocks(self, stored: StoredArray) -> Iterator[tuple[int, Array]]:
@@ -357,9 +362,9 @@ class Store(Documents):
         for shard in range(stored.plan.shards):
             yield stored.plan.bounds(shard)[0], self.read_shard(stored, shard)
 
-    def delete(self, name: str, *, first: Sequence[str] = (RECORD,)) -> None:
+    def delete(self, name: str, *, delete_first: Sequence[str] = (RECORD,)) -> None:
         """Remove a document, or everything below a folder: the records of arrays first."""
-        super().delete(name, first=first)
+        super().delete(name, delete_first=delete_first)
 
     def scratch(self) -> str:
         """A folder name of this caller's own, for arrays that it deletes when it is done."""

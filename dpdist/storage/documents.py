@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpdist.errors import StoreError
-from dpdist.storage.objects import Missing, Place, place_at
+from dpdist.storage.objects import Missing, StorageLocation, parse_location
 
 SEAL = "digest"
 """The key of a document's own digest."""
@@ -30,42 +30,42 @@ class Documents:
 
     Args:
         location: a folder, or an object store URL such as ``s3://bucket/prefix`` (credentials from the environment).
-        briefly, checksums: as in ``dpdist.storage.objects.place_at``.
+        briefly, checksums: as in ``dpdist.storage.objects.parse_location``.
         sent: another process has opened the place and sent this handle: nothing is touched before it is used. Dask's scheduler passes
             handles on and sees no folder of a store.
     """
 
     def __init__(self, location: str | Path, *, briefly: bool = False, checksums: bool = False, sent: bool = False) -> None:
-        place = place_at(location, briefly=briefly, checksums=checksums)
-        self.location = place.location
-        self._place = replace(place, called=f"the store {place}")
+        storage = parse_location(location, briefly=briefly, checksums=checksums)
+        self.location = storage.location
+        self._storage = replace(storage, called=f"the store {storage}")
         self._claimed = False
         if not sent:
-            _ = self.place
+            _ = self.storage
 
     @property
-    def place(self) -> Place:
+    def storage(self) -> StorageLocation:
         """Where the documents are. Raises: StoreError when it cannot be opened."""
         if not self._claimed:
-            self._place.claim()
+            self._storage.claim()
             self._claimed = True
-        return self._place
+        return self._storage
 
     def write_document(self, name: str, content: dict[str, Any]) -> None:
         """Write a small JSON document in one step. Raises: StoreError when it cannot be written."""
-        self.place.write(name, _encoded(name, content), lasting=not name.startswith(FLEETING))
+        self.storage.write(name, _encoded(name, content), lasting=not name.startswith(FLEETING))
 
     def create_document(self, name: str, content: dict[str, Any]) -> bool:
         """Write a document unless there is one; whether this call wrote it. Atomic between processes.
 
         Raises: StoreError when it cannot be written.
         """
-        return self.place.create(name, _encoded(name, content), lasting=not name.startswith(FLEETING))
+        return self.storage.create(name, _encoded(name, content), lasting=not name.startswith(FLEETING))
 
     def read_document(self, name: str) -> dict[str, Any]:
         """A JSON document. Raises: StoreError when it is missing, cannot be read or is not what was written."""
         try:
-            loaded = json.loads(bytes(self.place.read(name)))
+            loaded = json.loads(bytes(self.storage.read_bytes(name)))
         except Missing:
             raise Missing(f"{name!r} is not in the store {self.location}: it is missing or incomplete") from None
         except (ValueError, RecursionError):
@@ -81,23 +81,23 @@ class Documents:
 
     def has_document(self, name: str) -> bool:
         """Whether the document is there. Raises: StoreError when the store cannot be asked."""
-        return self.place.exists(name)
+        return self.storage.exists(name)
 
-    def delete(self, name: str, *, first: Sequence[str] = ()) -> None:
-        """Remove a document, or everything below a folder: what is named ``first`` before all else."""
-        self.place.remove(name, first=first)
+    def delete(self, name: str, *, delete_first: Sequence[str] = ()) -> None:
+        """Remove a document, or everything below a folder: what is named ``delete_first`` before all else."""
+        self.storage.remove(name, delete_first=delete_first)
 
     def folders(self, name: str) -> list[str]:
         """Names of the folders directly below a folder. Raises: StoreError when they cannot be listed."""
-        return self.place.folders(name)
+        return self.storage.folders(name)
 
     def names(self, folder: str) -> list[str]:
         """The names of all objects below a folder. Raises: StoreError when they cannot be listed."""
-        return sorted(each.name for each in self.place.entries(folder))
+        return sorted(entry.name for entry in self.storage.entries(folder))
 
     def sync(self, name: str) -> None:
         """Put everything below a folder on the disk: it is there after a power loss. Raises: StoreError when the disk refuses."""
-        self.place.sync(name)
+        self.storage.sync(name)
 
 
 def check_form(found: object, what: str, newest: int = FORM) -> None:
@@ -121,5 +121,5 @@ def seal(name: str, content: dict[str, Any]) -> str:
 
 def _encoded(name: str, content: dict[str, Any]) -> bytes:
     assert FORM_KEY not in content, "the number of the form is not the content's own"
-    plain = {FORM_KEY: FORM, **json.loads(json.dumps(content))}  # as it will be read: tuples are lists, keys are text
-    return json.dumps({**plain, SEAL: seal(name, plain)}, sort_keys=True, indent=1).encode()
+    json_content = {FORM_KEY: FORM, **json.loads(json.dumps(content))}  # as it will be read: tuples are lists, keys are text
+    return json.dumps({**json_content, SEAL: seal(name, json_content)}, sort_keys=True, indent=1).encode()

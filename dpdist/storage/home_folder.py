@@ -10,7 +10,7 @@ import platformdirs
 
 from dpdist.errors import InvalidInput
 from dpdist.process.path_encoding import encodes
-from dpdist.storage.objects import Folder, Place, place_at
+from dpdist.storage.objects import Folder, StorageLocation, parse_location
 
 if TYPE_CHECKING:
     from dpdist.storage.array_store import Store
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def state_folder(home: Path | None = None) -> Path:
     """``DPDIST_HOME``, or the platform's user data folder. Raises: InvalidInput when its path is not UTF-8."""
-    chosen = home or os.environ.get("DPDIST_HOME") or platformdirs.user_data_dir("dpdist", appauthor=False)
-    folder = Path(chosen).expanduser().resolve()
+    configured = home or os.environ.get("DPDIST_HOME") or platformdirs.user_data_dir("dpdist", appauthor=False)
+    folder = Path(configured).expanduser().resolve()
     if not encodes(str(folder)):
         raise InvalidInput(f"the path of the state folder {folder} is not UTF-8; name another one in DPDIST_HOME")
     return folder
@@ -36,16 +36,16 @@ OUTPUT = "DPDIST_OUTPUT"
 """Where releases go whose spec names no folder: a folder, or a URL such as s3://bucket/prefix. Default: ``releases`` in the current one."""
 
 
-def published_at(release: str, folder: str | None = None) -> Place:
+def published_at(release: str, folder: str | None = None) -> StorageLocation:
     """Where a release is published.
 
     Args:
         folder: what its spec says: a URL, or a folder below the current one.
     """
-    return place_at(folder) if folder else place_at(os.environ.get(OUTPUT) or "releases") / release
+    return parse_location(folder) if folder else parse_location(os.environ.get(OUTPUT) or "releases") / release
 
 
-def found_at(release: str) -> Place:
+def release_location(release: str) -> StorageLocation:
     """Where a published release is: its URL, its folder, or the folder of that id."""
-    named = place_at(release)
-    return published_at(release) if isinstance(named, Folder) and not named.given.is_dir() else named
+    named = parse_location(release)
+    return published_at(release) if isinstance(named, Folder) and not named.path_or_url.is_dir() else named

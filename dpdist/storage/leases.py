@@ -89,7 +89,7 @@ class Lease:
         self._documents.write_document(f"leases/{self.id}/lease.json", asdict(this_process()))
         self._stop = queue.SimpleQueue[None]()
         self._thread = threading.Thread(target=self._live, name="dpdist lease", daemon=True)
-        _HELD.add(self)
+        _ACTIVE_LEASES.add(self)
         self._thread.start()
 
     def end(self) -> None:
@@ -112,7 +112,7 @@ class Lease:
                 sweep(self._documents, self.id)
         with suppress(StoreError):  # what is left is swept by the next run
             clear(self._documents, self.id)
-        _HELD.discard(self)
+        _ACTIVE_LEASES.discard(self)
 
     def _stopped(self) -> bool:
         try:
@@ -122,26 +122,26 @@ class Lease:
         return True
 
 
-_HELD: set[Lease] = set()
+_ACTIVE_LEASES: set[Lease] = set()
 
 
 @atexit.register
 def _end_all() -> None:
-    for lease in tuple(_HELD):
+    for lease in tuple(_ACTIVE_LEASES):
         lease.end()
 
 
-def held(documents: Documents, lease: str) -> bool:
+def holds_lease(documents: Documents, lease: str) -> bool:
     """Whether the run still holds its lease: no other run has taken it for dead. A swept lease never comes back."""
     return documents.has_document(f"leases/{lease}/lease.json")
 
 
-def mark(documents: Documents, attempt: str, name: str) -> None:
+def record_attempt(documents: Documents, attempt: str, name: str) -> None:
     """Note that an array was begun: its blocks are deleted with the lease that begins the attempt's name."""
     documents.write_document(_marker(attempt), {"name": name})
 
 
-def unmark(documents: Documents, attempt: str) -> None:
+def forget_attempt(documents: Documents, attempt: str) -> None:
     """The array is whole, or nothing of it is left."""
     documents.delete(_marker(attempt))
 
@@ -153,7 +153,7 @@ def _marker(attempt: str) -> str:
 def sweep(documents: Documents, mine: str | None) -> int:
     """Delete what dead runs left behind; returns how many runs that were."""
     names = dict.fromkeys([*documents.folders("scratch"), *documents.folders("leases")])
-    dead = [name for name in names if name != mine and _dead(documents, name)]
+    dead = [name for name in names if name != mine and _is_dead(documents, name)]
     for name in dead:
         clear(documents, name)
     return len(dead)
@@ -178,11 +178,11 @@ def _attempt_of(documents: Documents, name: str) -> str | None:
     return str(documents.read_document(record)["attempt"]) if documents.has_document(record) else None
 
 
-def _dead(documents: Documents, lease: str) -> bool:
+def _is_dead(documents: Documents, lease: str) -> bool:
     owner = _document(documents, f"leases/{lease}/lease.json")
     sign: Any
     if owner is None:
-        listing = repr(sorted(documents.place.entries(f"scratch/{lease}"), key=lambda each: each.name))
+        listing = repr(sorted(documents.storage.entries(f"scratch/{lease}"), key=lambda entry: entry.name))
         sign, stretch = hashlib.sha256(listing.encode()).hexdigest(), UNHELD_SECONDS
     else:
         lives = Owner(**owner).lives
@@ -194,12 +194,12 @@ def _dead(documents: Documents, lease: str) -> bool:
 
 def _stood_still(documents: Documents, name: str, sign: Any, stretch: float) -> bool:
     """Whether all looks since some look ``stretch`` ago saw the same sign."""
-    seen, now = _document(documents, name), time.monotonic()
-    if seen is None or seen["sign"] != sign or seen["at"] > now:
+    observation, now = _document(documents, name), time.monotonic()
+    if observation is None or observation["sign"] != sign or observation["at"] > now:
         with suppress(StoreError):  # the lease has ended meanwhile, and its folder is gone; else the next look tries again
             documents.write_document(name, {"sign": sign, "at": now})
         return False
-    return bool(now - seen["at"] > stretch)
+    return bool(now - observation["at"] > stretch)
 
 
 def _document(documents: Documents, name: str) -> dict[str, Any] | None:

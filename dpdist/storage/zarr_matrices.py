@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from dpdist.errors import StoreError
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,18 @@ class ZarrRows:
 
     def read(self, start: int, stop: int) -> Any:
         """Rows start..stop, dense or SciPy sparse."""
-        found = self._opened
+        array = self._opened
         if not self.sparse:
-            return np.asarray(found[start:stop])
-        pointers = np.asarray(found["indptr"][start : stop + 1]).astype(np.int64)
-        values, columns = (np.asarray(found[part][int(pointers[0]) : int(pointers[-1])]) for part in ("data", "indices"))
+            return np.asarray(array[start:stop])
+        pointers = np.asarray(array["indptr"][start : stop + 1]).astype(np.int64)
+        values, columns = (np.asarray(array[member][int(pointers[0]) : int(pointers[-1])]) for member in ("data", "indices"))
         return scipy.sparse.csr_array((values, columns, pointers - pointers[0]), shape=(stop - start, self.shape[1]))
 
     @cached_property
     def _opened(self) -> Any:
         import zarr
 
-        return zarr.open(place_at(self.location).zarr(), mode="r")
+        return zarr.open(parse_location(self.location).zarr(), mode="r")
 
     def __reduce__(self) -> tuple[type[ZarrRows], tuple[str, tuple[int, int], bool]]:
         return ZarrRows, (self.location, self.shape, self.sparse)
@@ -49,16 +49,16 @@ def zarr_rows(location: str) -> ZarrRows:
     """The rows of a matrix in Zarr. Raises: StoreError when there is none."""
     import zarr
 
-    wanted = "a Zarr array (queries, cells), or a group with indptr, indices, data and the attribute shape"
+    expectation = "a Zarr array (queries, cells), or a group with indptr, indices, data and the attribute shape"
     try:
-        found = zarr.open(place_at(location).zarr(), mode="r")
+        node = zarr.open(parse_location(location).zarr(), mode="r")
     except Exception as error:  # noqa: BLE001 - stores and codecs raise many types
-        raise StoreError(f"{location!r} is not {wanted} ({type(error).__name__})") from None
-    if isinstance(found, zarr.Array):
-        if found.ndim != 2:
-            raise StoreError(f"{location!r} is not {wanted}: the array has {found.ndim} dimensions")
-        return ZarrRows(location, (int(found.shape[0]), int(found.shape[1])))
-    shape = found.attrs.get("shape")
-    if not isinstance(shape, list) or len(shape) != 2 or not {"indptr", "indices", "data"} <= set(found.array_keys()):
-        raise StoreError(f"{location!r} is not {wanted}")
+        raise StoreError(f"{location!r} is not {expectation} ({type(error).__name__})") from None
+    if isinstance(node, zarr.Array):
+        if node.ndim != 2:
+            raise StoreError(f"{location!r} is not {expectation}: the array has {node.ndim} dimensions")
+        return ZarrRows(location, (int(node.shape[0]), int(node.shape[1])))
+    shape = node.attrs.get("shape")
+    if not isinstance(shape, list) or len(shape) != 2 or not {"indptr", "indices", "data"} <= set(node.array_keys()):
+        raise StoreError(f"{location!r} is not {expectation}")
     return ZarrRows(location, (int(shape[0]), int(shape[1])), sparse=True)

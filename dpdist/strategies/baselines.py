@@ -14,7 +14,7 @@ from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
 from dpdist.operators.range_operators import tree_ranges
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.strategies.representations import DenseStrategy, DirectStrategy
-from dpdist.strategies.strategy import CLOSED_FORM, UNIT_VARIANCE, queries_of
+from dpdist.strategies.strategy import CLOSED_FORM, UNIT_VARIANCE, check_workload
 from dpdist.workloads import Workload
 
 BRANCHINGS = (2, 4, 8, 16)
@@ -48,7 +48,7 @@ def wavelet(
     return attribute_by_attribute("wavelet", Haar, shape, workload, ordered, norm)
 
 
-def nodes(workload: Workload) -> int:
+def largest_tree_rows(workload: Workload) -> int:
     """Rows of the largest of the trees that ``hierarchical`` compares for a workload."""
     return max(math.prod(len(tree_ranges(size, b)) for size in workload.domain.shape) for b in BRANCHINGS)
 
@@ -74,15 +74,15 @@ def hierarchical(
     if branching is None:
         if workload is None:
             raise InvalidInput("the best branching depends on the queries: give the workload, or a branching")
-        every = [hierarchical(shape, workload, branching=b, ordered=ordered, norm=norm) for b in BRANCHINGS]
-        return min(every, key=lambda strategy: strategy.workload_cost or math.inf)
+        strategies = [hierarchical(shape, workload, branching=b, ordered=ordered, norm=norm) for b in BRANCHINGS]
+        return min(strategies, key=lambda strategy: strategy.workload_cost or math.inf)
     tree = partial(Tree, branching=branching)
     return attribute_by_attribute("hierarchical", tree, shape, workload, ordered, norm)
 
 
 def attribute_by_attribute(
     name: str,
-    along: Callable[[int], Operator],
+    attribute_operator: Callable[[int], Operator],
     shape: int | Sequence[int],
     workload: Workload | None,
     ordered: Sequence[bool] | None,
@@ -93,10 +93,16 @@ def attribute_by_attribute(
     if workload is not None and shape != workload.domain.shape:
         raise InvalidInput(f"a strategy over {shape} does not fit a workload over {workload.domain.shape}")
     if ordered is None:
-        ordered = [not a.categories for a in workload.domain.attributes] if workload is not None else [True] * len(shape)
+        ordered = (
+            [not attribute.categories for attribute in workload.domain.attributes]
+            if workload is not None
+            else [True] * len(shape)
+        )
     if len(ordered) != len(shape):
         raise InvalidInput(f"'ordered' names {len(ordered)} attributes, the shape has {len(shape)}")
-    factors = [along(size) if has_order else Identity(size) for size, has_order in zip(shape, ordered, strict=True)]
+    factors = [
+        attribute_operator(size) if has_order else Identity(size) for size, has_order in zip(shape, ordered, strict=True)
+    ]
     strategy = DenseStrategy(name, factors[0] if len(factors) == 1 else Kronecker(factors), solve=CLOSED_FORM, norm=norm)
     return strategy if workload is None else replace(strategy, workload_cost=strategy.cost(workload))
 
@@ -122,7 +128,7 @@ def laplace(workload: Workload) -> DirectStrategy:
 
 
 def _direct(kind: Kind, workload: Workload) -> DirectStrategy:
-    operator = queries_of(workload).operator
+    operator = check_workload(workload).operator
     sensitivity = operator.l1_sensitivity if kind is LAPLACE else operator.l2_sensitivity
     cost = workload.shape[0] * sensitivity**2 * UNIT_VARIANCE[kind.norm]
     return DirectStrategy(kind.value, operator, cost, None, CLOSED_FORM, kind.norm)

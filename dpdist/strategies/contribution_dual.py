@@ -19,18 +19,18 @@ import scipy
 
 from dpdist.arrays import lapack
 from dpdist.operators import Matrix
-from dpdist.strategies.dual_certificates import Cells, PersonsBound, listed_columns, mean_of
+from dpdist.strategies.dual_certificates import Contribution, PersonsBound, contribution_rows, mean_of
 from dpdist.strategies.strategy import proven_root_trace
 
-Oracle = Callable[[Matrix], Iterable[Cells]]
+Oracle = Callable[[Matrix], Iterable[Contribution]]
 """Persons who are long for a precision X, the longest that can be found among them."""
 ROUNDS, STEPS = 40, 40
 """Of cutting planes, and of L-BFGS in each."""
-LEAST = 1e-12
+MIN_WEIGHT = 1e-12
 """Weights below it are left out of the next round."""
-STARVED = 1e-6
+STARVED_WEIGHT = 1e-6
 """A long contribution with less weight gets a new share: its logarithm would grow too slowly."""
-NEW = 0.05
+NEW_WEIGHT = 0.05
 """The weight that all new vectors of a round begin with together."""
 PRODUCTS = 2**21
 """Products of two cells of contributions that are listed: 64 MiB, in a third of the time that the cells alone take."""
@@ -71,7 +71,7 @@ def persons_bound(gram: Matrix, mean: Matrix) -> float:
 
 
 def least_error(
-    gram: Matrix, starts: Mapping[Cells, float], oracle: Oracle, *, tolerance: float, rounds: int = ROUNDS
+    gram: Matrix, starts: Mapping[Contribution, float], oracle: Oracle, *, tolerance: float, rounds: int = ROUNDS
 ) -> PersonsOptimum:
     """The strategy of least error for the persons that an oracle knows.
 
@@ -82,41 +82,49 @@ def least_error(
         tolerance: relative gap at which it stops.
     """
     cells = gram.shape[0]
-    known: dict[Cells, float] = {(cell,): FLOOR / cells for cell in range(cells)}
+    contributions: dict[Contribution, float] = {(cell,): FLOOR / cells for cell in range(cells)}
     for start, weight in starts.items():
-        known[start] = known.get(start, 0.0) + weight
+        contributions[start] = contributions.get(start, 0.0) + weight
     best: PersonsOptimum | None = None
     for number in range(rounds):
-        columns = tuple(known)
-        weights = _balanced(gram, columns, np.array(list(known.values())), STEPS * (1 + number // 4))
-        mean = mean_of(listed_columns(columns, cells), weights)
+        columns = tuple(contributions)
+        weights = _balance_weights(gram, columns, np.array(list(contributions.values())), STEPS * (1 + number // 4))
+        mean = mean_of(contribution_rows(columns, cells), weights)
         total, root = root_of(gram, mean)
         precision = root.T @ root
-        found = {each: length(precision, each) for each in (*columns, *oracle(precision))}
-        longest = max(found.values())
+        squared_lengths = {
+            contribution: squared_length(precision, contribution) for contribution in (*columns, *oracle(precision))
+        }
+        longest = max(squared_lengths.values())
         if best is None or longest * total**2 < best.longest * best.bound.lower_bound:
-            how = f"{len(columns)} contributions, found one after the other"
-            best = PersonsOptimum(root, PersonsBound(total**2, how, columns, tuple(weights.tolist())), longest)
+            description = f"{len(columns)} contributions, found one after the other"
+            best = PersonsOptimum(root, PersonsBound(total**2, description, columns, tuple(weights.tolist())), longest)
         if longest <= 1.0 + tolerance:
             break
-        known = {
-            each: weight for each, weight in zip(columns, weights.tolist(), strict=True) if weight > LEAST or len(each) == 1
+        contributions = {
+            contribution: weight
+            for contribution, weight in zip(columns, weights.tolist(), strict=True)
+            if weight > MIN_WEIGHT or len(contribution) == 1
         }
-        new = [each for each, square in found.items() if square > 1.0 + tolerance / 4 and known.get(each, 0.0) < STARVED]
-        known |= dict.fromkeys(new, NEW / max(len(new), 1))
+        new_contributions = [
+            contribution
+            for contribution, square in squared_lengths.items()
+            if square > 1.0 + tolerance / 4 and contributions.get(contribution, 0.0) < STARVED_WEIGHT
+        ]
+        contributions |= dict.fromkeys(new_contributions, NEW_WEIGHT / max(len(new_contributions), 1))
     assert best is not None
     return best
 
 
-def length(precision: Matrix, cells: Sequence[int]) -> float:
+def squared_length(precision: Matrix, cells: Sequence[int]) -> float:
     """u'X u."""
     return float(precision[np.ix_(cells, cells)].sum())
 
 
-def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int) -> Matrix:
+def _balance_weights(gram: Matrix, columns: Sequence[Contribution], start: Matrix, steps: int) -> Matrix:
     """Weights of the largest bound: their logarithms by L-BFGS."""
-    mean, squares_of = _linear(columns, gram.shape[0])
-    floor = np.array([FLOOR / gram.shape[0] if len(each) == 1 else 0.0 for each in columns])
+    mean, squares_of = _linear_maps(columns, gram.shape[0])
+    floor = np.array([FLOOR / gram.shape[0] if len(contribution) == 1 else 0.0 for contribution in columns])
 
     def weights_of(logs: Matrix) -> Matrix:
         free = np.exp(logs - logs.max())
@@ -129,27 +137,31 @@ def _balanced(gram: Matrix, columns: Sequence[Cells], start: Matrix, steps: int)
         free = weights - floor
         return -2.0 * math.log(total), -free * (squares - float(free @ squares) / free.sum())
 
-    found = scipy.optimize.minimize(
+    result = scipy.optimize.minimize(
         objective,
-        np.log(np.maximum(start, LEAST)),
+        np.log(np.maximum(start, MIN_WEIGHT)),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": steps, "maxcor": 20, "ftol": 1e-15, "gtol": 1e-12},
     )
-    return weights_of(found.x)
+    return weights_of(result.x)
 
 
-def _linear(columns: Sequence[Cells], cells: int) -> tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]]:
+def _linear_maps(
+    columns: Sequence[Contribution], cells: int
+) -> tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]]:
     """What gives M of weights, and u'X u of every contribution of a root of X: both are linear in the products u u'.
 
     These are listed, (contributions, cells^2), as long as they are few.
     """
-    if sum(len(each) ** 2 for each in columns) > PRODUCTS:
-        listed = listed_columns(columns, cells)
-        return partial(mean_of, listed), lambda root: np.asarray((listed @ root.T) ** 2).sum(axis=1)
-    arrays = [np.array(each, dtype=np.int64) for each in columns]
-    places = np.concatenate([(each[:, None] * cells + each).reshape(-1) for each in arrays])
-    ends = np.cumsum([0, *(each.size**2 for each in arrays)])
-    products = scipy.sparse.csr_matrix((np.ones(places.size), places, ends), shape=(len(arrays), cells**2))
-    across = products.T.tocsr()
-    return lambda weights: (across @ weights).reshape(cells, cells), lambda root: products @ (root.T @ root).reshape(-1)
+    if sum(len(contribution) ** 2 for contribution in columns) > PRODUCTS:
+        contribution_matrix = contribution_rows(columns, cells)
+        return partial(mean_of, contribution_matrix), lambda root: np.asarray((contribution_matrix @ root.T) ** 2).sum(
+            axis=1
+        )
+    arrays = [np.array(contribution, dtype=np.int64) for contribution in columns]
+    pair_indices = np.concatenate([(contribution[:, None] * cells + contribution).reshape(-1) for contribution in arrays])
+    ends = np.cumsum([0, *(contribution.size**2 for contribution in arrays)])
+    products = scipy.sparse.csr_matrix((np.ones(pair_indices.size), pair_indices, ends), shape=(len(arrays), cells**2))
+    transposed = products.T.tocsr()
+    return lambda weights: (transposed @ weights).reshape(cells, cells), lambda root: products @ (root.T @ root).reshape(-1)

@@ -12,9 +12,9 @@ import scipy
 from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 
-Cells = tuple[int, ...]
+Contribution = tuple[int, ...]
 """The cells, or steps, in which a person has one record each."""
-SINGLE = 1e-6
+SINGLE_STEP_WEIGHT = 1e-6
 """The share of a Markov chain's persons who are in one step, every one alike: M stays invertible, and the bound loses as little."""
 
 
@@ -23,54 +23,54 @@ class MarkovChain:
     """A distribution over all choices of steps that a person may make: weights on more contributions than could be listed.
 
     Attributes:
-        first: the share of persons whose first step it is, (steps,).
+        start_probabilities: the share of persons whose first step it is, (steps,).
         onward: of the persons in step i those whose next one is j, for all j >= i + separation: row by row, in one vector. The others
             have no further step.
         separation: how far apart two steps are at least.
-        most: the number of steps after which persons have no further one, whatever ``onward`` says.
+        max_steps: the number of steps after which persons have no further one, whatever ``onward`` says.
     """
 
-    first: Matrix
+    start_probabilities: Matrix
     onward: Matrix
     separation: int
-    most: int
+    max_steps: int
 
     @property
     def steps(self) -> int:
         """Of the series."""
-        return self.first.size
+        return self.start_probabilities.size
 
     @property
     def counted(self) -> bool:
         """Whether more than ``most`` steps would fit into the series, so that the steps of persons must be counted."""
-        return self.most * self.separation < self.steps
+        return self.max_steps * self.separation < self.steps
 
     def transitions(self) -> Matrix:
         """``onward`` as a matrix, (steps, steps)."""
-        return triangle(self.onward, self.steps, self.separation)
+        return triangular_matrix(self.onward, self.steps, self.separation)
 
     def mean_square(self) -> Matrix:
         """M, the mean of u u' over all persons, (steps, steps)."""
-        onward, first = self.transitions(), self.first
+        onward, step_probabilities = self.transitions(), self.start_probabilities
         if self.counted:
-            visited = np.diag(first)
+            visited = np.diag(step_probabilities)
             together = visited.copy()
-            for _ in range(self.most - 1):  # the persons who are in i, and in j as the second, third, ... step
-                visited, first = visited @ onward, first @ onward
-                np.fill_diagonal(visited, first)
+            for _ in range(self.max_steps - 1):  # the persons who are in i, and in j as the second, third, ... step
+                visited, step_probabilities = visited @ onward, step_probabilities @ onward
+                np.fill_diagonal(visited, step_probabilities)
                 together += visited
         else:
-            later = lapack.solve_triangular(np.eye(self.steps) - onward, np.eye(self.steps))
-            together = (first @ later)[:, None] * later
-        mean = (1.0 - SINGLE) * (together + np.triu(together, 1).T)
-        return np.asarray(mean + SINGLE / self.steps * np.eye(self.steps))
+            visit_counts = lapack.solve_triangular(np.eye(self.steps) - onward, np.eye(self.steps))
+            together = (step_probabilities @ visit_counts)[:, None] * visit_counts
+        mean = (1.0 - SINGLE_STEP_WEIGHT) * (together + np.triu(together, 1).T)
+        return np.asarray(mean + SINGLE_STEP_WEIGHT / self.steps * np.eye(self.steps))
 
 
-def triangle(values: Matrix, steps: int, above: int) -> Matrix:
+def triangular_matrix(values: Matrix, steps: int, above: int) -> Matrix:
     """The matrix whose entries from a diagonal on are given row by row, (steps, steps)."""
-    out = np.zeros((steps, steps))
-    out[np.triu_indices(steps, above)] = values
-    return out
+    matrix = np.zeros((steps, steps))
+    matrix[np.triu_indices(steps, above)] = values
+    return matrix
 
 
 @dataclass(frozen=True)
@@ -84,19 +84,19 @@ class PersonsBound:
         sizes: instead, where all cells are alike, the weight of every number of cells of a person and number of other cells of one whose
             place is taken, spread evenly over all sets of these numbers.
         chain: instead, for a long series, the distribution over all persons.
-        spread: every column, and every person of a chain, stands for so many, each with the same weight: one that holds i, j, ... for
+        block_size: every column, and every person of a chain, stands for so many, each with the same weight: one that holds i, j, ... for
             those that hold spread i + o, spread j + o, ... for o = 0, 1, ..., as far as there are cells.
         axis: the attribute among whose values columns are, the same for all values of the others; None: columns are among all cells.
-        how: how they were found, in words.
+        description: how they were found, in words.
     """
 
     lower_bound: float
-    how: str
-    columns: tuple[Cells, ...] = field(default=(), repr=False)
+    description: str
+    columns: tuple[Contribution, ...] = field(default=(), repr=False)
     weights: tuple[float, ...] = field(default=(), repr=False)
     sizes: Mapping[tuple[int, int], float] = field(default_factory=dict, repr=False)
     chain: MarkovChain | None = field(default=None, repr=False)
-    spread: int = 1
+    block_size: int = 1
     axis: int | None = None
 
     def mean_square(self, cells: int) -> Matrix:
@@ -107,8 +107,8 @@ class PersonsBound:
         if self.chain is not None:
             mean = self.chain.mean_square()
         else:
-            mean = mean_of(listed_columns(self.columns, -(-cells // self.spread)), np.array(self.weights))
-        return mean if self.spread == 1 else np.kron(mean, np.eye(self.spread) / self.spread)[:cells, :cells]
+            mean = mean_of(contribution_rows(self.columns, -(-cells // self.block_size)), np.array(self.weights))
+        return mean if self.block_size == 1 else np.kron(mean, np.eye(self.block_size) / self.block_size)[:cells, :cells]
 
     @property
     def listed_sizes(self) -> dict[str, float]:
@@ -118,19 +118,19 @@ class PersonsBound:
     @property
     def numbers(self) -> Matrix:
         """What is kept as an array: of a chain ``first`` and ``onward``, one after the other."""
-        return np.zeros(1) if self.chain is None else np.concatenate([self.chain.first, self.chain.onward])
+        return np.zeros(1) if self.chain is None else np.concatenate([self.chain.start_probabilities, self.chain.onward])
 
     def facts(self) -> dict[str, Any]:
         """As it is kept, beside ``numbers``."""
-        chain = None if self.chain is None else [self.chain.steps, self.chain.separation, self.chain.most]
+        chain = None if self.chain is None else [self.chain.steps, self.chain.separation, self.chain.max_steps]
         return {
             "chain": chain,
             "lower_bound": self.lower_bound,
-            "how": self.how,
-            "columns": [list(each) for each in self.columns],
+            "how": self.description,
+            "columns": [list(column) for column in self.columns],
             "weights": list(self.weights),
             "sizes": self.listed_sizes,
-            "spread": self.spread,
+            "spread": self.block_size,
             "axis": self.axis,
         }
 
@@ -140,9 +140,9 @@ class PersonsBound:
         chain = None
         if facts.get("chain") is not None:
             assert numbers is not None
-            steps, separation, most = facts["chain"]
-            chain = MarkovChain(numbers[:steps], numbers[steps:], separation, most)
-        columns, weights = tuple(tuple(each) for each in facts["columns"]), tuple(facts["weights"])
+            steps, separation, max_steps = facts["chain"]
+            chain = MarkovChain(numbers[:steps], numbers[steps:], separation, max_steps)
+        columns, weights = tuple(tuple(column) for column in facts["columns"]), tuple(facts["weights"])
         sizes = {(int(s), int(t or 0)): w for key, w in facts["sizes"].items() for s, _, t in [key.partition("-")]}
         return cls(facts["lower_bound"], facts["how"], columns, weights, sizes, chain, facts["spread"], facts["axis"])
 
@@ -163,10 +163,10 @@ class DualWeights:
         """One weight a cell, (cells,)."""
         if self.kind == "cells":
             return self.arrays[0]
-        out = np.ones(1)
+        weights = np.ones(1)
         for axis, size in enumerate(shape):
-            out = np.multiply.outer(out, self.arrays.get(axis, np.ones(size))).ravel()
-        return out
+            weights = np.multiply.outer(weights, self.arrays.get(axis, np.ones(size))).ravel()
+        return weights
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,11 @@ class LargestBound:
 
     def facts(self) -> dict[str, Any]:
         """As it is kept."""
-        arrays = {str(axis): each.tolist() for axis, each in self.cells.arrays.items()}
-        answers = [[share, [None if each is None else each.tolist() for each in parts]] for share, parts in self.answers]
+        arrays = {str(axis): array.tolist() for axis, array in self.cells.arrays.items()}
+        answers = [
+            [scale, [None if array is None else array.tolist() for array in factor_arrays]]
+            for scale, factor_arrays in self.answers
+        ]
         return {"kind": self.cells.kind, "arrays": arrays, "answers": answers}
 
     @classmethod
@@ -195,9 +198,9 @@ class LargestBound:
         """From what was kept; None where no largest error was optimised."""
         if facts is None:
             return None
-        arrays = {int(axis): np.array(each) for axis, each in facts["arrays"].items()}
-        parts = ((share, tuple(None if p is None else np.array(p) for p in each)) for share, each in facts["answers"])
-        return cls(DualWeights(facts["kind"], arrays), tuple(parts))
+        arrays = {int(axis): np.array(values) for axis, values in facts["arrays"].items()}
+        answers = ((scale, tuple(None if p is None else np.array(p) for p in values)) for scale, values in facts["answers"])
+        return cls(DualWeights(facts["kind"], arrays), tuple(answers))
 
 
 def entries_of_sizes(sizes: Mapping[tuple[int, int], float], cells: int) -> tuple[float, float]:
@@ -207,14 +210,14 @@ def entries_of_sizes(sizes: Mapping[tuple[int, int], float], cells: int) -> tupl
     return alone, pairs / (cells * max(cells - 1, 1))
 
 
-def mean_of(listed: scipy.sparse.csr_matrix, weights: Matrix) -> Matrix:
+def mean_of(contributions: scipy.sparse.csr_matrix, weights: Matrix) -> Matrix:
     """M = sum weight u u', (cells, cells), of contributions that are rows."""
-    return np.asarray((listed.T @ listed.multiply(weights[:, None])).todense())
+    return np.asarray((contributions.T @ contributions.multiply(weights[:, None])).todense())
 
 
-def listed_columns(columns: Sequence[Cells], cells: int) -> scipy.sparse.csr_matrix:
+def contribution_rows(columns: Sequence[Contribution], cells: int) -> scipy.sparse.csr_matrix:
     """The contributions as rows, (contributions, cells)."""
-    sizes = [len(each) for each in columns]
-    places = np.fromiter((cell for each in columns for cell in each), dtype=np.int64, count=sum(sizes))
+    sizes = [len(column) for column in columns]
+    cell_indices = np.fromiter((cell for column in columns for cell in column), dtype=np.int64, count=sum(sizes))
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    return scipy.sparse.csr_matrix((np.ones(places.size), places, ends), shape=(len(columns), cells))
+    return scipy.sparse.csr_matrix((np.ones(cell_indices.size), cell_indices, ends), shape=(len(columns), cells))

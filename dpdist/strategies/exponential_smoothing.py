@@ -16,7 +16,16 @@ from dpdist.operators import Dense, Matrix
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.lower_bounds import singular_value_bound
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, checked_start, gram_in_place, ignore, matrix_mechanism_cost
+from dpdist.strategies.strategy import (
+    OnStep,
+    Solve,
+    Step,
+    Stop,
+    check_start,
+    gram_in_place,
+    ignore_step,
+    matrix_mechanism_cost,
+)
 from dpdist.workloads import Workload
 
 MEMORY = 10
@@ -32,7 +41,7 @@ def smoothing(
     accuracy: float = 0.01,
     tolerance: float = 1e-6,
     max_iterations: int = 500,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> DenseStrategy:
     """The strategy of the exponential smoothing mechanism (ESM), which minimises the product of a smoothed sensitivity and the error.
@@ -59,14 +68,14 @@ def smoothing(
         )
     target = gram / scale + RIDGE * linear_algebra.identity(gram, n)
     mu = accuracy / max(np.log(n), 1.0)
-    point = _projected(_root(target) if start is None else linear_algebra.like(gram, checked_start(start, (n, n))))
+    point = _project(_root(target) if start is None else linear_algebra.like(gram, check_start(start, (n, n))))
     point /= float(linear_algebra.diagonal(point).max())
     value, gradient = objective_and_gradient(target, point, mu)
     values, history, length = [value], [], 1.0
     best, best_value = point, value
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
-        direction = _projected(point - length * gradient) - point
+        direction = _project(point - length * gradient) - point
         slope = linear_algebra.inner(gradient, direction)
         step, reference = 1.0, max(values[-MEMORY:])
         while True:
@@ -97,7 +106,7 @@ def smoothing(
 def objective_and_gradient(gram: Matrix, point: Matrix, mu: float) -> tuple[float, Matrix]:
     """smax_mu(diag M) tr(V M^-1) and its gradient; infinite outside the cone."""
     try:
-        factor = linear_algebra.factored(point)
+        factor = linear_algebra.factor_matrix(point)
     except NotPositiveDefinite:
         return np.inf, linear_algebra.zeros(point, point.shape)
     half = factor.solve(gram)
@@ -111,19 +120,19 @@ def objective_and_gradient(gram: Matrix, point: Matrix, mu: float) -> tuple[floa
     return smooth * trace, gradient
 
 
-def _projected(matrix: Matrix) -> Matrix:
+def _project(matrix: Matrix) -> Matrix:
     """The nearest matrix whose eigenvalues are at least ``FLOOR`` of the mean diagonal."""
     values, vectors = linear_algebra.eigh((matrix + matrix.T) / 2)
     floor = FLOOR * max(float(np.abs(values).mean()), np.finfo(float).tiny)
     if values[0] >= floor:
         return (matrix + matrix.T) / 2
-    return _of_spectrum(np.maximum(values, floor), vectors)
+    return _from_spectrum(np.maximum(values, floor), vectors)
 
 
 def _root(matrix: Matrix) -> Matrix:
     values, vectors = linear_algebra.eigh(matrix)
-    return _of_spectrum(np.sqrt(np.maximum(values, 0.0)), vectors)
+    return _from_spectrum(np.sqrt(np.maximum(values, 0.0)), vectors)
 
 
-def _of_spectrum(values: Matrix, vectors: Matrix) -> Matrix:
+def _from_spectrum(values: Matrix, vectors: Matrix) -> Matrix:
     return (vectors * linear_algebra.like(vectors, values)) @ vectors.T

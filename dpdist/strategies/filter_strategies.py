@@ -19,13 +19,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import scipy
 
-from dpdist.arrays.array_workspace import MEMORY, OnDone, Workspace
+from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
 from dpdist.arrays.causal_filters import reading_of, root_of
 from dpdist.arrays.circular_filters import NEGLIGIBLE, optimum
 from dpdist.arrays.convolution import Steps
-from dpdist.arrays.lazy_vector import Held, LazyVector, Vector, held
+from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, to_array
 from dpdist.errors import InvalidInput
-from dpdist.measurement.coefficient_vectors import Coefficients, FilterCoefficients, Form, StoredRows, as_kept
+from dpdist.measurement.coefficient_vectors import Coefficients, FilterCoefficients, Form, StoredRows, stored_form
 from dpdist.measurement.hadamard_measurement import spectra_of
 from dpdist.operators import (
     Hadamard,
@@ -41,80 +41,104 @@ from dpdist.operators import (
     Total,
 )
 from dpdist.strategies.representations import CharacterStrategy, FilterStrategy
-from dpdist.strategies.strategy import CLOSED_FORM, queries_of
+from dpdist.strategies.strategy import CLOSED_FORM, check_workload
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_long, is_running_sum, line_of
+from dpdist.workloads.workload_kind import filters_along_axis, is_dyadic, is_filters, is_long, is_running_sum
 
-Made = Callable[[Workload], FilterStrategy]
+StrategyBuilder = Callable[[Workload], FilterStrategy]
 """Makes the strategy of one kind for a workload by itself."""
-Named = Callable[[Workload, str], str]
+NameBuilder = Callable[[Workload, str], str]
 """Names what is kept of a workload's strategy."""
 
 
-def through_horizons(workloads: Sequence[Workload], made: Made, work: Workspace, named: Named) -> FilterStrategy:
+def through_horizons(
+    workloads: Sequence[Workload], build_strategy: StrategyBuilder, work: Workspace, name_strategy: NameBuilder
+) -> FilterStrategy:
     """The strategy of a stream after all its extensions.
 
     Args:
         workloads: the same queries over the first, the second, ... and the present horizon.
-        work: where it is kept; ``named``: under which name, of which the first one stays.
+        work: where it is kept; ``name_strategy``: under which name, of which the first one stays.
     """
-    found, steps = made(workloads[0]), ""
+    strategy, steps = build_strategy(workloads[0]), ""
     for workload in workloads[1:]:
-        steps += f"-{found.coefficients.steps}"
-        own = made(workload)
-        found = _continued(workload, found, own, work, named(workload, f"{own.name}-after{steps}"))
-    return found
+        steps += f"-{strategy.coefficients.steps}"
+        horizon_strategy = build_strategy(workload)
+        strategy = _extend_strategy(
+            workload, strategy, horizon_strategy, work, name_strategy(workload, f"{horizon_strategy.name}-after{steps}")
+        )
+    return strategy
 
 
-def _continued(
-    workload: Workload, former: FilterStrategy, own: FilterStrategy, work: Workspace, name: str
+def _extend_strategy(
+    workload: Workload, former_strategy: FilterStrategy, own_strategy: FilterStrategy, work: Workspace, name: str
 ) -> FilterStrategy:
     """The former coefficients, and after them the later ones of the longer filter in their scale."""
-    (each,) = line_of(workload)[2]
-    values, facts = work.kept(name) or (None, {})
+    (stream_filter,) = filters_along_axis(workload)[2]
+    values, facts = work.find_vector(name) or (None, {})
     if values is None:
-        before, after = former.coefficients.real, own.coefficients.real
-        listed = np.concatenate([before, after[before.size :] * (before[0] / after[0])])
-        spread = np.cumsum(held(reading_of(MEMORY, each, Held(listed))) ** 2)
-        facts = {"cost": float(listed @ listed) * float(spread.sum()), "deviations": [math.sqrt(float(spread[-1]))]}
-        values = work.write(Held(listed), name, facts)
-    first = former.coefficients.first_steps or former.coefficients.steps
-    given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
-    given = replace(given, first_steps=first)
-    cost = workload.blocks[0].weight ** 2 * given.series * facts["cost"]
-    return FilterStrategy(own.name, over_cells(given, workload), cost, own.lower_bound, CLOSED_FORM, coefficients=given)
-
-
-def over_characters(workload: Workload, work: Workspace, name: str, on_done: OnDone | None) -> CharacterStrategy:
-    """The optimum over Z_2^d: a precision of eigenvalues ~ v_i^(1/2) attains the singular value bound."""
-    axes = workload.blocks[0].axes
-    cells, form = 2 ** len(axes), Form.HELD if work.in_memory else Form.STORED
-    values, facts = work.kept(name) or (None, {}) if name else (None, {})
-    if not facts:
-        with work.scratch() as inner:
-            spectra, factors = list(spectra_of(inner, workload, on_done)), [block.weight for block in workload.blocks]
-            least = NEGLIGIBLE * max(inner.fold(partial(_largest, factors), *spectra))
-            sums = inner.fold(partial(_root_sums, factors, least), *spectra)
-            total = math.fsum(part[0] for part in sums)
-            squares = (math.fsum(part[1 + i] for part in sums) for i in range(len(spectra)))
-            facts = {"cost": total**2 / cells, "deviations": [math.sqrt(each * total) / cells for each in squares]}
-            if values is None:
-                make = partial(_scales, factors, least, total)
-                scales = LazyVector(cells, tuple(spectra), make, 8 * (len(spectra) + 4), "scales")
-                values = work.write(as_kept(scales, work), name or None, facts)
-    assert values is not None
-    given = Coefficients(values, axes, (2,) * len(axes), form, tuple(facts["deviations"]), name, work)
-    cost = facts["cost"]
-    return CharacterStrategy(
-        "convolution", _rows(given, workload), cost, cost * (1 - 1e-12), CLOSED_FORM, coefficients=given
+        before, after = former_strategy.coefficients.real_values, own_strategy.coefficients.real_values
+        coefficients = np.concatenate([before, after[before.size :] * (before[0] / after[0])])
+        variances = np.cumsum(to_array(reading_of(MEMORY, stream_filter, ArrayVector(coefficients))) ** 2)
+        facts = {
+            "cost": float(coefficients @ coefficients) * float(variances.sum()),
+            "deviations": [math.sqrt(float(variances[-1]))],
+        }
+        values = work.write(ArrayVector(coefficients), name, facts)
+    first_steps = former_strategy.coefficients.first_steps or former_strategy.coefficients.steps
+    filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
+    filter_coefficients = replace(filter_coefficients, first_steps=first_steps)
+    cost = workload.blocks[0].weight ** 2 * filter_coefficients.series * facts["cost"]
+    return FilterStrategy(
+        own_strategy.name,
+        rows_over_cells(filter_coefficients, workload),
+        cost,
+        own_strategy.lower_bound,
+        CLOSED_FORM,
+        coefficients=filter_coefficients,
     )
 
 
-def _roots(factors: Sequence[float], least: float, spectra: Sequence[Matrix]) -> Matrix:
+def character_strategy(
+    workload: Workload, work: Workspace, name: str, report_progress: ProgressCallback | None
+) -> CharacterStrategy:
+    """The optimum over Z_2^d: a precision of eigenvalues ~ v_i^(1/2) attains the singular value bound."""
+    axes = workload.blocks[0].axes
+    cells, form = 2 ** len(axes), Form.IN_MEMORY if work.in_memory else Form.STORED
+    values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
+    if not facts:
+        with work.scratch() as inner:
+            spectra, factors = (
+                list(spectra_of(inner, workload, report_progress)),
+                [block.weight for block in workload.blocks],
+            )
+            threshold = NEGLIGIBLE * max(inner.fold(partial(_largest, factors), *spectra))
+            sums = inner.fold(partial(_root_sums, factors, threshold), *spectra)
+            total = math.fsum(block_sums[0] for block_sums in sums)
+            squares = (math.fsum(block_sums[1 + i] for block_sums in sums) for i in range(len(spectra)))
+            facts = {"cost": total**2 / cells, "deviations": [math.sqrt(square * total) / cells for square in squares]}
+            if values is None:
+                make = partial(_scales, factors, threshold, total)
+                scales = LazyVector(cells, tuple(spectra), make, 8 * (len(spectra) + 4), "scales")
+                values = work.write(stored_form(scales, work), name or None, facts)
+    assert values is not None
+    coefficients = Coefficients(values, axes, (2,) * len(axes), form, tuple(facts["deviations"]), name, work)
+    cost = facts["cost"]
+    return CharacterStrategy(
+        "convolution",
+        _character_rows(coefficients, workload),
+        cost,
+        cost * (1 - 1e-12),
+        CLOSED_FORM,
+        coefficients=coefficients,
+    )
+
+
+def _roots(factors: Sequence[float], threshold: float, spectra: Sequence[Matrix]) -> Matrix:
     values = np.zeros(spectra[0].size)
-    for factor, part in zip(factors, spectra, strict=True):
-        values += (factor * part) ** 2
-    values[values < least] = 0.0
+    for factor, spectrum in zip(factors, spectra, strict=True):
+        values += (factor * spectrum) ** 2
+    values[values < threshold] = 0.0
     return np.sqrt(values)
 
 
@@ -122,25 +146,30 @@ def _largest(factors: Sequence[float], start: int, *spectra: Matrix) -> float:
     return float(_roots(factors, 0.0, spectra).max() ** 2)
 
 
-def _root_sums(factors: Sequence[float], least: float, start: int, *spectra: Matrix) -> list[float]:
+def _root_sums(factors: Sequence[float], threshold: float, start: int, *spectra: Matrix) -> list[float]:
     """The sum of the roots, and of each formula's squared eigenvalues over the roots."""
-    roots = _roots(factors, least, spectra)
-    asked = roots > 0
-    below = np.where(asked, roots, 1.0)
-    return [float(roots.sum()), *(float(np.where(asked, part.astype(float) ** 2 / below, 0.0).sum()) for part in spectra)]
+    roots = _roots(factors, threshold, spectra)
+    nonzero = roots > 0
+    denominators = np.where(nonzero, roots, 1.0)
+    return [
+        float(roots.sum()),
+        *(float(np.where(nonzero, spectrum.astype(float) ** 2 / denominators, 0.0).sum()) for spectrum in spectra),
+    ]
 
 
-def _scales(factors: Sequence[float], least: float, total: float, start: int, count: int, *spectra: Matrix) -> Matrix:
-    return np.sqrt(_roots(factors, least, spectra) / total)
+def _scales(factors: Sequence[float], threshold: float, total: float, start: int, count: int, *spectra: Matrix) -> Matrix:
+    return np.sqrt(_roots(factors, threshold, spectra) / total)
 
 
-def _rows(given: Coefficients, workload: Workload) -> Operator:
-    if given.form is Form.STORED:
-        return StoredRows(given, given.values.size)
-    scales = given.real
-    kept = np.flatnonzero(scales)
-    picked = Sparse(scipy.sparse.csr_array((scales[kept], (np.arange(kept.size), kept)), shape=(kept.size, scales.size)))
-    return Product(Product(picked, Hadamard(len(given.axes))), Marginal(workload.domain.shape, given.axes))
+def _character_rows(coefficients: Coefficients, workload: Workload) -> Operator:
+    if coefficients.form is Form.STORED:
+        return StoredRows(coefficients, coefficients.values.size)
+    scales = coefficients.real_values
+    nonzero = np.flatnonzero(scales)
+    picked = Sparse(
+        scipy.sparse.csr_array((scales[nonzero], (np.arange(nonzero.size), nonzero)), shape=(nonzero.size, scales.size))
+    )
+    return Product(Product(picked, Hadamard(len(coefficients.axes))), Marginal(workload.domain.shape, coefficients.axes))
 
 
 def is_convolution(workload: Workload) -> bool:
@@ -149,7 +178,7 @@ def is_convolution(workload: Workload) -> bool:
 
 
 def convolution(
-    workload: Workload, work: Workspace = MEMORY, name: str = "", on_done: OnDone | None = None
+    workload: Workload, work: Workspace = MEMORY, name: str = "", report_progress: ProgressCallback | None = None
 ) -> FilterStrategy | CharacterStrategy:
     """The strategy of least total error for circular filters of one series, or for formulas over binary attributes.
 
@@ -157,32 +186,39 @@ def convolution(
         workload: filters around a circle or along a series, or formulas over binary attributes, (m, n).
         work: where it is computed.
         name: under which the coefficients are kept; the first ones stay.
-        on_done: called with the parts that are done and their number.
+        report_progress: called with the parts that are done and their number.
     Returns: a strategy with ``coefficients``, of unit sensitivity. Around a circle its cost is the lower bound; for a series that ends the
         bound is that of the singular values, as far as they are known.
     Raises: InvalidInput when the workload asks for anything but filters.
     """
-    queries_of(workload)
+    check_workload(workload)
     if is_dyadic(workload):
-        return over_characters(workload, work, name, on_done)
-    filters = line_of(workload)[2]
-    values, facts = work.kept(name) or (None, {}) if name else (None, {})
+        return character_strategy(workload, work, name, report_progress)
+    filters = filters_along_axis(workload)[2]
+    values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if not facts:  # kept coefficients may stand alone
         with work.scratch() as inner:
-            tell = Steps(on_done, len(filters) + 1)
-            best = optimum(inner, filters, [b.weight for b in workload.blocks], _points(filters, work), tell)
-            lower = best.cost * (1 - 1e-12) if filters[0].circular else bound_of_ends(workload)
+            progress = Steps(report_progress, len(filters) + 1)
+            best = optimum(inner, filters, [b.weight for b in workload.blocks], _circle_points(filters, work), progress)
+            lower = best.cost * (1 - 1e-12) if filters[0].circular else finite_series_bound(workload)
             facts = {"cost": best.cost, "lower_bound": lower, "deviations": best.deviations}
             if values is None:
-                values = work.write(as_kept(best.coefficients(inner, tell), work), name or None, facts)
+                values = work.write(stored_form(best.coefficients(inner, progress), work), name or None, facts)
     assert values is not None
-    given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=True)
-    cost, lower = (given.series * facts[which] for which in ("cost", "lower_bound"))
-    return FilterStrategy("convolution", over_cells(given, workload), cost, lower or None, CLOSED_FORM, coefficients=given)
+    filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=True)
+    cost, lower = (filter_coefficients.series * facts[fact_name] for fact_name in ("cost", "lower_bound"))
+    return FilterStrategy(
+        "convolution",
+        rows_over_cells(filter_coefficients, workload),
+        cost,
+        lower or None,
+        CLOSED_FORM,
+        coefficients=filter_coefficients,
+    )
 
 
 def square_root(
-    workload: Workload, work: Workspace = MEMORY, name: str = "", on_done: OnDone | None = None
+    workload: Workload, work: Workspace = MEMORY, name: str = "", report_progress: ProgressCallback | None = None
 ) -> FilterStrategy:
     """The strategy that splits a filter of the past into two equal filters: the first is measured, the second gives the answers.
 
@@ -190,35 +226,42 @@ def square_root(
         workload: one filter of the past, (n, n).
         work: where it is computed.
         name: under which the coefficients are kept; the first ones stay.
-        on_done: called with the parts that are done and their number.
+        report_progress: called with the parts that are done and their number.
     Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones.
     Raises: InvalidInput when the workload is not one filter of the past whose present counts.
     Source: Henzinger, Upadhyay, Upadhyay 2023 (running sums); Fichtenberger, Henzinger, Upadhyay 2023.
     """
-    queries_of(workload)
-    each = _of_the_past(workload)
-    values, facts = work.kept(name) or (None, {}) if name else (None, {})
+    check_workload(workload)
+    causal_filter = _causal_filter(workload)
+    values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if not facts:
-        root = root_of(work, each)
+        root = root_of(work, causal_filter)
         facts = {"cost": root.cost, "deviations": [root.square]}
         if values is None:
-            values = work.write(as_kept(root.coefficients, work), name or None, facts)
+            values = work.write(stored_form(root.coefficients, work), name or None, facts)
     assert values is not None
-    given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
-    cost = workload.blocks[0].weight ** 2 * given.series * facts["cost"]
-    return FilterStrategy("square-root", over_cells(given, workload), cost, None, CLOSED_FORM, coefficients=given)
+    filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
+    cost = workload.blocks[0].weight ** 2 * filter_coefficients.series * facts["cost"]
+    return FilterStrategy(
+        "square-root",
+        rows_over_cells(filter_coefficients, workload),
+        cost,
+        None,
+        CLOSED_FORM,
+        coefficients=filter_coefficients,
+    )
 
 
 def has_square_root(workload: Workload) -> bool:
     """Whether ``square_root`` answers the workload, and ``auto`` compares it: for long series of running sums only."""
     if is_long(workload):
-        filters = line_of(workload)[2] if is_filters(workload) else []
+        filters = filters_along_axis(workload)[2] if is_filters(workload) else []
         return len(filters) == 1 and not filters[0].circular and is_running_sum(filters[0])
     try:
-        each = _of_the_past(workload)
-        if each not in _WITH_ROOT:
-            _WITH_ROOT[each] = _has_root(each)
-        return _WITH_ROOT[each]
+        causal_filter = _causal_filter(workload)
+        if causal_filter not in _WITH_ROOT:
+            _WITH_ROOT[causal_filter] = _has_root(causal_filter)
+        return _WITH_ROOT[causal_filter]
     except InvalidInput:
         return False
 
@@ -227,18 +270,18 @@ _WITH_ROOT: WeakKeyDictionary[Toeplitz, bool] = WeakKeyDictionary()
 """Filters that were asked for their root: it takes seconds for millions of steps, and checks, plans and mechanisms all ask."""
 
 
-def _has_root(each: Toeplitz) -> bool:
+def _has_root(causal_filter: Toeplitz) -> bool:
     try:
-        root_of(MEMORY, each)
+        root_of(MEMORY, causal_filter)
     except InvalidInput:
         return False
     return True
 
 
-def is_past(workload: Workload) -> bool:
+def is_causal_filter(workload: Workload) -> bool:
     """Whether the workload is one filter of the past, whatever its root."""
     try:
-        _of_the_past(workload)
+        _causal_filter(workload)
     except InvalidInput:
         return False
     return True
@@ -246,53 +289,66 @@ def is_past(workload: Workload) -> bool:
 
 def answers_growing(workload: Workload) -> bool:
     """Whether the workload is one filter of the past whose present counts."""
-    return is_filters(workload) and is_past(workload) and float(line_of(workload)[2][0].entries.read(0, 1)[0]) != 0.0
+    return (
+        is_filters(workload)
+        and is_causal_filter(workload)
+        and float(filters_along_axis(workload)[2][0].entries.read(0, 1)[0]) != 0.0
+    )
 
 
-def _of_the_past(workload: Workload) -> Toeplitz:
+def _causal_filter(workload: Workload) -> Toeplitz:
     """The one filter of the past that a workload asks for. Raises: InvalidInput for other workloads."""
-    filters = line_of(workload)[2]
-    each = filters[0]
-    if len(filters) > 1 or each.circular or each.first_lag != 0:
+    filters = filters_along_axis(workload)[2]
+    causal_filter = filters[0]
+    if len(filters) > 1 or causal_filter.circular or causal_filter.first_lag != 0:
         raise InvalidInput(
             "mechanism 'square-root' answers one filter of the past (not circular, without future steps); choose 'convolution' or 'auto'"
         )
-    return each
+    return causal_filter
 
 
 def coefficients_of(
     workload: Workload, values: Vector, work: Workspace, name: str, deviations: tuple[float, ...], *, circular: bool
 ) -> FilterCoefficients:
     """The coefficients of one filter as a strategy for every series of a workload."""
-    axis, axes, _ = line_of(workload)
-    shape, form = tuple(workload.domain.shape[a] for a in axes), Form.HELD if work.in_memory else Form.STORED
-    return FilterCoefficients(values, axes, shape, form, deviations, name, work, circular=circular, place=axes.index(axis))
+    axis, axes, _ = filters_along_axis(workload)
+    shape, form = (
+        tuple(workload.domain.shape[table_axis] for table_axis in axes),
+        Form.IN_MEMORY if work.in_memory else Form.STORED,
+    )
+    return FilterCoefficients(
+        values, axes, shape, form, deviations, name, work, circular=circular, step_axis=axes.index(axis)
+    )
 
 
-def bound_of_ends(workload: Workload) -> float:
+def finite_series_bound(workload: Workload) -> float:
     """What no strategy can beat, for one series that ends: (sum of W's singular values)^2 / n, from below.
 
     Of filters together, and of each by itself, whose bounds add up: the least of a sum is at least the sum of the leasts. Of long series
     blocks of steps along the diagonal are taken alone: the singular values of a matrix sum to at least those of its diagonal blocks
     (Bhatia 1997, section IV.2), and every block of as many steps of one filter is the same. Those of a running sum are known.
     """
-    _, _, filters = line_of(workload)
+    _, _, filters = filters_along_axis(workload)
     n, weights = filters[0].n, [block.weight for block in workload.blocks]
     count = -(-n // workload.domain.sizes.pinched_steps)
     size = n // count  # few steps are left over
     alone = (
-        _running_sum_norm(n, weight, each) if is_running_sum(each) else count * _nuclear_norm([each], [weight], size)
-        for each, weight in zip(filters, weights, strict=True)
+        _running_sum_norm(n, weight, stream_filter)
+        if is_running_sum(stream_filter)
+        else count * _nuclear_norm([stream_filter], [weight], size)
+        for stream_filter, weight in zip(filters, weights, strict=True)
     )
     together = count * _nuclear_norm(filters, weights, size) if len(filters) > 1 else 0.0
     return max(math.fsum(norm**2 for norm in alone), together**2) / n * (1 - 1e-12)
 
 
-def _running_sum_norm(n: int, weight: float, each: Toeplitz) -> float:
+def _running_sum_norm(n: int, weight: float, running_sum: Toeplitz) -> float:
     """The sum of the singular values of a running sum: 1 / (2 sin((2 k - 1) pi / (4 n + 2)))."""
-    parts = (np.arange(start, min(start + 2**20, n)) for start in range(0, n, 2**20))
-    found = math.fsum(float((0.5 / np.sin((2.0 * part + 1.0) * np.pi / (4.0 * n + 2.0))).sum()) for part in parts)
-    return weight * abs(float(each.entries.read(0, 1)[0])) * found
+    step_blocks = (np.arange(start, min(start + 2**20, n)) for start in range(0, n, 2**20))
+    norm = math.fsum(
+        float((0.5 / np.sin((2.0 * step_block + 1.0) * np.pi / (4.0 * n + 2.0))).sum()) for step_block in step_blocks
+    )
+    return weight * abs(float(running_sum.entries.read(0, 1)[0])) * norm
 
 
 def _nuclear_norm(filters: list[Toeplitz], weights: list[float], n: int) -> float:
@@ -301,37 +357,47 @@ def _nuclear_norm(filters: list[Toeplitz], weights: list[float], n: int) -> floa
     It is the inner product of W with a matrix Z of norm at most one: Z is the first n rows and columns of each filter over N >= n steps
     around a circle whose responses are those of W over the root of their squared sum. A lag l stands n - |l| times in W.
     """
-    points, seen, responses = 1 << (2 * n - 1).bit_length(), [], []
-    for each, weight in zip(filters, weights, strict=True):
-        begin, end = max(0, 1 - n - each.first_lag), max(0, min(each.entries.size, n - each.first_lag))
-        lags, laid = each.first_lag + np.arange(min(begin, end), end), np.zeros(points)
-        laid[lags] = weight * each.entries.read(min(begin, end), end)
-        seen.append(laid[lags] * (n - np.abs(lags)))
+    points, weighted_coefficients, responses = 1 << (2 * n - 1).bit_length(), [], []
+    for member, weight in zip(filters, weights, strict=True):
+        begin, end = max(0, 1 - n - member.first_lag), max(0, min(member.entries.size, n - member.first_lag))
+        lags, laid = member.first_lag + np.arange(min(begin, end), end), np.zeros(points)
+        laid[lags] = weight * member.entries.read(min(begin, end), end)
+        weighted_coefficients.append(laid[lags] * (n - np.abs(lags)))
         responses.append((lags, np.fft.rfft(laid)))
-    root = np.sqrt(sum(np.abs(each) ** 2 for _, each in responses))
+    root = np.sqrt(sum(np.abs(member) ** 2 for _, member in responses))
     root[root == 0] = 1.0
     total = sum(
-        float(own @ np.fft.irfft(response / root, points)[lags])
-        for own, (lags, response) in zip(seen, responses, strict=True)
+        float(step_weights @ np.fft.irfft(response / root, points)[lags])
+        for step_weights, (lags, response) in zip(weighted_coefficients, responses, strict=True)
     )
     return max(total, 0.0)
 
 
-def _points(filters: list[Toeplitz], work: Workspace) -> int:
+def _circle_points(filters: list[Toeplitz], work: Workspace) -> int:
     """Steps of the circle: the series' own, or enough that no filter sees its other end; in the store a power of two."""
-    steps = filters[0].n + max(each.reach for each in filters)
+    steps = filters[0].n + max(stream_filter.padding_steps for stream_filter in filters)
     if not work.in_memory:
         return int(1 << (steps - 1).bit_length())
     return filters[0].n if filters[0].circular else int(scipy.fft.next_fast_len(steps, real=True))
 
 
-def over_cells(given: FilterCoefficients, workload: Workload) -> Operator:
+def rows_over_cells(filter_coefficients: FilterCoefficients, workload: Workload) -> Operator:
     """The strategy's rows over the cells."""
-    if given.form is Form.STORED:
-        return StoredRows(given, given.values.size * given.series)
-    real, axis = given.real, given.axes[given.place]
-    line = Ring(real.size, given.steps, real) if given.circular else Toeplitz(given.steps, real)
-    parts: list[Operator] = []
-    for other, size in enumerate(workload.domain.shape):
-        parts.append(line if other == axis else Identity(size) if other in given.axes else Total(size))
-    return parts[0] if len(parts) == 1 else Kronecker(parts)
+    if filter_coefficients.form is Form.STORED:
+        return StoredRows(filter_coefficients, filter_coefficients.values.size * filter_coefficients.series)
+    real, axis = filter_coefficients.real_values, filter_coefficients.axes[filter_coefficients.step_axis]
+    series_operator = (
+        Ring(real.size, filter_coefficients.steps, real)
+        if filter_coefficients.circular
+        else Toeplitz(filter_coefficients.steps, real)
+    )
+    factors: list[Operator] = []
+    for attribute, size in enumerate(workload.domain.shape):
+        factors.append(
+            series_operator
+            if attribute == axis
+            else Identity(size)
+            if attribute in filter_coefficients.axes
+            else Total(size)
+        )
+    return factors[0] if len(factors) == 1 else Kronecker(factors)

@@ -15,11 +15,11 @@ from itertools import combinations
 import numpy as np
 import scipy
 
-from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, exact_gram, number_of_sets, squared_over_cells
+from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, exact_gram, number_of_sets, squared_cells_bound
 from dpdist.operators import Dense, Matrix
 from dpdist.stability import Distance
-from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, length, persons_bound, root_of
-from dpdist.strategies.dual_certificates import Cells, PersonsBound, entries_of_sizes
+from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound, root_of, squared_length
+from dpdist.strategies.dual_certificates import Contribution, PersonsBound, entries_of_sizes
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import Solve, Step, gram_of
@@ -34,11 +34,11 @@ SCALE = 2**20
 """Of the whole numbers by which the longest person is bounded there."""
 CLIMBS = 24
 """Sets of cells from which long persons are looked for."""
-LEAST = 1e-9
+PRECISION_FLOOR = 1e-9
 """Of the largest precision: that of what nobody asks for."""
-PLACES = 4000
+SEARCH_POINTS = 4000
 """At which the one number of the closed form is looked for, before it is refined."""
-ALWAYS_LISTED, NEARLY = 2**16, 1e-4
+ALWAYS_LISTED, NEAR_LONGEST = 2**16, 1e-4
 """Sets of cells that are all gone through in every round; and how much longer than one a person is for which more are not."""
 
 
@@ -54,46 +54,48 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
         all cells are alike; elsewhere that of persons who come or go, whose bound holds for them, too, and is loose.
     """
     gram = gram_of(workload)
-    cells, most = gram.shape[0], min(moved.groups, gram.shape[0])
-    alike = _alike(gram)
+    cells, max_cells = gram.shape[0], min(moved.groups, gram.shape[0])
+    alike = _uniform_eigenvalues(gram)
     if alike is not None:
-        root, bound, gap = _of_alike(cells, most, alike, replaced=moved.replaced)
+        root, bound, gap = _closed_form(cells, max_cells, alike, replaced=moved.replaced)
     elif cells > UNLIKE_CELLS:
-        root, bound, gap = _of_many(gram, most)
+        root, bound, gap = _blended_strategy(gram, max_cells)
     else:
         rounds = ROUNDS if cells <= UNLIKE_CELLS // 2 else ROUNDS // 2
-        found = least_error(gram, _starts(cells, most), lambda x: _climbs(x, most), tolerance=tolerance, rounds=rounds)
-        root, bound, gap = found.root, _proven(gram, found), found.longest - 1.0
-        if number_of_sets(cells, most) > LISTED_SETS:
-            root, bound, gap = _better(gram, most, (root, bound, gap), _of_many(gram, most))
+        optimum = least_error(
+            gram, _starts(cells, max_cells), lambda x: _long_persons(x, max_cells), tolerance=tolerance, rounds=rounds
+        )
+        root, bound, gap = optimum.root, _prove_bound(gram, optimum), optimum.longest - 1.0
+        if number_of_sets(cells, max_cells) > LISTED_SETS:
+            root, bound, gap = _better(gram, max_cells, (root, bound, gap), _blended_strategy(gram, max_cells))
     root = root / math.sqrt(float(np.einsum("ij,ij->j", root, root).max()))
     record = Solve(
         "persons", "converged" if gap <= max(tolerance, 1e-6) else "stalled", (Step(1, bound.lower_bound * (1 + gap), gap),)
     )
-    made = DenseStrategy("coa", Dense(root), None, None, record)
-    return DenseStrategy("coa", made.operator, made.cost(gram), None, record, persons=bound)
+    strategy = DenseStrategy("coa", Dense(root), None, None, record)
+    return DenseStrategy("coa", strategy.operator, strategy.cost(gram), None, record, persons=bound)
 
 
-def _better(gram: Matrix, most: int, *found: tuple[Matrix, PersonsBound, float]) -> tuple[Matrix, PersonsBound, float]:
+def _better(gram: Matrix, max_cells: int, *found: tuple[Matrix, PersonsBound, float]) -> tuple[Matrix, PersonsBound, float]:
     """The rows of the least error for the person who is proven to be the longest, and the largest bound, with the gap between these.
 
     Where the sets of cells are too many to be gone through, the optimum may be for persons whose length is not proven closely.
     """
-    errors = [_error(_definite(root.T @ root), gram, most) for root, _, _ in found]
+    errors = [_error(_definite(root.T @ root), gram, max_cells) for root, _, _ in found]
     bound = max((each for _, each, _ in found), key=lambda each: each.lower_bound)
     return found[errors.index(min(errors))][0], bound, min(errors) / bound.lower_bound - 1.0
 
 
-def _proven(gram: Matrix, found: PersonsOptimum) -> PersonsBound:
+def _prove_bound(gram: Matrix, optimum: PersonsOptimum) -> PersonsBound:
     """The proof with what eigenvalues may be off by taken off."""
-    return replace(found.bound, lower_bound=persons_bound(gram, found.bound.mean_square(gram.shape[0])))
+    return replace(optimum.bound, lower_bound=persons_bound(gram, optimum.bound.mean_square(gram.shape[0])))
 
 
-def _first(found: tuple[float, dict[tuple[int, int], float]]) -> float:
-    return found[0]
+def _bound_value(candidate: tuple[float, dict[tuple[int, int], float]]) -> float:
+    return candidate[0]
 
 
-def _alike(gram: Matrix) -> tuple[float, float] | None:
+def _uniform_eigenvalues(gram: Matrix) -> tuple[float, float] | None:
     """The eigenvalue of V on differences of cells, and on their sum, where all cells are alike; None elsewhere."""
     cells = gram.shape[0]
     alone, pair = float(gram[0, 0]), float(gram[0, -1]) if cells > 1 else 0.0
@@ -103,12 +105,14 @@ def _alike(gram: Matrix) -> tuple[float, float] | None:
     return alone - pair, alone + (cells - 1) * pair
 
 
-def _of_alike(cells: int, most: int, alike: tuple[float, float], *, replaced: bool) -> tuple[Matrix, PersonsBound, float]:
+def _closed_form(
+    cells: int, max_cells: int, alike: tuple[float, float], *, replaced: bool
+) -> tuple[Matrix, PersonsBound, float]:
     """Rows of a I - b J, the proof, and the gap."""
-    a, b, error = _alike_optimum(cells, most, alike, replaced=replaced)
+    diagonal, b, error = _alike_optimum(cells, max_cells, alike, replaced=replaced)
     mean = np.full((cells, cells), 1.0 / cells)
-    root = math.sqrt(a) * (np.eye(cells) - mean) + math.sqrt(a - cells * b) * mean
-    bound = _bound_of_alike(cells, most, alike, b, replaced=replaced)
+    root = math.sqrt(diagonal) * (np.eye(cells) - mean) + math.sqrt(diagonal - cells * b) * mean
+    bound = _closed_form_bound(cells, max_cells, alike, b, replaced=replaced)
     return root, bound, error / bound.lower_bound - 1.0
 
 
@@ -120,23 +124,26 @@ def cells_bound(workload: Workload, moved: Distance) -> PersonsBound:
         moved: in how many cells one person has records.
     """
     cells, square = workload.shape[1], workload.blocks[0].weight ** 2
-    most, alike = min(moved.groups, cells), (square, square)
-    _, b, _ = _alike_optimum(cells, most, alike, replaced=moved.replaced)
-    return _bound_of_alike(cells, most, alike, b, replaced=moved.replaced)
+    max_cells, alike = min(moved.groups, cells), (square, square)
+    _, b, _ = _alike_optimum(cells, max_cells, alike, replaced=moved.replaced)
+    return _closed_form_bound(cells, max_cells, alike, b, replaced=moved.replaced)
 
 
-def _alike_optimum(cells: int, most: int, alike: tuple[float, float], *, replaced: bool) -> tuple[float, float, float]:
+def _alike_optimum(cells: int, max_cells: int, alike: tuple[float, float], *, replaced: bool) -> tuple[float, float, float]:
     """a and b of the least error, and that error."""
     differences, together = alike
 
     def steepest(b: float) -> float:
         """The largest a for which no person is longer than one."""
         if replaced:
-            pairs = {(s, t) for t in range(min(2 * most, cells) + 1) for s in {(t + 1) // 2}}
+            pairs = {(s, t) for t in range(min(2 * max_cells, cells) + 1) for s in {(t + 1) // 2}}
             sums = [(t, t - 2 * (t - s)) for s, t in pairs if t] if b >= 0 else []
-            ends = [(most, most), (most + min(most, cells - most), most - min(most, cells - most))]
+            ends = [
+                (max_cells, max_cells),
+                (max_cells + min(max_cells, cells - max_cells), max_cells - min(max_cells, cells - max_cells)),
+            ]
             return min((1 + b * d * d) / t for t, d in (*sums, *ends))
-        number = float(most) if b <= 0 else min(max(1 / math.sqrt(b), 1.0), float(most))
+        number = float(max_cells) if b <= 0 else min(max(1 / math.sqrt(b), 1.0), float(max_cells))
         return min((1 + b * s * s) / s for s in {math.floor(number), math.ceil(number)})
 
     def error(b: float) -> float:
@@ -144,7 +151,9 @@ def _alike_optimum(cells: int, most: int, alike: tuple[float, float], *, replace
         top = a - cells * b
         return math.inf if a <= 0 or top <= 0 else (cells - 1) * differences / a + together / top
 
-    places = np.concatenate([-np.geomspace(0.999 / most**2, 1e-9, PLACES), [0.0], np.geomspace(1e-9, 1.0, PLACES)])
+    places = np.concatenate(
+        [-np.geomspace(0.999 / max_cells**2, 1e-9, SEARCH_POINTS), [0.0], np.geomspace(1e-9, 1.0, SEARCH_POINTS)]
+    )
     errors = np.array([error(float(b)) for b in places])
     best = int(errors.argmin())
     low, high = places[max(best - 1, 0)], places[min(best + 1, places.size - 1)]
@@ -153,7 +162,7 @@ def _alike_optimum(cells: int, most: int, alike: tuple[float, float], *, replace
     return steepest(b), b, error(b)
 
 
-def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float, *, replaced: bool) -> PersonsBound:
+def _closed_form_bound(cells: int, max_cells: int, alike: tuple[float, float], b: float, *, replaced: bool) -> PersonsBound:
     """The best bound of persons in one number of cells or two, spread evenly over all sets of them: those that b makes the longest."""
     differences, together = alike
 
@@ -163,75 +172,84 @@ def _bound_of_alike(cells: int, most: int, alike: tuple[float, float], b: float,
         return float((cells - 1) * math.sqrt(of_differences * differences) + math.sqrt(of_sum * together)) ** 2
 
     if replaced:
-        half = min(most, cells // 2)
-        ends = {(most, 0), (most, min(most, cells - most)), (half, half), (min(half + 1, most), min(half, cells - half - 1))}
+        half = min(max_cells, cells // 2)
+        ends = {
+            (max_cells, 0),
+            (max_cells, min(max_cells, cells - max_cells)),
+            (half, half),
+            (min(half + 1, max_cells), min(half, cells - half - 1)),
+        }
     else:
-        first = most if b <= 0 else min(max(math.floor(1 / math.sqrt(b)), 1), most)
-        ends = {(min(max(s, 1), most), 0) for s in range(first - 1, first + 3)}
-    best: tuple[float, dict[tuple[int, int], float]] = max(((bound({each: 1.0}), {each: 1.0}) for each in ends), key=_first)
-    for one, other in combinations(sorted(ends), 2):
+        best_size = max_cells if b <= 0 else min(max(math.floor(1 / math.sqrt(b)), 1), max_cells)
+        ends = {(min(max(s, 1), max_cells), 0) for s in range(best_size - 1, best_size + 3)}
+    best: tuple[float, dict[tuple[int, int], float]] = max(
+        ((bound({end: 1.0}), {end: 1.0}) for end in ends), key=_bound_value
+    )
+    for first_end, second_end in combinations(sorted(ends), 2):
 
-        def mixed(w: float, one: tuple[int, int] = one, other: tuple[int, int] = other) -> dict[tuple[int, int], float]:
-            return {one: 1 - w, other: w}
+        def mixed(
+            w: float, first_end: tuple[int, int] = first_end, second_end: tuple[int, int] = second_end
+        ) -> dict[tuple[int, int], float]:
+            return {first_end: 1 - w, second_end: w}
 
-        found = scipy.optimize.minimize_scalar(
+        result = scipy.optimize.minimize_scalar(
             lambda w, mixed=mixed: -bound(mixed(w)), bounds=(0, 1), method="bounded", options={"xatol": 1e-12}
         )
-        best = max(best, (-float(found.fun), mixed(float(found.x))), key=_first)
+        best = max(best, (-float(result.fun), mixed(float(result.x))), key=_bound_value)
     return PersonsBound(best[0] * (1 - 1e-12), "closed form over all sets of cells of one size", sizes=best[1])
 
 
-def _of_many(gram: Matrix, most: int) -> tuple[Matrix, PersonsBound, float]:
+def _blended_strategy(gram: Matrix, max_cells: int) -> tuple[Matrix, PersonsBound, float]:
     """Rows, the proof and the gap for more cells: the optimum for the persons of a Markov chain over the cells, whom longer ones may
     exceed, blended with that of records or with every cell by itself."""
     cells = gram.shape[0]
 
-    def merged(fewer: int, spread: int) -> Matrix:
-        padded = np.pad(gram, (0, fewer * spread - cells))
-        return np.asarray(padded.reshape(fewer, spread, fewer, spread).sum(axis=(1, 3)))
+    def merged(block_count: int, block_size: int) -> Matrix:
+        padded = np.pad(gram, (0, block_count * block_size - cells))
+        return np.asarray(padded.reshape(block_count, block_size, block_count, block_size).sum(axis=(1, 3)))
 
     def error(precision: Matrix) -> float:
-        return _error(precision, gram, most)
+        return _error(precision, gram, max_cells)
 
-    chain, spread = best_chain(merged, cells, most, 1)
-    proof = PersonsBound(0.0, "a Markov chain over the cells: a bound below the optimum", chain=chain, spread=spread)
+    chain, block_size = best_chain(merged, cells, max_cells, 1)
+    proof = PersonsBound(0.0, "a Markov chain over the cells: a bound below the optimum", chain=chain, block_size=block_size)
     mean = proof.mean_square(cells)
     bound = replace(proof, lower_bound=persons_bound(gram, mean))
     roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
     best, *others = sorted((_definite(root.T @ root) for root in roots), key=error)
     for each in others:
-        one, other = best / _longest(best, most), each / _longest(each, most)
-        found = scipy.optimize.minimize_scalar(
-            lambda share, one=one, other=other: error(one + share * (other - one)),
+        better, second = best / _longest(best, max_cells), each / _longest(each, max_cells)
+        result = scipy.optimize.minimize_scalar(
+            lambda fraction, better=better, second=second: error(better + fraction * (second - better)),
             bounds=(0, 1),
             method="bounded",
             options={"maxiter": BLENDS},
         )
-        best = min((one, one + float(found.x) * (other - one)), key=error)
+        best = min((better, better + float(result.x) * (second - better)), key=error)
     return scipy.linalg.cholesky(best), bound, error(best) / bound.lower_bound - 1.0
 
 
-def _error(precision: Matrix, gram: Matrix, most: int) -> float:
+def _error(precision: Matrix, gram: Matrix, max_cells: int) -> float:
     """The total variance for the person who is proven to be the longest."""
-    return _longest(precision, most) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
+    return _longest(precision, max_cells) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
 
 
 def _definite(precision: Matrix) -> Matrix:
     """The same, with as little more of every cell as it takes to be measured where nothing is asked."""
     values = np.linalg.eigvalsh(precision)
-    return np.asarray(precision + max(LEAST * values[-1] - values[0], 0.0) * np.eye(values.size))
+    return np.asarray(precision + max(PRECISION_FLOOR * values[-1] - values[0], 0.0) * np.eye(values.size))
 
 
-def _longest(precision: Matrix, most: int) -> float:
+def _longest(precision: Matrix, max_cells: int) -> float:
     """A bound of u'X u, by that of rows in whole numbers."""
     top = float(np.diag(precision).max())
     rows = np.rint(scipy.linalg.cholesky(precision / top) * SCALE).astype(np.int64)
-    return squared_over_cells(exact_gram(rows), most, replaced=False) / SCALE**2 * top
+    return squared_cells_bound(exact_gram(rows), max_cells, replaced=False) / SCALE**2 * top
 
 
-def _starts(cells: int, most: int) -> dict[Cells, float]:
+def _starts(cells: int, max_cells: int) -> dict[Contribution, float]:
     """Persons in the first, the last and evenly spread cells, and in one."""
-    numbers = sorted({1, most, max(1, most // 2)})
+    numbers = sorted({1, max_cells, max(1, max_cells // 2)})
     columns = {
         tuple(sorted({(start + step * max(1, cells // s)) % cells for step in range(s)}))
         for s in numbers
@@ -240,48 +258,48 @@ def _starts(cells: int, most: int) -> dict[Cells, float]:
     return dict.fromkeys(sorted(columns), 1.0 / len(columns))
 
 
-def _climbs(precision: Matrix, most: int) -> Iterator[Cells]:
+def _long_persons(precision: Matrix, max_cells: int) -> Iterator[Contribution]:
     """Long persons: cells are added, left out and exchanged while that makes them longer, from every cell and from greedy beginnings."""
     cells = precision.shape[0]
     starts = np.argsort(-np.diag(precision))[: min(cells, CLIMBS)]
-    seen: set[Cells] = set()
+    visited: set[Contribution] = set()
     long = 0.0
     for start in starts:
-        chosen = np.zeros(cells, dtype=bool)
-        chosen[start] = True
-        for person in _grown(precision, chosen, most, seen):
-            long = max(long, length(precision, person))
+        members = np.zeros(cells, dtype=bool)
+        members[start] = True
+        for person in _climb(precision, members, max_cells, visited):
+            long = max(long, squared_length(precision, person))
             yield person
-    sets = number_of_sets(cells, most)
-    if sets <= (LISTED_SETS if long <= 1.0 + NEARLY else ALWAYS_LISTED):
+    sets = number_of_sets(cells, max_cells)
+    if sets <= (LISTED_SETS if long <= 1.0 + NEAR_LONGEST else ALWAYS_LISTED):
         from dpdist.measurement.sensitivity.exhaustive_search import longest_chain
 
-        yield tuple(int(cell) for cell in longest_chain(precision, most, 1)[1])
+        yield tuple(int(cell) for cell in longest_chain(precision, max_cells, 1)[1])
 
 
-def _grown(precision: Matrix, chosen: Matrix, most: int, seen: set[Cells]) -> Iterator[Cells]:
+def _climb(precision: Matrix, members: Matrix, max_cells: int, visited: set[Contribution]) -> Iterator[Contribution]:
     """The best single change again and again; every set on the way is a person."""
     diagonal = np.diag(precision)
     for _ in range(4 * precision.shape[0]):
-        along = precision @ chosen
-        added = np.where(chosen, -np.inf, diagonal + 2.0 * along)
-        removed = np.where(chosen, diagonal - 2.0 * along, -np.inf)
-        size = int(chosen.sum())
+        along = precision @ members
+        added = np.where(members, -np.inf, diagonal + 2.0 * along)
+        removed = np.where(members, diagonal - 2.0 * along, -np.inf)
+        size = int(members.sum())
         plus, minus = int(added.argmax()), int(removed.argmax())
-        if size < most and added[plus] > 1e-12:
-            chosen[plus] = True
+        if size < max_cells and added[plus] > 1e-12:
+            members[plus] = True
         elif size > 1 and removed[minus] > 1e-12:
-            chosen[minus] = False
+            members[minus] = False
         else:
-            both = removed[chosen][:, None] + added[~chosen][None, :] - 2.0 * precision[np.ix_(chosen, ~chosen)]
-            if both.size == 0 or both.max() <= 1e-12:
+            exchanges = removed[members][:, None] + added[~members][None, :] - 2.0 * precision[np.ix_(members, ~members)]
+            if exchanges.size == 0 or exchanges.max() <= 1e-12:
                 break
-            out, into = np.unravel_index(int(both.argmax()), both.shape)
-            gone, come = np.flatnonzero(chosen)[out], np.flatnonzero(~chosen)[into]
-            chosen[gone], chosen[come] = False, True
-        person = tuple(int(cell) for cell in np.flatnonzero(chosen))
-        if person in seen:
+            removed_position, added_position = np.unravel_index(int(exchanges.argmax()), exchanges.shape)
+            removed_cell, added_cell = np.flatnonzero(members)[removed_position], np.flatnonzero(~members)[added_position]
+            members[removed_cell], members[added_cell] = False, True
+        person = tuple(int(cell) for cell in np.flatnonzero(members))
+        if person in visited:
             break
-        seen.add(person)
-        if length(precision, person) > 1.0:
+        visited.add(person)
+        if squared_length(precision, person) > 1.0:
             yield person

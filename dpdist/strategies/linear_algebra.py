@@ -41,7 +41,7 @@ def namespace(array: Array) -> Any:
     return array_namespace(array)
 
 
-def given_array(values: Any) -> Array:
+def as_array(values: Any) -> Array:
     """An array of a library that optimisers can compute with, or else NumPy's.
 
     Raises: InvalidInput for arrays that are lazy or cannot be written in place (Dask, JAX).
@@ -93,9 +93,9 @@ def empty(array: Array, shape: tuple[int, int]) -> Array:
 
 def zeros(array: Array, shape: tuple[int, int]) -> Array:
     """A matrix of zeros, in the library and on the device of an array."""
-    out = empty(array, shape)
-    out[...] = 0.0
-    return out
+    matrix = empty(array, shape)
+    matrix[...] = 0.0
+    return matrix
 
 
 def identity(array: Array, size: int) -> Array:
@@ -136,9 +136,9 @@ def eigenvalues(matrix: Array) -> Matrix:
 def largest_eigenvalue(matrix: Array) -> float:
     """The largest eigenvalue of a symmetric matrix."""
     if is_numpy(matrix):
-        last = matrix.shape[0] - 1
+        last_index = matrix.shape[0] - 1
         with suppress(np.linalg.LinAlgError):  # LAPACK may not find one by itself among many that are nearly equal
-            return float(lapack.eigvalsh(matrix, subset_by_index=[last, last])[0])
+            return float(lapack.eigvalsh(matrix, subset_by_index=[last_index, last_index])[0])
     return float(eigenvalues(matrix)[-1])
 
 
@@ -149,13 +149,13 @@ def cholesky(matrix: Array) -> Array:
             return lapack.cholesky(matrix, lower=False)
         except scipy.linalg.LinAlgError as error:
             raise NotPositiveDefinite(INDEFINITE) from error
-    return _checked_factor(matrix)
+    return _check_factor(matrix)
 
 
 INDEFINITE = "Cholesky's factorisation found a matrix that is not positive definite"
 
 
-def _checked_factor(matrix: Array) -> Array:
+def _check_factor(matrix: Array) -> Array:
     """Cholesky's factor by another library: some return numbers of no meaning where they should fail."""
     xp = namespace(matrix)
     try:
@@ -164,41 +164,41 @@ def _checked_factor(matrix: Array) -> Array:
         if "LinAlgError" not in type(error).__name__:
             raise
         raise NotPositiveDefinite(INDEFINITE) from error
-    wanted, found = diagonal(matrix), on_host(xp.sum(factor * factor, axis=0))
-    if not (np.abs(found - wanted) <= FACTOR_SLACK * np.abs(wanted)).all():
+    expected, actual = diagonal(matrix), on_host(xp.sum(factor * factor, axis=0))
+    if not (np.abs(actual - expected) <= FACTOR_SLACK * np.abs(expected)).all():
         raise NotPositiveDefinite(INDEFINITE)
     return factor
 
 
 @dataclass(frozen=True)
-class Factored:
+class FactoredMatrix:
     """A positive definite matrix that is ready to be solved with."""
 
-    held: Any
+    decomposition: Any
 
-    def solve(self, right: Array) -> Array:
+    def solve(self, rhs: Array) -> Array:
         """The solution of matrix x = right."""
-        if isinstance(self.held, tuple):
-            return lapack.cho_solve(self.held, right)
-        return namespace(self.held).linalg.solve(self.held, right)
+        if isinstance(self.decomposition, tuple):
+            return lapack.cho_solve(self.decomposition, rhs)
+        return namespace(self.decomposition).linalg.solve(self.decomposition, rhs)
 
 
-def factored(matrix: Array, *, overwrite: bool = False) -> Factored:
+def factor_matrix(matrix: Array, *, overwrite: bool = False) -> FactoredMatrix:
     """The matrix, factored. Raises: NotPositiveDefinite."""
     if not is_numpy(matrix):
-        _checked_factor(matrix)
-        return Factored(matrix)
+        _check_factor(matrix)
+        return FactoredMatrix(matrix)
     try:
-        return Factored(lapack.cho_factor(matrix, overwrite_a=overwrite))
+        return FactoredMatrix(lapack.cho_factor(matrix, overwrite_a=overwrite))
     except scipy.linalg.LinAlgError as error:
         raise NotPositiveDefinite(INDEFINITE) from error
 
 
-def solve_definite(matrix: Array, right: Array) -> Array:
+def solve_definite(matrix: Array, rhs: Array) -> Array:
     """The solution of matrix x = right, for a positive definite matrix."""
     if is_numpy(matrix):
-        return lapack.solve(matrix, right, assume_a="pos")
-    return namespace(matrix).linalg.solve(matrix, right)
+        return lapack.solve(matrix, rhs, assume_a="pos")
+    return namespace(matrix).linalg.solve(matrix, rhs)
 
 
 def pseudo_inverse(matrix: Array) -> Array:
@@ -224,9 +224,9 @@ def add_to_diagonal(matrix: Array, values: Matrix) -> None:
 def hollow(matrix: Array) -> Array:
     """A copy whose diagonal is zero."""
     if is_numpy(matrix):
-        out = matrix.copy()
-        np.fill_diagonal(out, 0.0)
-        return out
+        copy = matrix.copy()
+        np.fill_diagonal(copy, 0.0)
+        return copy
     return matrix * (1.0 - identity(matrix, matrix.shape[0]))
 
 
@@ -235,9 +235,13 @@ def trace(matrix: Array) -> float:
     return float(np.trace(matrix) if is_numpy(matrix) else namespace(matrix).linalg.trace(matrix))
 
 
-def inner(left: Array, right: Array) -> float:
+def inner(first_matrix: Array, second_matrix: Array) -> float:
     """The sum of the products of all entries."""
-    return float(np.vdot(left, right)) if is_numpy(left) else float(namespace(left).sum(left * right))
+    return (
+        float(np.vdot(first_matrix, second_matrix))
+        if is_numpy(first_matrix)
+        else float(namespace(first_matrix).sum(first_matrix * second_matrix))
+    )
 
 
 def sum_of_squares(matrix: Array) -> float:
@@ -264,14 +268,14 @@ def weighted_gram(matrix: Array, weights: Matrix) -> Array:
     """
     if not is_numpy(matrix):
         return (matrix * like(matrix, weights)) @ matrix.T
-    out = np.zeros((matrix.shape[0], matrix.shape[0]), dtype=matrix.dtype)
+    gram = np.zeros((matrix.shape[0], matrix.shape[0]), dtype=matrix.dtype)
     for sign in (1.0, -1.0):
-        some = sign * weights > 0.0
-        if some.any():
-            half = matrix[:, some]
-            half *= like(matrix, np.sqrt(np.abs(weights[some])))
-            out += sign * (half @ half.T)
-    return out
+        has_sign = sign * weights > 0.0
+        if has_sign.any():
+            half = matrix[:, has_sign]
+            half *= like(matrix, np.sqrt(np.abs(weights[has_sign])))
+            gram += sign * (half @ half.T)
+    return gram
 
 
 def weighted_columns(matrix: Array, weights: Matrix) -> Matrix:
@@ -281,18 +285,18 @@ def weighted_columns(matrix: Array, weights: Matrix) -> Matrix:
     return on_host(like(matrix, weights) @ (matrix * matrix))
 
 
-def column_products(left: Array, right: Array) -> Matrix:
+def column_products(first_matrix: Array, second_matrix: Array) -> Matrix:
     """The inner product of each column of one matrix with that of the other, on the host."""
-    if isinstance(left, np.ndarray):
-        return np.einsum("ai,ai->i", left, right)
-    return on_host(namespace(left).sum(left * right, axis=0))
+    if isinstance(first_matrix, np.ndarray):
+        return np.einsum("ai,ai->i", first_matrix, second_matrix)
+    return on_host(namespace(first_matrix).sum(first_matrix * second_matrix, axis=0))
 
 
-def weighted_total(left: Array, right: Array, weights: Matrix) -> float:
+def weighted_total(first_matrix: Array, second_matrix: Array, weights: Matrix) -> float:
     """The sum of left o right over rows, weighted by column."""
-    if is_numpy(left):
-        return float(np.einsum("ia,ia,a->", left, right, weights))
-    return float(column_products(left, right) @ weights)
+    if is_numpy(first_matrix):
+        return float(np.einsum("ia,ia,a->", first_matrix, second_matrix, weights))
+    return float(column_products(first_matrix, second_matrix) @ weights)
 
 
 def squared_lengths(matrix: Array) -> Matrix:
@@ -305,7 +309,7 @@ def times(matrix: Array, vector: Matrix) -> Matrix:
     return matrix @ vector if isinstance(matrix, np.ndarray) else on_host(matrix @ like(matrix, vector))
 
 
-def single(matrix: Array) -> Array:
+def to_single(matrix: Array) -> Array:
     """The matrix in single precision."""
     xp = namespace(matrix)
     return xp.astype(matrix, xp.float32)
@@ -321,32 +325,32 @@ def row(matrix: Array, index: int) -> Matrix:
     return on_host(matrix[int(index), :])
 
 
-def rows(matrix: Array, places: Matrix) -> Array:
+def rows(matrix: Array, indices: Matrix) -> Array:
     """The rows at some places, or where a mask holds, as a copy."""
     if is_numpy(matrix):
-        return matrix[places]
-    return namespace(matrix).take(matrix, _places(matrix, places), axis=0)
+        return matrix[indices]
+    return namespace(matrix).take(matrix, _index_array(matrix, indices), axis=0)
 
 
-def columns(matrix: Array, places: Matrix) -> Array:
+def columns(matrix: Array, indices: Matrix) -> Array:
     """The columns at some places, or where a mask holds, as a copy."""
     if is_numpy(matrix):
-        return matrix[:, places]
-    return namespace(matrix).take(matrix, _places(matrix, places), axis=1)
+        return matrix[:, indices]
+    return namespace(matrix).take(matrix, _index_array(matrix, indices), axis=1)
 
 
-def among(matrix: Array, places: Matrix) -> Array:
+def submatrix(matrix: Array, indices: Matrix) -> Array:
     """The rows and columns at some places, as a copy."""
-    return matrix[np.ix_(places, places)] if is_numpy(matrix) else columns(rows(matrix, places), places)
+    return matrix[np.ix_(indices, indices)] if is_numpy(matrix) else columns(rows(matrix, indices), indices)
 
 
-def _places(matrix: Array, places: Matrix) -> Array:
-    return like(matrix, np.flatnonzero(places) if places.dtype == bool else places)
+def _index_array(matrix: Array, indices: Matrix) -> Array:
+    return like(matrix, np.flatnonzero(indices) if indices.dtype == bool else indices)
 
 
-def block(places: Matrix | None) -> EllipsisType | tuple[Matrix, ...]:
+def block(indices: Matrix | None) -> EllipsisType | tuple[Matrix, ...]:
     """An index of the rows and columns at some places; None for all."""
-    return ... if places is None else np.ix_(places, places)
+    return ... if indices is None else np.ix_(indices, indices)
 
 
 def contiguous(matrix: Array) -> Array:
@@ -354,13 +358,13 @@ def contiguous(matrix: Array) -> Array:
     return np.ascontiguousarray(matrix) if is_numpy(matrix) else matrix
 
 
-def doubles(matrix: Array) -> Array:
+def to_double(matrix: Array) -> Array:
     """A copy in double precision."""
     xp = namespace(matrix)
     return xp.astype(matrix, xp.float64, copy=True)
 
 
-def copied(matrix: Array) -> Array:
+def copy_matrix(matrix: Array) -> Array:
     """A copy of the matrix."""
     return matrix.copy() if is_numpy(matrix) else namespace(matrix).asarray(matrix, copy=True)
 

@@ -20,8 +20,18 @@ from dpdist.strategies import linear_algebra
 from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.lower_bounds import singular_value_bound
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_asked, checked_start, gram_in_place, gram_of, ignore
-from dpdist.strategies.tables.p_identity_products import CELLS_A_QUERY, learnt
+from dpdist.strategies.strategy import (
+    OnStep,
+    Solve,
+    Step,
+    Stop,
+    check_not_empty,
+    check_start,
+    gram_in_place,
+    gram_of,
+    ignore_step,
+)
+from dpdist.strategies.tables.p_identity_products import CELLS_A_QUERY, fit_p_identity
 from dpdist.workloads import Workload
 
 INNER_STEPS = 20
@@ -37,7 +47,7 @@ def low_rank(
     inner: int | None = None,
     max_iterations: int = 200,
     seed: int = 0,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> DenseStrategy:
     """The strategy of the low-rank mechanism (LRM): the workload as a product of two matrices of low rank.
@@ -68,42 +78,46 @@ def low_rank(
     state = np.random.default_rng(seed)
     cells = int(gram.shape[0])
     learnable = norm == "l1" and start is None
-    known = learnt(
+    learnt_strategy = fit_p_identity(
         linear_algebra.on_host(gram), [state.uniform(0.0, 1.0, (max(1, cells // CELLS_A_QUERY), cells))] if learnable else []
     )
     size = linear_algebra.norm(factor)
     best: tuple[float, Matrix, Stop, tuple[Step, ...]] | None = None
     if start is None:
-        points = _starts(factor / size, rows, norm, state, known.matrix)
+        points = _starts(factor / size, rows, norm, state, learnt_strategy.matrix)
     else:
-        right = linear_algebra.like(gram, checked_start(start, (rows, cells)))
-        points = [(factor / size @ linear_algebra.pseudo_inverse(right), right)]
+        strategy_matrix = linear_algebra.like(gram, check_start(start, (rows, cells)))
+        points = [(factor / size @ linear_algebra.pseudo_inverse(strategy_matrix), strategy_matrix)]
     for point in points:
-        left, right, stop, history = _augmented_lagrangian(factor / size, point, norm, max_iterations, on_step)
-        right = linear_algebra.pseudo_inverse(left * size) @ factor
-        left = factor @ linear_algebra.pseudo_inverse(right)
-        delta = float(_lengths(right, norm).max())
-        cost = linear_algebra.sum_of_squares(left) * delta**2 * (2.0 if norm == "l1" else 1.0)
+        reconstruction, strategy_matrix, stop, history = _augmented_lagrangian(
+            factor / size, point, norm, max_iterations, on_step
+        )
+        strategy_matrix = linear_algebra.pseudo_inverse(reconstruction * size) @ factor
+        reconstruction = factor @ linear_algebra.pseudo_inverse(strategy_matrix)
+        delta = float(_lengths(strategy_matrix, norm).max())
+        cost = linear_algebra.sum_of_squares(reconstruction) * delta**2 * (2.0 if norm == "l1" else 1.0)
         if best is None or cost < best[0]:
-            best = (cost, right, stop, history)
+            best = (cost, strategy_matrix, stop, history)
     assert best is not None
-    cost, right, stop, history = best
-    if norm == "l1" and known.cost < cost:  # the program is far from convex: where it started may be better
-        cost, right, stop = known.cost, known.matrix, "stalled"
+    cost, strategy_matrix, stop, history = best
+    if norm == "l1" and learnt_strategy.cost < cost:  # the program is far from convex: where it started may be better
+        cost, strategy_matrix, stop = learnt_strategy.cost, learnt_strategy.matrix, "stalled"
     lower = singular_value_bound(gram) if norm == "l2" else None
     record = Solve("low rank", stop, history)
-    return DenseStrategy("low-rank", Dense(linear_algebra.on_host(right)), cost, lower, record, norm=norm)
+    return DenseStrategy("low-rank", Dense(linear_algebra.on_host(strategy_matrix)), cost, lower, record, norm=norm)
 
 
 def _factor(gram: Matrix) -> Matrix:
     values, vectors = linear_algebra.eigh(gram)
-    kept = values > gram.shape[0] * EPSILON * max(float(values[-1]), 0.0)
-    check_asked(kept.any())
-    found = linear_algebra.columns(vectors, kept).T
-    return linear_algebra.like(found, np.sqrt(values[kept]))[:, None] * found
+    nonzero = values > gram.shape[0] * EPSILON * max(float(values[-1]), 0.0)
+    check_not_empty(nonzero.any())
+    factor_rows = linear_algebra.columns(vectors, nonzero).T
+    return linear_algebra.like(factor_rows, np.sqrt(values[nonzero]))[:, None] * factor_rows
 
 
-def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator, known: Matrix) -> list[tuple[Matrix, Matrix]]:
+def _starts(
+    factor: Matrix, rows: int, norm: str, state: np.random.Generator, learnt_matrix: Matrix
+) -> list[tuple[Matrix, Matrix]]:
     """Starting points: singular vectors with small random rows, scaled into the ball; for the L1 ball also the cells, and a p-Identity
     strategy.
 
@@ -114,56 +128,58 @@ def _starts(factor: Matrix, rows: int, norm: str, state: np.random.Generator, kn
     scale = np.sqrt(linear_algebra.column_products(factor.T, factor.T))
     small = linear_algebra.like(factor, 1e-2 * state.standard_normal((max(0, rows - rank), n)))
     turned = factor / linear_algebra.like(factor, np.sqrt(np.maximum(scale, 1e-12)))[:, None]
-    right = linear_algebra.concat([turned, small], axis=0)[:rows, :]
-    right /= float(_lengths(right, norm).max())
-    out = [(factor @ linear_algebra.pseudo_inverse(right), right)]
+    strategy_matrix = linear_algebra.concat([turned, small], axis=0)[:rows, :]
+    strategy_matrix /= float(_lengths(strategy_matrix, norm).max())
+    starting_points = [(factor @ linear_algebra.pseudo_inverse(strategy_matrix), strategy_matrix)]
     if norm == "l1" and rows >= n:
         cells = np.eye(rows, n)
-        out.append((factor @ cells.T, cells))
-        if n < known.shape[0] <= rows:
-            right = np.vstack([known, np.zeros((rows - known.shape[0], n))])
-            out.append((factor @ linear_algebra.pseudo_inverse(right), right))
-    return out
+        starting_points.append((factor @ cells.T, cells))
+        if n < learnt_matrix.shape[0] <= rows:
+            strategy_matrix = np.vstack([learnt_matrix, np.zeros((rows - learnt_matrix.shape[0], n))])
+            starting_points.append((factor @ linear_algebra.pseudo_inverse(strategy_matrix), strategy_matrix))
+    return starting_points
 
 
-def _lengths(right: Matrix, norm: str) -> Matrix:
-    return np.abs(right).sum(axis=0) if norm == "l1" else np.sqrt(linear_algebra.squared_lengths(right))
+def _lengths(strategy_matrix: Matrix, norm: str) -> Matrix:
+    return np.abs(strategy_matrix).sum(axis=0) if norm == "l1" else np.sqrt(linear_algebra.squared_lengths(strategy_matrix))
 
 
 def _augmented_lagrangian(
     factor: Matrix, start: tuple[Matrix, Matrix], norm: str, limit: int, on_step: OnStep
 ) -> tuple[Matrix, Matrix, Stop, tuple[Step, ...]]:
     """B and L."""
-    left, right = start
+    reconstruction, strategy_matrix = start
     multiplier = linear_algebra.zeros(factor, factor.shape)
-    energy = linear_algebra.sum_of_squares(left)
+    energy = linear_algebra.sum_of_squares(reconstruction)
     beta = 5.0 * energy
     history: list[Step] = []
     stop: Stop = "iteration limit"
-    identity = linear_algebra.identity(right, right.shape[0])
+    identity = linear_algebra.identity(strategy_matrix, strategy_matrix.shape[0])
     for iteration in range(1, limit + 1):
         target = beta * factor + multiplier
-        left = linear_algebra.solve_definite(beta * right @ right.T + identity, right @ target.T).T
-        right = _projected_gradient(left, right, target, beta, norm)
-        gap = factor - left @ right
+        reconstruction = linear_algebra.solve_definite(
+            beta * strategy_matrix @ strategy_matrix.T + identity, strategy_matrix @ target.T
+        ).T
+        strategy_matrix = _projected_gradient(reconstruction, strategy_matrix, target, beta, norm)
+        gap = factor - reconstruction @ strategy_matrix
         residual = linear_algebra.norm(gap)
-        history.append(Step(iteration, linear_algebra.sum_of_squares(left), float("inf"), gradient_norm=residual))
-        on_step(replace(history[-1], checkpoint=linear_algebra.on_host(right)))
+        history.append(Step(iteration, linear_algebra.sum_of_squares(reconstruction), float("inf"), gradient_norm=residual))
+        on_step(replace(history[-1], checkpoint=linear_algebra.on_host(strategy_matrix)))
         if residual <= RESIDUAL and iteration > DOUBLING:
             stop = "converged"
             break
         multiplier = multiplier + beta * gap
         if iteration % DOUBLING == 0:
             beta *= 2
-    return left, right, stop, tuple(history)
+    return reconstruction, strategy_matrix, stop, tuple(history)
 
 
-def _projected_gradient(left: Matrix, right: Matrix, target: Matrix, beta: float, norm: str) -> Matrix:
+def _projected_gradient(reconstruction: Matrix, strategy_matrix: Matrix, target: Matrix, beta: float, norm: str) -> Matrix:
     """Nesterov steps on beta/2 ||F - B L||^2 + <pi, F - B L> over columns of L in the unit ball."""
-    quadratic = beta * left.T @ left
-    slope = left.T @ target
+    quadratic = beta * reconstruction.T @ reconstruction
+    slope = reconstruction.T @ target
     lipschitz = linear_algebra.largest_eigenvalue(quadratic)
-    previous, ahead, momentum = right, right, 1.0
+    previous, ahead, momentum = strategy_matrix, strategy_matrix, 1.0
     for _ in range(INNER_STEPS):
         moved = project_columns(ahead - (quadratic @ ahead - slope) / lipschitz, norm)
         renewed = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
@@ -180,7 +196,7 @@ def project_columns(matrix: Matrix, norm: str) -> Matrix:
     sizes = np.abs(matrix)
     ordered = -np.sort(-sizes, axis=0)
     excess = (np.cumsum(ordered, axis=0) - 1.0) / np.arange(1, matrix.shape[0] + 1)[:, None]
-    last = (ordered > excess).sum(axis=0) - 1
-    threshold = np.maximum(excess[last, np.arange(matrix.shape[1])], 0.0)
+    last_index = (ordered > excess).sum(axis=0) - 1
+    threshold = np.maximum(excess[last_index, np.arange(matrix.shape[1])], 0.0)
     outside = sizes.sum(axis=0) > 1.0
     return np.asarray(np.where(outside, np.sign(matrix) * np.maximum(sizes - threshold, 0.0), matrix))

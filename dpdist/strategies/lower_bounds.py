@@ -14,11 +14,11 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Identity, Matrix, Total
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.dual_certificates import DualWeights
-from dpdist.strategies.filter_strategies import bound_of_ends
+from dpdist.strategies.filter_strategies import finite_series_bound
 from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy, gram_in_place, gram_of, proven_root_trace
 from dpdist.strategies.symmetric_optimum import SymmetricStrategy
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_marginals, is_separable, line_of
+from dpdist.workloads.workload_kind import filters_along_axis, is_dyadic, is_filters, is_marginals, is_separable
 
 CELLS = 1024
 """Cells up to which it is computed, by one eigen-decomposition for each of the ``CURVES``: 3 CPU seconds at 1,024."""
@@ -26,7 +26,7 @@ CURVES = 16
 """Ranks at which the eigenvalues are cut; 48 raise the bound by 1 to 2 % on prefix sums and ranges of 256 and 512 cells."""
 FINEST = 2
 """Values of k to an octave, the same on every machine: four times as many raise the bound by 2 % at most, of the tables that were tried."""
-MOST_ASKED = 10
+MAX_MARGINAL_AXES = 10
 """Attributes of marginals up to which it is computed in closed form: every set of them is compared with every other."""
 NEWTON = 16
 """Newton steps, each of which at least halves the error of a logarithm."""
@@ -45,18 +45,18 @@ def shared_length_bound(gram: Matrix, weights: Matrix) -> float:
         weights: v, (n,), non-negative, not all zero; they are divided by their sum.
     Source: docs/mathematics.md, section 5.
     """
-    shares = weights / weights.sum()
-    squares, columns = _along_axes(gram, shares)
+    cell_fractions = weights / weights.sum()
+    squares, columns = _eigen_columns(gram, cell_fractions)
     rank = squares.size
-    places = np.unique(np.geomspace(1, rank, CURVES).astype(int)) - 1 if rank else ()
-    curves = [_curve(columns, shares, np.minimum(1.0, squares[place] / squares)) for place in places]
+    curve_ranks = np.unique(np.geomspace(1, rank, CURVES).astype(int)) - 1 if rank else ()
+    curves = [_curve(columns, cell_fractions, np.minimum(1.0, squares[curve_rank] / squares)) for curve_rank in curve_ranks]
 
-    def proven(spread: float) -> float:
-        missed = np.max([np.zeros(rank + 1), *(curve.scaled(spread) for curve in curves)], axis=0)
-        return _least_cost(np.maximum(-np.diff(missed), 0.0), spread)
+    def proven(offset: float) -> float:
+        missed = np.max([np.zeros(rank + 1), *(curve.scaled(offset) for curve in curves)], axis=0)
+        return _least_cost(np.maximum(-np.diff(missed), 0.0), offset)
 
-    rounding = 64 * shares.size * np.finfo(float).eps  # of columns and lengths, relative
-    return float(2.0 * max(proven(float(spread)) for spread in _spreads(shares.size)) * (1.0 - rounding))
+    rounding = 64 * cell_fractions.size * np.finfo(float).eps  # of columns and lengths, relative
+    return float(2.0 * max(proven(float(offset)) for offset in _offsets(cell_fractions.size)) * (1.0 - rounding))
 
 
 def tables_bound(workload: Workload) -> float:
@@ -75,55 +75,61 @@ def marginals_bound(workload: Workload) -> float:
     """
     if not is_bounded_in_closed_form(workload):
         return 0.0
-    axes = _told_apart(workload)
+    axes = _contrast_axes(workload)
     sizes = [workload.domain.shape[axis] for axis in axes]
     # by sets of attributes: the squares of the columns of W, a share of all cells each, along every direction of a residual space, how
     # many directions it has, what its projector says of two cells by those in which they agree, and how many cells agree so
     squares = np.zeros(2 ** len(axes))
     for block in workload.blocks:
-        asked = [[1 / n, 1 / n] if axis in block.asked_axes else [1.0, 0.0] for axis, n in zip(axes, sizes, strict=True)]
-        squares += block.weight**2 * _kron(asked)
+        query_factors = [
+            [1 / n, 1 / n] if axis in block.asked_axes else [1.0, 0.0] for axis, n in zip(axes, sizes, strict=True)
+        ]
+        squares += block.weight**2 * _kron(query_factors)
     copies = _kron([1.0, n - 1.0] for n in sizes)
     projected = _kron([[1 / n, 1 / n], [-1 / n, 1 - 1 / n]] for n in sizes)
-    shares = _kron([1 - 1 / n, 1 / n] for n in sizes)
+    agreement_fractions = _kron([1 - 1 / n, 1 / n] for n in sizes)
     order = np.argsort(-squares)[: np.count_nonzero(squares)]
     asked_squares, times = squares[order], copies[order]
-    places = np.unique(np.geomspace(1, len(order), CURVES).astype(int)) - 1
-    damped = np.minimum(1.0, asked_squares[places, None] / asked_squares)
+    curve_ranks = np.unique(np.geomspace(1, len(order), CURVES).astype(int)) - 1
+    damped = np.minimum(1.0, asked_squares[curve_ranks, None] / asked_squares)
     lengths = (damped**2 * asked_squares) @ times
     steps = damped * asked_squares / np.sqrt(lengths)[:, None]
     missed = np.pad(np.cumsum((steps * times)[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
     alike = np.abs((damped**2 * asked_squares) @ projected[order]) * math.prod(sizes) / lengths[:, None]
     alike += 8 * squares.size * np.finfo(float).eps
-    nearest = np.argsort(-alike, axis=1)
-    reach = np.cumsum(shares[nearest], axis=1)
-    aligned = np.cumsum(shares[nearest] * np.take_along_axis(alike, nearest, axis=1), axis=1)
+    alignment_order = np.argsort(-alike, axis=1)
+    reach = np.cumsum(agreement_fractions[alignment_order], axis=1)
+    aligned = np.cumsum(agreement_fractions[alignment_order] * np.take_along_axis(alike, alignment_order, axis=1), axis=1)
 
-    def proven(spread: float) -> float:
-        scale = 1 / np.sqrt(np.minimum((aligned / (spread + reach)).max(axis=1), 1.0))
-        found = _largest_of(steps * scale[:, None], missed * scale[:, None], times)
-        return _least_cost(found[0], spread, found[1])
+    def proven(offset: float) -> float:
+        scale = 1 / np.sqrt(np.minimum((aligned / (offset + reach)).max(axis=1), 1.0))
+        envelope = _convex_envelope(steps * scale[:, None], missed * scale[:, None], times)
+        return _least_cost(envelope[0], offset, envelope[1])
 
     singular = float(times @ np.sqrt(asked_squares)) ** 2
-    return 2.0 * max(singular, *map(proven, _spreads(math.prod(sizes)))) * (1.0 - 1e-9)
+    return 2.0 * max(singular, *map(proven, _offsets(math.prod(sizes)))) * (1.0 - 1e-9)
 
 
 def is_bounded_in_closed_form(workload: Workload) -> bool:
     """Whether ``marginals_bound`` knows a workload."""
-    return is_marginals(workload) and all(map(_is_table, workload.blocks)) and len(_told_apart(workload)) <= MOST_ASKED
+    return (
+        is_marginals(workload)
+        and all(map(_is_table, workload.blocks))
+        and len(_contrast_axes(workload)) <= MAX_MARGINAL_AXES
+    )
 
 
-def _told_apart(workload: Workload) -> list[int]:
+def _contrast_axes(workload: Workload) -> list[int]:
     """The attributes that some table tells apart: cells that agree in them are one cell."""
-    asked = {axis for block in workload.blocks for axis in block.asked_axes}
-    return [axis for axis in sorted(asked) if workload.domain.shape[axis] > 1]
+    asked_axes = {axis for block in workload.blocks for axis in block.asked_axes}
+    return [axis for axis in sorted(asked_axes) if workload.domain.shape[axis] > 1]
 
 
-def _kron(parts: Iterable[Sequence[object]]) -> Matrix:
-    return reduce(np.kron, map(np.asarray, parts), np.ones(1))
+def _kron(factors: Iterable[Sequence[object]]) -> Matrix:
+    return reduce(np.kron, map(np.asarray, factors), np.ones(1))
 
 
-def _largest_of(steps: Matrix, missed: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
+def _convex_envelope(steps: Matrix, missed: Matrix, times: Matrix) -> tuple[Matrix, Matrix]:
     """Steps, and how often each is there, of a convex curve that is nowhere above the largest of several and meets it at their corners.
 
     Args:
@@ -131,11 +137,11 @@ def _largest_of(steps: Matrix, missed: Matrix, times: Matrix) -> tuple[Matrix, M
         missed: the curves at their corners, (curves, runs + 1).
     """
     top, runs = missed.argmax(axis=0), np.arange(times.size)
-    first, last = steps[top[:-1], runs], steps[top[1:], runs]
-    apart = missed[top[:-1], runs] - missed[top[1:], runs]
-    until = np.divide(apart, first - last, out=np.zeros_like(apart), where=first > last)
+    left_step, right_step = steps[top[:-1], runs], steps[top[1:], runs]
+    difference = missed[top[:-1], runs] - missed[top[1:], runs]
+    until = np.divide(difference, left_step - right_step, out=np.zeros_like(difference), where=left_step > right_step)
     until = np.clip(until, 0.0, times)
-    return np.concatenate([first, last]), np.concatenate([until, times - until])
+    return np.concatenate([left_step, right_step]), np.concatenate([until, times - until])
 
 
 def separate_tables_bound(workload: Workload) -> float:
@@ -148,8 +154,8 @@ def separate_tables_bound(workload: Workload) -> float:
     Source: Vaaler 1979 (sections of cubes); docs/mathematics.md, section 5.
     """
     blocks = workload.blocks
-    asked = [axis for block in blocks if block.separable for axis in block.asked_axes]
-    if len(set(asked)) < len(asked) or not all(_is_table(block) for block in blocks):
+    asked_axes = [axis for block in blocks if block.separable for axis in block.asked_axes]
+    if len(set(asked_axes)) < len(asked_axes) or not all(_is_table(block) for block in blocks):
         return 0.0
     tables = [(block.queries, block.weight) for block in blocks]
     rank = 1 + sum(cells - 1 for cells, _ in tables)
@@ -161,15 +167,15 @@ def separate_tables_bound(workload: Workload) -> float:
 
 def _is_table(block: Block) -> bool:
     """Whether it asks for every value of some attributes, with one weight for all."""
-    plain = block.separable and all(scale is None or (scale == 1).all() for scale in block.scales)
-    return plain and all(isinstance(factor.unpadded, Identity | Total) for factor in block.factors)
+    is_unscaled = block.separable and all(scale is None or (scale == 1).all() for scale in block.scales)
+    return is_unscaled and all(isinstance(factor.unpadded, Identity | Total) for factor in block.factors)
 
 
-def _along_axes(gram: Matrix, shares: Matrix) -> tuple[Matrix, Matrix]:
+def _eigen_columns(gram: Matrix, cell_fractions: Matrix) -> tuple[Matrix, Matrix]:
     """The eigenvalues l of S that are not 0, from the largest on, and the columns of W along its eigenvectors, (rank, n)."""
     values, vectors = lapack.eigh(gram)
     columns = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    squares, vectors = lapack.eigh((columns * shares) @ columns.T)
+    squares, vectors = lapack.eigh((columns * cell_fractions) @ columns.T)
     rank = int((squares > squares.size * np.finfo(float).eps * squares[-1]).sum())
     return squares[::-1][:rank], vectors.T[::-1][:rank] @ columns
 
@@ -188,39 +194,39 @@ class _Curve:
     length: Matrix
     aligned: Matrix
 
-    def scaled(self, spread: float) -> Matrix:
+    def scaled(self, offset: float) -> Matrix:
         """``missed``, once the field is scaled so that a row of length s and entries of at most 1 gets at most (s (spread + s))^(1/2)."""
-        if spread == 0:
+        if offset == 0:
             return self.missed  # unit vectors never give more than s
-        followed = min(float((self.aligned / (spread + self.length)).max()), 1.0)
+        followed = min(float((self.aligned / (offset + self.length)).max()), 1.0)
         return self.missed / math.sqrt(followed)
 
 
-def _curve(columns: Matrix, shares: Matrix, damped: Matrix) -> _Curve:
+def _curve(columns: Matrix, cell_fractions: Matrix, damped: Matrix) -> _Curve:
     """The field of one diagonal G."""
     fields = damped[:, None] * columns
     lengths = np.linalg.norm(fields, axis=0)
     fields = np.divide(fields, lengths, out=np.zeros_like(fields), where=lengths > 0)
-    product = (columns * shares) @ fields.T
-    found = lapack.eigvalsh((product + product.T) / 2)
+    product = (columns * cell_fractions) @ fields.T
+    eigenvalues = lapack.eigvalsh((product + product.T) / 2)
     # never more than the true ones
-    found -= found.size * np.finfo(float).eps * np.abs(found).max()
-    length, aligned = np.full(shares.size, np.inf), np.zeros(shares.size)
-    for some in np.array_split(fields, -(-shares.size // 64), axis=1):
-        alike = np.abs(some.T @ fields)
+    eigenvalues -= eigenvalues.size * np.finfo(float).eps * np.abs(eigenvalues).max()
+    length, aligned = np.full(cell_fractions.size, np.inf), np.zeros(cell_fractions.size)
+    for field_block in np.array_split(fields, -(-cell_fractions.size // 64), axis=1):
+        alike = np.abs(field_block.T @ fields)
         order = np.argsort(-alike, axis=1)
-        length = np.minimum(length, np.cumsum(shares[order], axis=1).min(axis=0))
-        sums = np.cumsum(shares[order] * np.take_along_axis(alike, order, axis=1), axis=1)
+        length = np.minimum(length, np.cumsum(cell_fractions[order], axis=1).min(axis=0))
+        sums = np.cumsum(cell_fractions[order] * np.take_along_axis(alike, order, axis=1), axis=1)
         aligned = np.maximum(aligned, sums.max(axis=0))
-    return _Curve(np.concatenate([np.cumsum(found)[::-1], [0.0]]), length, aligned)
+    return _Curve(np.concatenate([np.cumsum(eigenvalues)[::-1], [0.0]]), length, aligned)
 
 
-def _spreads(cells: int) -> tuple[float, ...]:
+def _offsets(cells: int) -> tuple[float, ...]:
     """Values of k: 0, and those from about a tenth of a cell's share to 1."""
     return 0.0, *(2.0 ** (-step / FINEST) for step in range(math.ceil(FINEST * math.log2(10 * cells))))
 
 
-def _least_cost(steps: Matrix, spread: float, copies: Matrix | None = None) -> float:
+def _least_cost(steps: Matrix, offset: float, copies: Matrix | None = None) -> float:
     """min over s of sum_i steps_i^2 / (s_i (spread + s_i)) where sum_i s_i <= 1, from below: its dual at the multiplier that was found.
 
     Args:
@@ -234,14 +240,14 @@ def _least_cost(steps: Matrix, spread: float, copies: Matrix | None = None) -> f
     multiplier = 2.0 * float((times * squares ** (1 / 3)).sum()) ** 3  # the best one where the spread is 0
     for _ in range(NEWTON):
         # squares (spread + 2 s) / (s (spread + s))^2 = multiplier: in logarithms the slope is between 2 and 3
-        wanted = np.log(squares / multiplier)
-        logs = (wanted + math.log(2.0)) / 3
+        target_logs = np.log(squares / multiplier)
+        logs = (target_logs + math.log(2.0)) / 3
         for _ in range(NEWTON):
             s = np.exp(logs)
-            excess = 2 * np.log(s * (spread + s)) - np.log(spread + 2 * s) - wanted
-            logs -= excess / (2 * (spread + 2 * s) / (spread + s) - 2 * s / (spread + 2 * s))
+            excess = 2 * np.log(s * (offset + s)) - np.log(offset + 2 * s) - target_logs
+            logs -= excess / (2 * (offset + 2 * s) / (offset + s) - 2 * s / (offset + 2 * s))
         s = np.exp(logs)
-        value = float((times * squares / (s * (spread + s))).sum() + multiplier * ((times * s).sum() - 1.0))
+        value = float((times * squares / (s * (offset + s))).sum() + multiplier * ((times * s).sum() - 1.0))
         if abs((times * s).sum() - 1.0) <= 1e-7:
             break
         multiplier *= float((times * s).sum()) ** 2.5
@@ -272,9 +278,9 @@ def laplace_bound(workload: Workload | Matrix, weights: Matrix | None = None) ->
     """
     gram = gram_in_place(workload)
     cells = gram.shape[0]
-    given = np.ones(cells) if weights is None else weights
-    shared = shared_length_bound(linear_algebra.on_host(gram), given) if cells <= CELLS else 0.0
-    return max(2.0 * dual_bound(gram, given), shared)
+    cell_weights = np.ones(cells) if weights is None else weights
+    length_bound = shared_length_bound(linear_algebra.on_host(gram), cell_weights) if cells <= CELLS else 0.0
+    return max(2.0 * dual_bound(gram, cell_weights), length_bound)
 
 
 def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
@@ -311,8 +317,8 @@ def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, flo
     n = gram.shape[0]
     values, vectors = lapack.eigh(gram)
     singular = np.sqrt(np.maximum(values, 0.0))
-    kept = values > n * np.finfo(float).eps * values[-1]
-    largest = 1.0 if theta > 0 else float((vectors[:, kept] ** 2).sum(axis=1).max())
+    nonzero = values > n * np.finfo(float).eps * values[-1]
+    largest = 1.0 if theta > 0 else float((vectors[:, nonzero] ** 2).sum(axis=1).max())
     nuclear = float(singular.sum())
     return max(2 * nuclear - n, nuclear**2 / n) + theta, largest * (float(values.sum()) + theta * n)
 
@@ -328,8 +334,8 @@ def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
     """
     gram = gram_of(workload)
     values = lapack.eigvalsh(gram)
-    kept = values[values > gram.shape[0] * np.finfo(float).eps * values[-1]]
-    upper, lower = float(kept.size * kept.sum()), hardt_talwar(gram)
+    nonzero = values[values > gram.shape[0] * np.finfo(float).eps * values[-1]]
+    upper, lower = float(nonzero.size * nonzero.sum()), hardt_talwar(gram)
     return upper, lower, upper / lower
 
 
@@ -352,9 +358,9 @@ def hardt_talwar(workload: Workload | Matrix) -> float:
 
 MOST_CELLS = 1024
 """Cells up to which weights are evaluated before they are published: an eigen-decomposition each, of a tenth of a second."""
-MOST_KEPT = 4096
+MAX_STORED_WEIGHTS = 4096
 """Cells up to which a solver's weights are kept and published."""
-NEAR = 2e-6
+NEAR_BOUND = 2e-6
 """By how much of itself the bound of published weights may lie below the certificate's."""
 
 
@@ -366,75 +372,79 @@ Products = Callable[[], tuple[float, dict[int, Matrix]]]
 
 
 def dual_weights(
-    workload: Workload, compared: Sequence[Strategy], lower: float, asked: Gram, product: Products
+    workload: Workload, compared: Sequence[Strategy], lower: float, compute_gram: Gram, product: Products
 ) -> DualWeights | None:
     """Weights that prove a lower bound of a workload's cost; None where none that are at hand come near it.
 
     Args:
         compared: the strategies that the bound may come from, all for one kind of noise.
         lower: the bound.
-        asked: W'W of the workload.
+        compute_gram: W'W of the workload.
         product: the bound of unions of products.
     """
     norm, shape, cells = compared[0].norm, workload.domain.shape, workload.shape[1]
-    if norm == "l1" and tables_bound(workload) >= lower * (1 - NEAR):
+    if norm == "l1" and tables_bound(workload) >= lower * (1 - NEAR_BOUND):
         return DualWeights("equal")
     if cells > MOST_CELLS:
-        return _of_many_cells(workload, compared, lower / UNIT_VARIANCE[norm], product)
-    gram = asked()
-    for weights in _candidates(workload, compared, gram, product):
-        found = weights.over_cells(shape)
+        return _weights_of_many_cells(workload, compared, lower / UNIT_VARIANCE[norm], product)
+    gram = compute_gram()
+    for weights in _candidate_weights(workload, compared, gram, product):
+        cell_weights = weights.over_cells(shape)
         bound = dual_bound if norm == "l2" else laplace_bound
-        if found.any() and bound(gram, found) >= lower * (1 - NEAR):
+        if cell_weights.any() and bound(gram, cell_weights) >= lower * (1 - NEAR_BOUND):
             return weights
     return None
 
 
-def _candidates(workload: Workload, compared: Sequence[Strategy], gram: Matrix, product: Products) -> Iterator[DualWeights]:
+def _candidate_weights(
+    workload: Workload, compared: Sequence[Strategy], gram: Matrix, product: Products
+) -> Iterator[DualWeights]:
     """What is cheap first."""
     yield DualWeights("equal")
     for strategy in compared:
-        solved = _solved(strategy, workload)
+        solved = _solver_weights(strategy, workload)
         if solved is not None:
             yield DualWeights("cells", {0: solved})
     for strategy in compared:
         if strategy.lower_bound is not None and strategy.gap < 1e-3:
-            yield DualWeights("cells", {0: _met_by(strategy.operator.gram(), gram)})
+            yield DualWeights("cells", {0: _optimality_weights(strategy.operator.gram(), gram)})
     if is_separable(workload):
         yield DualWeights("products", product()[1])
 
 
-def _of_many_cells(workload: Workload, compared: Sequence[Strategy], lower: float, product: Products) -> DualWeights | None:
+def _weights_of_many_cells(
+    workload: Workload, compared: Sequence[Strategy], lower: float, product: Products
+) -> DualWeights | None:
     """The weights of a solver that has converged, which are not evaluated again, or those of products."""
     for strategy in compared:
-        solved = _solved(strategy, workload)
-        if solved is not None and strategy.gap < NEAR:
+        solved = _solver_weights(strategy, workload)
+        if solved is not None and strategy.gap < NEAR_BOUND:
             return DualWeights("cells", {0: solved})
-    if is_dyadic(workload) or (is_filters(workload) and _of_series(workload) >= lower * (1 - NEAR)):
+    if is_dyadic(workload) or (is_filters(workload) and _series_bound(workload) >= lower * (1 - NEAR_BOUND)):
         return DualWeights("equal")
     proven, weights = product() if is_separable(workload) else (0.0, {})
-    return DualWeights("products", weights) if proven >= lower * (1 - NEAR) else None
+    return DualWeights("products", weights) if proven >= lower * (1 - NEAR_BOUND) else None
 
 
-def _of_series(workload: Workload) -> float:
+def _series_bound(workload: Workload) -> float:
     """What equal weights prove for filters: around a circle they are the optimum's."""
-    _, axes, filters = line_of(workload)
+    _, axes, filters = filters_along_axis(workload)
     if filters[0].circular:
         return math.inf
-    return math.prod(workload.domain.shape[axis] for axis in axes) // filters[0].n * bound_of_ends(workload)
+    return math.prod(workload.domain.shape[axis] for axis in axes) // filters[0].n * finite_series_bound(workload)
 
 
-def _solved(strategy: Strategy, workload: Workload) -> Matrix | None:
+def _solver_weights(strategy: Strategy, workload: Workload) -> Matrix | None:
     """The solver's weights, one a cell."""
     dual = None if strategy.solve is None else strategy.solve.dual
-    if dual is None or workload.shape[1] > MOST_KEPT:
+    if dual is None or workload.shape[1] > MAX_STORED_WEIGHTS:
         return None
     if isinstance(strategy, SymmetricStrategy):
         return strategy.symmetry.over_cells(dual)
     return np.asarray(dual) if dual.shape == workload.shape[1:] else None
 
 
-def _met_by(precision: Matrix, gram: Matrix) -> Matrix:
+def _optimality_weights(precision: Matrix, gram: Matrix) -> Matrix:
     """diag(X^-1 V X^-1), which the dual weights are at an optimum X of full rank."""
     inverse = lapack.pinvh(precision, rtol=1e-11)
     return np.asarray(np.maximum(np.einsum("ij,jk,ki->i", inverse, gram, inverse, optimize=True), 0.0))

@@ -14,7 +14,7 @@ from dpdist.strategies.dense import coa_barrier, coa_fixed_point, coa_newton
 from dpdist.strategies.dense.trace_problem import FullRankProblem, Problem, SquareProblem, problem_of
 from dpdist.strategies.lower_bounds import dual_bound
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, checked_start, gram_in_place, ignore
+from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_start, gram_in_place, ignore_step
 from dpdist.strategies.symmetric_optimum import weights_by_symmetry
 from dpdist.workloads import Workload
 
@@ -41,7 +41,7 @@ def solve(
     """
     gram = gram_in_place(workload)
     n = int(gram.shape[0])
-    x = linear_algebra.identity(gram, n) if start is None else linear_algebra.like(gram, checked_start(start, (n, n)))
+    x = linear_algebra.identity(gram, n) if start is None else linear_algebra.like(gram, check_start(start, (n, n)))
     history: list[Step] = []
     stop: Stop = "iteration limit"
     lower = dual_bound(gram, np.ones(n))
@@ -55,7 +55,7 @@ def solve(
 
 def objective_and_gradient(gram: Matrix, x: Matrix) -> tuple[float, Matrix, Matrix]:
     """tr(V X^-1), its gradient -X^-1 V X^-1, and X^-1."""
-    inverse = linear_algebra.factored(x).solve(linear_algebra.identity(x, x.shape[0]))
+    inverse = linear_algebra.factor_matrix(x).solve(linear_algebra.identity(x, x.shape[0]))
     inverse = (inverse + inverse.T) * 0.5
     half = gram @ inverse
     return linear_algebra.trace(half), -inverse @ half, inverse
@@ -71,7 +71,7 @@ def newton_direction(inverse: Matrix, gradient: Matrix, steps: int = CG_STEPS) -
     """Algorithm 2: conjugate gradients for H[D] = -G on the off-diagonal entries."""
     direction = linear_algebra.zeros(gradient, gradient.shape)
     residual = -linear_algebra.hollow(gradient)
-    search = linear_algebra.copied(residual)
+    search = linear_algebra.copy_matrix(residual)
     energy = linear_algebra.inner(residual, residual)
     for _ in range(steps):
         image = linear_algebra.hollow(hessian_product(inverse, gradient, search))
@@ -119,7 +119,7 @@ def _armijo(gram: Matrix, x: Matrix, direction: Matrix, objective: float, slope:
     while length > 1e-14:
         trial = x + length * direction
         try:
-            factor = linear_algebra.factored(trial)
+            factor = linear_algebra.factor_matrix(trial)
         except NotPositiveDefinite:
             length *= ARMIJO_SHRINK
             continue
@@ -140,7 +140,7 @@ def coa(
     method: Method = "dual",
     max_iterations: int | None = None,
     theta: float = 1e-3,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> DenseStrategy:
     """The strategy of least total squared error under Gaussian noise.
@@ -177,7 +177,12 @@ def coa(
 
 
 def solve_dual(
-    problem: Problem, *, tolerance: float, max_iterations: int = 200, on_step: OnStep = ignore, start: Matrix | None = None
+    problem: Problem,
+    *,
+    tolerance: float,
+    max_iterations: int = 200,
+    on_step: OnStep = ignore_step,
+    start: Matrix | None = None,
 ) -> DenseStrategy:
     """The certified optimum of a reduced problem: by fixed point at full rank, by Newton if ill-conditioned, else by barrier Newton.
 
@@ -188,7 +193,7 @@ def solve_dual(
             problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
         )
         if record.stop == "converged":
-            return DenseStrategy("coa", problem.over_all(root), cost * problem.scale, lower * problem.scale, record)
+            return DenseStrategy("coa", problem.expand_rows(root), cost * problem.scale, lower * problem.scale, record)
         if problem.chain is not None and record.stop == "stalled":  # its bound is rounded down further than LAPACK's
             assert record.dual is not None
             start, problem = problem.restrict(record.dual), replace(problem, chain=None)
@@ -198,10 +203,10 @@ def solve_dual(
             problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
         )
         if record.stop != "stalled":
-            return DenseStrategy("coa", problem.over_all(root), cost * problem.scale, lower * problem.scale, record)
+            return DenseStrategy("coa", problem.expand_rows(root), cost * problem.scale, lower * problem.scale, record)
         assert record.dual is not None
         start = problem.restrict(record.dual)
     (mixing,), cost, lower, record = coa_barrier.solve(
         problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
     )
-    return DenseStrategy("coa", problem.mixed(mixing), cost * problem.scale, lower * problem.scale, record)
+    return DenseStrategy("coa", problem.expand_mixing(mixing), cost * problem.scale, lower * problem.scale, record)

@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from dpdist.arrays import lapack
-from dpdist.measurement.adaptive.aim import rounds_grid
-from dpdist.measurement.adaptive.dawa import adaptive_grid
+from dpdist.measurement.adaptive.aim import aim_measurement
+from dpdist.measurement.adaptive.dawa import dawa_measurement
 from dpdist.measurement.coefficient_vectors import Coefficients, FilterCoefficients
-from dpdist.measurement.dense_measurement import DirectGrid, dense_grid, direct_rows, integer_rows
-from dpdist.measurement.filter_measurement import filter_grid
-from dpdist.measurement.hadamard_measurement import character_grid
-from dpdist.measurement.integer_measurement import Grid, Norm
-from dpdist.measurement.term_measurement import term_grid
+from dpdist.measurement.dense_measurement import DirectMeasurement, direct_rows, integer_rows, round_dense_strategy
+from dpdist.measurement.filter_measurement import filter_measurement
+from dpdist.measurement.hadamard_measurement import hadamard_measurement
+from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
+from dpdist.measurement.term_measurement import term_measurement
 from dpdist.operators import Dense, Identity, Matrix, Product
 from dpdist.reconstruction.kronecker_terms import Directions, Term, block_variances, oblique_inverse, row_squares
 from dpdist.stability import Neighbours
@@ -60,8 +60,8 @@ class DenseStrategy(Strategy):
         queries, operator = workload.shape[0], self.operator
         basis = integer_basis(workload)
         mixing = None
-        if isinstance(operator, Product) and isinstance(operator.left, Dense) and basis.operator is not None:
-            mixing = operator.left.array
+        if isinstance(operator, Product) and isinstance(operator.left_factor, Dense) and basis.operator is not None:
+            mixing = operator.left_factor.array
         width = workload.shape[1] if mixing is None else basis.rank
         if queries * width**2 + width**3 > WORST_WORK:
             return None
@@ -72,14 +72,14 @@ class DenseStrategy(Strategy):
             rows = (
                 workload.unweighted.rows(start, stop) if mixing is None else basis.coordinates(start, stop, weighted=False)
             )
-            spread = rows @ inverse
-            worst = max(worst, float(np.einsum("ij,ij->i", spread, spread).max()))
+            noise_weights = rows @ inverse
+            worst = max(worst, float(np.einsum("ij,ij->i", noise_weights, noise_weights).max()))
         return self.unit_error * math.sqrt(worst)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         base, real = integer_rows(self.operator, workload, self.norm)
         unit, domain = self.sensitivity, workload.domain
-        return dense_grid(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
+        return round_dense_strategy(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,12 +99,12 @@ class DirectStrategy(Strategy):
     def worst(self, workload: Workload) -> float | None:
         return self.unit_error / min(float(block.weights.min()) for block in workload.blocks)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         base, real = direct_rows(self.operator, workload)
         unit, domain = self.sensitivity, workload.domain
-        found = dense_grid(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
-        return DirectGrid(
-            found.mixing, found.base, found.spacing, found.sensitivity_squared, found.norm, column=found.column
+        dense = round_dense_strategy(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
+        return DirectMeasurement(
+            dense.mixing, dense.base, dense.spacing, dense.sensitivity_squared, dense.norm, column_bound=dense.column_bound
         )
 
 
@@ -124,18 +124,26 @@ class TermStrategy(Strategy):
         if work * len(self.terms) > WORST_WORK:
             return None
         if len(self.terms) == len(workload.blocks) == 1:  # one product: the largest is the product of the largest
-            term, asked = self.terms[0], dict(zip(workload.blocks[0].axes, workload.blocks[0].factors, strict=True))
+            term, factors_by_axis = (
+                self.terms[0],
+                dict(zip(workload.blocks[0].axes, workload.blocks[0].factors, strict=True)),
+            )
             largest = (
-                float(row_squares(asked[a], np.linalg.pinv(f)).max()) for a, f in zip(term.axes, term.factors, strict=True)
+                float(row_squares(factors_by_axis[axis], np.linalg.pinv(f)).max())
+                for axis, f in zip(term.axes, term.factors, strict=True)
             )
             return self.unit_error * math.sqrt(math.prod(largest)) / term.scale
         if workload.shape[0] * len(self.terms) > WORST_ANSWERS:
             return None
-        parts = [(term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale) for term in self.terms]
-        return self.unit_error * math.sqrt(max(float(block_variances(block, parts).max()) for block in workload.blocks))
+        inverted_terms = [
+            (term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale) for term in self.terms
+        ]
+        return self.unit_error * math.sqrt(
+            max(float(block_variances(block, inverted_terms).max()) for block in workload.blocks)
+        )
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return term_grid(self.terms, workload.domain, neighbours=neighbours, most_records=most_records)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        return term_measurement(self.terms, workload.domain, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,17 +157,17 @@ class ObliqueStrategy(TermStrategy):
         work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
         if work * len(self.terms) > WORST_WORK or workload.shape[0] * len(self.terms) > WORST_ANSWERS:
             return None
-        parts = []
+        inverted_terms = []
         for term in self.terms:
-            given = [(f, self.directions.get(axis)) for axis, f in zip(term.axes, term.factors, strict=True)]
-            inverses = tuple(np.linalg.pinv(f) if u is None else oblique_inverse(f, u) for f, u in given)
-            parts.append((term.axes, inverses, 1.0 / term.scale))
-        largest = max(float(block_variances(block, parts, self.directions).max()) for block in workload.blocks)
+            directed_factors = [(f, self.directions.get(axis)) for axis, f in zip(term.axes, term.factors, strict=True)]
+            inverses = tuple(np.linalg.pinv(f) if u is None else oblique_inverse(f, u) for f, u in directed_factors)
+            inverted_terms.append((term.axes, inverses, 1.0 / term.scale))
+        largest = max(float(block_variances(block, inverted_terms, self.directions).max()) for block in workload.blocks)
         return self.unit_error * math.sqrt(largest)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        given, domain = self.directions, workload.domain
-        return term_grid(self.terms, domain, neighbours=neighbours, most_records=most_records, directions=given)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        directions, domain = self.directions, workload.domain
+        return term_measurement(self.terms, domain, neighbours=neighbours, most_records=most_records, directions=directions)
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,20 +212,20 @@ class FilterStrategy(CoefficientStrategy):
     supports_sums: ClassVar[bool] = True
     coefficients: FilterCoefficients = field(kw_only=True)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return filter_grid(self.coefficients, neighbours=neighbours, most_records=most_records)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        return filter_measurement(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True, repr=False)
 class CharacterStrategy(CoefficientStrategy):
     """Rows of the Hadamard matrix of some binary attributes, each times its scale."""
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return character_grid(self.coefficients, neighbours=neighbours, most_records=most_records)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        return hadamard_measurement(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
 @dataclass(frozen=True, repr=False)
-class AdaptiveStrategy(Strategy):
+class DawaStrategy(Strategy):
     """Cells that are measured together where their counts are similar: what is measured depends on the data."""
 
     biased: ClassVar[bool] = True
@@ -229,12 +237,12 @@ class AdaptiveStrategy(Strategy):
     def worst(self, workload: Workload) -> float | None:
         return None
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return adaptive_grid(workload, neighbours, most_records)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        return dawa_measurement(workload, neighbours, most_records)
 
 
 @dataclass(frozen=True, repr=False)
-class RoundsStrategy(Strategy):
+class AimStrategy(Strategy):
     """Tables that are chosen in rounds: what is measured depends on the data."""
 
     biased: ClassVar[bool] = True
@@ -242,5 +250,5 @@ class RoundsStrategy(Strategy):
     def worst(self, workload: Workload) -> float | None:
         return None
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return rounds_grid(workload, neighbours, most_records)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        return aim_measurement(workload, neighbours, most_records)

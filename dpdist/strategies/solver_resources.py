@@ -15,13 +15,13 @@ from dpdist.operators import Identity, Matrix, Total
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.baselines import nodes
+from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.coa_barrier import HESSIAN_CELLS
 from dpdist.strategies.dense.completing_rows import POWERS, completion_steps
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.symmetric_optimum import symmetry_for
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
-from dpdist.strategies.tables.residual_bases import optima_kept
+from dpdist.strategies.tables.residual_bases import stored_optima_count
 from dpdist.workloads import Workload, integer_basis
 from dpdist.workloads.nested_groups import nested_of
 from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
@@ -125,17 +125,19 @@ class Limits:
     seconds: float | None = None
     whose: str = "the spec allows"
 
-    def besides(self, reach: Limits) -> Limits:
+    def fill_from(self, reach: Limits) -> Limits:
         """What of a reach holds where these limits say nothing."""
         memory = reach.memory_bytes if self.memory_bytes is None else None
         return replace(reach, memory_bytes=memory, seconds=reach.seconds if self.seconds is None else None)
 
-    def exceeded_by(self, needs: Effort) -> str | None:
+    def exceeded_by(self, solve_effort: Effort) -> str | None:
         """Why an optimisation does not fit, None if it does."""
-        if self.memory_bytes is not None and needs.memory_bytes > self.memory_bytes:
-            return f"needs {needs.memory_bytes / 2**30:.2f} GiB, {self.whose} {self.memory_bytes / 2**30:.2f}"
-        if self.seconds is not None and needs.nominal_seconds > self.seconds:
-            return f"needs about {needs.nominal_seconds / 60:.1f} nominal minutes, {self.whose} {self.seconds / 60:.1f}"
+        if self.memory_bytes is not None and solve_effort.memory_bytes > self.memory_bytes:
+            return f"needs {solve_effort.memory_bytes / 2**30:.2f} GiB, {self.whose} {self.memory_bytes / 2**30:.2f}"
+        if self.seconds is not None and solve_effort.nominal_seconds > self.seconds:
+            return (
+                f"needs about {solve_effort.nominal_seconds / 60:.1f} nominal minutes, {self.whose} {self.seconds / 60:.1f}"
+            )
         return None
 
 
@@ -161,11 +163,11 @@ def _size(workload: Workload | Matrix) -> tuple[int, int, bool]:
     if isinstance(workload, Workload):
         basis = integer_basis(workload)
         return basis.cells, basis.rank, basis.operator is not None
-    cells = int(linear_algebra.given_array(workload).shape[0])
+    cells = int(linear_algebra.as_array(workload).shape[0])
     return cells, cells, False
 
 
-def _of_coa(workload: Workload | Matrix) -> Effort:
+def _coa_effort(workload: Workload | Matrix) -> Effort:
     """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
     cells, rank, factored = _size(workload)
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
@@ -174,22 +176,22 @@ def _of_coa(workload: Workload | Matrix) -> Effort:
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products, nominal)
 
 
-def _of_symmetric(workload: Workload | Matrix) -> Effort:
+def _symmetric_effort(workload: Workload | Matrix) -> Effort:
     """The factors of all components and their rotations, the squares of the largest, and the Hessian where it is formed."""
     assert isinstance(workload, Workload)
     symmetry = symmetry_for(workload)
-    sizes = [(part.basis.rank, part.places.size) for part in symmetry.components]
+    sizes = [(component.basis.rank, component.orbit_cells.size) for component in symmetry.components]
     weights, rank = symmetry.sizes.size, max(rank for rank, _ in sizes)
-    held = sum(4 * rank * cells + 4 * rank**2 for rank, cells in sizes)
+    factor_doubles = sum(4 * rank * cells + 4 * rank**2 for rank, cells in sizes)
     largest = max(3 * rank * cells + 6 * rank**2 for rank, cells in sizes)
     hessian = 4 * weights**2 if weights <= max(HESSIAN_CELLS, 4 * rank) else 0
     pairs = 4 * PAIRS_AT_ONCE if weights <= PAIRED_ORBITS else 0
-    memory = 8 * (held + max(largest + hessian, pairs)) + worst_orbit_bytes(workload) + 2**20
+    memory = 8 * (factor_doubles + max(largest + hessian, pairs)) + worst_orbit_bytes(workload) + 2**20
     step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)
     return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
 
 
-def _of_nested(workload: Workload | Matrix) -> Effort:
+def _nested_effort(workload: Workload | Matrix) -> Effort:
     """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
     assert isinstance(workload, Workload)
     nodes = sum(nested_of(workload).tree.sizes)
@@ -197,7 +199,7 @@ def _of_nested(workload: Workload | Matrix) -> Effort:
     return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
 
 
-def _of_worst(workload: Workload | Matrix) -> Effort:
+def _minimax_effort(workload: Workload | Matrix) -> Effort:
     """Grams, roots and eigenvectors over the coordinates, factors over the cells, and weights of all queries with those of before."""
     assert isinstance(workload, Workload)
     cells, rank, factored = _size(workload)
@@ -210,35 +212,38 @@ def _of_eigen(workload: Workload | Matrix) -> Effort:
     """Eigen-queries with their squares, and the errors that are followed down once completing rows are part of them."""
     cells = _size(workload)[0]
     errors = 1.2 * len(POWERS) * completion_steps(cells)
-    return _of_arrays(EIGEN_ARRAYS, 2 * EIGENDECOMPOSITION_PRODUCTS + 2 + ERROR_PRODUCTS * errors, workload)
+    return _array_effort(EIGEN_ARRAYS, 2 * EIGENDECOMPOSITION_PRODUCTS + 2 + ERROR_PRODUCTS * errors, workload)
 
 
-def _of_arrays(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
+def _array_effort(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
     """So many arrays over pairs of cells, and so many products of them."""
     cells, rank, factored = _size(workload)
     return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
 
 
-def _of_designs(workload: Workload | Matrix) -> Effort:
+def _design_effort(workload: Workload | Matrix) -> Effort:
     """Grams and left inverses over pairs of cells, and the rows of the largest tree with their inverse and the factors of both."""
     cells = _size(workload)[0] if not isinstance(workload, Workload) else workload.shape[1]
-    rows = nodes(workload) if isinstance(workload, Workload) else 2 * cells
+    rows = largest_tree_rows(workload) if isinstance(workload, Workload) else 2 * cells
     doubles = DESIGN_SQUARES * cells**2 + DESIGN_ROWS * rows * cells
     return Effort(cells, cells, 8 * doubles + 2**20, DESIGN_PRODUCTS)
 
 
-def _of_kronecker(workload: Workload | Matrix) -> Effort:
+def _kronecker_effort(workload: Workload | Matrix) -> Effort:
     """The largest factor's memory, and the products of all."""
     if not isinstance(workload, Workload):
-        return _of_coa(workload)
+        return _coa_effort(workload)
     grams = [factor.gram() for factor in workload.blocks[0].factors if not isinstance(factor, Identity | Total)]
-    parts = [_of_coa(gram) for gram in grams]
-    memory = max((part.memory_bytes for part in parts), default=2**20)
-    cells, nominal = workload.domain.cells, sum(part.nominal or part.products for part in parts)
-    return Effort(cells, cells, memory, sum(part.products for part in parts), nominal)
+    factor_efforts = [_coa_effort(gram) for gram in grams]
+    memory = max((factor_effort.memory_bytes for factor_effort in factor_efforts), default=2**20)
+    cells, nominal = (
+        workload.domain.cells,
+        sum(factor_effort.nominal or factor_effort.products for factor_effort in factor_efforts),
+    )
+    return Effort(cells, cells, memory, sum(factor_effort.products for factor_effort in factor_efforts), nominal)
 
 
-def _of_marginals(workload: Workload | Matrix) -> Effort:
+def _marginal_effort(workload: Workload | Matrix) -> Effort:
     """A closed form over the residual basis, whose rows are rounded and inverted attribute by attribute."""
     assert isinstance(workload, Workload)
     shape = workload.domain.shape
@@ -247,10 +252,10 @@ def _of_marginals(workload: Workload | Matrix) -> Effort:
     return Effort(largest, largest, residual_bytes(workload, spaces), RESIDUAL_PRODUCTS)
 
 
-def _of_products(workload: Workload | Matrix) -> Effort:
+def _product_effort(workload: Workload | Matrix) -> Effort:
     """Grams of all factors, and the solves of the largest attribute: limited steps from two starts and a few rounds after them."""
     if not isinstance(workload, Workload):
-        return _of_arrays(9, 3 * 500 * 0.3, workload)
+        return _array_effort(9, 3 * 500 * 0.3, workload)
     largest = max(workload.domain.shape)
     return Effort(largest, largest, factor_bytes(workload), 6 * 500 * 0.3 * len(workload.domain.shape))
 
@@ -258,11 +263,13 @@ def _of_products(workload: Workload | Matrix) -> Effort:
 def factor_bytes(workload: Workload) -> int:
     """What strategies of single attributes take: each factor's gram, the terms while they are kept and made whole, and a solve."""
     shape = workload.domain.shape
-    given = {(axis, f.fingerprint) for block in workload.blocks for axis, f in zip(block.axes, block.factors, strict=True)}
-    grams = sum(shape[axis] ** 2 for axis, _ in given) + sum(size**2 for size in shape)
+    distinct_factors = {
+        (axis, f.fingerprint) for block in workload.blocks for axis, f in zip(block.axes, block.factors, strict=True)
+    }
+    grams = sum(shape[axis] ** 2 for axis, _ in distinct_factors) + sum(size**2 for size in shape)
     subsets_kept = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
-    kept = sum(shape[axis] ** 2 for subset in subsets_kept for axis in subset)
-    doubles = grams + TERM_COPIES * kept + SOLVE_COPIES * 2 * max(size**2 for size in shape)
+    term_doubles = sum(shape[axis] ** 2 for subset in subsets_kept for axis in subset)
+    doubles = grams + TERM_COPIES * term_doubles + SOLVE_COPIES * 2 * max(size**2 for size in shape)
     return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(subsets_kept))
 
 
@@ -278,13 +285,13 @@ def product_bytes(workload: Workload) -> int:
     shape = workload.domain.shape
     terms = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
     grams = sum(shape[axis] ** 2 for block in workload.blocks for axis in block.asked_axes)
-    kept = sum(shape[axis] ** 2 for subset in terms for axis in subset)
+    term_doubles = sum(shape[axis] ** 2 for subset in terms for axis in subset)
     largest = max(size**2 for size in shape)
-    doubles = 2 * grams + TERM_COPIES * kept + (optima_kept(workload) + SOLVE_COPIES) * largest
+    doubles = 2 * grams + TERM_COPIES * term_doubles + (stored_optima_count(workload) + SOLVE_COPIES) * largest
     return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(terms))
 
 
-def kept_bytes(workload: Workload) -> int:
+def product_copy_bytes(workload: Workload) -> int:
     """Copies of the factors of one product while they are written down, read back and made whole."""
     return 8 * TERM_COPIES * sum(size**2 for size in workload.domain.shape)
 
@@ -298,18 +305,20 @@ def worst_row_bytes(workload: Workload, measured: int | None = None) -> int:
     return 8 * (min(queries, WORST_ROWS) * (3 * cells + rows) + 4 * cells * max(rows, cells)) + 2**20
 
 
-def worst_factor_bytes(workload: Workload, terms: int = 1, without: frozenset[int] = frozenset()) -> int:
+def worst_factor_bytes(workload: Workload, terms: int = 1, omitted_axes: frozenset[int] = frozenset()) -> int:
     """What predicting the worst error takes of a strategy over so many tables: inverses, rows of a factor, and variances.
 
     Args:
-        without: attributes whose factors are not written down.
+        omitted_axes: attributes whose factors are not written down.
     """
-    asked = [f.shape for b in workload.blocks for axis, f in zip(b.axes, b.factors, strict=True) if axis not in without]
-    asked = asked or [(1, 1)]
-    rows = max(3 * min(8 * queries * values, ROW_BLOCK_BYTES + 8 * values) for queries, values in asked)
+    factor_shapes = [
+        f.shape for b in workload.blocks for axis, f in zip(b.axes, b.factors, strict=True) if axis not in omitted_axes
+    ]
+    factor_shapes = factor_shapes or [(1, 1)]
+    rows = max(3 * min(8 * queries * values, ROW_BLOCK_BYTES + 8 * values) for queries, values in factor_shapes)
     answers = 0 if terms == 1 or workload.shape[0] * terms > WORST_ANSWERS else workload.shape[0]
-    inverses = 4 * max(values**2 for _, values in asked)
-    return rows + 8 * (inverses + 4 * answers + 4 * max(queries for queries, _ in asked))
+    inverses = 4 * max(values**2 for _, values in factor_shapes)
+    return rows + 8 * (inverses + 4 * answers + 4 * max(queries for queries, _ in factor_shapes))
 
 
 def worst_orbit_bytes(workload: Workload) -> int:
@@ -317,24 +326,24 @@ def worst_orbit_bytes(workload: Workload) -> int:
     large = frozenset(
         axis for axis, size in enumerate(workload.domain.shape) if size > LOOKED_THROUGH and is_tabled(workload, axis)
     )
-    few = worst_factor_bytes(workload, without=large)
+    few = worst_factor_bytes(workload, omitted_axes=large)
     return few + 8 * VARIANCE_COPIES * workload.shape[0] if large else few
 
 
 _EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
-    "coa": _of_coa,
-    "persons": partial(_of_arrays, PERSONS_SQUARES, PERSONS_PRODUCTS),
-    "worst": _of_worst,
-    "newton": partial(_of_arrays, 14, 100 * (2 * 5 + 3.0)),
+    "coa": _coa_effort,
+    "persons": partial(_array_effort, PERSONS_SQUARES, PERSONS_PRODUCTS),
+    "worst": _minimax_effort,
+    "newton": partial(_array_effort, 14, 100 * (2 * 5 + 3.0)),
     "eigen": _of_eigen,
-    "low_rank": partial(_of_arrays, 22, 100 * 22.0),
-    "p_identity": partial(_of_arrays, 9, 3 * 500 * 0.3),
-    "p_identity_products": _of_products,
-    "weighted_design": _of_designs,
-    "smoothing": partial(_of_arrays, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
-    "kronecker": _of_kronecker,
-    "marginals": _of_marginals,
-    "symmetric": _of_symmetric,
-    "nested": _of_nested,
+    "low_rank": partial(_array_effort, 22, 100 * 22.0),
+    "p_identity": partial(_array_effort, 9, 3 * 500 * 0.3),
+    "p_identity_products": _product_effort,
+    "weighted_design": _design_effort,
+    "smoothing": partial(_array_effort, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
+    "kronecker": _kronecker_effort,
+    "marginals": _marginal_effort,
+    "symmetric": _symmetric_effort,
+    "nested": _nested_effort,
 }
 """The optimisers' public names with what each takes."""

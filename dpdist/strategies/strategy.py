@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dpdist.errors import InvalidInput, NotPositiveDefinite
-from dpdist.measurement.integer_measurement import Grid, Norm
+from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
 from dpdist.measurement.sensitivity.bounded_totals import Totals
 from dpdist.notebook_tables import html_table
 from dpdist.operators import Kronecker, Matrix, Operator
@@ -20,7 +20,7 @@ from dpdist.stability import Distance, Neighbours
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.dual_certificates import LargestBound, PersonsBound
 from dpdist.workloads import Workload
-from dpdist.workloads.workload import counted
+from dpdist.workloads.workload import count_phrase
 
 Stop = Literal["converged", "iteration limit", "stalled", "closed form"]
 
@@ -47,19 +47,19 @@ OnStep = Callable[[Step], None]
 """Called after every iteration. It may raise ``Cancelled``; the last checkpoint it saw resumes the solve."""
 
 
-def ignore(_: Step) -> None:
+def ignore_step(_: Step) -> None:
     """The callback that does nothing."""
 
 
-def check_asked(asked: object) -> None:
+def check_not_empty(queries: object) -> None:
     """Accept what is asked of some cell. Raises: InvalidInput where it is nothing (0, False, an empty tuple)."""
-    if not asked:
+    if not queries:
         raise InvalidInput(
             "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
         )
 
 
-def checked_start(start: Matrix, shape: tuple[int, ...]) -> Matrix:
+def check_start(start: Matrix, shape: tuple[int, ...]) -> Matrix:
     """A checkpoint as float64. Raises: InvalidInput when it cannot belong to this problem."""
     array = np.asarray(start, dtype=np.float64)
     if array.shape != shape or not np.isfinite(array).all():
@@ -141,14 +141,14 @@ class Strategy(ABC):
         facts = [
             (
                 "mechanism",
-                f"{self.name}: {counted(rows, 'measured query', 'measured queries')} over {counted(cells, 'cell', 'cells')}",
+                f"{self.name}: {count_phrase(rows, 'measured query', 'measured queries')} over {count_phrase(cells, 'cell', 'cells')}",
             )
         ]
         if self.workload_cost is not None:
             facts.append(("cost", f"cost {self.workload_cost:.6g}"))
         if self.workload_cost is not None and self.lower_bound is not None:
-            over = f"1 + {max(self.gap, 0.0):.1e}" if self.gap < 1e-3 else f"{1 + self.gap:.4g}"
-            facts.append(("certificate", f"certified at most {over} times the least"))
+            ratio_text = f"1 + {max(self.gap, 0.0):.1e}" if self.gap < 1e-3 else f"{1 + self.gap:.4g}"
+            facts.append(("certificate", f"certified at most {ratio_text} times the least"))
         if self.solve is not None and self.solve.stop not in ("converged", "closed form"):
             facts.append(("solve", f"not converged ({self.solve.stop})"))
         return facts
@@ -158,10 +158,10 @@ class Strategy(ABC):
         """Largest standard error of a query at noise multiplier 1, None where it takes more than ``WORST_WORK`` operations."""
 
     @abstractmethod
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         """The strategy in whole numbers."""
 
-    def grid(self, workload: Workload, *, neighbours: Neighbours, most_records: int) -> Grid:
+    def grid(self, workload: Workload, *, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         """The strategy in whole numbers, with its exact sensitivity.
 
         Args:
@@ -180,7 +180,7 @@ class Strategy(ABC):
             )
         return self._grid(workload, neighbours, most_records)
 
-    def grid_for(self, workload: Workload, moved: Distance) -> Grid:
+    def grid_for(self, workload: Workload, moved: Distance) -> IntegerMeasurement:
         """The strategy in whole numbers, for counts that one change moves by a distance.
 
         Where records lie in several cells or steps, a grid that knows how these add up takes less than the triangle inequality does.
@@ -189,9 +189,9 @@ class Strategy(ABC):
         several = moved.groups * (moved.participations or 1)
         if several > 1 and not totals:
             grid = self.grid(workload, neighbours=neighbours, most_records=moved.records)
-            apart = grid.over_several(moved)
-            if apart is not None:
-                return apart
+            several_grid = grid.with_contributions(moved)
+            if several_grid is not None:
+                return several_grid
         return self.grid(workload, neighbours=neighbours, most_records=several * moved.records)
 
     @cached_property
@@ -248,15 +248,15 @@ def _variance_by_attribute(strategy: Operator, workload: Workload | Matrix) -> f
         return None
     queries = [(block.weight, block.operator(workload.domain.shape, scaled=True)) for block in workload.blocks]
     spectra = [linear_algebra.eigh(factor.gram()) for factor in strategy.factors]
-    if any(values[0] <= SAFELY * values[-1] for values, _ in spectra):
+    if any(values[0] <= SAFE_EIGENVALUE * values[-1] for values, _ in spectra):
         return None
     total = 0.0
-    for weight, asked in queries:
-        if not isinstance(asked, Kronecker):
+    for weight, query_operator in queries:
+        if not isinstance(query_operator, Kronecker):
             return None
         traces = (
             (linear_algebra.column_products(vectors, factor.gram() @ vectors) / values).sum()
-            for factor, (values, vectors) in zip(asked.factors, spectra, strict=True)
+            for factor, (values, vectors) in zip(query_operator.factors, spectra, strict=True)
         )
         total += weight**2 * math.prod(map(float, traces))
     return total
@@ -274,10 +274,10 @@ def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
         raise InvalidInput(f"a strategy over {n} cells cannot answer a workload over {gram.shape[0]} cells")
     values, vectors = linear_algebra.eigh(precision)
     weight = linear_algebra.column_products(vectors, gram @ vectors)
-    kept = values > n * np.finfo(float).eps * max(values[-1], 0.0)
-    if weight[~kept].sum() > 1e-9 * max(linear_algebra.trace(gram), np.finfo(float).tiny):
+    nonzero = values > n * np.finfo(float).eps * max(values[-1], 0.0)
+    if weight[~nonzero].sum() > 1e-9 * max(linear_algebra.trace(gram), np.finfo(float).tiny):
         return float("inf")
-    return float(linear_algebra.diagonal(precision).max() * (weight[kept] / values[kept]).sum())
+    return float(linear_algebra.diagonal(precision).max() * (weight[nonzero] / values[nonzero]).sum())
 
 
 def laplace_cost(gaussian_cost: float, precision: Matrix, l1_sensitivity: float) -> float:
@@ -293,16 +293,16 @@ def proven_root_trace(values: Matrix) -> float:
     would add 1e-8), so those below n eps ||K|| count as zero and eps ||K|| is taken off the others.
     """
     rounding = np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
-    kept = values[values > values.size * rounding]
-    return float(np.sqrt(np.maximum(kept - rounding, 0.0)).sum())
+    significant = values[values > values.size * rounding]
+    return float(np.sqrt(np.maximum(significant - rounding, 0.0)).sum())
 
 
-SAFELY = 1e-8
+SAFE_EIGENVALUE = 1e-8
 """Least eigenvalue of an attribute's precision, in its largest, that is no rounding."""
 EXPLICIT = "dp.workloads.explicit(array)"
 
 
-def queries_of(workload: Workload) -> Workload:
+def check_workload(workload: Workload) -> Workload:
     """The workload itself. Raises: InvalidInput for anything else, such as an array of queries."""
     if not isinstance(workload, Workload):
         raise InvalidInput(f"a workload is needed, found {type(workload).__name__}; make one of an array by {EXPLICIT}")
@@ -322,7 +322,7 @@ def gram_in_place(workload: Workload | Matrix) -> Matrix:
     """
     if isinstance(workload, Workload):
         return workload.gram()
-    gram = linear_algebra.given_array(workload)
+    gram = linear_algebra.as_array(workload)
     xp = linear_algebra.namespace(gram)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
         raise InvalidInput(
@@ -330,7 +330,7 @@ def gram_in_place(workload: Workload | Matrix) -> Matrix:
         )
     if not xp.isdtype(gram.dtype, ("real floating", "integral")):
         raise InvalidInput(f"a gram holds real numbers, found dtype {gram.dtype}")
-    gram = linear_algebra.doubles(gram)
+    gram = linear_algebra.to_double(gram)
     if not xp.all(xp.isfinite(gram)):
         raise InvalidInput("the gram holds NaN or infinite entries")
     scale = float(xp.max(xp.abs(gram)))
@@ -341,6 +341,6 @@ def gram_in_place(workload: Workload | Matrix) -> Matrix:
         )
     if float(linear_algebra.diagonal(gram).min()) < -1e-10 * scale:
         raise NotPositiveDefinite("the gram has a negative diagonal entry; it must be W'W of a real workload")
-    gram += linear_algebra.copied(gram.T)
+    gram += linear_algebra.copy_matrix(gram.T)
     gram *= 0.5
     return gram

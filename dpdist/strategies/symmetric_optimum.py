@@ -15,14 +15,14 @@ from functools import cached_property
 import numpy as np
 
 from dpdist.errors import InvalidInput
-from dpdist.measurement.integer_measurement import Grid
-from dpdist.measurement.orbit_measurement import column_squares, largest_variance, symmetric_grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement
+from dpdist.measurement.orbit_measurement import column_squares, largest_variance, orbit_measurement
 from dpdist.operators import Matrix, Stack
 from dpdist.stability import Neighbours
 from dpdist.strategies.dense import coa_barrier
 from dpdist.strategies.dense.trace_problem import Summand, root_of
 from dpdist.strategies.representations import WORST_WORK
-from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_asked, checked_start, ignore
+from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_not_empty, check_start, ignore_step
 from dpdist.workloads import Workload
 from dpdist.workloads.symmetry import MOST_COMPONENTS, Symmetry, most_components, orbits_of, symmetry_of
 
@@ -52,16 +52,18 @@ class SymmetricStrategy(Strategy):
         return math.sqrt(float(self._squares.max()))
 
     def worst(self, workload: Workload) -> float | None:
-        asked = [math.prod(f.shape[0] for f in block.factors) for block in workload.blocks]
+        query_counts = [math.prod(f.shape[0] for f in block.factors) for block in workload.blocks]
         work = sum(
-            asked[k] * m.shape[1] ** 2 for c, m in zip(self.symmetry.components, self.mixings, strict=True) for k in c.blocks
+            query_counts[k] * m.shape[1] ** 2
+            for c, m in zip(self.symmetry.components, self.mixings, strict=True)
+            for k in c.blocks
         )
         if work > WORST_WORK:
             return None
         return self.unit_error * math.sqrt(largest_variance(self.symmetry, self.mixings))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        return symmetric_grid(self.symmetry, self.mixings, neighbours=neighbours, most_records=most_records)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        return orbit_measurement(self.symmetry, self.mixings, neighbours=neighbours, most_records=most_records)
 
 
 def symmetric(
@@ -69,7 +71,7 @@ def symmetric(
     *,
     tolerance: float = 1e-6,
     max_iterations: int = 200,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> SymmetricStrategy:
     """The strategy of least total squared error for a union of products with exchangeable values, over up to millions of cells.
@@ -87,15 +89,15 @@ def symmetric(
         raise InvalidInput(f"the tolerance is a relative gap in (0, 1), found {tolerance!r}")
     symmetry = symmetry_for(workload)
     problem = _SymmetricProblem.of(symmetry)
-    weights = None if start is None else checked_start(start, (problem.cells,))
+    weights = None if start is None else check_start(start, (problem.cells,))
     mixings, cost, lower, record = coa_barrier.solve(
         problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=weights
     )
     whole = tuple(
-        mixing @ root / math.sqrt(part.orbits.spread)
-        for mixing, root, part in zip(mixings, problem.roots, symmetry.components, strict=True)
+        mixing @ root / math.sqrt(component.orbits.contrast_count)
+        for mixing, root, component in zip(mixings, problem.roots, symmetry.components, strict=True)
     )
-    return strategy_of(symmetry, whole, cost * problem.scale, lower * problem.scale, record)
+    return symmetric_strategy(symmetry, whole, cost * problem.scale, lower * problem.scale, record)
 
 
 def weights_by_symmetry(workload: Workload, *, tolerance: float) -> Matrix | None:
@@ -110,9 +112,9 @@ def weights_by_symmetry(workload: Workload, *, tolerance: float) -> Matrix | Non
         return None
     if FEWER_ORBITS * math.prod(int(code.max()) + 1 for code in codes) > workload.shape[1]:
         return None
-    found = symmetric(workload, tolerance=tolerance)
-    assert found.solve is not None
-    return None if found.solve.dual is None else found.symmetry.over_cells(found.solve.dual)
+    strategy = symmetric(workload, tolerance=tolerance)
+    assert strategy.solve is not None
+    return None if strategy.solve.dual is None else strategy.symmetry.over_cells(strategy.solve.dual)
 
 
 def symmetry_for(workload: Workload) -> Symmetry:
@@ -120,16 +122,16 @@ def symmetry_for(workload: Workload) -> Symmetry:
     codes = orbits_of(workload)
     if codes is None:
         raise InvalidInput("the workload holds queries that are no product over attributes; choose 'coa' or 'auto'")
-    found = symmetry_of(workload, codes)
-    check_asked(found.components)
-    return found
+    symmetry = symmetry_of(workload, codes)
+    check_not_empty(symmetry.components)
+    return symmetry
 
 
-def strategy_of(
+def symmetric_strategy(
     symmetry: Symmetry, mixings: Sequence[Matrix], cost: float, lower: float, record: Solve
 ) -> SymmetricStrategy:
     """A strategy of real rows over the integer basis of each component."""
-    rows = [part.rows(mixing) for part, mixing in zip(symmetry.components, mixings, strict=True)]
+    rows = [component.rows(mixing) for component, mixing in zip(symmetry.components, mixings, strict=True)]
     return SymmetricStrategy("symmetric", Stack(rows), cost, lower, record, symmetry=symmetry, mixings=tuple(mixings))
 
 
@@ -149,15 +151,21 @@ class _SymmetricProblem:
     @staticmethod
     def of(symmetry: Symmetry) -> _SymmetricProblem:
         roots, factors = [], []
-        for part in symmetry.components:
-            root = root_of(part.basis.gram())
+        for component in symmetry.components:
+            root = root_of(component.basis.gram())
             roots.append(root)
-            factors.append(root if part.basis.operator is None else root @ part.basis.columns(np.arange(part.places.size)))
-        squares = (part.copies * float(np.vdot(f, f)) for f, part in zip(factors, symmetry.components, strict=True))
+            factors.append(
+                root
+                if component.basis.operator is None
+                else root @ component.basis.columns(np.arange(component.orbit_cells.size))
+            )
+        squares = (
+            component.copies * float(np.vdot(f, f)) for f, component in zip(factors, symmetry.components, strict=True)
+        )
         scale = sum(squares) / symmetry.sizes.size
         summands = tuple(
-            Summand(factor / math.sqrt(scale), part.places, float(part.copies))
-            for factor, part in zip(factors, symmetry.components, strict=True)
+            Summand(factor / math.sqrt(scale), component.orbit_cells, float(component.copies))
+            for factor, component in zip(factors, symmetry.components, strict=True)
         )
         return _SymmetricProblem(summands, tuple(root / math.sqrt(scale) for root in roots), symmetry.sizes, scale)
 

@@ -25,7 +25,16 @@ from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, p
 from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.lower_bounds import laplace_bound
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Step, check_asked, gram_of, ignore, laplace_cost, matrix_mechanism_cost
+from dpdist.strategies.strategy import (
+    OnStep,
+    Solve,
+    Step,
+    check_not_empty,
+    gram_of,
+    ignore_step,
+    laplace_cost,
+    matrix_mechanism_cost,
+)
 from dpdist.workloads import Workload
 
 ROUNDS = 30
@@ -35,7 +44,7 @@ ROUNDING = 1e-9
 
 
 def weighted_design(
-    workload: Workload | Matrix, *, design: Matrix | None = None, tolerance: float = 1e-6, on_step: OnStep = ignore
+    workload: Workload | Matrix, *, design: Matrix | None = None, tolerance: float = 1e-6, on_step: OnStep = ignore_step
 ) -> DenseStrategy:
     """The strategy of weighted design queries for Laplace noise, completed to columns of equal L1 length.
 
@@ -50,12 +59,12 @@ def weighted_design(
     Source: Li & Miklau 2012, section 3.5, which leaves out the program.
     """
     gram = gram_of(workload)
-    check_asked(gram.any())
+    check_not_empty(gram.any())
     designs = _designs(workload, gram) if design is None else iter([("given", np.asarray(design, dtype=np.float64))])
     best: tuple[float, Matrix, str, Weights] | None = None
     history: list[Step] = []
     for name, queries in designs:
-        rows, weights = weighted(gram, queries, tolerance)
+        rows, weights = weight_design(gram, queries, tolerance)
         cost = laplace_cost(matrix_mechanism_cost(precision := rows.T @ rows, gram), precision, _length(rows))
         if best is None or cost < best[0] * (1 - ROUNDING):
             best = cost, rows, name, weights
@@ -67,7 +76,7 @@ def weighted_design(
     return DenseStrategy("weighted-design", Dense(rows), cost, laplace_bound(gram), record, norm="l1")
 
 
-def weighted(gram: Matrix, design: Matrix, tolerance: float = 1e-6) -> tuple[Matrix, Weights]:
+def weight_design(gram: Matrix, design: Matrix, tolerance: float = 1e-6) -> tuple[Matrix, Weights]:
     """Design queries of the best lengths with completing rows, every column of L1 length 1, and what is known of the lengths.
 
     Raises: InvalidInput where the queries are not finite rows over the cells, or do not span the workload.
@@ -79,21 +88,23 @@ def weighted(gram: Matrix, design: Matrix, tolerance: float = 1e-6) -> tuple[Mat
     spanned = gram @ (inverse @ design)
     if float(np.abs(spanned - gram).max()) > ROUNDING * float(np.abs(gram).max()):
         raise InvalidInput("the design queries do not span the workload; add rows")
-    least, found, best = np.inf, None, design
+    lowest_cost, best_weights, best = np.inf, None, design
     for _ in range(ROUNDS):
         costs = linear_algebra.column_products(inverse, gram @ inverse)
-        kept = costs > EPSILON * costs.max()
-        weights = program_1(np.ascontiguousarray(np.abs(design[kept]).T), costs[kept], power=2, tolerance=tolerance)
-        rows = weights.weight[:, None] * design[kept]
-        if weights.cost >= least:
+        significant = costs > EPSILON * costs.max()
+        weights = program_1(
+            np.ascontiguousarray(np.abs(design[significant]).T), costs[significant], power=2, tolerance=tolerance
+        )
+        rows = weights.weight[:, None] * design[significant]
+        if weights.cost >= lowest_cost:
             break
-        falls, least, found, best = weights.cost < least * (1 - tolerance), weights.cost, weights, rows
+        falls, lowest_cost, best_weights, best = weights.cost < lowest_cost * (1 - tolerance), weights.cost, weights, rows
         if design.shape[0] <= cells or not falls:
             break
-        design = design[kept]
+        design = design[significant]
         inverse = _left_inverse(rows) * weights.weight
-    assert found is not None
-    return _completed(best), found
+    assert best_weights is not None
+    return _complete_columns(best), best_weights
 
 
 def _left_inverse(rows: Matrix) -> Matrix:
@@ -108,7 +119,7 @@ def _length(rows: Matrix) -> float:
     return float(np.abs(rows).sum(axis=0).max())
 
 
-def _completed(rows: Matrix) -> Matrix:
+def _complete_columns(rows: Matrix) -> Matrix:
     """Program 2 for L1 lengths: a single cell more for every column that is shorter than the longest, which costs no sensitivity."""
     lengths = np.abs(rows).sum(axis=0)
     missing = lengths.max() - lengths
@@ -120,15 +131,15 @@ def _completed(rows: Matrix) -> Matrix:
 
 def _designs(workload: Workload | Matrix, gram: Matrix) -> Iterator[tuple[str, Matrix]]:
     """Designs that are compared, by name. A gram alone is taken as one ordered attribute."""
-    asked = workload if isinstance(workload, Workload) else None
-    shape = (gram.shape[0],) if asked is None else asked.domain.shape
+    full_workload = workload if isinstance(workload, Workload) else None
+    shape = (gram.shape[0],) if full_workload is None else full_workload.domain.shape
     yield "the cells", np.eye(gram.shape[0])
     yield "eigen-queries", eigen_queries(gram.copy())[0]
-    yield "Haar wavelets", attribute_by_attribute("wavelet", Haar, shape, asked, None, "l1").matrix()
-    if asked is None:
+    yield "Haar wavelets", attribute_by_attribute("wavelet", Haar, shape, full_workload, None, "l1").matrix()
+    if full_workload is None:
         yield "a tree", hierarchical(shape, norm="l1").matrix()
     else:
-        yield "a tree", hierarchical(shape, asked, branching=None, norm="l1").matrix()
+        yield "a tree", hierarchical(shape, full_workload, branching=None, norm="l1").matrix()
     fourier: Matrix = np.ones((1, 1))
     for size in shape:
         fourier = np.kron(fourier, fourier_queries(size))

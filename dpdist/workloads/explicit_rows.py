@@ -10,15 +10,15 @@ import numpy as np
 import scipy
 
 from dpdist.domain import Domain
-from dpdist.domain.labels import Made
+from dpdist.domain.labels import LazySequence
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, Tall
-from dpdist.operators.out_of_core import rows_of
+from dpdist.operators.out_of_core import as_row_source
 from dpdist.workloads.workload import Block, Workload
 
 
 @dataclass(frozen=True)
-class RowNumbers(Made[str]):
+class RowNumbers(LazySequence[str]):
     """The names "row 0", "row 1", ..., made when they are read and never stored."""
 
     rows: int
@@ -26,8 +26,8 @@ class RowNumbers(Made[str]):
     def __len__(self) -> int:
         return self.rows
 
-    def at(self, place: int) -> str:
-        return f"row {place}"
+    def value_at(self, index: int) -> str:
+        return f"row {index}"
 
 
 def explicit(
@@ -64,7 +64,7 @@ def tall(
         title: name of the group of queries.
     Raises: InvalidInput for entries that are not finite numbers.
     """
-    return _workload(Tall(rows_of(source)), domain, names, title)
+    return _workload(Tall(as_row_source(source)), domain, names, title)
 
 
 def _workload(operator: Operator, domain: Domain | None, names: tuple[str, ...] | None, title: str) -> Workload:

@@ -57,34 +57,34 @@ class SubsetBasis(Operator):
         """For the given cells, the row of each subset that counts the cell, or -1; (family, len(cells)) int64."""
         raw = np.unravel_index(cells, self.domain_shape)
         merged = [self.codes[axis][index] for axis, index in enumerate(raw)]
-        out = np.empty((len(self.family), cells.size), dtype=np.int64)
+        row_numbers = np.empty((len(self.family), cells.size), dtype=np.int64)
         for k, subset in enumerate(self.family):
             flat = np.zeros(cells.size, dtype=np.int64)
             counted = np.ones(cells.size, dtype=bool)
             for axis in subset:
                 flat = flat * (self.sizes[axis] - 1) + merged[axis] - 1
                 counted &= merged[axis] > 0
-            out[k] = np.where(counted, self.starts[k] + flat, -1)
-        return out
+            row_numbers[k] = np.where(counted, self.starts[k] + flat, -1)
+        return row_numbers
 
     def matvec_cells(self, start: int, x: Matrix) -> Matrix:
         """The part of B x that the cells start.. contribute: sums over chunks are exact."""
-        out = np.zeros((self.shape[0], *x.shape[1:]), dtype=x.dtype)
+        product = np.zeros((self.shape[0], *x.shape[1:]), dtype=x.dtype)
         for row in self.positions(np.arange(start, start + x.shape[0])):
-            np.add.at(out, row[row >= 0], x[row >= 0])
-        return out
+            np.add.at(product, row[row >= 0], x[row >= 0])
+        return product
 
     def matvec(self, x: Matrix) -> Matrix:
         return self.matvec_cells(0, x)
 
     def rmatvec_cells(self, start: int, stop: int, y: Matrix) -> Matrix:
         """Rows start..stop of B'y."""
-        out = np.zeros((stop - start, *y.shape[1:]), dtype=y.dtype)
-        known = np.concatenate([y, np.zeros_like(y[:1])])  # at -1 of cells that are not counted
-        part = np.empty_like(out)
+        product = np.zeros((stop - start, *y.shape[1:]), dtype=y.dtype)
+        padded = np.concatenate([y, np.zeros_like(y[:1])])  # at -1 of cells that are not counted
+        row_values = np.empty_like(product)
         for row in self.positions(np.arange(start, stop)):
-            out += np.take(known, row, axis=0, out=part, mode="wrap")  # -1 is the last; "raise" copies first
-        return out
+            product += np.take(padded, row, axis=0, out=row_values, mode="wrap")  # -1 is the last; "raise" copies first
+        return product
 
     def rmatvec(self, y: Matrix) -> Matrix:
         return self.rmatvec_cells(0, self.shape[1], y)
@@ -130,34 +130,34 @@ class Basis:
         """One cell for each distinct column of B, ascending."""
         if self.operator is None:
             return np.arange(self.workload.domain.cells)
-        first = [np.unique(code, return_index=True)[1] for code in self.operator.codes]
-        grid = np.ix_(*first)
+        first_values = [np.unique(code, return_index=True)[1] for code in self.operator.codes]
+        grid = np.ix_(*first_values)
         return np.sort(np.ravel_multi_index(np.broadcast_arrays(*grid), self.workload.domain.shape).ravel())
 
     def columns(self, cells: Matrix) -> Matrix:
         """Columns of B at the given cells, dense (r, len(cells)) float64."""
         if self.operator is None:
-            out = np.zeros((self.rank, cells.size))
-            out[cells, np.arange(cells.size)] = 1.0
-            return out
-        out = np.zeros((self.rank, cells.size))
+            dense = np.zeros((self.rank, cells.size))
+            dense[cells, np.arange(cells.size)] = 1.0
+            return dense
+        dense = np.zeros((self.rank, cells.size))
         for row in self.operator.positions(cells):
-            out[row[row >= 0], np.flatnonzero(row >= 0)] = 1.0
-        return out
+            dense[row[row >= 0], np.flatnonzero(row >= 0)] = 1.0
+        return dense
 
     def coordinates(self, start: int, stop: int, *, weighted: bool) -> Matrix:
         """Rows start..stop of C, dense (stop - start, r) float64."""
         if self.operator is None:
             source = self.workload.operator if weighted else self.workload.unweighted
             return source.rows(start, stop)
-        out = np.zeros((stop - start, self.rank))
-        for (first, block), (factors, place) in zip(self.workload.block_starts(), self.blocks, strict=True):
-            low, high = max(start, first), min(stop, first + block.queries)
+        dense = np.zeros((stop - start, self.rank))
+        for (first_row, block), (factors, basis_rows) in zip(self.workload.block_starts(), self.blocks, strict=True):
+            low, high = max(start, first_row), min(stop, first_row + block.queries)
             if low < high:
-                rows = _kronecker(factors).rows(low - first, high - first)
-                scales = block.weights[low - first : high - first, None] if weighted else 1.0
-                out[low - start : high - start, place] = rows * scales
-        return out
+                rows = _kronecker(factors).rows(low - first_row, high - first_row)
+                scales = block.weights[low - first_row : high - first_row, None] if weighted else 1.0
+                dense[low - start : high - start, basis_rows] = rows * scales
+        return dense
 
     def coordinates_of(self, block: Block) -> Matrix:
         """Rows of further queries over the same domain in terms of B, dense (queries, r) float64.
@@ -170,27 +170,27 @@ class Basis:
         merged = all(self._constant_where_merged(block, axis) for axis in block.axes)
         if axes not in self.operator.family or not merged:
             raise InvalidInput(f"{block.name!r} cannot be computed from the workload's queries; add it to the workload")
-        factors, place = _local(block, self.operator, self.workload.domain.sizes)
-        out = np.zeros((block.queries, self.rank))
-        out[:, place] = _kronecker(factors).dense()
-        return out
+        factors, basis_rows = _local(block, self.operator, self.workload.domain.sizes)
+        dense = np.zeros((block.queries, self.rank))
+        dense[:, basis_rows] = _kronecker(factors).dense()
+        return dense
 
     def _constant_where_merged(self, block: Block, axis: int) -> bool:
         assert self.operator is not None
         signature = _signature(self.workload, block, axis)
         codes = self.operator.codes[axis]
-        _, first = np.unique(codes, return_index=True)
-        return bool((signature == signature[first][codes]).all())
+        _, first_values = np.unique(codes, return_index=True)
+        return bool((signature == signature[first_values][codes]).all())
 
     def gram(self) -> Matrix:
         """C'C of the weighted coordinates, (r, r) float64, in closed form block by block."""
         if self.operator is None:
             return self.workload.gram()
-        out = np.zeros((self.rank, self.rank))
+        total = np.zeros((self.rank, self.rank))
         for number in range(len(self.workload.blocks)):
-            place, gram = self.block_gram(number)
-            out[np.ix_(place, place)] += gram
-        return out
+            basis_rows, gram = self.block_gram(number)
+            total[np.ix_(basis_rows, basis_rows)] += gram
+        return total
 
     def block_gram(self, number: int) -> tuple[Matrix, Matrix]:
         """The rows of B that a block of queries refers to, and the block's share of ``gram`` over them."""
@@ -198,8 +198,8 @@ class Basis:
         if self.operator is None:
             rows = block.operator(self.workload.domain.shape, scaled=True)
             return np.arange(self.rank), block.weight**2 * rows.gram()
-        factors, place = self.blocks[number]
-        return place, block.weight**2 * _kronecker(block.scaled(factors)).gram()
+        factors, basis_rows = self.blocks[number]
+        return basis_rows, block.weight**2 * _kronecker(block.scaled(factors)).gram()
 
 
 def integer_basis(workload: Workload) -> Basis:
@@ -231,9 +231,9 @@ def _merged_codes(workload: Workload, axis: int) -> Matrix:
     if any(block.separable and isinstance(block.factors[block.axes.index(axis)], Identity) for block in touching):
         return np.arange(size)  # no two values are equal
     stacked = np.concatenate([_signature(workload, block, axis) for block in touching], axis=1)
-    _, first, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
-    rank = np.empty(first.size, dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(first.size)
+    _, first_positions, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
+    rank = np.empty(first_positions.size, dtype=np.int64)
+    rank[np.argsort(first_positions)] = np.arange(first_positions.size)
     return np.asarray(rank[inverse.ravel()])
 
 
@@ -242,7 +242,7 @@ def _signature(workload: Workload, block: Block, axis: int) -> Matrix:
     position = block.axes.index(axis)
     if block.separable:
         return column_codes(block.factors[position])[:, None]
-    shape = tuple(workload.domain.shape[a] for a in block.axes)
+    shape = tuple(workload.domain.shape[block_axis] for block_axis in block.axes)
     codes = column_codes(block.factors[0]).reshape(shape)
     return np.moveaxis(codes, position, 0).reshape(shape[position], -1)
 
@@ -274,8 +274,8 @@ def column_codes(operator: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Matr
 
 def _local(block: Block, operator: SubsetBasis, limits: Sizes) -> tuple[tuple[Operator, ...], Matrix]:
     """The block's rows in local coordinates, and where those stand in B."""
-    keep = [axis for axis in block.axes if operator.sizes[axis] > 1]
-    sizes = tuple(operator.sizes[axis] for axis in keep)
+    varying_axes = [axis for axis in block.axes if operator.sizes[axis] > 1]
+    sizes = tuple(operator.sizes[axis] for axis in varying_axes)
     if block.separable:
         factors: tuple[Operator, ...] = tuple(
             _in_coordinates(factor, operator.codes[axis], limits)
@@ -288,35 +288,37 @@ def _local(block: Block, operator: SubsetBasis, limits: Sizes) -> tuple[tuple[Op
             tensor = np.moveaxis(_differences(np.moveaxis(tensor, position + 1, -1), operator.codes[axis]), -1, position + 1)
         factors = (Dense(tensor.reshape(tensor.shape[0], -1)),)
     index = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), dtype=np.int64)
-    place = np.empty(index.shape[1], dtype=np.int64)
-    present = index > 0
-    for pattern in {tuple(column) for column in present.T}:
-        columns = np.flatnonzero((present == np.array(pattern, dtype=bool)[:, None]).all(axis=0))
-        subset = tuple(axis for axis, here in zip(keep, pattern, strict=True) if here)
+    basis_rows = np.empty(index.shape[1], dtype=np.int64)
+    is_counted = index > 0
+    for pattern in {tuple(column) for column in is_counted.T}:
+        columns = np.flatnonzero((is_counted == np.array(pattern, dtype=bool)[:, None]).all(axis=0))
+        subset = tuple(axis for axis, here in zip(varying_axes, pattern, strict=True) if here)
         flat = np.zeros(columns.size, dtype=np.int64)
-        for position, axis in enumerate(keep):
+        for position, axis in enumerate(varying_axes):
             if pattern[position]:
                 flat = flat * (operator.sizes[axis] - 1) + index[position, columns] - 1
-        place[columns] = operator.starts[operator.family.index(subset)] + flat
-    return factors, place
+        basis_rows[columns] = operator.starts[operator.family.index(subset)] + flat
+    return factors, basis_rows
 
 
 def _in_coordinates(factor: Operator, codes: Matrix, sizes: Sizes) -> Operator:
     """A factor's rows in the coordinates of ``_differences``; large ones by a product that picks and subtracts columns."""
     if factor.shape[0] * factor.shape[1] <= sizes.factor_entries:
         return Dense(_differences(factor.dense(), codes))
-    _, first = np.unique(codes, return_index=True)
-    place = np.arange(1, first.size)
-    rows = np.concatenate([first, np.full(place.size, first[0])])
-    columns = np.concatenate([np.arange(first.size), place])
-    signs = np.concatenate([np.ones(first.size), -np.ones(place.size)])
-    return Product(factor, Sparse(scipy.sparse.csr_array((signs, (rows, columns)), shape=(factor.shape[1], first.size))))
+    _, first_values = np.unique(codes, return_index=True)
+    merged_values = np.arange(1, first_values.size)
+    rows = np.concatenate([first_values, np.full(merged_values.size, first_values[0])])
+    columns = np.concatenate([np.arange(first_values.size), merged_values])
+    signs = np.concatenate([np.ones(first_values.size), -np.ones(merged_values.size)])
+    return Product(
+        factor, Sparse(scipy.sparse.csr_array((signs, (rows, columns)), shape=(factor.shape[1], first_values.size)))
+    )
 
 
 def _differences(rows: Matrix, codes: Matrix) -> Matrix:
     """q = q_1 * (all cells) + sum_k (q_k - q_1) * (merged cell k), along the last axis."""
-    _, first = np.unique(codes, return_index=True)
-    picked = rows[..., first].copy()
+    _, first_values = np.unique(codes, return_index=True)
+    picked = rows[..., first_values].copy()
     picked[..., 1:] -= picked[..., :1]
     return np.asarray(picked)
 

@@ -35,7 +35,7 @@ class Hierarchy:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Nodes of every level."""
-        return tuple(each.size for each in self.weights)
+        return tuple(level_weights.size for level_weights in self.weights)
 
     @property
     def depth(self) -> int:
@@ -70,40 +70,42 @@ class NestedLevels:
 
     Attributes:
         axis: the attribute that has the levels.
-        others: the other attributes that are asked for, ascending; the rest are summed over.
+        other_axes: the other attributes that are asked for, ascending; the rest are summed over.
         nodes: for every value of the attribute its node of the last level.
-        asked: for every block of queries the nodes that they count.
+        counted_nodes: for every block of queries the nodes that they count.
         fingerprint: of the workload.
     """
 
     axis: int
-    others: tuple[int, ...]
+    other_axes: tuple[int, ...]
     tree: Hierarchy
     nodes: Matrix = field(repr=False)
-    asked: tuple[CountedNodes, ...]
+    counted_nodes: tuple[CountedNodes, ...]
     fingerprint: str
 
     @property
     def axes(self) -> tuple[int, ...]:
         """The attributes of the table that is counted, ascending."""
-        return tuple(sorted((self.axis, *self.others)))
+        return tuple(sorted((self.axis, *self.other_axes)))
 
-    def beside(self, shape: tuple[int, ...]) -> tuple[int, int]:
+    def surrounding_cells(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Cells of the table of the other attributes before the one that has the levels, and after it; shape: of the domain."""
-        before, after = ([shape[axis] for axis in self.others if (axis < self.axis) == side] for side in (True, False))
+        before, after = (
+            [shape[axis] for axis in self.other_axes if (axis < self.axis) == is_lower] for is_lower in (True, False)
+        )
         return math.prod(before), math.prod(after)
 
 
 @lru_cache(maxsize=8)
 def nested_of(workload: Workload) -> NestedLevels:
     """The levels that a workload asks for. Raises: InvalidInput, which says why, where it asks for something else."""
-    axis, others = _attributes(workload)
+    axis, other_axes = _attributes(workload)
     codes = [_codes(_factor(block, axis, workload), block.name) for block in workload.blocks]
-    order = sorted(range(len(codes)), key=lambda place: int(codes[place].max()))  # coarse levels first
+    order = sorted(range(len(codes)), key=lambda block_index: int(codes[block_index].max()))  # coarse levels first
     nodes, parents, weights = np.zeros(workload.domain.shape[axis], dtype=np.int64), [], [np.zeros(1)]
-    asked: dict[int, CountedNodes] = {}
-    for place in order:
-        block, code = workload.blocks[place], codes[place]
+    counted_nodes: dict[int, CountedNodes] = {}
+    for block_index in order:
+        block, code = workload.blocks[block_index], codes[block_index]
         rows = _factor(block, axis, workload).shape[0]
         below, of_group, above = _divided(nodes, code, rows, block.name)
         if above.size > weights[-1].size:
@@ -112,11 +114,11 @@ def nested_of(workload: Workload) -> NestedLevels:
             weights.append(np.zeros(above.size))
         else:  # the groups that the level before has, too: each node has one child, in the same order
             of_group = above[of_group]
-        asked[place] = CountedNodes(len(parents), of_group, _squares(block, axis))
-        weights[-1][of_group] += asked[place].squares
+        counted_nodes[block_index] = CountedNodes(len(parents), of_group, _squares(block, axis))
+        weights[-1][of_group] += counted_nodes[block_index].squares
     tree = Hierarchy(tuple(parents), tuple(weights))
-    found = tuple(asked[place] for place in range(len(codes)))
-    return NestedLevels(axis, others, tree, nodes, found, workload.fingerprint)
+    ordered_nodes = tuple(counted_nodes[block_index] for block_index in range(len(codes)))
+    return NestedLevels(axis, other_axes, tree, nodes, ordered_nodes, workload.fingerprint)
 
 
 def _attributes(workload: Workload) -> tuple[int, tuple[int, ...]]:
@@ -124,26 +126,28 @@ def _attributes(workload: Workload) -> tuple[int, tuple[int, ...]]:
     if not all(block.separable for block in workload.blocks):
         raise InvalidInput("the workload holds queries that are no product over attributes")
     shape = workload.domain.shape
-    given = [[_factor(block, axis, workload) for block in workload.blocks] for axis in range(len(shape))]
-    unlike = [axis for axis, factors in enumerate(given) if len({factor.fingerprint for factor in factors}) > 1]
+    factors_by_axis = [[_factor(block, axis, workload) for block in workload.blocks] for axis in range(len(shape))]
+    unlike = [axis for axis, factors in enumerate(factors_by_axis) if len({factor.fingerprint for factor in factors}) > 1]
     if len(unlike) != 1:
         raise InvalidInput(
             "the workload does not ask for the same table at several levels of one attribute: its groups of queries differ in "
             f"{len(unlike)} attributes"
         )
     (axis,) = unlike
-    others = []
-    for other, factors in enumerate(given):
-        if other == axis or isinstance(factors[0], Total):
+    other_axes = []
+    for other_axis, factors in enumerate(factors_by_axis):
+        if other_axis == axis or isinstance(factors[0], Total):
             continue
         if not isinstance(factors[0], Identity):
-            raise InvalidInput(f"attribute {workload.domain.names[other]!r} is not asked for value by value")
-        others.append(other)
+            raise InvalidInput(f"attribute {workload.domain.names[other_axis]!r} is not asked for value by value")
+        other_axes.append(other_axis)
     if any(
-        scales is not None and block.axes[place] != axis for block in workload.blocks for place, scales in _scales(block)
+        scales is not None and block.axes[position] != axis
+        for block in workload.blocks
+        for position, scales in _scales(block)
     ):
         raise InvalidInput("queries of one level have different weights within a table")
-    return axis, tuple(others)
+    return axis, tuple(other_axes)
 
 
 def _scales(block: Block) -> list[tuple[int, Matrix | None]]:

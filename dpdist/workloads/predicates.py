@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.domain import Attribute, Domain, greatest_numbers
-from dpdist.domain.labels import Made
-from dpdist.domain.spelling_suggestions import meant
+from dpdist.domain.labels import LazySequence
+from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Dyadic, Matrix, Operator
 from dpdist.operators.linear_operator import Entries
@@ -92,8 +92,8 @@ def _block(domain: Domain, text: str, title: str) -> Block:
     if not axes:
         raise InvalidInput(f"predicate {_short(text)} names no attribute; {_ALLOWED}")
     mask = np.broadcast_to(_evaluate(domain, tree, text, axes), tuple(domain.shape[axis] for axis in axes))
-    for place, axis in enumerate(axes):
-        mask = mask & _counted(domain, axis).reshape([-1 if k == place else 1 for k in range(len(axes))])
+    for position, axis in enumerate(axes):
+        mask = mask & _counted(domain, axis).reshape([-1 if k == position else 1 for k in range(len(axes))])
     if not mask.any():
         raise InvalidInput(_NOTHING.format(_short(text)))
     return Block(title, axes, (Dense(mask.reshape(1, -1).astype(np.int64)),), ((title,),))
@@ -121,7 +121,7 @@ def _short(text: str) -> str:
 def _conjunction(domain: Domain, node: ast.expr, text: str, factors: dict[int, NDArray[np.bool_]]) -> bool:
     """Split a pure 'and' of single-attribute conditions into one mask an attribute; False if it is not one."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return all(_conjunction(domain, part, text, factors) for part in node.values)
+        return all(_conjunction(domain, condition, text, factors) for condition in node.values)
     if not isinstance(node, ast.BoolOp | ast.UnaryOp | ast.Compare):
         _evaluate(domain, node, text, ())
     names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
@@ -135,21 +135,21 @@ def _conjunction(domain: Domain, node: ast.expr, text: str, factors: dict[int, N
 
 def _evaluate(domain: Domain, node: ast.expr, text: str, axes: tuple[int, ...]) -> NDArray[np.bool_]:
     if isinstance(node, ast.BoolOp):
-        parts = [_evaluate(domain, value, text, axes) for value in node.values]
+        masks = [_evaluate(domain, value, text, axes) for value in node.values]
         join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-        out = parts[0]
-        for part in parts[1:]:
-            out = np.asarray(join(out, part), dtype=bool)
-        return out
+        combined = masks[0]
+        for operand in masks[1:]:
+            combined = np.asarray(join(combined, operand), dtype=bool)
+        return combined
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return ~_evaluate(domain, node.operand, text, axes)
     if isinstance(node, ast.Compare):
         mask: NDArray[np.bool_] | None = None
-        left = node.left
-        for comparison, right in zip(node.ops, node.comparators, strict=True):
-            step = _compare(domain, left, comparison, right, text, axes)
+        left_operand = node.left
+        for comparison, right_operand in zip(node.ops, node.comparators, strict=True):
+            step = _compare(domain, left_operand, comparison, right_operand, text, axes)
             mask = step if mask is None else mask & step
-            left = right
+            left_operand = right_operand
         assert mask is not None
         return mask
     raise InvalidInput(
@@ -158,18 +158,20 @@ def _evaluate(domain: Domain, node: ast.expr, text: str, axes: tuple[int, ...]) 
 
 
 def _compare(
-    domain: Domain, left: ast.expr, comparison: ast.cmpop, right: ast.expr, text: str, axes: tuple[int, ...]
+    domain: Domain, left_operand: ast.expr, comparison: ast.cmpop, right_operand: ast.expr, text: str, axes: tuple[int, ...]
 ) -> NDArray[np.bool_]:
-    if not isinstance(left, ast.Name) and isinstance(right, ast.Name) and type(comparison) in _MIRROR:
-        left, right, comparison = right, left, _MIRROR[type(comparison)]()
-    if not isinstance(left, ast.Name):
+    if not isinstance(left_operand, ast.Name) and isinstance(right_operand, ast.Name) and type(comparison) in _MIRROR:
+        left_operand, right_operand, comparison = right_operand, left_operand, _MIRROR[type(comparison)]()
+    if not isinstance(left_operand, ast.Name):
         raise InvalidInput(f"predicate {_short(text)}: one side of a comparison must be an attribute; {_ALLOWED}")
-    axis = domain.axis(left.id)
+    axis = domain.axis(left_operand.id)
     attribute = domain.attributes[axis]
     try:
-        value = ast.literal_eval(right)
+        value = ast.literal_eval(right_operand)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        raise InvalidInput(f"predicate {_short(text)}: {left.id!r} must be compared with a value; {_ALLOWED}") from None
+        raise InvalidInput(
+            f"predicate {_short(text)}: {left_operand.id!r} must be compared with a value; {_ALLOWED}"
+        ) from None
     mask = _mask(attribute, comparison, value, text)
     shape = [1] * len(axes)
     shape[axes.index(axis)] = attribute.size
@@ -203,11 +205,11 @@ def _mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) ->
         raise InvalidInput(f"predicate {_short(text)} compares by 'is'; {_ALLOWED}")
     equal = isinstance(comparison, ast.Eq | ast.NotEq)
     if equal and isinstance(value, str) and value in attribute.extra:
-        same = np.arange(attribute.size) == attribute.values + attribute.extra.index(value)
-        return np.asarray(same if isinstance(comparison, ast.Eq) else ~same, dtype=bool)
+        is_label = np.arange(attribute.size) == attribute.values + attribute.extra.index(value)
+        return np.asarray(is_label if isinstance(comparison, ast.Eq) else ~is_label, dtype=bool)
     mask = _value_mask(attribute, comparison, value, text)
-    beyond = attribute.size - attribute.values
-    return np.concatenate([mask, np.full(beyond, isinstance(comparison, ast.NotEq))])
+    extra_bins = attribute.size - attribute.values
+    return np.concatenate([mask, np.full(extra_bins, isinstance(comparison, ast.NotEq))])
 
 
 def _value_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: str) -> NDArray[np.bool_]:
@@ -218,19 +220,19 @@ def _value_mask(attribute: Attribute, comparison: ast.cmpop, value: Any, text: s
                 f"predicate {_short(text)}: the categories of {attribute.name!r} have no order; use == != or in"
             )
         if str(value) not in attribute.categories:
-            alike = meant(str(value), attribute.categories) or f"; declared are {_named(attribute.categories)}"
+            alike = did_you_mean(str(value), attribute.categories) or f"; declared are {_named(attribute.categories)}"
             raise InvalidInput(
                 f"predicate {_short(text)}: {value!r} is not a declared category of {attribute.name!r}{alike}"
             )
-        same = np.array([category == str(value) for category in attribute.categories])
-        return same if isinstance(comparison, ast.Eq) else ~same
+        is_category = np.array([category == str(value) for category in attribute.categories])
+        return is_category if isinstance(comparison, ast.Eq) else ~is_category
     return _bin_mask(attribute, comparison, value, text)
 
 
 def _named(categories: Sequence[str]) -> str:
     """Some of an attribute's categories, for a message."""
-    more = len(categories) - NAMED
-    return ", ".join(map(repr, islice(categories, NAMED))) + (f" and {more:,} more" if more > 0 else "")
+    omitted = len(categories) - NAMED
+    return ", ".join(map(repr, islice(categories, NAMED))) + (f" and {omitted:,} more" if omitted > 0 else "")
 
 
 def _greatest(attribute: Attribute, low: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -291,7 +293,7 @@ class TruthTable(Entries):
         return True
 
 
-class Negations(Made[str]):
+class Negations(LazySequence[str]):
     """The formula in words for every combination of values that stand in its attributes' place; made when it is read."""
 
     def __init__(self, terms: tuple[tuple[int, ...], ...], attributes: tuple[Attribute, ...]) -> None:
@@ -300,11 +302,13 @@ class Negations(Made[str]):
     def __len__(self) -> int:
         return int(2 ** len(self.attributes))
 
-    def at(self, place: int) -> str:
-        last = len(self.attributes) - 1
+    def value_at(self, index: int) -> str:
+        last_bit = len(self.attributes) - 1
         texts = []
         for term in self.terms:
-            values = [f"{self.attributes[i].name} {self.attributes[i].labels[1 - (place >> (last - i) & 1)]}" for i in term]
+            values = [
+                f"{self.attributes[i].name} {self.attributes[i].labels[1 - (index >> (last_bit - i) & 1)]}" for i in term
+            ]
             texts.append(" and ".join(values))
         return texts[0] if len(texts) == 1 else " or ".join(f"({text})" for text in texts)
 
@@ -323,15 +327,17 @@ def dnf(domain: Domain | int, terms: Sequence[Sequence[str]], *, name: str | Non
         raise InvalidInput(f"a formula needs terms of distinct attributes, found {[list(term) for term in terms]}")
     axes = tuple(sorted({whole.axis(attribute) for term in terms for attribute in term}))
     attributes = tuple(whole.attributes[axis] for axis in axes)
-    other = next((each for each in attributes if (each.size, each.shown) != (2, 2)), None)
-    if other is not None:
+    non_binary = next((candidate for candidate in attributes if (candidate.size, candidate.shown) != (2, 2)), None)
+    if non_binary is not None:
         raise InvalidInput(
-            f"a formula takes attributes of two values, and {other.name!r} has {other.shown}; write 'predicates' instead"
+            f"a formula takes attributes of two values, and {non_binary.name!r} has {non_binary.shown}; write 'predicates' instead"
         )
     if len(axes) > MOST_BITS:
         raise InvalidInput(f"a formula takes up to {MOST_BITS} attributes, found {len(axes)}; split it into several")
-    places = tuple(tuple(sorted(axes.index(whole.axis(attribute)) for attribute in term)) for term in terms)
-    table = TruthTable(len(axes), tuple(sum(1 << (len(axes) - 1 - place) for place in term) for term in places))
-    function = Dyadic(table if table.size > whole.sizes.listed else table.values)
+    term_positions = tuple(tuple(sorted(axes.index(whole.axis(attribute)) for attribute in term)) for term in terms)
+    table = TruthTable(
+        len(axes), tuple(sum(1 << (len(axes) - 1 - position) for position in term) for term in term_positions)
+    )
+    function = Dyadic(table if table.size > whole.sizes.listed_values else table.values)
     title = name or " or ".join(" and ".join(term) for term in terms)
-    return Workload(whole, (Block(title, axes, (function,), (Negations(places, attributes),)),))
+    return Workload(whole, (Block(title, axes, (function,), (Negations(term_positions, attributes),)),))

@@ -12,7 +12,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, Dense, Operator, Prefix, Total
 from dpdist.workloads.predicates import predicates
-from dpdist.workloads.workload import Block, Workload, along, asked_for, named, values_of
+from dpdist.workloads.workload import Block, Workload, along, attribute_counts, factor_names, values_of
 
 AttributeQueries = Literal["identity", "total", "prefix", "ranges"] | Sequence[str]
 """Every value, all records, the records at or below each value, all intervals; or a list of expressions over the attribute."""
@@ -29,13 +29,15 @@ def products(domain: Domain, asked: Mapping[str, AttributeQueries], *, name: str
         asked: queries of each attribute; attributes that are not named are summed over.
         name: of the group of queries; default: what is asked.
     """
-    parts = sorted((domain.axis(attribute), queries) for attribute, queries in asked.items() if queries != "total")
-    if not parts:
+    axis_queries = sorted((domain.axis(attribute), queries) for attribute, queries in asked.items() if queries != "total")
+    if not axis_queries:
         return Workload(domain, (Block(name or "total", (0,), (Total(domain.shape[0]),), (("all",),)),))
-    made = [_factor(domain.attributes[axis], queries) for axis, queries in parts]
-    axes = tuple(axis for axis, _ in parts)
-    title = name or " x ".join(_title(domain.attributes[axis], queries) for axis, queries in parts)
-    return Workload(domain, (Block(title, axes, tuple(f for f, _ in made), tuple(labels for _, labels in made)),))
+    labelled_factors = [_factor(domain.attributes[axis], queries) for axis, queries in axis_queries]
+    axes = tuple(axis for axis, _ in axis_queries)
+    title = name or " x ".join(_title(domain.attributes[axis], queries) for axis, queries in axis_queries)
+    return Workload(
+        domain, (Block(title, axes, tuple(f for f, _ in labelled_factors), tuple(labels for _, labels in labelled_factors)),)
+    )
 
 
 def _title(attribute: Attribute, queries: AttributeQueries) -> str:
@@ -54,10 +56,10 @@ def _factor(attribute: Attribute, queries: AttributeQueries) -> tuple[Operator, 
         ordered = along(attribute, Prefix(attribute.values) if queries == "prefix" else AllRanges(attribute.values))
         return ordered, tuple(ordered.row_names(0, ordered.shape[0], attribute.labels))
     alone = Domain((attribute,))
-    found = predicates(alone, queries)
-    if any(block.axes != (0,) for block in found.blocks):
+    workload = predicates(alone, queries)
+    if any(block.axes != (0,) for block in workload.blocks):
         raise InvalidInput(f"the expressions of {attribute.name!r} in a product must be over {attribute.name!r}")
-    rows = np.concatenate([block.factors[0].dense() for block in found.blocks]).astype(np.int64)
+    rows = np.concatenate([block.factors[0].dense() for block in workload.blocks]).astype(np.int64)
     return Dense(rows), tuple(queries)
 
 
@@ -73,12 +75,12 @@ def marginals(
     """
     whole = domain if isinstance(domain, Domain) else Domain.of_shape(domain)
     names = among or whole.own_names
-    wanted = sorted({ways} if isinstance(ways, int) else set(ways))
-    if not wanted or wanted[0] < 0 or wanted[-1] > len(names):
+    orders = sorted({ways} if isinstance(ways, int) else set(ways))
+    if not orders or orders[0] < 0 or orders[-1] > len(names):
         raise InvalidInput(
-            f"marginals of {wanted} attributes are not possible among {len(names)}: allowed is 0..{len(names)}"
+            f"marginals of {orders} attributes are not possible among {len(names)}: allowed is 0..{len(names)}"
         )
-    return listed_marginals(whole, [subset for k in wanted for subset in combinations(names, k)])
+    return listed_marginals(whole, [subset for k in orders for subset in combinations(names, k)])
 
 
 def listed_marginals(domain: Domain, subsets: Iterable[tuple[str, ...]]) -> Workload:
@@ -87,8 +89,8 @@ def listed_marginals(domain: Domain, subsets: Iterable[tuple[str, ...]]) -> Work
     for subset in subsets:
         if len(set(subset)) != len(subset):
             raise InvalidInput(f"a marginal names an attribute twice: {list(subset)}")
-        parts = sorted(((*asked_for(domain, name), name) for name in subset), key=lambda part: part[0])
-        axes = tuple(axis for axis, *_ in parts)
+        columns = sorted(((*attribute_counts(domain, name), name) for name in subset), key=lambda column: column[0])
+        axes = tuple(axis for axis, *_ in columns)
         if len(set(axes)) != len(axes):
             raise InvalidInput(
                 f"a marginal names an attribute and a level of it, or two levels: {list(subset)}; ask for the finest one"
@@ -97,7 +99,7 @@ def listed_marginals(domain: Domain, subsets: Iterable[tuple[str, ...]]) -> Work
             total = Total(domain.shape[0])
             blocks.append(Block("total", (0,), (total,), (("all",),)))
             continue
-        title, factors = " x ".join(name for *_, name in parts), tuple(factor for _, factor, _, _ in parts)
-        names = named(domain, [(axis, name) for axis, _, _, name in parts])
-        blocks.append(Block(title, axes, factors, tuple(labels for _, _, labels, _ in parts), names=names))
+        title, factors = " x ".join(name for *_, name in columns), tuple(factor for _, factor, _, _ in columns)
+        names = factor_names(domain, [(axis, name) for axis, _, _, name in columns])
+        blocks.append(Block(title, axes, factors, tuple(labels for _, _, labels, _ in columns), names=names))
     return Workload(domain, tuple(blocks))

@@ -26,7 +26,7 @@ def random_ranges(n: int, m: int, *, seed: int = 0) -> Workload:
     Source: Yuan et al. 2016, section 5.
     """
     ends = np.sort(np.random.RandomState(seed).randint(0, n, (2, m)), axis=0)
-    return listed_ranges(n, [(int(a), int(b)) for a, b in ends.T])
+    return listed_ranges(n, [(int(begin), int(end)) for begin, end in ends.T])
 
 
 def discrete(n: int, m: int, *, seed: int = 0, probability: float = 0.02) -> Workload:
@@ -57,8 +57,8 @@ def related(n: int, m: int, rank: int, *, seed: int = 0) -> Workload:
     if not 1 <= rank <= min(m, n):
         raise InvalidInput(f"the rank lies in 1..{min(m, n)}, found {rank}")
     state = np.random.RandomState(seed)
-    left = state.randn(m, rank)
-    return explicit(left @ state.randn(rank, n))
+    coefficients = state.randn(m, rank)
+    return explicit(coefficients @ state.randn(rank, n))
 
 
 def two_step_ranges(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workload:
@@ -75,8 +75,8 @@ def two_step_ranges(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Workloa
     sides = []
     for size in shape:
         length = state.randint(1, size + 1, m)
-        first = (state.rand(m) * (size - length + 1)).astype(np.int64)
-        sides.append(np.stack([first, first + length - 1], axis=1))
+        begin = (state.rand(m) * (size - length + 1)).astype(np.int64)
+        sides.append(np.stack([begin, begin + length - 1], axis=1))
     labels = (tuple(f"box {i}" for i in range(m)),)
     axes = tuple(range(len(shape)))
     return Workload(domain, (Block("random boxes", axes, (box_rows(tuple(shape), sides),), labels),))
@@ -91,12 +91,12 @@ def random_marginals(shape: tuple[int, ...], m: int, *, seed: int = 0) -> Worklo
         seed: fixes the random draws; the same seed gives the same workload.
     Source: Li & Miklau 2012, section 5.
     """
-    every = [s for k in range(1, len(shape) + 1) for s in combinations(range(len(shape)), k)]
-    if not 1 <= m <= len(every):
-        raise InvalidInput(f"{len(shape)} attributes have {len(every)} marginals, {m} were asked for")
-    picked = np.random.RandomState(seed).choice(len(every), m, replace=False)
+    subsets = [s for k in range(1, len(shape) + 1) for s in combinations(range(len(shape)), k)]
+    if not 1 <= m <= len(subsets):
+        raise InvalidInput(f"{len(shape)} attributes have {len(subsets)} marginals, {m} were asked for")
+    picked = np.random.RandomState(seed).choice(len(subsets), m, replace=False)
     domain = Domain.of_shape(tuple(shape))
-    return listed_marginals(domain, [tuple(domain.names[axis] for axis in every[i]) for i in sorted(picked)])
+    return listed_marginals(domain, [tuple(domain.names[axis] for axis in subsets[i]) for i in sorted(picked)])
 
 
 def marginal_queries(shape: tuple[int, ...], m: int, *, ways: int = 2, seed: int = 0) -> Workload:
@@ -118,9 +118,9 @@ def marginal_queries(shape: tuple[int, ...], m: int, *, ways: int = 2, seed: int
     codes = np.unravel_index(np.arange(math.prod(shape)), shape)
     rows = np.zeros((m, math.prod(shape)), dtype=np.int64)
     for i, position in enumerate(picked):
-        which = int(np.searchsorted(starts, position, side="right")) - 1
-        values = np.unravel_index(int(position - starts[which]), [shape[axis] for axis in sets[which]])
-        rows[i] = np.all([codes[axis] == value for axis, value in zip(sets[which], values, strict=True)], axis=0)
+        marginal = int(np.searchsorted(starts, position, side="right")) - 1
+        values = np.unravel_index(int(position - starts[marginal]), [shape[axis] for axis in sets[marginal]])
+        rows[i] = np.all([codes[axis] == value for axis, value in zip(sets[marginal], values, strict=True)], axis=0)
     return explicit(rows, Domain.of_shape(tuple(shape)))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Prefix, Product, Tall, Total
-from dpdist.operators.orbit_sums import SUMMED, Orbits
+from dpdist.operators.orbit_sums import SUMMED, OrbitSums
 from dpdist.workloads.integer_basis import Basis, integer_basis
 from dpdist.workloads.workload import Block, Workload
 from dpdist.workloads.workload_kind import is_separable
@@ -26,7 +26,7 @@ from dpdist.workloads.workload_kind import is_separable
 LOOKED_THROUGH = 1024
 """Values of an attribute up to which grams are looked through for exchangeable ones; beyond, only plain tables are."""
 MOST_COMPONENTS = 4096
-SAME = 1e-13
+GRAM_TOLERANCE = 1e-13
 """Relative difference of gram entries that is rounding."""
 
 
@@ -35,20 +35,20 @@ class Component:
     """The part of a workload that sums some attributes over orbits and tells the values of one orbit of each other one apart.
 
     Attributes:
-        chosen: for every attribute ``SUMMED``, or the orbit whose values are told apart.
+        orbit_choice: for every attribute ``SUMMED``, or the orbit whose values are told apart.
         orbits: what takes counts to this part, in whole numbers.
         quotient: the queries over orbits, weighted so that its gram is that of the part.
         blocks: of the whole workload, those that say something here, in the order of the quotient's.
         copies: dimensions with this gram.
-        places: for every cell of the quotient, the orbit of cells that it stands for.
+        orbit_cells: for every cell of the quotient, the orbit of cells that it stands for.
     """
 
-    chosen: tuple[int, ...]
-    orbits: Orbits
+    orbit_choice: tuple[int, ...]
+    orbits: OrbitSums
     quotient: Workload
     blocks: tuple[int, ...]
     copies: int
-    places: Matrix
+    orbit_cells: Matrix
 
     @cached_property
     def basis(self) -> Basis:
@@ -62,13 +62,13 @@ class Component:
 
     def rows(self, mixing: Matrix) -> Operator:
         """Rows mixing B of this part over all cells of the domain."""
-        left = Product(Dense(mixing), self.integer_rows)
-        return Product(Kronecker([left, Identity(self.orbits.spread)]), self.orbits)
+        left_factor = Product(Dense(mixing), self.integer_rows)
+        return Product(Kronecker([left_factor, Identity(self.orbits.contrast_count)]), self.orbits)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Squared length of a column of c I - 1 1', c (c - 1), for each chosen orbit."""
-        return tuple(c * (c - 1) for c in self.orbits.sizes())
+        return tuple(c * (c - 1) for c in self.orbits.contrast_sizes())
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Symmetry:
     @property
     def sizes(self) -> Matrix:
         """Cells in every orbit of cells, float64."""
-        out = np.ones(1)
+        cell_counts = np.ones(1)
         for code in self.codes:
-            out = np.multiply.outer(out, np.bincount(code)).ravel()
-        return out
+            cell_counts = np.multiply.outer(cell_counts, np.bincount(code)).ravel()
+        return cell_counts
 
     def over_cells(self, weights: Matrix) -> Matrix:
         """Weights of orbits of cells as weights of all cells: those of an orbit share its weight."""
@@ -119,8 +119,8 @@ def is_tabled(workload: Workload, axis: int) -> bool:
 def _factors(workload: Workload, axis: int) -> Iterator[Operator]:
     """An attribute's factors in all blocks, with their rows scaled."""
     for block in workload.blocks:
-        for place, factor in zip(block.axes, block.scaled(block.factors), strict=True):
-            if place == axis:
+        for block_axis, factor in zip(block.axes, block.scaled(block.factors), strict=True):
+            if block_axis == axis:
                 yield factor
 
 
@@ -130,10 +130,14 @@ def symmetry_of(workload: Workload, codes: tuple[Matrix, ...]) -> Symmetry:
     options = []
     for axis, code in enumerate(codes):
         several = np.flatnonzero(np.bincount(code) > 1)
-        asked = [o for o in several if any(given[axis][o] > 0 for given in strengths if axis in given)]
-        options.append([SUMMED, *(int(o) for o in asked)])
-    components = (_component(workload, codes, chosen, strengths) for chosen in product(*options))
-    return Symmetry(workload, codes, tuple(part for part in components if part is not None))
+        asked_orbits = [
+            o
+            for o in several
+            if any(block_strengths[axis][o] > 0 for block_strengths in strengths if axis in block_strengths)
+        ]
+        options.append([SUMMED, *(int(o) for o in asked_orbits)])
+    components = (_component(workload, codes, orbit_choice, strengths) for orbit_choice in product(*options))
+    return Symmetry(workload, codes, tuple(component for component in components if component is not None))
 
 
 def most_components(codes: tuple[Matrix, ...]) -> int:
@@ -142,43 +146,54 @@ def most_components(codes: tuple[Matrix, ...]) -> int:
 
 
 def _component(
-    workload: Workload, codes: tuple[Matrix, ...], chosen: tuple[int, ...], strengths: list[dict[int, Matrix]]
+    workload: Workload, codes: tuple[Matrix, ...], orbit_choice: tuple[int, ...], strengths: list[dict[int, Matrix]]
 ) -> Component | None:
     """The queries that tell the chosen orbits apart, over the orbits of the other attributes."""
-    sizes = tuple(int(code.max()) + 1 if orbit == SUMMED else 1 for code, orbit in zip(codes, chosen, strict=True))
-    told = tuple(axis for axis, orbit in enumerate(chosen) if orbit != SUMMED)
-    kept, places = [], []
-    for number, (block, given) in enumerate(zip(workload.blocks, strengths, strict=True)):
-        power = math.prod(given[axis][chosen[axis]] if axis in given else 0.0 for axis in told)
+    sizes = tuple(int(code.max()) + 1 if orbit == SUMMED else 1 for code, orbit in zip(codes, orbit_choice, strict=True))
+    distinguished_axes = tuple(axis for axis, orbit in enumerate(orbit_choice) if orbit != SUMMED)
+    quotient_blocks, block_numbers = [], []
+    for number, (block, block_strengths) in enumerate(zip(workload.blocks, strengths, strict=True)):
+        power = math.prod(
+            block_strengths[axis][orbit_choice[axis]] if axis in block_strengths else 0.0 for axis in distinguished_axes
+        )
         if power > 0:
-            kept.append(_over_orbits(block, codes, chosen, sizes, math.sqrt(power)))
-            places.append(number)
-    if not kept:
+            quotient_blocks.append(_over_orbits(block, codes, orbit_choice, sizes, math.sqrt(power)))
+            block_numbers.append(number)
+    if not quotient_blocks:
         return None
-    orbits = Orbits(codes, chosen)
+    orbits = OrbitSums(codes, orbit_choice)
     whole = tuple(int(code.max()) + 1 for code in codes)
     index = np.indices(sizes).reshape(len(sizes), -1)
-    fixed = [row if orbit == SUMMED else np.full(row.size, orbit) for row, orbit in zip(index, chosen, strict=True)]
-    weight = 1.0 / math.sqrt(orbits.spread)
-    quotient = Workload(Domain.of_shape(sizes), tuple(replace(block, weight=block.weight * weight) for block in kept))
-    copies = math.prod(c - 1 for c in orbits.sizes())
-    return Component(chosen, orbits, quotient, tuple(places), copies, np.ravel_multi_index(fixed, whole))
+    fixed = [row if orbit == SUMMED else np.full(row.size, orbit) for row, orbit in zip(index, orbit_choice, strict=True)]
+    weight = 1.0 / math.sqrt(orbits.contrast_count)
+    quotient = Workload(
+        Domain.of_shape(sizes), tuple(replace(block, weight=block.weight * weight) for block in quotient_blocks)
+    )
+    copies = math.prod(c - 1 for c in orbits.contrast_sizes())
+    return Component(orbit_choice, orbits, quotient, tuple(block_numbers), copies, np.ravel_multi_index(fixed, whole))
 
 
 def _over_orbits(
-    block: Block, codes: tuple[Matrix, ...], chosen: tuple[int, ...], sizes: tuple[int, ...], power: float
+    block: Block, codes: tuple[Matrix, ...], orbit_choice: tuple[int, ...], sizes: tuple[int, ...], power: float
 ) -> Block:
     """A block's queries as means over orbits, without the attributes whose values are told apart."""
     scales = block.scales or (None,) * len(block.factors)
-    parts = [
+    summed_factors = [
         (axis, _means(factor, codes[axis]), scale)
         for axis, factor, scale in zip(block.axes, block.factors, scales, strict=True)
-        if chosen[axis] == SUMMED
+        if orbit_choice[axis] == SUMMED
     ] or [(0, Total(sizes[0]), None)]
-    axes, factors = tuple(axis for axis, _, _ in parts), tuple(factor for _, factor, _ in parts)
-    kept = tuple(scale for _, _, scale in parts)
+    axes, factors = tuple(axis for axis, _, _ in summed_factors), tuple(factor for _, factor, _ in summed_factors)
+    factor_scales = tuple(scale for _, _, scale in summed_factors)
     nameless = ((),) * len(factors)
-    return Block(block.name, axes, factors, nameless, block.weight * power, kept if any(s is not None for s in kept) else ())
+    return Block(
+        block.name,
+        axes,
+        factors,
+        nameless,
+        block.weight * power,
+        factor_scales if any(s is not None for s in factor_scales) else (),
+    )
 
 
 def _means(factor: Operator, codes: Matrix) -> Operator:
@@ -200,21 +215,23 @@ def _means(factor: Operator, codes: Matrix) -> Operator:
 
 def _strengths(workload: Workload, block: Block, codes: tuple[Matrix, ...]) -> dict[int, Matrix]:
     """For each attribute of a block, how strongly it tells the values of every orbit apart: V_aa - V_ab."""
-    out = {}
+    strengths = {}
     for axis, factor in zip(block.axes, block.scaled(block.factors), strict=True):
         counts = np.bincount(codes[axis])
-        found = np.zeros(counts.size)
+        orbit_strengths = np.zeros(counts.size)
         several = np.flatnonzero(counts > 1)
         if isinstance(factor, Identity):
-            found[several] = 1.0
+            orbit_strengths[several] = 1.0
         elif several.size and not isinstance(factor, Total):
             gram = factor.gram()
             for orbit in several:
-                a, b = np.flatnonzero(codes[axis] == orbit)[:2]
-                apart = float(gram[a, a] - gram[a, b])
-                found[orbit] = apart if apart > 4 * SAME * float(gram[a, a]) else 0.0
-        out[axis] = found
-    return out
+                first_value, second_value = np.flatnonzero(codes[axis] == orbit)[:2]
+                strength = float(gram[first_value, first_value] - gram[first_value, second_value])
+                orbit_strengths[orbit] = (
+                    strength if strength > 4 * GRAM_TOLERANCE * float(gram[first_value, first_value]) else 0.0
+                )
+        strengths[axis] = orbit_strengths
+    return strengths
 
 
 def _exchangeable(workload: Workload, axis: int) -> Matrix:
@@ -232,22 +249,26 @@ def _exchangeable(workload: Workload, axis: int) -> Matrix:
     keys = np.round(np.array([[np.diag(g), g.sum(axis=0), (g * g).sum(axis=0)] for g in grams]).reshape(-1, size).T, 9)
     candidates = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
     codes = np.full(size, -1, dtype=np.int64)
-    firsts: list[int] = []
+    representatives: list[int] = []
     for value in range(size):
-        same = (k for k, first in enumerate(firsts) if candidates[first] == candidates[value])
-        codes[value] = next((k for k in same if _swap(grams, firsts[k], value)), len(firsts))
-        if codes[value] == len(firsts):
-            firsts.append(value)
+        candidate_orbits = (
+            k for k, representative in enumerate(representatives) if candidates[representative] == candidates[value]
+        )
+        codes[value] = next(
+            (k for k in candidate_orbits if _can_swap(grams, representatives[k], value)), len(representatives)
+        )
+        if codes[value] == len(representatives):
+            representatives.append(value)
     return codes
 
 
-def _swap(grams: list[Matrix], a: int, b: int) -> bool:
+def _can_swap(grams: list[Matrix], first_value: int, second_value: int) -> bool:
     """Whether all grams stay as they are when two values are swapped."""
     for gram in grams:
-        if abs(gram[a, a] - gram[b, b]) > SAME * gram.shape[0]:
+        if abs(gram[first_value, first_value] - gram[second_value, second_value]) > GRAM_TOLERANCE * gram.shape[0]:
             return False
-        apart = np.abs(gram[a] - gram[b])
-        apart[[a, b]] = 0.0
-        if apart.max() > SAME * gram.shape[0]:
+        difference = np.abs(gram[first_value] - gram[second_value])
+        difference[[first_value, second_value]] = 0.0
+        if difference.max() > GRAM_TOLERANCE * gram.shape[0]:
             return False
     return True

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from dpdist.domain import Domain
-from dpdist.domain.labels import Made
+from dpdist.domain.labels import LazySequence
 from dpdist.errors import InvalidInput
 from dpdist.operators import Circulant, Matrix, Operator, StepMeans, Toeplitz
 from dpdist.operators.linear_operator import Entries
@@ -42,14 +42,14 @@ class Filter:
 
 def running_sum(n: int, sizes: Sizes = SIZES) -> Filter:
     """The sum of all steps so far."""
-    return Filter("running sum", PowerCoefficients(n, 0.0) if n > sizes.listed else np.ones(n))
+    return Filter("running sum", PowerCoefficients(n, 0.0) if n > sizes.listed_values else np.ones(n))
 
 
 def window(width: int, *, mean: bool = False) -> Filter:
     """The sum (or mean) of the last ``width`` steps."""
-    _at_least("the width of a window", width, 1)
-    what = "mean" if mean else "sum"
-    return Filter(f"{what} of {width} steps", np.full(width, 1.0 / width if mean else 1.0))
+    _check_at_least("the width of a window", width, 1)
+    statistic = "mean" if mean else "sum"
+    return Filter(f"{statistic} of {width} steps", np.full(width, 1.0 / width if mean else 1.0))
 
 
 def exponential(rate: float, n: int) -> Filter:
@@ -66,39 +66,41 @@ def powers(rate: float, count: int) -> Matrix:
     >>> powers(0.5, 5).tolist()
     [1.0, 0.5, 0.25, 0.125, 0.0625]
     """
-    found = np.ones(1)
-    while found.size < count:
-        found = np.append(found, found * float(Decimal(rate) ** found.size))
-    return found[:count]
+    values = np.ones(1)
+    while values.size < count:
+        values = np.append(values, values * float(Decimal(rate) ** values.size))
+    return values[:count]
 
 
 def polynomial(power: float, n: int, sizes: Sizes = SIZES) -> Filter:
     """sum of (k + 1)^-power x_{t-k}, power > 0."""
     if not (power > 0 and math.isfinite(power)):
         raise InvalidInput(f"the power of a polynomial decay is positive, found {power:g}")
-    listed = PowerCoefficients(n, power)
-    return Filter(f"polynomial decay {power:g}", listed if n > sizes.listed else listed.values)
+    decay = PowerCoefficients(n, power)
+    return Filter(f"polynomial decay {power:g}", decay if n > sizes.listed_values else decay.values)
 
 
-def hodrick_prescott(smoothing: float, n: int, *, part: str = "trend") -> Filter:
+def hodrick_prescott(smoothing: float, n: int, *, component: str = "trend") -> Filter:
     """The two-sided Hodrick-Prescott filter far from the ends of a series: for the trend or the cycle (series minus trend).
 
     Args:
         smoothing: lambda, 1600 for quarters.
     Source: Hodrick & Prescott 1997; transfer function of the cycle 4 l (1 - cos w)^2 / (1 + 4 l (1 - cos w)^2) (King & Rebelo 1993).
     """
-    if not (smoothing > 0 and math.isfinite(smoothing)) or part not in ("trend", "cycle"):
+    if not (smoothing > 0 and math.isfinite(smoothing)) or component not in ("trend", "cycle"):
         raise InvalidInput(
-            f"a Hodrick-Prescott filter needs a positive lambda and 'trend' or 'cycle', found {smoothing:g}, {part!r}"
+            f"a Hodrick-Prescott filter needs a positive lambda and 'trend' or 'cycle', found {smoothing:g}, {component!r}"
         )
     reach = 64 * math.ceil(smoothing**0.25)  # coefficients fall below 1e-12 of the largest well before
-    points = scipy.fft.next_fast_len(max(4 * min(n, max(SIZES.listed, reach)), reach))
+    points = scipy.fft.next_fast_len(max(4 * min(n, max(SIZES.listed_values, reach)), reach))
     weight = 4.0 * smoothing * (1.0 - np.cos(2.0 * np.pi * np.arange(points // 2 + 1) / points)) ** 2
-    response = weight / (1.0 + weight) if part == "cycle" else 1.0 / (1.0 + weight)
+    response = weight / (1.0 + weight) if component == "cycle" else 1.0 / (1.0 + weight)
     around = scipy.fft.irfft(response, points)[: points // 2]
-    last = min(n - 1, int(np.flatnonzero(np.abs(around) > NEGLIGIBLE * np.abs(around[0])).max()))
-    side = around[1 : last + 1]
-    return Filter(f"Hodrick-Prescott {part}, lambda {smoothing:g}", np.concatenate([side[::-1], around[:1], side]), -last)
+    half_width = min(n - 1, int(np.flatnonzero(np.abs(around) > NEGLIGIBLE * np.abs(around[0])).max()))
+    tail = around[1 : half_width + 1]
+    return Filter(
+        f"Hodrick-Prescott {component}, lambda {smoothing:g}", np.concatenate([tail[::-1], around[:1], tail]), -half_width
+    )
 
 
 def baxter_king(shortest: float, longest: float, width: int) -> Filter:
@@ -106,29 +108,29 @@ def baxter_king(shortest: float, longest: float, width: int) -> Filter:
 
     Source: Baxter & King 1999.
     """
-    _at_least("the half width of a Baxter-King filter", width, 1)
+    _check_at_least("the half width of a Baxter-King filter", width, 1)
     if not 2 <= shortest < longest:
         raise InvalidInput(f"a band needs 2 <= shortest < longest period, found {shortest:g} and {longest:g}")
     low, high = 2.0 * np.pi / longest, 2.0 * np.pi / shortest
     k = np.arange(1, width + 1)
-    side = (np.sin(high * k) - np.sin(low * k)) / (np.pi * k)
-    band = np.concatenate([side[::-1], [(high - low) / np.pi], side])
+    tail = (np.sin(high * k) - np.sin(low * k)) / (np.pi * k)
+    band = np.concatenate([tail[::-1], [(high - low) / np.pi], tail])
     return Filter(f"periods of {shortest:g} to {longest:g} steps", band - band.mean(), -width)
 
 
-def coefficients(listed: Matrix, name: str = "filter", *, first_lag: int = 0) -> Filter:
+def coefficients(values: Matrix, name: str = "filter", *, first_lag: int = 0) -> Filter:
     """The filter with the given coefficients."""
-    return Filter(name, np.asarray(listed), first_lag)
+    return Filter(name, np.asarray(values), first_lag)
 
 
-def whole_steps(each: Filter, steps: int) -> range:
+def whole_steps(series_filter: Filter, steps: int) -> range:
     """The steps of a series at which all coefficients of a filter lie within it.
 
     >>> whole_steps(window(7), 10), whole_steps(baxter_king(2, 3, 2), 10)
     (range(6, 10), range(2, 8))
     """
-    size = each.coefficients.size
-    return range(max(0, each.first_lag + size - 1), min(steps, steps + each.first_lag))
+    size = series_filter.coefficients.size
+    return range(max(0, series_filter.first_lag + size - 1), min(steps, steps + series_filter.first_lag))
 
 
 def filtered(
@@ -157,22 +159,22 @@ def filtered(
         raise InvalidInput(f"filters of {of!r} name an attribute twice: {[of, *by]}")
     kind = Circulant if circular else Toeplitz
     blocks = []
-    for each in filters:
-        steps = kind(attribute.values, each.coefficients, each.first_lag)
-        parts: list[tuple[int, Operator]] = [
-            (whole.axis(of), along(attribute, StepMeans(steps) if each.normalised else steps))
+    for series_filter in filters:
+        steps = kind(attribute.values, series_filter.coefficients, series_filter.first_lag)
+        axis_factors: list[tuple[int, Operator]] = [
+            (whole.axis(of), along(attribute, StepMeans(steps) if series_filter.normalised else steps))
         ]
-        parts += [(whole.axis(name), values_of(whole.attribute(name))) for name in by]
-        parts.sort(key=lambda part: part[0])
-        axes, factors = tuple(axis for axis, _ in parts), tuple(factor for _, factor in parts)
+        axis_factors += [(whole.axis(name), values_of(whole.attribute(name))) for name in by]
+        axis_factors.sort(key=lambda axis_factor: axis_factor[0])
+        axes, factors = tuple(axis for axis, _ in axis_factors), tuple(factor for _, factor in axis_factors)
         texts = (_names(f, whole.attributes[axis].labels, whole.sizes) for axis, f in zip(axes, factors, strict=True))
-        title = each.name + (" by " + ", ".join(by) if by else "")
+        title = series_filter.name + (" by " + ", ".join(by) if by else "")
         blocks.append(Block(title, axes, factors, tuple(texts)))
     return Workload(whole, tuple(blocks))
 
 
 @dataclass(frozen=True)
-class RowNames(Made[str]):
+class RowNames(LazySequence[str]):
     """Names of an operator's rows, made when they are read."""
 
     operator: Operator
@@ -181,18 +183,18 @@ class RowNames(Made[str]):
     def __len__(self) -> int:
         return self.operator.shape[0]
 
-    def at(self, place: int) -> str:
-        return self.operator.row_names(place, place + 1, self.cells)[0]
+    def value_at(self, index: int) -> str:
+        return self.operator.row_names(index, index + 1, self.cells)[0]
 
-    def between(self, start: int, stop: int) -> list[str]:
+    def slice_values(self, start: int, stop: int) -> list[str]:
         return self.operator.row_names(start, stop, self.cells)
 
 
 def _names(operator: Operator, cells: Sequence[str], sizes: Sizes) -> Sequence[str]:
     names = RowNames(operator, cells)
-    return names if len(names) > sizes.listed else tuple(names[:])
+    return names if len(names) > sizes.listed_values else tuple(names[:])
 
 
-def _at_least(what: str, found: int, least: int) -> None:
-    if found != int(found) or found < least:
-        raise InvalidInput(f"{what} is a whole number of at least {least}, found {found!r}")
+def _check_at_least(subject: str, value: int, minimum: int) -> None:
+    if value != int(value) or value < minimum:
+        raise InvalidInput(f"{subject} is a whole number of at least {minimum}, found {value!r}")

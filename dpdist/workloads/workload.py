@@ -82,10 +82,10 @@ class Block:
     @property
     def weights(self) -> Matrix:
         """Weight of every row, (queries,) float64."""
-        out = np.array([self.weight])
+        row_weights = np.array([self.weight])
         for factor, scales in zip(self.factors, self._scales, strict=True):
-            out = np.multiply.outer(out, np.ones(factor.shape[0]) if scales is None else scales).ravel()
-        return out
+            row_weights = np.multiply.outer(row_weights, np.ones(factor.shape[0]) if scales is None else scales).ravel()
+        return row_weights
 
     def scaled(self, factors: tuple[Operator, ...]) -> tuple[Operator, ...]:
         """The block's factors (in whatever coordinates) with their rows scaled, ``weight`` left out."""
@@ -107,16 +107,16 @@ class Block:
 
     def row_labels(self, start: int, stop: int) -> list[tuple[str, ...]]:
         """The labels of rows start..stop, one text a factor."""
-        index = np.unravel_index(np.arange(start, stop), tuple(len(part) for part in self.labels))
+        index = np.unravel_index(np.arange(start, stop), tuple(len(factor_labels) for factor_labels in self.labels))
         return [tuple(self.labels[k][i] for k, i in enumerate(row)) for row in zip(*index, strict=True)]
 
 
 def values_of(attribute: Attribute) -> Operator:
     """The count of every bin of an attribute that tables have: declared values, then the bins of other and missing values."""
-    return _within(Identity(attribute.shown), attribute)
+    return _pad_to_attribute(Identity(attribute.shown), attribute)
 
 
-def asked_for(domain: Domain, name: str) -> tuple[int, Operator, tuple[str, ...] | Sequence[str]]:
+def attribute_counts(domain: Domain, name: str) -> tuple[int, Operator, tuple[str, ...] | Sequence[str]]:
     """The attribute that a name means, or one of its levels: its axis, the counts that a table has of it, and their names.
 
     Bins of other and missing values are groups of their own in every level. Where persons are counted, a level has bins of its own.
@@ -126,38 +126,38 @@ def asked_for(domain: Domain, name: str) -> tuple[int, Operator, tuple[str, ...]
     if level is None:
         return axis, values_of(attribute), attribute.labels
     extra, hidden = len(attribute.extra), attribute.size - attribute.shown
-    own = attribute.bins_of_levels.get(name)
-    if own is not None:
+    level_bins = attribute.bins_of_levels.get(name)
+    if level_bins is not None:
         groups = np.full(attribute.size, -1)
-        groups[own] = np.arange(len(own))
-        return axis, Groups(groups, len(own)), (*level.labels, *attribute.extra)[: len(own)]
+        groups[level_bins] = np.arange(len(level_bins))
+        return axis, Groups(groups, len(level_bins)), (*level.labels, *attribute.extra)[: len(level_bins)]
     groups = np.array([*level.groups, *range(len(level.labels), len(level.labels) + extra), *([-1] * hidden)])
     return axis, Groups(groups, len(level.labels) + extra), (*level.labels, *attribute.extra)
 
 
-def named(domain: Domain, names: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+def factor_names(domain: Domain, names: Sequence[tuple[int, str]]) -> tuple[str, ...]:
     """What the factors of a block ask for, by axis and name in order; empty where all are attributes."""
-    given = tuple(name for _, name in sorted(names))
-    return given if set(given) - set(domain.names) else ()
+    level_names = tuple(name for _, name in sorted(names))
+    return level_names if set(level_names) - set(domain.names) else ()
 
 
 def along(attribute: Attribute, operator: Operator) -> Operator:
     """Queries over the declared values of an attribute: the bins of other and missing values are in none of them."""
-    return _within(operator, attribute)
+    return _pad_to_attribute(operator, attribute)
 
 
-def _within(operator: Operator, attribute: Attribute) -> Operator:
-    left_out = attribute.size - operator.shape[1]
-    return Padded(operator, left_out) if left_out else operator
+def _pad_to_attribute(operator: Operator, attribute: Attribute) -> Operator:
+    extra_bins = attribute.size - operator.shape[1]
+    return Padded(operator, extra_bins) if extra_bins else operator
 
 
-def counted(number: int, one: str, many: str) -> str:
+def count_phrase(number: int, singular: str, plural: str) -> str:
     """A number with its noun, in the singular or the plural.
 
     >>> counted(1, "query", "queries"), counted(2000, "query", "queries")
     ('1 query', '2,000 queries')
     """
-    return f"{number:,} {one if number == 1 else many}"
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
 SHOWN_GROUPS = 3
@@ -180,15 +180,17 @@ class Workload:
     @cached_property
     def operator(self) -> Operator:
         """W, weighted."""
-        parts = [(b.weight, b.operator(self.domain.shape, scaled=True)) for b in self.blocks]
-        scaled = [part if weight == 1.0 else Scaled(weight, part) for weight, part in parts]
+        block_operators = [(b.weight, b.operator(self.domain.shape, scaled=True)) for b in self.blocks]
+        scaled = [
+            block_operator if weight == 1.0 else Scaled(weight, block_operator) for weight, block_operator in block_operators
+        ]
         return scaled[0] if len(scaled) == 1 else Stack(scaled)
 
     @cached_property
     def unweighted(self) -> Operator:
         """The rows whose answers are published."""
-        parts = [b.operator(self.domain.shape) for b in self.blocks]
-        return parts[0] if len(parts) == 1 else Stack(parts)
+        block_operators = [b.operator(self.domain.shape) for b in self.blocks]
+        return block_operators[0] if len(block_operators) == 1 else Stack(block_operators)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -232,13 +234,13 @@ class Workload:
     @property
     def _size(self) -> str:
         queries, cells = self.shape
-        asked, over = counted(queries, "query", "queries"), counted(cells, "cell", "cells")
-        return f"{asked} over {over} of {' x '.join(self.domain.names)}"
+        query_phrase, cell_phrase = count_phrase(queries, "query", "queries"), count_phrase(cells, "cell", "cells")
+        return f"{query_phrase} over {cell_phrase} of {' x '.join(self.domain.names)}"
 
     def __repr__(self) -> str:
         groups = ", ".join(block.name for block in self.blocks[:SHOWN_GROUPS])
-        more = f", {len(self.blocks) - SHOWN_GROUPS} more" if len(self.blocks) > SHOWN_GROUPS else ""
-        return f"<workload: {self._size}: {groups}{more}>"
+        omitted_groups = f", {len(self.blocks) - SHOWN_GROUPS} more" if len(self.blocks) > SHOWN_GROUPS else ""
+        return f"<workload: {self._size}: {groups}{omitted_groups}>"
 
     def _repr_html_(self) -> str:
         """A notebook's view: the groups of queries."""
@@ -256,7 +258,7 @@ def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Wor
         weights: one positive factor for each workload; default 1.
     Raises: InvalidInput for workloads over different domains, or weights that are not positive.
     """
-    strange = next((type(each).__name__ for each in workloads if not isinstance(each, Workload)), None)
+    strange = next((type(candidate).__name__ for candidate in workloads if not isinstance(candidate, Workload)), None)
     if not workloads or strange:
         raise InvalidInput(f"a union is of one or more workloads, found {strange or 'none'}; write union(first, second)")
     factors = weights if weights is not None else (1.0,) * len(workloads)

@@ -25,51 +25,51 @@ def is_separable(workload: Workload) -> bool:
 def is_cells(workload: Workload) -> bool:
     """Whether the queries are the cells themselves, in their order."""
     axes = tuple(range(len(workload.domain.shape)))
-    (block, *others) = workload.blocks
-    return not others and block.axes == axes and all(isinstance(f, Identity) for f in block.factors)
+    (block, *other_blocks) = workload.blocks
+    return not other_blocks and block.axes == axes and all(isinstance(f, Identity) for f in block.factors)
 
 
 def is_filters(workload: Workload) -> bool:
     """Whether all queries are filters along one attribute, value by value of the same others."""
     try:
-        line_of(workload)
+        filters_along_axis(workload)
     except InvalidInput:
         return False
     return True
 
 
-def line_of(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
+def filters_along_axis(workload: Workload) -> tuple[int, tuple[int, ...], list[Toeplitz]]:
     """The filters' attribute, all attributes they are asked for, and the filters.
 
     Raises: InvalidInput for other workloads.
     """
-    found: set[tuple[int, tuple[int, ...], bool]] = set()
+    series_keys: set[tuple[int, tuple[int, ...], bool]] = set()
     filters = []
     for block in workload.blocks:
-        places = [i for i, f in enumerate(block.factors) if isinstance(f, Toeplitz)] if block.separable else []
-        plain = all(isinstance(f, Identity) for i, f in enumerate(block.factors) if i not in places)
-        if len(places) != 1 or not plain or block.scales:
+        filter_positions = [i for i, f in enumerate(block.factors) if isinstance(f, Toeplitz)] if block.separable else []
+        others_are_identity = all(isinstance(f, Identity) for i, f in enumerate(block.factors) if i not in filter_positions)
+        if len(filter_positions) != 1 or not others_are_identity or block.scales:
             raise InvalidInput(f"queries {block.name!r} are not filters along one attribute; choose 'coa' or 'auto'")
-        each = block.factors[places[0]]
-        assert isinstance(each, Toeplitz)
-        found.add((block.axes[places[0]], block.axes, each.circular))
-        filters.append(each)
-    if len(found) != 1:
+        series_filter = block.factors[filter_positions[0]]
+        assert isinstance(series_filter, Toeplitz)
+        series_keys.add((block.axes[filter_positions[0]], block.axes, series_filter.circular))
+        filters.append(series_filter)
+    if len(series_keys) != 1:
         raise InvalidInput(
             "filters of one release must run along the same attribute, with the same 'by', and must be all circular or all not circular"
         )
-    axis, axes, _ = found.pop()
+    axis, axes, _ = series_keys.pop()
     return axis, axes, filters
 
 
 def filters_of(workload: Workload) -> list[Toeplitz]:
     """The filter of each block. Raises: InvalidInput for other workloads."""
-    return line_of(workload)[2]
+    return filters_along_axis(workload)[2]
 
 
-def is_running_sum(each: Toeplitz) -> bool:
+def is_running_sum(series_filter: Toeplitz) -> bool:
     """Whether a filter is the sum of all steps so far, times a constant."""
-    return each.first_lag == 0 and each.entries.size == each.n and each.entries.constant
+    return series_filter.first_lag == 0 and series_filter.entries.size == series_filter.n and series_filter.entries.constant
 
 
 def is_long(workload: Workload) -> bool:
@@ -81,11 +81,15 @@ def is_long(workload: Workload) -> bool:
         return workload.blocks[0].queries > workload.domain.sizes.long_steps
     if not is_filters(workload):
         return False
-    first = filters_of(workload)[0]
-    return first.n > workload.domain.sizes.long_steps and not (first.circular and first.n & (first.n - 1))
+    first_filter = filters_of(workload)[0]
+    return first_filter.n > workload.domain.sizes.long_steps and not (
+        first_filter.circular and first_filter.n & (first_filter.n - 1)
+    )
 
 
 def is_dyadic(workload: Workload) -> bool:
     """Whether all queries are formulas over the same binary attributes, for every way to negate them."""
-    same = len({block.axes for block in workload.blocks}) == 1
-    return same and all(isinstance(b.factors[0], Dyadic) and len(b.factors) == 1 and not b.scales for b in workload.blocks)
+    has_same_axes = len({block.axes for block in workload.blocks}) == 1
+    return has_same_axes and all(
+        isinstance(b.factors[0], Dyadic) and len(b.factors) == 1 and not b.scales for b in workload.blocks
+    )

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, LedgerError
 from dpdist.storage.home_folder import state_folder, store_of
-from flows.commands.console_output import loss_text, out
+from flows.commands.console_output import console, loss_text
 from flows.commands.options import Json, Period, SpecPath
-from flows.ledger_access import book
+from flows.ledger_access import open_local_ledger
 from flows.signals import without_collecting
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ app = typer.Typer(help="Print budgets, charges and what is left. The commands be
 
 
 @app.callback(invoke_without_command=True)
-def listed(context: typer.Context, as_json: Json = False) -> None:
+def print_budgets(context: typer.Context, as_json: Json = False) -> None:
     """Print budgets, charges and what is left. The commands below explain, check and change the ledger."""
     if context.invoked_subcommand is not None:
         return
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         if as_json:
-            out.print_json(json.dumps([_budget_facts(budget) for budget in ledger.budgets()]))
+            console.print_json(json.dumps([_budget_facts(budget) for budget in ledger.budgets()]))
         else:
             _print_ledger(ledger)
 
@@ -45,7 +45,7 @@ def explain(
     delta: Annotated[float, typer.Option(help="the delta at which epsilon is computed for a cap that has none")] = 1e-9,
 ) -> None:
     """Print what was spent as (epsilon, delta); or print the history of one release and what can be done next."""
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         if release is None:
             for budget in ledger.budgets():
                 _explain_budget(budget, ledger.charges(budget.dataset, budget.period), float(budget.cap.delta) or delta)
@@ -72,23 +72,23 @@ def verify(
     """
     from dpdist.privacy.ledger import checkpoints
 
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         with without_collecting():  # what is read of the rows stays to the end
             audit = ledger.verify(head)
         noted = checkpoints.compare(ledger.checkpoints)
-        found = _differences(ledger) if with_store else []
-    out.one_line(
+        differences = _differences(ledger) if with_store else []
+    console.print_line(
         f"verified: {audit.rows} rows, {audit.releases} releases, {audit.running} of them not finished; hash chain, order of "
         f"events, caps, running sums and erased salts are right\nhead {audit.head or '(empty)'}"
     )
     if noted is not None:
-        out.one_line(f"all {noted} heads that were noted at {os.environ[checkpoints.PLACE]} are in it")
-    for line in found:
-        out.one_line(line)
-    if found:
-        raise LedgerError(f"ledger and store disagree in {len(found)} points, listed above")
+        console.print_line(f"all {noted} heads that were noted at {os.environ[checkpoints.HEADS_ENVIRONMENT]} are in it")
+    for difference in differences:
+        console.print_line(difference)
+    if differences:
+        raise LedgerError(f"ledger and store disagree in {len(differences)} points, listed above")
     if with_store:
-        out.print("the store holds exactly the measurements that the ledger knows")
+        console.print("the store holds exactly the measurements that the ledger knows")
 
 
 @app.command("export")
@@ -96,7 +96,7 @@ def export(
     lines: Annotated[bool, typer.Option("--lines", help="print the rows alone, one JSON object a line")] = False,
 ) -> None:
     """Print all rows and budgets as JSON. They hold amounts and keyed commitments, but no secrets and no counts."""
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         if lines:
             sys.stdout.writelines(json.dumps(entry) + "\n" for entry in ledger.entries())
             return
@@ -110,10 +110,10 @@ def abort(release: Annotated[str, typer.Argument(help="the id of the release")])
     from dpdist.pipeline import extract_files
     from dpdist.runtime import reconciliation
 
-    with book() as ledger:
-        reconciliation.give_back(store_of(state_folder()), ledger, release)
+    with open_local_ledger() as ledger:
+        reconciliation.abort_reserved(store_of(state_folder()), ledger, release)
     extract_files.remove(state_folder(), release)
-    out.print(f"{release}: aborted, its charge is given back")
+    console.print(f"{release}: aborted, its charge is given back")
 
 
 @app.command("new-store")
@@ -125,9 +125,9 @@ def new_store() -> None:
     from dpdist.runtime import reconciliation
 
     store = store_of(state_folder())
-    with book() as ledger:
-        reconciliation.begin(store, ledger)
-    out.one_line(f"the store {store.location} belongs to this ledger now")
+    with open_local_ledger() as ledger:
+        reconciliation.begin_store(store, ledger)
+    console.print_line(f"the store {store.location} belongs to this ledger now")
 
 
 @app.command("declare")
@@ -138,10 +138,10 @@ def declare(spec: SpecPath, period: Period = None) -> None:
     if period is None and "{period}" in spec.read_text(encoding="utf-8"):
         period = datetime.date.today()  # a cap is the same for every period
     job = load(spec, period=period)
-    with book() as ledger:
-        new = ledger.declare(job.guarantee.dataset, job.guarantee.cap, job.guarantee.protection)
-    said = "declared" if new else "was declared before"
-    out.one_line(f"{job.guarantee.dataset}: cap {job.guarantee.cap} {said}")
+    with open_local_ledger() as ledger:
+        newly_declared = ledger.declare(job.guarantee.dataset, job.guarantee.cap, job.guarantee.protection)
+    outcome = "declared" if newly_declared else "was declared before"
+    console.print_line(f"{job.guarantee.dataset}: cap {job.guarantee.cap} {outcome}")
 
 
 @app.command("roles")
@@ -176,21 +176,23 @@ def cap(
 
     if delta is not None and epsilon is None:
         raise InvalidInput("--delta belongs to a cap in epsilon: give --epsilon, too, or leave it out")
-    with book() as ledger:
-        known = next((budget.cap for budget in ledger.budgets(dataset)), None)
-        aside = Fraction(0) if known is None else known.selection
-        aside = aside if selection is None else _exact(selection) or Fraction(0)
+    with open_local_ledger() as ledger:
+        current_cap = next((budget.cap for budget in ledger.budgets(dataset)), None)
+        selection_delta = Fraction(0) if current_cap is None else current_cap.selection
+        selection_delta = selection_delta if selection is None else _exact(selection) or Fraction(0)
         if rho is not None or epsilon is not None:
-            per = "total" if known is None else known.per
-            new = Cap(_exact(rho), _exact(epsilon), _exact(delta) or Fraction(0), per, selection=aside)
-        elif known is not None and selection is not None:
-            new = replace(known, selection=aside, kept=())  # its limits are computed anew, for what is left of the delta
+            per = "total" if current_cap is None else current_cap.per
+            new_cap = Cap(_exact(rho), _exact(epsilon), _exact(delta) or Fraction(0), per, selection=selection_delta)
+        elif current_cap is not None and selection is not None:
+            new_cap = replace(
+                current_cap, selection=selection_delta, recorded_limits=()
+            )  # its limits are computed anew, for what is left of the delta
         else:
             raise InvalidInput("nothing would change: give the new cap, with --rho, --epsilon or --selection")
-        ledger.set_cap(dataset, cap=new, why=why)
+        ledger.set_cap(dataset, cap=new_cap, why=why)
         (budget, *_) = ledger.budgets(dataset)
     protects = f"{budget.protection.unit}: {budget.protection.sentence}"
-    out.one_line(f"{dataset}: cap {budget.cap}, protects {protects}")
+    console.print_line(f"{dataset}: cap {budget.cap}, protects {protects}")
 
 
 @app.command("approvers")
@@ -206,9 +208,9 @@ def approvers(
     """Ask for approvals of a data set's releases. They are refused until enough approvers have run 'dpdist approve'."""
     from dpdist.privacy.ledger.approvals import Approvers
 
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         ledger.set_approvers(dataset, Approvers(tuple(key or ()), needed), why)
-    out.one_line(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers")
+    console.print_line(f"{dataset}: releases need {needed} approvals of {len(key or ())} approvers")
 
 
 @app.command("migrate")
@@ -227,11 +229,11 @@ def migrate(
     """
     if application is None and (noise or metrics) is not None:
         raise InvalidInput("--noise and --metrics go with --application: give the role that charges releases, too")
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         audit = ledger.verify()
         if application is not None:
             ledger.grant(application, noise, metrics)
-    out.one_line(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}")
+    console.print_line(f"the ledger is of this version: {audit.rows} rows, head {audit.head or '(empty)'}")
 
 
 def _exact(text: str | None) -> Fraction | None:
@@ -259,43 +261,43 @@ def _print_ledger(ledger: Ledger) -> None:
     budgets = Table("data set", "period", "cap", "spent", "left", "releases", box=None, pad_edge=False)
     for budget in ledger.budgets():
         facts = _budget_facts(budget)
-        spent, left = (f"{facts['unit']}={facts[part]:.6g}" for part in ("spent", "left"))
+        spent, remaining = (f"{facts['unit']}={facts[key]:.6g}" for key in ("spent", "left"))
         if budget.cap.delta:
             spent = f"epsilon={facts['spent_epsilon']:.6g} ({spent})"
-        budgets.add_row(facts["dataset"], facts["period"], facts["cap"], spent, left, str(facts["releases"]))
+        budgets.add_row(facts["dataset"], facts["period"], facts["cap"], spent, remaining, str(facts["releases"]))
     events = Table("row", "event", "data set", "release", "when", box=None, pad_edge=False)
     for column in (*budgets.columns, *events.columns):
         column.overflow = "fold"  # a narrow terminal breaks names and amounts, and cuts none off
     for entry in ledger.entries():
         events.add_row(str(entry["sequence"]), entry["event"], entry["dataset"], entry["release"], entry["written_at"])
-    out.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
+    console.print(budgets if budgets.row_count else "the ledger is empty: no budget was declared yet")
     if events.row_count:
-        out.print(events)
+        console.print(events)
 
 
 def _explain_budget(budget: DatasetBudget, charges: dict[str, Loss], delta: float) -> None:
     facts, spent = _budget_facts(budget), budget.spent
-    left = f", {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left"
-    out.print(Text.assemble((budget.dataset, "bold"), left))
+    heading = f", {budget.period}: cap {facts['cap']}, {facts['unit']}={facts['left']:.6g} is left"
+    console.print(Text.assemble((budget.dataset, "bold"), heading))
     for release, loss in charges.items():
-        out.print(f"  {release}: {loss_text(loss)}")
+        console.print(f"  {release}: {loss_text(loss)}")
     if not charges:
-        out.print("  nothing was charged yet")
+        console.print("  nothing was charged yet")
         return
     from dpdist.privacy.accounting import pld_epsilon, zcdp_epsilon
 
     if spent.rho == 0:
-        out.print(f"  together, basic composition: epsilon={float(spent.pure):.6g} (pure)")
-    out.print(
+        console.print(f"  together, basic composition: epsilon={float(spent.pure):.6g} (pure)")
+    console.print(
         f"  together, rho={float(spent.zcdp):.6g} zCDP: epsilon={zcdp_epsilon(float(spent.zcdp), delta):.6g}, delta={delta:g}"
     )
-    out.print(f"  together, best proven composition: epsilon={spent.epsilon(delta):.6g}, delta={delta:g}")
+    console.print(f"  together, best proven composition: epsilon={spent.epsilon(delta):.6g}, delta={delta:g}")
     try:
-        out.print(
+        console.print(
             f"  together, privacy loss distributions: epsilon={pld_epsilon(list(charges.values()), delta):.6g}, delta={delta:g}"
         )
     except InvalidInput as missing:
-        out.print(f"  {missing}", style="dim")
+        console.print(f"  {missing}", style="dim")
 
 
 _NEXT = {
@@ -310,11 +312,11 @@ def _explain_release(ledger: Ledger, release: str) -> None:
     receipt = ledger.receipt(release)
     if receipt is None:
         raise DpdistError(f"the ledger knows no release {release!r}; 'dpdist ledger' lists them")
-    out.print(Text.assemble((release, "bold"), f" of {receipt.dataset}: {loss_text(receipt.loss)}"))
+    console.print(Text.assemble((release, "bold"), f" of {receipt.dataset}: {loss_text(receipt.loss)}"))
     for entry in ledger.entries(release):
         period = f", charged to period {entry['facts']['period']}" if entry["event"] == "reserved" else ""
-        out.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
-    out.print(f"  {receipt.state}: {_NEXT[receipt.state]}")
+        console.print(f"  row {entry['sequence']}: {entry['event']} at {entry['written_at']}{period}")
+    console.print(f"  {receipt.state}: {_NEXT[receipt.state]}")
 
 
 def _budget_facts(budget: DatasetBudget) -> dict[str, Any]:
@@ -325,7 +327,7 @@ def _budget_facts(budget: DatasetBudget) -> dict[str, Any]:
         "cap": str(cap),
         "unit": cap.unit,
         "spent": float(cap.amount(budget.spent, budget.rule)),
-        "left": float(budget.left),
+        "left": float(budget.remaining),
         "spent_epsilon": budget.spent.epsilon(float(cap.delta)) if cap.delta or cap.pure else None,
         "protects": budget.protection.facts(),
         "releases": budget.releases,

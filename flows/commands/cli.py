@@ -18,11 +18,11 @@ from dpdist.process.durable_files import private_folder
 from dpdist.process.path_encoding import encodes
 from dpdist.storage.home_folder import state_folder
 from flows.commands import budget_commands, init_command, key_commands, reading_commands, release_commands, service_commands
-from flows.commands.console_output import err, out
+from flows.commands.console_output import console, error_console
 from flows.commands.release_commands import CHARGED, UNCHARGED
 from flows.commands.studio import studio_command
 from flows.prefect import prefect_settings
-from flows.signals import guarded
+from flows.signals import run_guarded
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 for command in (
@@ -49,11 +49,11 @@ READING = ("metrics", "verify")
 """Commands that only read: one may see no more of the state than it shows, the other may have none at all."""
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from dpdist.version import version
 
-        out.print(f"dpdist {version()}")
+        console.print(f"dpdist {version()}")
         raise typer.Exit
 
 
@@ -98,7 +98,7 @@ def metrics(
     if not port.isdecimal():
         raise InvalidInput(f"--listen is HOST:PORT, found {listen!r}; give for example 127.0.0.1:9464")
     server, thread = start_http_server(int(port), host or "127.0.0.1", registry(state_folder()))
-    out.print(f"metrics at http://{host or '127.0.0.1'}:{server.server_port}/metrics")
+    console.print(f"metrics at http://{host or '127.0.0.1'}:{server.server_port}/metrics")
     thread.join()
 
 
@@ -121,7 +121,7 @@ def main() -> None:
         try:
             sys.stdout.flush()
         except BrokenPipeError:
-            out.on_broken_pipe()  # ends as Rich and Click do where nobody reads any more, as after 'head'
+            console.on_broken_pipe()  # ends as Rich and Click do where nobody reads any more, as after 'head'
         sys.exit(code)
     except typer.Abort:  # a question was left without an answer
         sys.exit(128 + signal.SIGINT)
@@ -130,9 +130,9 @@ def main() -> None:
             _end_with_usage(error)
         if os.environ.get("DPDIST_DEBUG"):
             raise
-        err.one_line(Text.assemble(("error:", "bold red"), f" {_told(error)}"))
+        error_console.print_line(Text.assemble(("error:", "bold red"), f" {_error_line(error)}"))
         if isinstance(error, MissingRecords) and error.private:
-            err.print(error.private, style="dim")
+            error_console.print(error.private, style="dim")
         sys.exit(1)
 
 
@@ -151,11 +151,11 @@ def _end_with_usage(error: Any) -> NoReturn:
         error.show()
     else:
         message = " ".join(error.format_message().split()).rstrip(".")
-        err.one_line(Text.assemble(("error:", "bold red"), f" {message}; see '{command} --help'"))
+        error_console.print_line(Text.assemble(("error:", "bold red"), f" {message}; see '{command} --help'"))
     sys.exit(error.exit_code)
 
 
-def _told(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """The error in one line: dpdist's own words, or the kind of another one without its text, which may quote records."""
     state = "".join(f". {note}" for note in getattr(error, "__notes__", []) if note in (UNCHARGED, CHARGED))
     if isinstance(error, DpdistError):
@@ -164,10 +164,10 @@ def _told(error: Exception) -> str:
         missing = isinstance(error, FileNotFoundError)
         cure = "make its folder" if missing else "let this user read and write there"
         return f"{error.filename} cannot be used: {error.strerror}; {cure}, or name another place{state}"
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    kind = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    kind = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}"
     return f"{kind}; run again with 'dpdist --debug' to see it{state}"
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_guarded(main)

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from dpdist.privacy.accounting import Loss
     from dpdist.query.published_release import Answer
-    from dpdist.query.synthetic_records import Kept
+    from dpdist.query.synthetic_records import IntervalCoverage
     from dpdist.spec.sections.budgets import ReleaseBudgetSpec
-    from dpdist.storage.objects import Place
+    from dpdist.storage.objects import StorageLocation
 
 UNBROKEN = 100_000
 """Width of what is no terminal: a pipe or a file gets every row in one line. COLUMNS overrides it."""
 
 
-class Screen(Console):
+class ConsoleOutput(Console):
     """A console that prints texts as users wrote them: a category may be called [/x]."""
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -39,12 +39,12 @@ class Screen(Console):
         if not (self.is_terminal or os.environ.get("COLUMNS")):
             self.width = UNBROKEN
 
-    def one_line(self, text: str | Text, style: str | None = None) -> None:
+    def print_line(self, text: str | Text, style: str | None = None) -> None:
         """Print a text in one line, which only the terminal itself breaks."""
         self.print(text, style=style, soft_wrap=True)
 
 
-out, err = Screen(), Screen(stderr=True)
+console, error_console = ConsoleOutput(), ConsoleOutput(stderr=True)
 
 Progress = Callable[[str, str], None]
 """Called with a stage's name and a line about how it goes."""
@@ -64,10 +64,10 @@ def day_of(text: str) -> datetime.date:
 def progress(*, quiet: bool = False) -> Iterator[Progress]:
     """A live line a stage on a terminal; plain lines elsewhere; nothing when it is to be quiet. Both say the time left."""
     if quiet:
-        yield lambda stage, line: None
+        yield lambda stage, message: None
         return
-    if not err.is_terminal:
-        yield with_time_left(lambda stage, line: err.print(f"{stage}: {line}"))
+    if not error_console.is_terminal:
+        yield with_time_left(lambda stage, message: error_console.print(f"{stage}: {message}"))
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -78,90 +78,95 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
         TextColumn("{task.fields[line]}", markup=False),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err) as bar:
-        known: dict[str, Any] = {}
+    with Progress(*columns, console=error_console) as bar:
+        task_ids: dict[str, Any] = {}
 
-        def tell(stage: str, line: str) -> None:
-            if stage not in known:
-                for task in known.values():
+        def report_progress(stage: str, message: str) -> None:
+            if stage not in task_ids:
+                for task in task_ids.values():
                     bar.stop_task(task)
-                known[stage] = bar.add_task(stage, total=None, line=line)
-            counted = COUNTED.match(line)
+                task_ids[stage] = bar.add_task(stage, total=None, line=message)
+            counted = COUNTED.match(message)
             if counted is None:
-                bar.update(known[stage], line=line)
+                bar.update(task_ids[stage], line=message)
             else:
-                done, total = (int(number.replace(",", "")) for number in counted.groups())
-                bar.update(known[stage], line=line, completed=done, total=total)
+                completed, total = (int(number.replace(",", "")) for number in counted.groups())
+                bar.update(task_ids[stage], line=message, completed=completed, total=total)
 
-        yield with_time_left(tell)
+        yield with_time_left(report_progress)
 
 
 def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | None = None) -> None:
     """The mechanisms compared; ``efforts``: what optimising each takes."""
     from rich.table import Column, Table
 
-    from dpdist.content.release_summary import compared_in_words, over_bound
+    from dpdist.content.release_summary import compared_error_text, ratio_to_bound
 
     mechanism = certificate["mechanism"]
     columns = ["mechanism", "RMSE", "worst answer", "squared error over its bound"]
     columns += ["effort"] if efforts else []
     # a narrow terminal cuts no word
-    words = ((each, max(map(len, each.split()))) for each in columns)
-    table = Table(*(Column(each, overflow="fold", min_width=width) for each, width in words), box=None, pad_edge=False)
+    words = ((heading, max(map(len, heading.split()))) for heading in columns)
+    table = Table(*(Column(heading, overflow="fold", min_width=width) for heading, width in words), box=None, pad_edge=False)
     for row in mechanism["compared"]:
-        gap = "not certified" if row["gap"] is None else over_bound(row["gap"])
-        chosen = "bold" if row["mechanism"] == mechanism["name"] else ""
+        gap = "not certified" if row["gap"] is None else ratio_to_bound(row["gap"])
+        style = "bold" if row["mechanism"] == mechanism["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g} {mechanism['unit']}"
-        cells: list[Text | str] = [Text(row["mechanism"], chosen), compared_in_words(row, mechanism), worst, gap]
+        cells: list[Text | str] = [Text(row["mechanism"], style), compared_error_text(row, mechanism), worst, gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
-    out.print(table)
+    console.print(table)
 
 
-def print_noises(certificate: Mapping[str, Any], more: Mapping[str, int] | None = None) -> None:
+def print_noises(certificate: Mapping[str, Any], remaining_releases: Mapping[str, int] | None = None) -> None:
     """The kinds of noise that the spec leaves open, in one line, and why one was chosen.
 
     Args:
-        more: by kind, how many more releases like this one it leaves room for; without it, how many the whole cap holds.
+        remaining_releases: by kind, how many more releases like this one it leaves room for; without it, how many the whole cap holds.
     """
     if "noise_choice" not in certificate:  # certificates of version 1.0.0 have rows without a choice
         return
     unit = certificate["mechanism"]["unit"]
-    parts = [_kind_in_words(row, more, unit, first=not place) for place, row in enumerate(certificate["noises"])]
-    out.one_line("; ".join(parts))
-    chosen = next(row["noise"] for row in certificate["noises"] if row["chosen"])
-    out.one_line(f"{chosen} noise: {certificate['noise_choice']['why']}")
+    phrases = [
+        _kind_in_words(row, remaining_releases, unit, is_first_kind=not position)
+        for position, row in enumerate(certificate["noises"])
+    ]
+    console.print_line("; ".join(phrases))
+    chosen_noise = next(row["noise"] for row in certificate["noises"] if row["chosen"])
+    console.print_line(f"{chosen_noise} noise: {certificate['noise_choice']['why']}")
 
 
-def _kind_in_words(row: Mapping[str, Any], more: Mapping[str, int] | None, unit: str | None, *, first: bool) -> str:
+def _kind_in_words(
+    row: Mapping[str, Any], remaining_releases: Mapping[str, int] | None, unit: str | None, *, is_first_kind: bool
+) -> str:
     """'Gaussian: 52 more releases like this one with RMSE 4.2 visits, 0.019 of the cap'; only the first kind says of what."""
-    rmse, least = row["rmse"], row["rmse_at_least"]
+    rmse, least_rmse = row["rmse"], row["rmse_at_least"]
     error = (
         f" with RMSE {rmse:.4g} {unit}"
         if rmse is not None
-        else f" with RMSE at least {least:.4g} {unit}"
-        if least is not None
+        else f" with RMSE at least {least_rmse:.4g} {unit}"
+        if least_rmse is not None
         else ""
     )
-    if more is None:
-        return f"{row['noise']}: the whole cap holds {row['releases']:,}{' releases like this one' if first else ''}{error}"
+    if remaining_releases is None:
+        return f"{row['noise']}: the whole cap holds {row['releases']:,}{' releases like this one' if is_first_kind else ''}{error}"
     takes = f", {row['share_of_cap']:.3g} of the cap" if "share_of_cap" in row else ""
-    return f"{row['noise']}: {more[row['noise']]:,}{' more releases like this one' if first else ''}{error}{takes}"
+    return f"{row['noise']}: {remaining_releases[row['noise']]:,}{' more releases like this one' if is_first_kind else ''}{error}{takes}"
 
 
 def print_targets(certificate: Mapping[str, Any]) -> None:
     """Whether the targets of the spec are reached, and the least budget that reaches them."""
     if "targets" not in certificate:
         return
-    found = certificate["targets"]
-    reached = "every target is reached" if found["reached"] else "targets are missed"
-    line = f"{reached}: the worst standard error is {found['worst_error_over_target']:.4g} times its target; the least budget that "
-    out.one_line(f"{line}reaches all targets is rho={found['least_rho']:g}")
+    targets = certificate["targets"]
+    reached = "every target is reached" if targets["reached"] else "targets are missed"
+    sentence = f"{reached}: the worst standard error is {targets['worst_error_over_target']:.4g} times its target; the least budget that "
+    console.print_line(f"{sentence}reaches all targets is rho={targets['least_rho']:g}")
 
 
 def print_post_processing(certificate: Mapping[str, Any]) -> None:
     """What was done to the answers after the measurement, and to their errors."""
-    for line in certificate["post_processing"]:
-        out.one_line(f"{line[:1].upper()}{line[1:]}.")
+    for sentence in certificate["post_processing"]:
+        console.print_line(f"{sentence[:1].upper()}{sentence[1:]}.")
 
 
 def guarantee_text(certificate: Mapping[str, Any]) -> str:
@@ -181,7 +186,7 @@ def guarantee_of_both(certificate: Mapping[str, Any]) -> str:
 
 def print_privacy(certificate: Mapping[str, Any]) -> None:
     """The guarantee, whom it protects, and what it means."""
-    out.print(guarantee_of_both(certificate))
+    console.print(guarantee_of_both(certificate))
     print_protected(certificate, briefly=False)
 
 
@@ -191,84 +196,86 @@ def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> 
 
     facts = certificate["privacy"]
     for sentence in (*selection_sentences(certificate), *edges_sentences(certificate)):
-        out.one_line(f"{sentence}; the guarantee includes this.")
+        console.print_line(f"{sentence}; the guarantee includes this.")
     if "unit" not in facts:
-        out.print("what is protected: not said by the version that published this")
+        console.print("what is protected: not said by the version that published this")
         return
-    out.one_line(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}")
+    console.print_line(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}")
     meant = facts["meaning"]
     if briefly:
-        wrong, right = (f"{100 * meant[share]:g} of 100 cases where it is" for share in ("false_alarms", "found_at_most"))
-        guess = f"whoever wrongly says yes in {wrong} no rightly says yes in at most {right} yes."
-        out.one_line(f"{meant['headline'].removesuffix('.')}: {guess}")
+        false_alarms, detections = (
+            f"{100 * meant[fact_name]:g} of 100 cases where it is" for fact_name in ("false_alarms", "found_at_most")
+        )
+        guess = f"whoever wrongly says yes in {false_alarms} no rightly says yes in at most {detections} yes."
+        console.print_line(f"{meant['headline'].removesuffix('.')}: {guess}")
     else:
-        out.one_line(f"{meant['headline']} {meant['guess']}")
+        console.print_line(f"{meant['headline']} {meant['guess']}")
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows as CSV, with the columns of all of them in the order in which they come; spreadsheets run none of their texts."""
     from dpdist.content.table_rows import without_formula
 
-    writer = csv.DictWriter(out.file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer = csv.DictWriter(console.file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: without_formula(value) for name, value in row.items()} for row in rows)
 
 
 def print_clear(
-    folder: Path, below: float, at: float, *, group: str | None, limit: int, as_json: bool, as_csv: bool
+    folder: Path, below: float, standard_errors: float, *, group: str | None, limit: int, as_json: bool, as_csv: bool
 ) -> None:
     """The answers that lie clearly above a number, and how often that errs."""
     import pyarrow.compute as pc
 
-    from dpdist.content.suppression import suppressed
+    from dpdist.content.suppression import suppress_small_answers
     from dpdist.publish import release_folder
 
-    table, certificate = release_folder.load(folder)
+    table, certificate = release_folder.load_release(folder)
     if group is not None:
         release_folder.first_rows(folder, group=group, limit=1)  # refuses an unknown group
         table = table.filter(pc.equal(table["group"], group))
-    found = suppressed(table, below=below, at=at, certificate=certificate)
+    clear_answers = suppress_small_answers(table, below=below, at=standard_errors, certificate=certificate)
     if as_json:
-        out.print_json(json.dumps({**found.facts, "answers": found.table.to_pylist()}))
+        console.print_json(json.dumps({**clear_answers.facts, "answers": clear_answers.table.to_pylist()}))
         return
     if as_csv:
-        print_csv(found.table.to_pylist())
+        print_csv(clear_answers.table.to_pylist())
         return
-    shown_rows = found.table.slice(0, limit or found.table.num_rows).to_pylist()
-    print_answers(shown_rows, found.table.num_rows)
-    out.one_line(str(found))
+    shown_rows = clear_answers.table.slice(0, limit or clear_answers.table.num_rows).to_pylist()
+    print_answers(shown_rows, clear_answers.table.num_rows)
+    console.print_line(str(clear_answers))
 
 
 def print_beyond(certificate: Mapping[str, Any]) -> None:
     """What the bounds leave out: the answers are of the records that count."""
-    from dpdist.page.truncation_text import beyond_sentences
+    from dpdist.page.truncation_text import bound_loss_sentences
 
-    for sentence in beyond_sentences(certificate):
-        out.one_line(f"{sentence}.")
+    for sentence in bound_loss_sentences(certificate):
+        console.print_line(f"{sentence}.")
 
 
-def _with_errors(*columns: str, beside: str | None = None) -> Table:
+def _with_errors(*columns: str, remark_column: str | None = None) -> Table:
     """A table whose last named column is of numbers, with their errors and intervals; in a narrow terminal texts are folded, not numbers.
 
     Args:
-        beside: a column of remarks.
+        remark_column: a column of remarks.
     """
     from rich.table import Table
 
     table = Table(*columns, "std. error", "95 % interval", box=None, pad_edge=False)
-    for place, column in enumerate(table.columns):
-        if place < len(columns) - 1:
+    for index, column in enumerate(table.columns):
+        if index < len(columns) - 1:
             column.overflow = "fold"
         else:
             column.justify, column.no_wrap = "right", True
-    if beside is not None:
-        table.add_column(beside)
+    if remark_column is not None:
+        table.add_column(remark_column)
     return table
 
 
 def in_json(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows with null in place of an end that an interval does not have: JSON has no infinite numbers."""
-    return [{name: None if each in (-math.inf, math.inf) else each for name, each in row.items()} for row in rows]
+    return [{name: None if value in (-math.inf, math.inf) else value for name, value in row.items()} for row in rows]
 
 
 def print_answers(rows: list[dict[str, Any]], total: int) -> None:
@@ -278,30 +285,30 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
         interval = "not known" if row["low_95"] is None else f"{row['low_95']:,.1f} .. {row['high_95']:,.1f}"
         error = "not known" if row["standard_error"] is None else f"{row['standard_error']:.2f}"
         table.add_row(row["group"], row["query"], f"{row['answer']:,.1f}", error, interval)
-    out.print(table)
+    console.print(table)
     if len(rows) < total:
-        out.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
+        console.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
 
 
-def print_made(made: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int) -> None:
+def print_statistics(statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int) -> None:
     """The first means, variances and quantiles of a published release; 0 prints all."""
-    for what, rows in made.items():
-        print_means(rows[: limit or None], len(rows), what.removesuffix("s"))
+    for kind, rows in statistics.items():
+        print_means(rows[: limit or None], len(rows), kind.removesuffix("s"))
     print_quantiles(certificate, limit)
 
 
-def print_means(rows: list[dict[str, str]], total: int, what: str = "mean") -> None:
+def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean") -> None:
     """The first means or variances of amounts of a published release, and how many there are."""
     if not total:
         return
-    value = "mean" if what == "mean" else "value"
+    value = "mean" if statistic == "mean" else "value"
     table = _with_errors("group", "query", value)
     for row in rows:
         interval = f"{row['low_95']} .. {row['high_95']}"
         table.add_row(row["group"], row["query"], row[value], row["standard_error"] or "not known", interval)
-    out.print(table)
+    console.print(table)
     if len(rows) < total:
-        out.print(f"... {total - len(rows):,} more {what}s (--limit 0 prints all)")
+        console.print(f"... {total - len(rows):,} more {statistic}s (--limit 0 prints all)")
 
 
 def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
@@ -316,63 +323,63 @@ def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
         group = ", ".join(f"{name}={value}" for name, value in row["group"].items())
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"
         table.add_row(row["of"], group, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
-    out.print(table)
+    console.print(table)
     if 0 < limit < len(rows):
-        out.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")
+        console.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")
 
 
 def csv_of(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     """Answers to further questions as rows: one column for each attribute by which some of them are grouped."""
-    names = {name: "" for each in answers for name in each.group}
+    names = {name: "" for answer in answers for name in answer.group}
     return [
         {
-            "question": each.question,
+            "question": answer.question,
             **names,
-            **each.group,
-            "answer": each.value,
-            "standard_error": each.standard_error,
-            "low_95": each.low,
-            "high_95": each.high,
-            "remark": each.remark,
+            **answer.group,
+            "answer": answer.value,
+            "standard_error": answer.standard_error,
+            "low_95": answer.low,
+            "high_95": answer.high,
+            "remark": answer.remark,
         }
-        for each in answers
+        for answer in answers
     ]
 
 
-def print_asked(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:
+def print_query_results(answers: Sequence[Answer], covariance: list[list[float]] | None) -> None:
     """Answers to further questions, and their covariances."""
-    table, said = _with_errors("question", "answer", beside=""), ""
-    several = len({each.question for each in answers}) > 1
-    for each in answers:
-        if several and each.group and each.question != said:
-            said = each.question
-            table.add_row(Text(said, "bold"))
-        digits = 4 if isinstance(each.value, float) and abs(each.value) < SMALL else 1
-        name = ", ".join(f"{attribute} {value}" for attribute, value in each.group.items()) or each.question
-        ends = (each.low, each.high)
-        interval = "unbounded" if each.low is None else " .. ".join(_number(end, digits) for end in ends)
-        error = "" if each.standard_error is None else _number(each.standard_error, digits + 1)
-        table.add_row(name, _number(each.value, digits), error, interval, Text(each.remark, "dim"))
-    out.print(table)
+    table, last_question = _with_errors("question", "answer", remark_column=""), ""
+    several = len({answer.question for answer in answers}) > 1
+    for answer in answers:
+        if several and answer.group and answer.question != last_question:
+            last_question = answer.question
+            table.add_row(Text(last_question, "bold"))
+        digits = 4 if isinstance(answer.value, float) and abs(answer.value) < SMALL else 1
+        name = ", ".join(f"{attribute} {value}" for attribute, value in answer.group.items()) or answer.question
+        ends = (answer.low, answer.high)
+        interval = "unbounded" if answer.low is None else " .. ".join(_number(end, digits) for end in ends)
+        error = "" if answer.standard_error is None else _number(answer.standard_error, digits + 1)
+        table.add_row(name, _number(answer.value, digits), error, interval, Text(answer.remark, "dim"))
+    console.print(table)
     for row in covariance or []:
-        out.print("  ".join(f"{value:>12.6g}" for value in row))
+        console.print("  ".join(f"{value:>12.6g}" for value in row))
 
 
-def print_kept(groups: Iterable[Kept], lacking: Sequence[str]) -> None:
+def print_agreement(groups: Iterable[IntervalCoverage], lacking: Sequence[str]) -> None:
     """How many published answers lie within their intervals, where they are counted in synthetic records; and what was not measured."""
     from rich.table import Table
 
     table = Table("group", "answers", "of these records within its 95 % interval", box=None, pad_edge=False)
-    for each in groups:
-        table.add_row(*each.row)
-    out.print(table)
+    for group in groups:
+        table.add_row(*group.row)
+    console.print(table)
     if lacking:
-        more = f"; and {len(lacking) - GROUPS} more" if len(lacking) > GROUPS else ""
-        told = (
+        omitted_groups = f"; and {len(lacking) - GROUPS} more" if len(lacking) > GROUPS else ""
+        sentence = (
             "never measured together, so that records know of them only what other tables say, and intervals from several sets hold their "
-            f"true counts less often: {'; '.join(lacking[:GROUPS])}{more}"
+            f"true counts less often: {'; '.join(lacking[:GROUPS])}{omitted_groups}"
         )
-        out.one_line(told, style="dim")
+        console.print_line(sentence, style="dim")
 
 
 GROUPS = 20
@@ -393,11 +400,11 @@ def loss_text(loss: Loss, budget: ReleaseBudgetSpec | None = None) -> str:
         return f"epsilon={float(loss.pure):.6g} (pure, Laplace noise)"
     failure = f" and delta={float(loss.failure):.3g} for a selection of names" if loss.failure else ""
     if budget is not None and budget.epsilon is not None and budget.delta and loss.rho == budget.loss_with("l2").rho:
-        told = f"epsilon={float(budget.epsilon):.6g} at delta={float(budget.delta):g}"
-        return f"{told} (Gaussian noise, rho={float(loss.rho):.6g}){failure}"
+        amount = f"epsilon={float(budget.epsilon):.6g} at delta={float(budget.delta):g}"
+        return f"{amount} (Gaussian noise, rho={float(loss.rho):.6g}){failure}"
     return f"rho={float(loss.rho):.6g} zCDP (Gaussian noise){failure}"
 
 
-def shown(place: Place | Path) -> str:
+def shown(location: StorageLocation | Path) -> str:
     """A place as people read it: below the current folder where it is."""
-    return str(place).removeprefix(f"{Path.cwd()}/")
+    return str(location).removeprefix(f"{Path.cwd()}/")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from dpdist.errors import InvalidInput
-from flows.commands.console_output import out
+from flows.commands.console_output import console
 from flows.commands.options import NamesInFirstRow
 
 if TYPE_CHECKING:
     from dpdist.sources.file_columns import Column, Kind
     from dpdist.sources.formats.csv_grammar import Grammar
 
-NOBODY = "none"
+NO_PERSON = "none"
 """In place of a column of persons."""
 SCHEMA = "release.schema.json"
 LETTERS = str.maketrans(
@@ -68,53 +68,59 @@ def init(
     """
     from dpdist.sources.file_columns import columns_of, has_names, is_person
     from dpdist.spec import json_schema
-    from dpdist.spec.spec_template import Stated, outline
+    from dpdist.spec.spec_template import OutlineRequest, outline
 
     target = spec or Path(f"{dataset_of(records)}.yaml")
     if target.exists():
         raise InvalidInput(f"{target} exists; remove it, or name another file with --spec")
-    names = tuple(_parts(header))
+    names = tuple(_comma_separated(header))
     asks = sys.stdin.isatty() and sys.stdout.isatty()
     if asks and not (names or public or names_in_first_row or has_names(records)):
         names_in_first_row = typer.confirm(f"Does the first row of {records.name} hold the columns' names?", default=False)
     stated = columns_of(
         records, header=names, public=public, names_in_first_row=names_in_first_row, grammar=_grammar(delimiter)
     )
-    found = _of_kinds(stated, types or [])
+    typed_columns = _of_kinds(stated, types or [])
     if person is None and (asks or not public):
-        open_ = (column.name for column in found if column.name not in _parts(columns) and is_person(column.name))
-        person = next(open_, NOBODY)
+        open_ = (
+            column.name
+            for column in typed_columns
+            if column.name not in _comma_separated(columns) and is_person(column.name)
+        )
+        person = next(open_, NO_PERSON)
         if asks:
-            person = typer.prompt(f"Column that tells persons apart ({NOBODY!r}: every record by itself)", default=person)
-        elif person != NOBODY:
-            out.print(
-                f"taken to tell persons apart, by its name: {person!r} (--person {NOBODY} if every record stands by itself)"
+            person = typer.prompt(f"Column that tells persons apart ({NO_PERSON!r}: every record by itself)", default=person)
+        elif person != NO_PERSON:
+            console.print(
+                f"taken to tell persons apart, by its name: {person!r} (--person {NO_PERSON} if every record stands by itself)"
             )
-    person = None if person == NOBODY else person
+    person = None if person == NO_PERSON else person
     if asks and columns is None:
-        shown = ", ".join(column.name for column in found if column.name != person)
+        shown = ", ".join(column.name for column in typed_columns if column.name != person)
         columns = typer.prompt("Columns to count, with commas between", default=shown)
-    chosen = _chosen(found, _parts(columns), person)
-    chosen = [_told_kind(column, asks=asks) for column in chosen]
-    place = os.path.relpath(records, target.parent)
+    counted_columns = _select_columns(typed_columns, _comma_separated(columns), person)
+    counted_columns = [_ask_kind(column, asks=asks) for column in counted_columns]
+    records_path = os.path.relpath(records, target.parent)
     untyped = any(column.kind == "unknown" for column in stated)
-    asked = Stated(Path(place).as_posix(), dataset_of(records), names, person, epsilon, delimiter=delimiter, untyped=untyped)
-    target.write_text(outline(chosen, asked, schema=SCHEMA, public=public), encoding="utf-8")
+    answers = OutlineRequest(
+        Path(records_path).as_posix(), dataset_of(records), names, person, epsilon, delimiter=delimiter, untyped=untyped
+    )
+    target.write_text(outline(counted_columns, answers, schema=SCHEMA, public=public), encoding="utf-8")
     schema = target.parent / SCHEMA
     if not schema.exists():
         schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
-    out.print(f"wrote {target}: complete the words in capitals, then run 'dpdist plan {target}'")
+    console.print(f"wrote {target}: complete the words in capitals, then run 'dpdist plan {target}'")
 
 
 def _grammar(delimiter: str | None) -> Grammar:
     """How CSV files are written. Raises: InvalidInput for what can be no delimiter."""
     from pydantic import ValidationError
 
-    from dpdist.sources.formats.csv_grammar import PLAIN
+    from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR
     from dpdist.spec.sections.sources import CsvSpec
 
     try:
-        return PLAIN if delimiter is None else CsvSpec.model_validate({"delimiter": delimiter}).grammar
+        return DEFAULT_GRAMMAR if delimiter is None else CsvSpec.model_validate({"delimiter": delimiter}).grammar
     except ValidationError as error:
         raise InvalidInput(f"--delimiter: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
@@ -122,25 +128,25 @@ def _grammar(delimiter: str | None) -> Grammar:
 def dataset_of(records: Path) -> str:
     """A name for the data set, from that of the file."""
     name = re.sub(r"(\.(csv|parquet|arrow|feather|ipc|gz))+$", "", records.resolve().name, flags=re.IGNORECASE)
-    plain = "".join(c for c in unicodedata.normalize("NFKD", name.translate(LETTERS)) if not unicodedata.combining(c))
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._") or "records"
+    ascii_name = "".join(c for c in unicodedata.normalize("NFKD", name.translate(LETTERS)) if not unicodedata.combining(c))
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_name).strip("-._") or "records"
 
 
-def _parts(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
+def _comma_separated(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _of_kinds(columns: list[Column], types: list[str]) -> list[Column]:
     """The columns, those that are named with the given kinds."""
     from dataclasses import replace
 
-    given, allowed = dict(each.rpartition("=")[::2] for each in types), _kinds()
-    for name, kind in given.items():
+    kinds_by_column, allowed = dict(assignment.rpartition("=")[::2] for assignment in types), _kinds()
+    for name, kind in kinds_by_column.items():
         if name not in {column.name for column in columns} or kind not in allowed:
             raise InvalidInput(
                 f"--as needs a column and what it holds, such as age=whole ({', '.join(allowed)}), found {name}={kind}"
             )
-    return [replace(column, kind=cast("Kind", given.get(column.name, column.kind))) for column in columns]
+    return [replace(column, kind=cast("Kind", kinds_by_column.get(column.name, column.kind))) for column in columns]
 
 
 def _kinds() -> list[str]:
@@ -150,20 +156,22 @@ def _kinds() -> list[str]:
     return [kind for kind in get_args(file_columns.Kind) if kind not in ("unknown", "other")]
 
 
-def _chosen(columns: list[Column], names: list[str], person: str | None) -> list[Column]:
-    from dpdist.domain.spelling_suggestions import meant
+def _select_columns(columns: list[Column], names: list[str], person: str | None) -> list[Column]:
+    from dpdist.domain.spelling_suggestions import did_you_mean
 
-    known = [column.name for column in columns]
-    strange = next((name for name in (*names, *([person] if person else [])) if name not in known), None)
+    column_names = [column.name for column in columns]
+    strange = next((name for name in (*names, *([person] if person else [])) if name not in column_names), None)
     if strange is not None:
-        raise InvalidInput(f"no column is called {strange!r}{meant(strange, known)}; there are {', '.join(known)}")
-    kept = [column for column in columns if column.name != person and (not names or column.name in names)]
-    if not kept:
+        raise InvalidInput(
+            f"no column is called {strange!r}{did_you_mean(strange, column_names)}; there are {', '.join(column_names)}"
+        )
+    selected = [column for column in columns if column.name != person and (not names or column.name in names)]
+    if not selected:
         raise InvalidInput("no column is left to count; name some with --columns")
-    return kept
+    return selected
 
 
-def _told_kind(column: Column, *, asks: bool) -> Column:
+def _ask_kind(column: Column, *, asks: bool) -> Column:
     """The column with the kind that its name or the terminal tells, where the file tells none."""
     from dataclasses import replace
 
@@ -172,9 +180,9 @@ def _told_kind(column: Column, *, asks: bool) -> Column:
     if column.kind != "unknown":
         return column
     guess, kinds = kind_named(column.name), _kinds()
-    told = "" if asks else guess
-    while asks and told not in kinds:
-        told = typer.prompt(
+    kind = "" if asks else guess
+    while asks and kind not in kinds:
+        kind = typer.prompt(
             f"What does {column.name!r} hold ({', '.join(kinds)})", default=guess if guess in kinds else "text"
         )
-    return replace(column, kind=cast("Kind", told))
+    return replace(column, kind=cast("Kind", kind))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpdist.storage.home_folder import state_folder
-from flows.commands.console_output import out
+from flows.commands.console_output import console
 
 app = typer.Typer(
     no_args_is_help=True, help="Make and check the root key, from which the noise of every release is derived."
@@ -22,7 +22,9 @@ def keys_init() -> None:
     from dpdist.privacy import keys
 
     path = keys.initialise(state_folder())
-    out.print(f"root key written to {path} (mode 0600). Back it up: without it an interrupted release cannot be finished")
+    console.print(
+        f"root key written to {path} (mode 0600). Back it up: without it an interrupted release cannot be finished"
+    )
 
 
 @app.command("approver")
@@ -30,7 +32,7 @@ def keys_approver(path: Annotated[Path, typer.Argument(help="the file to write")
     """Make an approver's key, print its public part, and write the private part to a file that only its owner can read."""
     from dpdist.privacy.ledger.approvals import new_key
 
-    out.one_line(new_key(path))
+    console.print_line(new_key(path))
 
 
 @app.command("public")
@@ -52,4 +54,4 @@ def keys_check() -> None:
     from dpdist.privacy import keys
 
     keys.load(state_folder())
-    out.print("root key: present, well-formed, private")
+    console.print("root key: present, well-formed, private")

@@ -21,7 +21,7 @@ def save(page: Path, target: Path) -> None:
     """
     if target.suffix not in (".pdf", ".png"):
         raise InvalidInput(f"a page is saved as .pdf or .png, found {target.name!r}")
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         raise InvalidInput(f"saving pages needs Chromium; install one of {', '.join(BROWSERS)}")
     print_to = f"--print-to-pdf={target}" if target.suffix == ".pdf" else f"--screenshot={target}"
@@ -35,6 +35,6 @@ def save(page: Path, target: Path) -> None:
             print_to,
             page.as_uri(),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
-    if done.returncode != 0 or not target.exists():
-        raise InvalidInput(f"{Path(browser).name} could not print the page: {done.stderr.strip()[-300:]}")
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    if process.returncode != 0 or not target.exists():
+        raise InvalidInput(f"{Path(browser).name} could not print the page: {process.stderr.strip()[-300:]}")

@@ -13,12 +13,12 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import InvalidInput
-from dpdist.storage.home_folder import OUTPUT, found_at, state_folder, store_of
-from dpdist.storage.objects import place_at
+from dpdist.storage.home_folder import OUTPUT, release_location, state_folder, store_of
+from dpdist.storage.objects import parse_location
 from flows.commands import console_output
-from flows.commands.console_output import err, out, shown
+from flows.commands.console_output import console, error_console, shown
 from flows.commands.options import Csv, Json, ReleaseName, check_format
-from flows.ledger_access import book
+from flows.ledger_access import open_local_ledger
 
 if TYPE_CHECKING:
     from dpdist.pipeline.release_audit import Finding
@@ -46,9 +46,9 @@ def show(
     check_format(as_json=as_json, as_csv=as_csv)
     from dpdist.publish import release_folder
 
-    where = found_at(release)
-    with where.copied() as folder:
-        certificate, key = release_folder.certificate_of(folder), release_folder.signed_by(place_at(folder))
+    location = release_location(release)
+    with location.local_copy() as folder:
+        certificate, key = release_folder.certificate_of(folder), release_folder.verify_signature(parse_location(folder))
         if below is not None:
             console_output.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json, as_csv=as_csv)
             return
@@ -56,27 +56,29 @@ def show(
         if as_csv:
             console_output.print_csv(rows)
             return
-        made = release_folder.made_in(folder, certificate) if group is None else {}
+        statistics = release_folder.statistics_tables(folder, certificate) if group is None else {}
         if as_json:
-            told = {"certificate": certificate, "signed_by": key, "answers": console_output.in_json(rows)}
-            out.print_json(json.dumps({**told, **{what: rows for what, rows in made.items() if rows}}))
+            document = {"certificate": certificate, "signed_by": key, "answers": console_output.in_json(rows)}
+            console.print_json(json.dumps({**document, **{kind: rows for kind, rows in statistics.items() if rows}}))
             return
-        answers = f" ({shown(where)}): {certificate['queries']:,} answers with {console_output.guarantee_text(certificate)}"
-        out.one_line(Text.assemble((certificate["release"], "bold"), answers))
+        answers = (
+            f" ({shown(location)}): {certificate['queries']:,} answers with {console_output.guarantee_text(certificate)}"
+        )
+        console.print_line(Text.assemble((certificate["release"], "bold"), answers))
         if about:
-            out.one_line(f"signed with the key {key}")
+            console.print_line(f"signed with the key {key}")
             console_output.print_mechanisms(certificate)
             console_output.print_noises(certificate)
             console_output.print_targets(certificate)
             console_output.print_privacy(certificate)
         console_output.print_answers(rows, total)
-        console_output.print_made(made, certificate, limit)
+        console_output.print_statistics(statistics, certificate, limit)
         console_output.print_beyond(certificate)
         console_output.print_post_processing(certificate)
         if "suppression" in certificate:
-            from dpdist.content.suppression import suppressed_sentence
+            from dpdist.content.suppression import suppression_sentence
 
-            out.one_line(suppressed_sentence(certificate) or "")
+            console.print_line(suppression_sentence(certificate) or "")
 
 
 def ask(
@@ -96,24 +98,28 @@ def ask(
     as_csv: Csv = False,
 ) -> None:
     """Ask a published release whatever its noisy measurement determines: exact standard errors and intervals, no budget."""
-    from dpdist.query.published_release import published
+    from dpdist.query.published_release import load_published
 
     check_format(as_json=as_json, as_csv=as_csv)
-    found = published(found_at(release))
-    answers = found.ask(*questions)
-    matrix = found.covariance(questions).tolist() if covariance else None
+    published_release = load_published(release_location(release))
+    answers = published_release.ask(*questions)
+    matrix = published_release.covariance(questions).tolist() if covariance else None
     if as_json:
-        told = {"release": found.certificate["release"], "answers": [each.facts() for each in answers], "notes": found.notes}
-        out.print_json(json.dumps({**told, **({} if matrix is None else {"covariance": matrix})}))
+        document = {
+            "release": published_release.certificate["release"],
+            "answers": [answer.facts() for answer in answers],
+            "notes": published_release.notes,
+        }
+        console.print_json(json.dumps({**document, **({} if matrix is None else {"covariance": matrix})}))
         return
     if as_csv:
         if covariance:
             raise InvalidInput("a covariance matrix is printed with --json, or for reading; leave --csv out")
         console_output.print_csv(console_output.csv_of(answers))
         return
-    console_output.print_asked(answers, matrix)
-    for note in found.notes:
-        out.print(note, style="dim")
+    console_output.print_query_results(answers, matrix)
+    for note in published_release.notes:
+        console.print(note, style="dim")
 
 
 def synthesize(
@@ -146,7 +152,7 @@ def synthesize(
     from dpdist.pipeline.warehouse_delivery import synthetic_rows
     from dpdist.publish import release_folder
     from dpdist.query import synthetic_records
-    from dpdist.query.published_release import published
+    from dpdist.query.published_release import load_published
 
     files = {
         number: to if sets is None else to.with_stem(f"{to.stem}-{number}") for number in range(bool(sets), (sets or 0) + 1)
@@ -157,20 +163,20 @@ def synthesize(
     if to.suffix not in (".parquet", ".csv"):
         raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
     target = _target(into)
-    where = found_at(release)
-    tables = synthetic_records.tables_of(published(where))
-    made = tables.model().made(records, copy)
-    with where.copied() as folder:
-        found = made.kept(release_folder.load(folder)[0])
-    console_output.print_kept(found, made.never_measured)
+    location = release_location(release)
+    tables = synthetic_records.load_tables(load_published(location))
+    synthesized = tables.fit_model().draw_records(records, copy)
+    with location.local_copy() as folder:
+        kept_groups = synthesized.interval_coverage(release_folder.load_release(folder)[0])
+    console_output.print_agreement(kept_groups, synthesized.never_measured)
     for number, file in files.items():
-        drawn = tables.model(number).made(records, copy) if number else made
+        drawn = tables.fit_model(number).draw_records(records, copy) if number else synthesized
         drawn.write(file)
-        out.one_line(f"wrote {drawn.records.num_rows:,} synthetic records to {file}")
+        console.print_line(f"wrote {drawn.records.num_rows:,} synthetic records to {file}")
         if target is not None:
             name = f"synthetic-{number}-{copy}"
-            wrote = target.write(synthetic_rows(where, drawn.records, name))
-            out.one_line(f"{target.called} {'got' if wrote else 'had'} them as {release}/{name}")
+            wrote = target.write(synthetic_rows(location, drawn.records, name))
+            console.print_line(f"{target.table_label} {'got' if wrote else 'had'} them as {release}/{name}")
 
 
 def _target(into: str | None) -> TargetKind | None:
@@ -182,7 +188,7 @@ def _target(into: str | None) -> TargetKind | None:
     kind, _, table = into.partition("=")
     if kind not in TARGETS.kinds or not table:
         raise InvalidInput(f"--into is KIND=TABLE with one of {', '.join(TARGETS.kinds)}, found {into!r}")
-    target = TARGETS.of({kind: table})
+    target = TARGETS.parse({kind: table})
     target.check()
     return target
 
@@ -210,22 +216,24 @@ def verify(
     from dpdist.pipeline import release_audit
 
     if public:
-        _print_findings(release_audit.verified_public(found_at(release), export))
+        _print_findings(release_audit.verify_public(release_location(release), export))
         return
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         verified = release_audit.Verification(store_of(state_folder()), ledger, site)
         if release == "all":
-            _print_findings(chain(release_audit.verified_ledger(ledger, head), verified.everything()))
+            _print_findings(chain(release_audit.verify_ledger(ledger, head), verified.verify_all()))
         else:
-            _print_findings(verified.release(*release_audit.named(release)))
+            _print_findings(verified.verify_release(*release_audit.resolve_release(release)))
 
 
 def _print_findings(findings: Iterable[Finding]) -> None:
     """Each as it is made. Ends with 1 where something differs."""
     wrong = 0
-    for each in findings:
-        wrong += bool(each.differs)
-        out.one_line(Text.assemble(each.checked, ": ", (each.differs, "bold red") if each.differs else each.told))
+    for finding in findings:
+        wrong += bool(finding.differs)
+        console.print_line(
+            Text.assemble(finding.checked, ": ", (finding.differs, "bold red") if finding.differs else finding.success_text)
+        )
     if wrong:
         raise typer.Exit(1)
 
@@ -238,10 +246,10 @@ def export(
     from dpdist.publish import release_folder
     from flows.commands import page_export
 
-    with found_at(release).copied() as folder:
+    with release_location(release).local_copy() as folder:
         release_folder.certificate_of(folder)
         page_export.save((folder / "index.html").resolve(), target.resolve())
-    out.print(shown(target))
+    console.print(shown(target))
 
 
 def site(
@@ -264,13 +272,17 @@ def site(
     from dpdist.site import editions
     from dpdist.site import site_pages as pages
 
-    with book() as ledger:
-        known = ledger.published()
-        found, left_out = editions.releases_in(releases, dataset, ledger=ledger.name(), known=known, earlier=target)
-        days = [each.date() for each in coming or ()]
-        folder = pages.write(dataset, found, ledger.budgets(dataset, charges=True), target, address=address, coming=days)
-    out.print(f"{len(found)} releases of {dataset}: {shown(folder)}/index.html")
-    for line in left_out:
-        err.one_line(Text.assemble(("left out:", "bold red"), f" {line}"))
-    if left_out:
+    with open_local_ledger() as ledger:
+        published_digests = ledger.published()
+        site_releases, skipped = editions.releases_in(
+            releases, dataset, ledger=ledger.name(), published_releases=published_digests, earlier=target
+        )
+        days = [day.date() for day in coming or ()]
+        folder = pages.write_site(
+            dataset, site_releases, ledger.budgets(dataset, charges=True), target, address=address, coming=days
+        )
+    console.print(f"{len(site_releases)} releases of {dataset}: {shown(folder)}/index.html")
+    for message in skipped:
+        error_console.print_line(Text.assemble(("left out:", "bold red"), f" {message}"))
+    if skipped:
         raise typer.Exit(1)

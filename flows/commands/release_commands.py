@@ -21,23 +21,23 @@ from dpdist.process.resource_limits import check_program
 from dpdist.storage.home_folder import state_folder
 from flows import process_group
 from flows.commands import console_output, plan_output, service_commands
-from flows.commands.console_output import Progress, day_of, err, loss_text, out, progress, shown
+from flows.commands.console_output import Progress, console, day_of, error_console, loss_text, progress, shown
 from flows.commands.options import EngineAddress, Json, Period, Quiet, SpecPath
-from flows.ledger_access import book
-from flows.periods import Every, periods
+from flows.ledger_access import open_local_ledger
+from flows.periods import PeriodLength, periods
 from flows.prefect.prefect_settings import for_prefect, served
 from flows.service import service_address
 from flows.signals import without_collecting
 
 if TYPE_CHECKING:
     from dpdist.pipeline.release_run import Release
-    from dpdist.planner.error_prediction import Predicted
-    from dpdist.planner.release_plan import Plan
+    from dpdist.planner.error_prediction import PredictedError
+    from dpdist.planner.release_plan import ReleasePlan
     from dpdist.runtime.context import Context
     from dpdist.spec import Job
     from dpdist.spec.bound_alternatives import Assumptions
 
-FIRST = 12
+SHOWN_ANSWERS = 12
 """Answers, and means, variances and quantiles, that a run prints."""
 
 
@@ -69,130 +69,148 @@ def plan(
     Neither records nor budget are touched. If 'dpdist run' would be refused now, each reason is printed and the exit code is 1.
     """
     check_program()
-    from dpdist.mechanisms.comparison import why_not
-    from dpdist.pipeline.preflight import engine_to_plan
-    from dpdist.pipeline.validation import refused_by
-    from dpdist.planner.bound_tradeoffs import compared
+    from dpdist.mechanisms.comparison import exclusion_reasons
+    from dpdist.pipeline.preflight import choose_planning_engine
+    from dpdist.pipeline.validation import find_refusals
+    from dpdist.planner.bound_tradeoffs import compare_bounds
     from dpdist.planner.noise_selection import more_releases
     from dpdist.planner.release_plan import plan, stage_memory
     from dpdist.planner.size_estimate import effort_of
-    from dpdist.runtime.context import running
+    from dpdist.runtime.context import open_context
     from dpdist.spec import assumed, load
 
-    job, given = load(spec, period=period), assumed(spec, period=period)
-    queries, needs = job.workload.queries, effort_of(job)
+    job, assumptions = load(spec, period=period), assumed(spec, period=period)
+    queries, effort = job.workload.queries, effort_of(job)
     if not (as_json or quiet):
-        out.print(Text.assemble((job.release, "bold"), f": {queries.shape[0]:,} queries over {queries.shape[1]:,} cells"))
-        if needs.products and needs.seconds() >= 1:
-            out.print(
-                f"optimising needs {needs.memory_bytes / 2**30:.2f} GiB and up to about {needs.seconds():.0f} s "
-                f"(rank {needs.rank:,}); a strategy solved before is read back"
+        console.print(
+            Text.assemble((job.release, "bold"), f": {queries.shape[0]:,} queries over {queries.shape[1]:,} cells")
+        )
+        if effort.products and effort.seconds() >= 1:
+            console.print(
+                f"optimising needs {effort.memory_bytes / 2**30:.2f} GiB and up to about {effort.seconds():.0f} s "
+                f"(rank {effort.rank:,}); a strategy solved before is read back"
             )
-    with progress(quiet=quiet) as tell, running(engine_to_plan(job, engine_address), tell) as context:
+    with (
+        progress(quiet=quiet) as report_progress,
+        open_context(choose_planning_engine(job, engine_address), report_progress) as context,
+    ):
         planned = plan(context, job)
         takes = stage_memory(planned, context.engine)
-        refused = [str(refusal) for refusal in refused_by(context, planned)]
-        more = more_releases(context.ledger, planned.job, planned.options)
-        bounds = compared(context, given)
-    left_out = (
-        why_not(planned.grid.norm, queries, job.workload.limits, job.setting) if job.workload.mechanism == "auto" else {}
+        refused = [str(refusal) for refusal in find_refusals(context, planned)]
+        remaining_releases = more_releases(context.ledger, planned.job, planned.options)
+        bounds = compare_bounds(context, assumptions)
+    not_compared = (
+        exclusion_reasons(planned.grid.norm, queries, job.workload.limits, job.setting)
+        if job.workload.mechanism == "auto"
+        else {}
     )
-    certificate, errors = planned.certificate(), _errors(planned, given, records)
-    least = None if half_width is None else _least(spec, period, half_width)
+    certificate, errors = planned.certificate(), _errors(planned, assumptions, records)
+    least_budget = None if half_width is None else _least_budget(spec, period, half_width)
     if as_json:
-        told = {"memory_bytes": needs.memory_bytes, "stages": [asdict(stage) for stage in takes], "least_budget": least}
-        told |= {"errors": [asdict(each) for each in errors], "warnings": planned.warnings, "refusals": refused}
-        told |= {"bounds": [each.facts for each in bounds] or None, "not_compared": left_out}
-        told |= {"noise_multiplier": planned.noise_multiplier}
-        out.print_json(json.dumps({**certificate, **{name: fact for name, fact in told.items() if fact is not None}}))
+        document = {
+            "memory_bytes": effort.memory_bytes,
+            "stages": [asdict(stage) for stage in takes],
+            "least_budget": least_budget,
+        }
+        document |= {"errors": [asdict(entry) for entry in errors], "warnings": planned.warnings, "refusals": refused}
+        document |= {"bounds": [entry.facts for entry in bounds] or None, "not_compared": not_compared}
+        document |= {"noise_multiplier": planned.noise_multiplier}
+        console.print_json(
+            json.dumps({**certificate, **{name: fact for name, fact in document.items() if fact is not None}})
+        )
     if as_json or quiet:
         _exit_if_refused(refused)
         return
     console_output.print_mechanisms(
         certificate, {row.mechanism: plan_output.effort_text(queries, row.mechanism) for row in planned.table}
     )
-    if left_out:
-        plan_output.print_left_out(left_out, why=why)
-        plan_output.print_longer_search(queries, left_out, certificate["mechanism"]["certified_gap"])
+    if not_compared:
+        plan_output.print_left_out(not_compared, with_reasons=why)
+        plan_output.print_longer_search(queries, not_compared, certificate["mechanism"]["certified_gap"])
         plan_output.print_rounds(_drowned(planned), records)
-    plan_output.print_predicted(errors, least and f"{half_width} needs {least}")
-    plan_output.print_bounds(given, bounds)
-    console_output.print_noises(certificate, more)
+    plan_output.print_predicted(errors, least_budget and f"{half_width} needs {least_budget}")
+    plan_output.print_bounds(assumptions, bounds)
+    console_output.print_noises(certificate, remaining_releases)
     console_output.print_targets(certificate)
     plan_output.print_memory(takes)
     console_output.print_protected(certificate)
-    _print_found_first(planned, certificate)
+    _print_preprocessing(planned, certificate)
     for warning in planned.warnings:
-        out.one_line(Text.assemble(("warning:", "bold yellow"), f" {warning}"))
-    _print_left(context, planned)
+        console.print_line(Text.assemble(("warning:", "bold yellow"), f" {warning}"))
+    _print_charge(context, planned)
     _exit_if_refused(refused)
 
 
-def _print_found_first(planned: Plan, certificate: Mapping[str, Any]) -> None:
+def _print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
     from dpdist.planner.domain_selection import EdgesChoice
-    from dpdist.planner.preprocessing_steps import found_before
-    from dpdist.spec.preprocessing_budget import FoundFirst, LeftOut, PrivateBound
+    from dpdist.planner.preprocessing_steps import finished_steps
+    from dpdist.spec.preprocessing_budget import PreprocessingStep, PrivateBound, TruncationLossStep
 
-    names = (each.declared.guarantee.names for each in planned.job.guarantee.found)
-    found = [each for each in names if isinstance(each, FoundFirst)]
-    parts = [(each.share, each.key) for each in found]
-    if parts:
-        parts.append((1 - sum((share for share, _ in parts), Fraction()), "the answers"))
-        out.one_line("of the budget " + ", ".join(f"{float(100 * share):.3g}% for {what}" for share, what in parts))
-    before = list(found_before(planned.job))
-    bounds = [each.asked.key for each, kept in before if isinstance(each.asked, PrivateBound) and kept is None]
+    names = (step.declared_job.guarantee.names for step in planned.job.guarantee.step_results)
+    steps = [step for step in names if isinstance(step, PreprocessingStep)]
+    budget_parts = [(step.budget_share, step.key) for step in steps]
+    if budget_parts:
+        budget_parts.append((1 - sum((budget_share for budget_share, _ in budget_parts), Fraction()), "the answers"))
+        console.print_line(
+            "of the budget "
+            + ", ".join(f"{float(100 * budget_share):.3g}% for {purpose}" for budget_share, purpose in budget_parts)
+        )
+    before = list(finished_steps(planned.job))
+    bounds = [step.step_spec.key for step, outcome in before if isinstance(step.step_spec, PrivateBound) and outcome is None]
     if bounds:
-        out.one_line(
+        console.print_line(
             f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"
         )
-    for each, kept in before:
-        if isinstance(each, EdgesChoice) and kept is None:
-            out.one_line(
-                f"edges of {each.asked.of!r}: 95 times of 100 each divides the records between the edges around it within "
-                f"{each.rule.farthest:,} records of where it should"
+    for step, outcome in before:
+        if isinstance(step, EdgesChoice) and outcome is None:
+            console.print_line(
+                f"edges of {step.step_spec.subject!r}: 95 times of 100 each divides the records between the edges around it within "
+                f"{step.rule.largest_rank_error:,} records of where it should"
             )
-    known = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
-    if known or not any(isinstance(each, LeftOut | PrivateBound) for each in found):
+    measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
+    if measured_keys or not any(isinstance(step, TruncationLossStep | PrivateBound) for step in steps):
         console_output.print_beyond(certificate)
 
 
-def _errors(planned: Plan, given: Assumptions | None, records: float | None) -> list[Predicted]:
+def _errors(planned: ReleasePlan, assumptions: Assumptions | None, records: float | None) -> list[PredictedError]:
     """The errors of every group of queries; none where they depend on the data, or take long."""
-    from dpdist.planner.error_prediction import predicted_of_all
+    from dpdist.planner.error_prediction import predict_all_errors
     from dpdist.planner.size_estimate import plans_in_one_process
 
     if plans_in_one_process(planned.job):
         with suppress(InvalidInput):
-            return predicted_of_all(planned, given, records)
+            return predict_all_errors(planned, assumptions, records)
     return []
 
 
-def _drowned(planned: Plan) -> float:
+def _drowned(planned: ReleasePlan) -> float:
     """Up to how many records tables that are chosen in rounds would have less error; 0 where that is not known."""
-    from dpdist.planner.error_prediction import drowned
+    from dpdist.planner.error_prediction import noise_dominated_records
 
     with suppress(InvalidInput):
-        return drowned(planned)
+        return noise_dominated_records(planned)
     return 0.0
 
 
-def _least(spec: Path, period: datetime.date | None, asked: str) -> str:
+def _least_budget(spec: Path, period: datetime.date | None, option: str) -> str:
     """The least budget that gives a group of queries a half width. Raises: InvalidInput."""
     from dpdist.session import PlannedRelease
 
-    group, _, wanted = asked.rpartition("=")
+    group, _, number = option.rpartition("=")
     try:
-        width = float(wanted)
+        width = float(number)
     except ValueError:
         width = math.nan
     if not (group and width > 0) or period is not None:
         raise InvalidInput(
-            f"--half-width is a group of queries and a number, such as 'branch=20', and goes without --period; found {asked!r}"
+            f"--half-width is a group of queries and a number, such as 'branch=20', and goes without --period; found {option!r}"
         )
-    found = PlannedRelease.read(spec).for_half_width(group, width)
-    return ", ".join(f"{key}={float(each):g}" for key, each in found.content.items() if key in ("rho", "epsilon", "delta"))
+    planned = PlannedRelease.read(spec).for_half_width(group, width)
+    return ", ".join(
+        f"{key}={float(amount):g}" for key, amount in planned.content.items() if key in ("rho", "epsilon", "delta")
+    )
 
 
 def run(
@@ -226,86 +244,90 @@ def run(
         from flows.observability import run_recorder
 
     home = state_folder()
-    with run_recorder.counted(home, ""):
+    with run_recorder.counting_failures(home, ""):
         job = load(spec, period=period)
     if accept_missing:
         job = job.accepting_missing()
-    with run_recorder.counted(home, job.guarantee.dataset):
+    with run_recorder.counting_failures(home, job.guarantee.dataset):
         keys.load(home)
     started = time.monotonic()
-    with _state_noted(job.release), progress(quiet=quiet) as tell:
-        done = _settled_or_run(job, spec, period, engine_address, home, tell)
-    certificate = done.certificate
+    with _state_noted(job.release), progress(quiet=quiet) as report_progress:
+        release = _finish_or_run(job, spec, period, engine_address, home, report_progress)
+    certificate = release.certificate
     if as_json:
-        out.print_json(json.dumps({"folder": str(done.folder), "charged": done.charged, "certificate": certificate}))
+        console.print_json(
+            json.dumps({"folder": str(release.folder), "charged": release.charged, "certificate": certificate})
+        )
     if as_json or quiet:
         return
-    tally = done.tally
-    said = tally.sentence(persons=done.job.source.records.count == "persons")
-    err.print(f"private, for the operator only: {said}", style="dim")
+    tally = release.tally
+    sentence = tally.sentence(persons=release.job.source.records.count == "persons")
+    error_console.print(f"private, for the operator only: {sentence}", style="dim")
     if tally.dropped == tally.read > 0:  # reported here alone: to refuse the release would tell its readers of the records
         dropped = (
             " every record was dropped, so the answers are noise alone: compare the columns with 'domain' (dates are read as 2026-12-31, "
             "not as 31.12.2026), and publish the correction under a new release id"
         )
-        err.print(Text.assemble(("private warning:", "bold yellow"), dropped))
+        error_console.print(Text.assemble(("private warning:", "bold yellow"), dropped))
     charged = (
-        f"charged {loss_text(done.plan.loss, done.job.guarantee.budget)}"
-        if done.charged
+        f"charged {loss_text(release.plan.loss, release.job.guarantee.budget)}"
+        if release.charged
         else "nothing charged: it was charged before"
     )
-    where = f" {shown(done.place)} in {time.monotonic() - started:.1f} s with {console_output.guarantee_text(certificate)} ({charged})"
-    out.one_line(Text.assemble(("published", "bold green"), where))
-    with done.place.copied() as folder:
+    summary = f" {shown(release.location)} in {time.monotonic() - started:.1f} s with {console_output.guarantee_text(certificate)} ({charged})"
+    console.print_line(Text.assemble(("published", "bold green"), summary))
+    with release.location.local_copy() as folder:
         console_output.print_beyond(certificate)
         if release_folder.has_rows(folder):  # 'formats: [zarr]' has none
-            console_output.print_answers(*release_folder.first_rows(folder, group=None, limit=FIRST))
-        console_output.print_made(release_folder.made_in(folder, release_folder.certificate_of(folder)), certificate, FIRST)
-    name = shown(done.place) if done.job.outputs.output.folder else done.job.release
+            console_output.print_answers(*release_folder.first_rows(folder, group=None, limit=SHOWN_ANSWERS))
+        console_output.print_statistics(
+            release_folder.statistics_tables(folder, release_folder.certificate_of(folder)), certificate, SHOWN_ANSWERS
+        )
+    name = shown(release.location) if release.job.outputs.output.folder else release.job.release
     console_output.print_targets(certificate)
-    out.one_line(f"all answers: dpdist show {name}; page: {shown(done.place)}/index.html")
+    console.print_line(f"all answers: dpdist show {name}; page: {shown(release.location)}/index.html")
 
 
-def _settled_or_run(
+def _finish_or_run(
     job: Job,
     spec: Path,
     period: datetime.date | None,
     engine_address: str | None,
     home: Path,
-    tell: Progress,
+    report_progress: Progress,
 ) -> Release:
     """The release: read again if it is finished, else made, as a flow where a flow server is named.
 
     Raises: what refuses it, before a cluster starts.
     """
     with without_collecting():
-        from dpdist.pipeline.preflight import check_refusals, engine_for, finished
-        from dpdist.runtime.context import running
+        from dpdist.pipeline.preflight import check_refusals, choose_engine, load_finished
+        from dpdist.runtime.context import open_context
         from flows.observability import run_recorder
         from flows.observability.run_events import Run
 
-    with run_recorder.counted(home, job.guarantee.dataset), running("inline", tell) as here:
-        done = finished(here, job)
-        if done is not None:
-            run_recorder.repeated(home, Run.of(job), done)
-            return done
+    with run_recorder.counting_failures(home, job.guarantee.dataset), open_context("inline", report_progress) as here:
+        release = load_finished(here, job)
+        if release is not None:
+            run_recorder.record_repeat(home, Run.of(job), release)
+            return release
         if not served():  # a server keeps the whole course of a run, also of a refused one
             check_refusals(here, job)
-        where = engine_for(job, engine_address)  # looks for the records: what is not there is reported at once
+        chosen_engine = choose_engine(job, engine_address)  # looks for the records: what is not there is reported at once
     process_group.end_with_this_process()
     if served():
         with without_collecting(), for_prefect():
-            from flows.prefect.release_flow import watched
+            from flows.prefect.release_flow import run_flow
 
-        return watched(tell, job, str(spec), period, where, home)
+        return run_flow(report_progress, job, str(spec), period, chosen_engine, home)
     with without_collecting():
         # counting and publishing call their functions: imported here, where no garbage is collected, that takes less
         import pyarrow.compute
         import pyarrow.parquet  # noqa: F401
 
-        from flows.release_stages import released
+        from flows.release_stages import publish_release
 
-    return released(job, where, home, tell)
+    return publish_release(job, chosen_engine, home, report_progress)
 
 
 def approve(
@@ -317,23 +339,23 @@ def approve(
 
     Where PREFECT_API_URL names a server, the last approval resumes runs that were suspended for it.
     """
-    from dpdist.planner.preprocessing_steps import charged_for
+    from dpdist.planner.preprocessing_steps import charged_ids
     from dpdist.privacy.ledger import approvals
     from dpdist.spec import load
 
     job, signer = load(spec, period=period), approvals.load_key(key)
     dataset, release, digest, public = job.guarantee.dataset, job.release, job.digest, approvals.public_of(signer)
-    with book() as ledger:
-        for each in charged_for(job):
-            signed = approvals.signature(signer, dataset, each, digest)
-            found, needed = ledger.approve(dataset, each, digest, key=public, signature=signed)
-    out.one_line(f"{release}: approved, {found} of {needed} approvals")
-    if found >= needed and served():
+    with open_local_ledger() as ledger:
+        for charge_id in charged_ids(job):
+            signed = approvals.signature(signer, dataset, charge_id, digest)
+            approval_count, required_count = ledger.approve(dataset, charge_id, digest, key=public, signature=signed)
+    console.print_line(f"{release}: approved, {approval_count} of {required_count} approvals")
+    if approval_count >= required_count and served():
         with for_prefect():
             from flows.prefect import approval_wait
 
-        for line in approval_wait.resume(release):
-            out.one_line(line)
+        for message in approval_wait.resume(release):
+            console.print_line(message)
 
 
 def backfill(
@@ -351,13 +373,13 @@ def backfill(
     """Publish the releases of past periods, in order. Releases that exist are left as they are."""
     from dpdist.spec import check_many_periods
 
-    service_commands.check_every(every)
-    days = list(periods(first, last, cast(Every, every)))
+    service_commands.check_period_length(every)
+    days = list(periods(first, last, cast(PeriodLength, every)))
     if len(days) > 1 and service_address.service() is None:
         check_many_periods(spec)
     for day in days:
         if not quiet:
-            out.print(str(day), style="bold")
+            console.print(str(day), style="bold")
         run(spec, day, engine_address, quiet=quiet)
 
 
@@ -378,7 +400,7 @@ def _state_noted(release: str) -> Iterator[None]:
 
 
 def _state_of(release: str) -> str:
-    with book() as ledger:
+    with open_local_ledger() as ledger:
         receipt = ledger.receipt(release)
     return UNCHARGED if receipt is None or receipt.state == "aborted" else CHARGED
 
@@ -386,25 +408,27 @@ def _state_of(release: str) -> str:
 def _exit_if_refused(refused: list[str]) -> None:
     """End with exit code 1 and the reasons why 'dpdist run' would be refused now."""
     for reason in refused:
-        err.one_line(Text.assemble(("'dpdist run' would be refused:", "bold red"), f" {reason}"))
+        error_console.print_line(Text.assemble(("'dpdist run' would be refused:", "bold red"), f" {reason}"))
     if refused:
         raise typer.Exit(1)
 
 
-def _print_left(context: Context, planned: Plan) -> None:
+def _print_charge(context: Context, planned: ReleasePlan) -> None:
     """What would be charged now and what is left; the guarantee in a line of its own where the charge is not all of it."""
-    from dpdist.pipeline.continual_release import course_of
+    from dpdist.pipeline.continual_release import choose_release_mode
 
-    dataset, due = planned.job.guarantee.dataset, course_of(planned).due(context.ledger)
-    left = [b.left_for(planned.loss) for b in context.ledger.budgets(dataset)]
-    text = f"{left[-1]} of {dataset!r} is left" if left else f"{dataset!r} has spent nothing yet"
-    guarantee, found = console_output.guarantee_of_both(planned.certificate()), planned.job.guarantee.found
+    dataset, due = planned.job.guarantee.dataset, choose_release_mode(planned).due_loss(context.ledger)
+    remaining = [b.describe_remaining(planned.loss) for b in context.ledger.budgets(dataset)]
+    text = f"{remaining[-1]} of {dataset!r} is left" if remaining else f"{dataset!r} has spent nothing yet"
+    guarantee, preprocessing = console_output.guarantee_of_both(planned.certificate()), planned.job.guarantee.step_results
     amount = "" if due is None else loss_text(due, planned.job.guarantee.budget)
-    if found or due != planned.loss:
-        out.one_line(f"guarantee: {guarantee}")
+    if preprocessing or due != planned.loss:
+        console.print_line(f"guarantee: {guarantee}")
     elif "epsilon" not in amount:
         amount = guarantee
     charge = (
-        f"{'the answers' if found else 'the release'} would charge {amount}" if amount else "its stream was paid for before"
+        f"{'the answers' if preprocessing else 'the release'} would charge {amount}"
+        if amount
+        else "its stream was paid for before"
     )
-    out.one_line(f"{charge}; {text}")
+    console.print_line(f"{charge}; {text}")

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from dpdist.errors import InvalidInput
 from dpdist.process.resource_limits import check_program
-from flows.commands.console_output import err, out, progress
-from flows.periods import Every
+from flows.commands.console_output import console, error_console, progress
+from flows.periods import PeriodLength
 from flows.service.service_address import Address
 
 
@@ -46,12 +46,17 @@ def serve(
     """
     check_program()
     from flows.service.listener import serve as listening
-    from flows.service.spec_registry import Given
+    from flows.service.spec_registry import SpecFolder
 
-    check_every(every)
-    given = Given(specs.resolve(), window, cast(Every, every))
+    check_period_length(every)
+    spec_folder = SpecFolder(specs.resolve(), window, cast(PeriodLength, every))
     listening(
-        given, listen, group=group, certificate=certificate, key=key, ready=lambda line: err.print(f"measuring for {line}")
+        spec_folder,
+        listen,
+        group=group,
+        certificate=certificate,
+        key=key,
+        ready=lambda message: error_console.print(f"measuring for {message}"),
     )
 
 
@@ -65,23 +70,23 @@ def run_there(
     quiet: bool,
 ) -> None:
     """Have a measuring service publish a release, and tell how that goes."""
-    from flows.service.service_client import ServedRelease
+    from flows.service.service_client import RemoteRelease
 
     if engine_address is not None:
         raise InvalidInput(f"the measuring service at {service} has an engine of its own; leave out --engine")
-    with progress(quiet=quiet) as tell:
-        course = ServedRelease(service, str(spec), period)
-        for event in course:
-            tell(event.stage, event.line or event.mark)
-    done = course.done
+    with progress(quiet=quiet) as report_progress:
+        remote_release = RemoteRelease(service, str(spec), period)
+        for event in remote_release:
+            report_progress(event.stage, event.message or event.kind)
+    result = remote_release.result
     if as_json:
-        out.print_json(json.dumps(asdict(done)))
+        console.print_json(json.dumps(asdict(result)))
     elif not quiet:
-        charged = "charged" if done.charged else "nothing charged: it was charged before"
-        out.one_line(Text.assemble(("published", "bold green"), f" {done.folder} ({charged})"))
+        charged = "charged" if result.charged else "nothing charged: it was charged before"
+        console.print_line(Text.assemble(("published", "bold green"), f" {result.folder} ({charged})"))
 
 
-def check_every(every: str) -> None:
+def check_period_length(period_length: str) -> None:
     """Raises: InvalidInput for a length that no period has."""
-    if every not in get_args(Every):
-        raise InvalidInput(f"periods are a day, week or month long, found {every!r}; set --every")
+    if period_length not in get_args(PeriodLength):
+        raise InvalidInput(f"periods are a day, week or month long, found {period_length!r}; set --every")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-def aside(work: Callable[[], None], seconds: float) -> None:
+def run_best_effort(work: Callable[[], None], seconds: float) -> None:
     """Do something in a thread of its own and wait so long for it, no longer; whatever it raises is passed over."""
 
     def quietly() -> None:

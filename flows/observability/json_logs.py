@@ -15,7 +15,7 @@ from flows.public_facts import StageTime
 LOG = "DPDIST_LOG"
 
 
-class Lines(Observer):
+class JsonLines(Observer):
     """Writes a line for every event; not of failures where the service that started this process writes them."""
 
     def __init__(self, *, writes_failures: bool = True) -> None:
@@ -23,32 +23,34 @@ class Lines(Observer):
 
     def started(self, run: Run) -> None:
         """A line."""
-        _line(run, "started", spec_digest=run.spec_digest)
+        _write_event(run, "started", spec_digest=run.spec_digest)
 
     def planned(self, run: Run) -> None:
         """A line with the charge."""
-        _line(run, "planned", charge=dict(run.charge), memory_bytes=dict(run.memory))
+        _write_event(run, "planned", charge=dict(run.charge), memory_bytes=dict(run.memory))
 
     def stage(self, run: Run, taken: StageTime) -> None:
         """A line with the seconds."""
-        _line(run, "stage", stage=taken.stage.name, seconds=round(taken.seconds, 3))
+        _write_event(run, "stage", stage=taken.stage.name, seconds=round(taken.seconds, 3))
 
-    def published(self, run: Run, what: RunResult) -> None:
+    def published(self, run: Run, result: RunResult) -> None:
         """A line with the place."""
-        _line(run, "published", where=what.where, charged=what.charged, answers=what.answers, bytes=what.bytes)
+        _write_event(
+            run, "published", where=result.location, charged=result.charged, answers=result.answers, bytes=result.bytes
+        )
 
     def failed(self, run: Run, reason: str) -> None:
         """A line with the name of the error."""
         if self.writes_failures:
-            _line(run, "failed", level="error", reason=reason)
+            _write_event(run, "failed", level="error", reason=reason)
 
 
 def observer(progress: Progress, *, served: bool = False) -> Observer | None:
     """The writer of lines, where they are asked for."""
-    return Lines(writes_failures=not served) if os.environ.get(LOG) == "json" else None
+    return JsonLines(writes_failures=not served) if os.environ.get(LOG) == "json" else None
 
 
-def _line(run: Run, event: str, *, level: str = "info", **facts: Any) -> None:
+def _write_event(run: Run, event: str, *, level: str = "info", **facts: Any) -> None:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     sys.stderr.write(
         json.dumps({"time": now, "level": level, "logger": "dpdist", "event": event, **run.facts(), **facts}) + "\n"

@@ -16,7 +16,7 @@ from dpdist.runtime.context import Progress
 from dpdist.version import version
 from flows.observability.run_events import Observer, Run, RunResult
 
-ASKED = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
+TRANSPORT_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
 NAMESPACE = "OPENLINEAGE_NAMESPACE"
 
 
@@ -36,22 +36,22 @@ class Events(Observer):
         """RUNNING, with the charge."""
         self._emit(run, "RUNNING")
 
-    def published(self, run: Run, what: RunResult) -> None:
+    def published(self, run: Run, result: RunResult) -> None:
         """COMPLETE, with what was published."""
-        self._emit(run, "COMPLETE", what=what)
+        self._emit(run, "COMPLETE", result=result)
 
     def failed(self, run: Run, reason: str) -> None:
         """FAIL, with the name of the error."""
         self._emit(run, "FAIL", reason=reason)
 
-    def _emit(self, run: Run, kind: str, *, what: RunResult | None = None, reason: str | None = None) -> None:
+    def _emit(self, run: Run, kind: str, *, result: RunResult | None = None, reason: str | None = None) -> None:
         from openlineage.client import event_v2 as event
         from openlineage.client import facet_v2 as facet
 
         namespace = os.environ.get(NAMESPACE, "dpdist")
         facets: dict[str, Any] = {"dpdist_release": _facet({**run.facts(), "spec_digest": run.spec_digest})}
         if run.charge:
-            charged = {} if what is None else {"charged": what.charged}
+            charged = {} if result is None else {"charged": result.charged}
             facets["dpdist_charge"] = _facet({**run.charge, **charged})
         if run.period is not None:
             day = datetime.datetime.combine(run.period, datetime.time(), datetime.UTC)
@@ -59,11 +59,11 @@ class Events(Observer):
         if reason is not None:
             facets["errorMessage"] = facet.error_message_run.ErrorMessageRunFacet(reason, "python")
         outputs = []
-        if what is not None:
+        if result is not None:
             size = facet.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                rowCount=what.answers, size=what.bytes
+                rowCount=result.answers, size=result.bytes
             )
-            scheme, _, rest = what.where.rpartition("://")
+            scheme, _, rest = result.location.rpartition("://")
             outputs.append(event.OutputDataset(scheme or "file", rest, outputFacets={"outputStatistics": size}))
         kind_of_job = facet.job_type_job.JobTypeJobFacet("BATCH", "DPDIST", "RELEASE")
         self.client.emit(
@@ -81,7 +81,7 @@ class Events(Observer):
 
 def observer(progress: Progress) -> Observer | None:
     """The emitter, where it is asked for."""
-    if not any(os.environ.get(name) for name in ASKED):
+    if not any(os.environ.get(name) for name in TRANSPORT_VARIABLES):
         return None
     if importlib.util.find_spec("openlineage") is None:
         progress(

@@ -25,15 +25,15 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.charges import period_of
 from dpdist.privacy.ledger.receipts import DatasetBudget
 from flows import ledger_access
-from flows.observability.run_recorder import BUCKETS, FOLDER, REASONS, read
-from flows.periods import Every, last_complete, periods, start_of
+from flows.observability.run_recorder import BUCKETS, FOLDER, REASONS, read_facts
+from flows.periods import PeriodLength, last_complete, periods, start_of
 
 NEWEST = 8
 """Periods over which an alert is raised, each by its own series: an older gap does not ring for ever, and the number of all stays."""
 
 
 def expected(
-    per: str | None, declared: str, finished: frozenset[str], known: Mapping[str, Any], moment: datetime.datetime
+    per: str | None, declared: str, finished: frozenset[str], publication: Mapping[str, Any], moment: datetime.datetime
 ) -> dict[str, bool]:
     """Every period that was over at a moment and should be published, oldest first, and whether it is.
 
@@ -43,49 +43,58 @@ def expected(
         per: how long the periods of the data set's cap are, or ``total``; None where the ledger does not know it.
         declared: when the cap was declared, ISO.
         finished: the budget periods of the cap in which a release was committed.
-        known: what runs wrote down of their publications; empty where none did.
+        publication: what runs wrote down of their publications; empty where none did.
     """
-    newest = datetime.date.fromisoformat(known["period"]) if known.get("period") else None
-    out = {}
-    if per is not None and per in get_args(Every):
-        for day in _over(datetime.datetime.fromisoformat(declared).date(), cast(Every, per), moment):
+    newest = datetime.date.fromisoformat(publication["period"]) if publication.get("period") else None
+    published_by_period = {}
+    if per is not None and per in get_args(PeriodLength):
+        for day in _complete_periods(datetime.datetime.fromisoformat(declared).date(), cast(PeriodLength, per), moment):
             key = period_of(day, per)
-            out[key] = key in finished and (newest is None or day <= newest)
-    every = str(known.get("every"))
-    if newest is not None and every != per and every in get_args(Every):
-        out |= {period_of(day, every): day <= newest for day in _over(newest, cast(Every, every), moment)}
-    return out
+            published_by_period[key] = key in finished and (newest is None or day <= newest)
+    period_length = str(publication.get("every"))
+    if newest is not None and period_length != per and period_length in get_args(PeriodLength):
+        published_by_period |= {
+            period_of(day, period_length): day <= newest
+            for day in _complete_periods(newest, cast(PeriodLength, period_length), moment)
+        }
+    return published_by_period
 
 
-def _over(first: datetime.date, every: Every, moment: datetime.datetime) -> list[datetime.date]:
+def _complete_periods(
+    first_day: datetime.date, period_length: PeriodLength, moment: datetime.datetime
+) -> list[datetime.date]:
     """First days of the periods from the one that holds a day to the last that is over."""
-    begin, last = start_of(first, every), last_complete(moment, every)
-    return list(periods(begin, last, every)) if begin <= last else []
+    begin, last_day = start_of(first_day, period_length), last_complete(moment, period_length)
+    return list(periods(begin, last_day, period_length)) if begin <= last_day else []
 
 
 NAMES = ("ca-file", "client.cert", "scheduler.cert", "worker.cert")
 """Below ``distributed.comm.tls`` in Dask's own configuration."""
 
 
-def ends() -> Iterator[tuple[str, float]]:
+def certificate_ends() -> Iterator[tuple[str, float]]:
     """Each certificate that Dask's configuration names, and when the first of its file ends (Unix time); 0 for one that cannot be read."""
     for name in NAMES:
-        found = dask.config.get(f"distributed.comm.tls.{name}", None)
-        if found:
-            yield name, _end(str(found))
+        certificate = dask.config.get(f"distributed.comm.tls.{name}", None)
+        if certificate:
+            yield name, _end(str(certificate))
 
 
-def _end(found: str) -> float:
+def _end(certificate: str) -> float:
     try:
-        content = found.encode() if "\n" in found else Path(found).read_bytes()  # Dask takes a path, or the text itself
-        return min(each.not_valid_after_utc.timestamp() for each in x509.load_pem_x509_certificates(content))
+        content = (
+            certificate.encode() if "\n" in certificate else Path(certificate).read_bytes()
+        )  # Dask takes a path, or the text itself
+        return min(
+            x509_certificate.not_valid_after_utc.timestamp() for x509_certificate in x509.load_pem_x509_certificates(content)
+        )
     except (OSError, ValueError):
         return 0.0
 
 
 PATIENCE = 2.0
 """Seconds for which a ledger that is away is waited for: Prometheus gives up after ten."""
-BY = ["dataset"]
+DATASET_LABEL = ["dataset"]
 
 
 @dataclass(frozen=True)
@@ -105,15 +114,15 @@ class Installation(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All of them; dpdist_ledger_up is 0 when the ledger could not be read."""
-        up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 1)
-        facts, ledgered = read(self.home / FOLDER), LedgerFigures()
+        ledger_up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 1)
+        facts, ledgered = read_facts(self.home / FOLDER), LedgerFigures()
         try:
-            with ledger_access.book(self.home, patience=PATIENCE) as ledger:
+            with ledger_access.open_local_ledger(self.home, patience=PATIENCE) as ledger:
                 newest = {budget.dataset: budget for budget in ledger.budgets()}  # in order of first use
                 ledgered = LedgerFigures(newest, ledger.states(), ledger.released())
         except Exception:  # noqa: BLE001 - the metric says so; its text may name the database
-            up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 0)
-        yield up
+            ledger_up = GaugeMetricFamily("dpdist_ledger_up", "Whether the ledger could be read.", 0)
+        yield ledger_up
         yield from _of_ledger(ledgered)
         yield from _of_periods(ledgered, facts)
         yield from _of_runs(facts, sorted({*ledgered.budgets, *facts.get("published", {})}))
@@ -127,15 +136,17 @@ class Installation(Collector):
 def _of_ledger(ledgered: LedgerFigures) -> Iterator[Metric]:
     labels = ["dataset", "unit", "per"]
     cap = GaugeMetricFamily("dpdist_budget_cap", "The most that may be spent of the newest period's budget.", labels=labels)
-    left = GaugeMetricFamily("dpdist_budget_left", "What may still be spent of the newest period's budget.", labels=labels)
+    remaining = GaugeMetricFamily(
+        "dpdist_budget_left", "What may still be spent of the newest period's budget.", labels=labels
+    )
     states = GaugeMetricFamily("dpdist_releases", "Releases in the ledger by state.", labels=["dataset", "state"])
     for (dataset, state), number in ledgered.states.items():
         states.add_metric([dataset, state], number)
     for dataset, budget in ledgered.budgets.items():
         named = [dataset, budget.cap.unit, budget.cap.per]
-        cap.add_metric(named, float(budget.cap.left(Loss(), budget.rule)))
-        left.add_metric(named, float(budget.left))
-    yield from (cap, left, states)
+        cap.add_metric(named, float(budget.cap.remaining(Loss(), budget.rule)))
+        remaining.add_metric(named, float(budget.remaining))
+    yield from (cap, remaining, states)
 
 
 def _of_periods(ledgered: LedgerFigures, facts: dict[str, Any]) -> Iterator[Metric]:
@@ -145,7 +156,9 @@ def _of_periods(ledgered: LedgerFigures, facts: dict[str, Any]) -> Iterator[Metr
         labels=["dataset", "period"],
     )
     missing = GaugeMetricFamily(
-        "dpdist_periods_missing", "Periods that are over and not published, since the cap was declared.", labels=BY
+        "dpdist_periods_missing",
+        "Periods that are over and not published, since the cap was declared.",
+        labels=DATASET_LABEL,
     )
     now, runs = datetime.datetime.now(datetime.UTC), facts.get("published", {})
     for dataset in sorted({*ledgered.released, *runs}):
@@ -159,31 +172,39 @@ def _of_periods(ledgered: LedgerFigures, facts: dict[str, Any]) -> Iterator[Metr
 
 
 def _of_runs(facts: dict[str, Any], datasets: Iterable[str]) -> Iterator[Metric]:
-    at = GaugeMetricFamily("dpdist_last_publication_timestamp_seconds", "When a release was published last.", labels=BY)
-    since = GaugeMetricFamily("dpdist_seconds_since_publication", "Seconds since a release was published last.", labels=BY)
-    size = CounterMetricFamily("dpdist_published_bytes", "Bytes of all files that were published.", labels=BY)
-    number = CounterMetricFamily("dpdist_published_releases", "Releases that runs published, repeats included.", labels=BY)
+    published_at = GaugeMetricFamily(
+        "dpdist_last_publication_timestamp_seconds", "When a release was published last.", labels=DATASET_LABEL
+    )
+    since = GaugeMetricFamily(
+        "dpdist_seconds_since_publication", "Seconds since a release was published last.", labels=DATASET_LABEL
+    )
+    size = CounterMetricFamily("dpdist_published_bytes", "Bytes of all files that were published.", labels=DATASET_LABEL)
+    number = CounterMetricFamily(
+        "dpdist_published_releases", "Releases that runs published, repeats included.", labels=DATASET_LABEL
+    )
     for dataset in datasets:
-        known = facts.get("published", {}).get(dataset, {"bytes": 0, "releases": 0})
-        size.add_metric([dataset], known["bytes"])
-        number.add_metric([dataset], known["releases"])
-        if "at" in known:
-            at.add_metric([dataset], known["at"])
-            since.add_metric([dataset], max(0.0, time.time() - known["at"]))
-    yield from (at, since, size, number)
+        publication = facts.get("published", {}).get(dataset, {"bytes": 0, "releases": 0})
+        size.add_metric([dataset], publication["bytes"])
+        number.add_metric([dataset], publication["releases"])
+        if "at" in publication:
+            published_at.add_metric([dataset], publication["at"])
+            since.add_metric([dataset], max(0.0, time.time() - publication["at"]))
+    yield from (published_at, since, size, number)
 
 
 def _of_failures(facts: dict[str, Any], datasets: Iterable[str]) -> Iterator[Metric]:
     labels = ["dataset", "reason"]
     failures = CounterMetricFamily("dpdist_failures", "Runs that failed, by the name of the error.", labels=labels)
-    last = GaugeMetricFamily("dpdist_last_failure_timestamp_seconds", "When a run failed last for a reason.", labels=labels)
+    last_failure = GaugeMetricFamily(
+        "dpdist_last_failure_timestamp_seconds", "When a run failed last for a reason.", labels=labels
+    )
     for dataset in datasets:
-        known = facts.get("failed", {}).get(dataset, {})
+        failures_by_reason = facts.get("failed", {}).get(dataset, {})
         for reason in REASONS:
-            failures.add_metric([dataset, reason], known.get(reason, {"runs": 0})["runs"])
-            if reason in known:
-                last.add_metric([dataset, reason], known[reason]["at"])
-    yield from (failures, last)
+            failures.add_metric([dataset, reason], failures_by_reason.get(reason, {"runs": 0})["runs"])
+            if reason in failures_by_reason:
+                last_failure.add_metric([dataset, reason], failures_by_reason[reason]["at"])
+    yield from (failures, last_failure)
 
 
 def _of_certificates() -> Metric:
@@ -192,7 +213,7 @@ def _of_certificates() -> Metric:
         "When a certificate of the Dask cluster ends; 0 for one that cannot be read.",
         labels=["certificate"],
     )
-    for name, moment in ends():
+    for name, moment in certificate_ends():
         end.add_metric([name], moment)
     return end
 
@@ -213,6 +234,6 @@ def _of_stages(facts: dict[str, Any]) -> Iterator[Metric]:
 
 def registry(home: Path) -> CollectorRegistry:
     """A registry with the metrics of a state folder and its ledger, and nothing else."""
-    made = CollectorRegistry()
-    made.register(Installation(home))
-    return made
+    collectors = CollectorRegistry()
+    collectors.register(Installation(home))
+    return collectors

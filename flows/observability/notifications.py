@@ -7,7 +7,7 @@ import os
 import urllib.request
 from typing import Any
 
-from flows.observability.best_effort import aside
+from flows.observability.best_effort import run_best_effort
 
 NOTIFY_URL = "DPDIST_NOTIFY_URL"
 """A webhook that gets a JSON document for every release that was published or failed."""
@@ -24,4 +24,4 @@ def notify(facts: dict[str, Any]) -> None:
         request = urllib.request.Request(url, data=json.dumps(facts).encode(), headers={"content-type": "application/json"})
         urllib.request.urlopen(request, timeout=NOTIFY_SECONDS).close()
 
-    aside(post, NOTIFY_SECONDS)  # a server that answers a byte a second is left alone
+    run_best_effort(post, NOTIFY_SECONDS)  # a server that answers a byte a second is left alone

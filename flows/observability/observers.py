@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from dpdist.engine import Engine
 from dpdist.pipeline.release_run import Release, StepRunner
-from dpdist.planner.release_plan import Plan, stage_memory
+from dpdist.planner.release_plan import ReleasePlan, stage_memory
 from dpdist.runtime.context import Progress
 from dpdist.spec import Job
 from flows.observability import json_logs, lineage, run_recorder, traces
-from flows.observability.best_effort import aside
+from flows.observability.best_effort import run_best_effort
 from flows.observability.run_events import Observer, Run, RunResult
 from flows.public_facts import PublicRefusal, PublicStage, StageTime
 
@@ -32,40 +32,40 @@ class Watch:
     def __init__(self, run: Run, observers: list[Observer]) -> None:
         self.run, self.observers = run, observers
 
-    def tell(self, what: Callable[[Observer], None]) -> None:
+    def notify_observers(self, notification: Callable[[Observer], None]) -> None:
         """Let every observer hear of something, each for its time."""
         for observer in self.observers:
-            aside(partial(what, observer), SECONDS)
+            run_best_effort(partial(notification, observer), SECONDS)
 
     def stepping(self, step: StepRunner, engine: Engine) -> StepRunner:
         """The step runner, with every stage reported."""
 
         def watched(name: str, work: Callable[[], _T]) -> _T:
-            began, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
+            started_at, clock = datetime.datetime.now(datetime.UTC), time.monotonic()
             result = step(name, work)
             seconds = time.monotonic() - clock
             stage = PublicStage.of(name)
             if stage is not None:
-                taken = StageTime(stage, began, seconds)
-                self.tell(lambda observer: observer.stage(self.run, taken))
-            if isinstance(result, Plan):
+                taken = StageTime(stage, started_at, seconds)
+                self.notify_observers(lambda observer: observer.stage(self.run, taken))
+            if isinstance(result, ReleasePlan):
                 self._planned(result, engine)
             return result
 
         return watched
 
-    def published(self, done: Release) -> None:
+    def published(self, release: Release) -> None:
         """The release is there."""
         with suppress(Exception):  # the release is published, whatever is reported of it
-            what = RunResult.of(done)
-            self.tell(lambda observer: observer.published(self.run, what))
+            result = RunResult.of(release)
+            self.notify_observers(lambda observer: observer.published(self.run, result))
 
-    def _planned(self, planned: Plan, engine: Engine) -> None:
+    def _planned(self, planned: ReleasePlan, engine: Engine) -> None:
         privacy = planned.certificate()["privacy"]
         self.run.charge = {name: privacy[name] for name in ("definition", "unit", "rho_decimal", "epsilon", "delta")}
         with suppress(Exception):  # for whoever looks on; the release itself checks its memory
             self.run.memory = {stage.stage: stage.bytes for stage in stage_memory(planned, engine)}
-        self.tell(lambda observer: observer.planned(self.run))
+        self.notify_observers(lambda observer: observer.planned(self.run))
 
 
 @contextmanager
@@ -74,8 +74,8 @@ def watching(
     home: Path,
     progress: Progress,
     *,
-    every: str | None = None,
-    needed: bool = True,
+    period_length: str | None = None,
+    needs_records: bool = True,
     served_as: uuid.UUID | None = None,
 ) -> Iterator[Watch]:
     """Tell observers of the run that the block is: that it starts, its stages, and how it ends.
@@ -83,16 +83,16 @@ def watching(
     Args:
         served_as: the run of a service that has started this process, and counts how it ends.
     """
-    run = Run.of(job, every=every, needed=needed)
+    run = Run.of(job, period_length=period_length, needs_records=needs_records)
     if served_as is not None:
         run.id = served_as
     watch = Watch(run, observers(home, progress, served=served_as is not None))
-    watch.tell(lambda observer: observer.started(run))
+    watch.notify_observers(lambda observer: observer.started(run))
     try:
         yield watch
     except BaseException as error:
         reason = PublicRefusal.of(error).reason if isinstance(error, Exception) else type(error).__name__
-        watch.tell(lambda observer: observer.failed(run, reason))
+        watch.notify_observers(lambda observer: observer.failed(run, reason))
         raise
 
 

@@ -19,9 +19,9 @@ class Run:
     """One run of a release: public facts, as its certificate or Prefect's server has them. No records, counts, tallies or paths of records.
 
     Attributes:
-        every: how long its periods are: day, week, month, or None where nobody said.
-        needed: whether it fails without records; catching up passes over periods that have none.
-        began: when the run started.
+        period_length: how long its periods are: day, week, month, or None where nobody said.
+        needs_records: whether it fails without records; catching up passes over periods that have none.
+        started_at: when the run started.
         charge: what the release reveals, in the units of the certificate; known once it is planned.
         memory: bytes that each stage promises to take at most; known once it is planned.
     """
@@ -29,20 +29,20 @@ class Run:
     release: str
     dataset: str
     period: datetime.date | None
-    every: str | None
+    period_length: str | None
     spec_digest: str
-    needed: bool = True
-    began: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
+    needs_records: bool = True
+    started_at: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     id: uuid.UUID = field(default_factory=uuid.uuid4)
     charge: Mapping[str, float | str] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(job: Job, *, every: str | None = None, needed: bool = True) -> Run:
+    def of(job: Job, *, period_length: str | None = None, needs_records: bool = True) -> Run:
         """A run of a job; who does not say how long its periods are means those of the cap."""
         guarantee, per = job.guarantee, job.guarantee.cap.per
-        known = every or (None if per == "total" else per)
-        return Run(job.release, guarantee.dataset, guarantee.period, known, job.digest, needed)
+        known_length = period_length or (None if per == "total" else per)
+        return Run(job.release, guarantee.dataset, guarantee.period, known_length, job.digest, needs_records)
 
     @staticmethod
     def of_facts(facts: Mapping[str, Any]) -> Run:
@@ -61,22 +61,22 @@ class RunResult:
     """What a run published.
 
     Attributes:
-        where: a folder or the URL of one.
+        location: a folder or the URL of one.
         bytes: of all files there.
         answers: how many.
         charged: whether this run charged the budget.
     """
 
-    where: str
+    location: str
     bytes: int
     answers: int
     charged: bool
 
     @staticmethod
-    def of(done: Release) -> RunResult:
+    def of(release: Release) -> RunResult:
         """What a release published."""
-        size = sum(each.size for each in done.place.entries())
-        return RunResult(str(done.place), size, done.plan.workload.shape[0], done.charged)
+        size = sum(entry.size for entry in release.location.entries())
+        return RunResult(str(release.location), size, release.plan.workload.shape[0], release.charged)
 
 
 class Observer:
@@ -91,7 +91,7 @@ class Observer:
     def stage(self, run: Run, taken: StageTime) -> None:
         """A stage ended. Stages whose time tells of the records are not reported."""
 
-    def published(self, run: Run, what: RunResult) -> None:
+    def published(self, run: Run, result: RunResult) -> None:
         """The release is published."""
 
     def failed(self, run: Run, reason: str) -> None:

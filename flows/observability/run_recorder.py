@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpdist import errors
 from dpdist.process.durable_files import private_file, private_folder
-from flows.observability.best_effort import aside
+from flows.observability.best_effort import run_best_effort
 from flows.observability.run_events import Observer, Run, RunResult
 from flows.public_facts import PublicRefusal, StageTime
 
@@ -31,7 +31,7 @@ BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0
 """Seconds."""
 PATIENCE = 10.0
 """Seconds for which a run waits for the document."""
-OTHER = "other"
+OTHER_REASON = "other"
 """The reason of errors that are not dpdist's own: logs and traces have their names."""
 REASONS = (
     *sorted(
@@ -39,7 +39,7 @@ REASONS = (
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, errors.DpdistError) and kind is not errors.ApprovalsMissing
     ),
-    OTHER,
+    OTHER_REASON,
 )
 """Why runs fail: a closed list, so that every counter can begin at zero. A run that waits for approvals has not failed."""
 
@@ -66,34 +66,36 @@ class Recorder(Observer):
         """One more time of a stage."""
 
         def change(facts: dict[str, Any]) -> None:
-            known = facts.setdefault("stages", {}).setdefault(run.dataset, {})
-            entry = known.setdefault(taken.stage.name, {"sum": 0.0, "counts": [0] * (len(BUCKETS) + 1)})
+            stages = facts.setdefault("stages", {}).setdefault(run.dataset, {})
+            entry = stages.setdefault(taken.stage.name, {"sum": 0.0, "counts": [0] * (len(BUCKETS) + 1)})
             entry["sum"] += taken.seconds
             entry["counts"][bisect_left(BUCKETS, taken.seconds)] += 1
 
         change_facts(self.home, change)
 
-    def published(self, run: Run, what: RunResult) -> None:
+    def published(self, run: Run, result: RunResult) -> None:
         """The newest period of the data set, when it came, and its size. A period that is published late is not the newest."""
 
         def change(facts: dict[str, Any]) -> None:
-            known = facts.setdefault("published", {}).setdefault(run.dataset, {"releases": 0, "bytes": 0, "period": None})
-            known["at"] = time.time()
-            known["releases"] += 1
-            known["bytes"] += what.bytes
-            known["every"] = run.every or known.get("every")
+            publication = facts.setdefault("published", {}).setdefault(
+                run.dataset, {"releases": 0, "bytes": 0, "period": None}
+            )
+            publication["at"] = time.time()
+            publication["releases"] += 1
+            publication["bytes"] += result.bytes
+            publication["every"] = run.period_length or publication.get("every")
             if run.period is not None:
-                known["period"] = max(run.period.isoformat(), known["period"] or "")
+                publication["period"] = max(run.period.isoformat(), publication["period"] or "")
 
         change_facts(self.home, change)
 
     def failed(self, run: Run, reason: str) -> None:
         """One more failure of a data set, unless it is a period without records that catching up passes over."""
-        if self.counts_failures and (run.needed or reason != errors.NoRecords.__name__):
-            failed(self.home, run.dataset, reason)
+        if self.counts_failures and (run.needs_records or reason != errors.NoRecords.__name__):
+            record_failure(self.home, run.dataset, reason)
 
 
-def failed(home: Path, dataset: str, reason: str) -> None:
+def record_failure(home: Path, dataset: str, reason: str) -> None:
     """Count a run that failed, by the name of its error; a run whose spec could not be read has no data set."""
     change_facts(home, partial(_count, dataset, reason))
 
@@ -102,7 +104,7 @@ def _count(dataset: str, reason: str, facts: dict[str, Any]) -> None:
     if reason == errors.ApprovalsMissing.__name__:
         return
     reasons = facts.setdefault("failed", {}).setdefault(dataset, {})
-    known = reasons.setdefault(reason if reason in REASONS else OTHER, {"runs": 0})
+    known = reasons.setdefault(reason if reason in REASONS else OTHER_REASON, {"runs": 0})
     known["runs"] += 1
     known["at"] = time.time()
 
@@ -128,30 +130,30 @@ def ended(home: Path, run: Run, reason: str | None) -> None:
 
 def left_under_way(home: Path) -> list[Run]:
     """The runs that a service had begun when it was killed, which ended with it."""
-    known = read(home / FOLDER).get(UNDER_WAY, {})
+    known = read_facts(home / FOLDER).get(UNDER_WAY, {})
     return [Run.of_facts(facts) for facts in known.values()]
 
 
-def repeated(home: Path, run: Run, done: Release) -> None:
+def record_repeat(home: Path, run: Run, release: Release) -> None:
     """Note a release that was found finished: its run may have been killed before it wrote that down."""
-    aside(lambda: Recorder(home).published(run, RunResult.of(done)), PATIENCE)
+    run_best_effort(lambda: Recorder(home).published(run, RunResult.of(release)), PATIENCE)
 
 
 @contextmanager
-def counted(home: Path, dataset: str) -> Iterator[None]:
+def counting_failures(home: Path, dataset: str) -> Iterator[None]:
     """A block of a run before its observers listen, whose errors are counted as theirs are."""
     try:
         yield
     except Exception as error:
         reason = PublicRefusal.of(error).reason
-        aside(lambda: failed(home, dataset, reason), PATIENCE)
+        run_best_effort(lambda: record_failure(home, dataset, reason), PATIENCE)
         raise
 
 
 def change_facts(home: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Read the document, let a function change it, write it, while nobody else does."""
     with _locked(home) as folder:
-        facts = read(folder)
+        facts = read_facts(folder)
         change(facts)
         draft = folder / f".facts-{os.getpid()}"
         private_file(draft)
@@ -169,10 +171,10 @@ def _locked(home: Path) -> Iterator[Path]:
         yield folder
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read_facts(folder: Path) -> dict[str, Any]:
     """What runs wrote down; nothing where there is no document."""
     try:
-        found = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # a document that a power loss broke is begun anew: the ledger knows what counts
         return {}
-    return found if isinstance(found, dict) else {}
+    return facts if isinstance(facts, dict) else {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dpdist import errors
 from flows.observability import json_logs, run_recorder
-from flows.observability.best_effort import aside
+from flows.observability.best_effort import run_best_effort
 from flows.observability.run_events import Run
 from flows.observability.run_recorder import PATIENCE
 
@@ -22,11 +22,11 @@ class ServedRuns:
 
     def begin(self, run: Run) -> None:
         """Note a run before its process starts."""
-        aside(lambda: run_recorder.began(self.home, run), PATIENCE)
+        run_best_effort(lambda: run_recorder.began(self.home, run), PATIENCE)
 
     def end(self, run: Run, reason: str | None) -> None:
         """Note how a run ended: None where its release is published, else the name of the error."""
-        aside(lambda: run_recorder.ended(self.home, run, reason), PATIENCE)
+        run_best_effort(lambda: run_recorder.ended(self.home, run, reason), PATIENCE)
         lines = json_logs.observer(lambda *_: None)
         if reason not in (None, errors.ApprovalsMissing.__name__) and lines is not None:
             lines.failed(run, str(reason))

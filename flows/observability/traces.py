@@ -18,25 +18,25 @@ from dpdist.runtime.context import Progress
 from flows.observability.run_events import Observer, Run, RunResult
 from flows.public_facts import StageTime
 
-ASKED = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
+EXPORTER_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 
 
 class Spans(Observer):
     """Makes the spans of a run.
 
     Attributes:
-        own: the provider that was made for this run, which is closed with it; None for the program's.
+        own_provider: the provider that was made for this run, which is closed with it; None for the program's.
     """
 
-    def __init__(self, provider: Any, own: Any = None) -> None:
-        self.tracer, self.own = provider.get_tracer("dpdist"), own
+    def __init__(self, provider: Any, own_provider: Any = None) -> None:
+        self.tracer, self.own_provider = provider.get_tracer("dpdist"), own_provider
         self.root: Span | None = None
 
     def started(self, run: Run) -> None:
         """Open the run's span."""
         facts = {f"dpdist.{name}": value for name, value in run.facts().items() if value is not None}
         self.root = self.tracer.start_span(
-            "release", start_time=_nanoseconds(run.began), attributes={**facts, "dpdist.spec_digest": run.spec_digest}
+            "release", start_time=_nanoseconds(run.started_at), attributes={**facts, "dpdist.spec_digest": run.spec_digest}
         )
 
     def planned(self, run: Run) -> None:
@@ -48,14 +48,16 @@ class Spans(Observer):
         """A span of its own, below the run's."""
         assert self.root is not None
         name, start = taken.stage.name, _nanoseconds(taken.began)
-        within = trace.set_span_in_context(self.root)
-        span = self.tracer.start_span(name, context=within, start_time=start, attributes={"dpdist.pipeline": run.release})
+        run_context = trace.set_span_in_context(self.root)
+        span = self.tracer.start_span(
+            name, context=run_context, start_time=start, attributes={"dpdist.pipeline": run.release}
+        )
         span.end(end_time=start + int(taken.seconds * 1e9))
 
-    def published(self, run: Run, what: RunResult) -> None:
+    def published(self, run: Run, result: RunResult) -> None:
         """Close the run's span."""
         assert self.root is not None
-        self.root.set_attributes({"dpdist.where": what.where, "dpdist.charged": what.charged})
+        self.root.set_attributes({"dpdist.where": result.location, "dpdist.charged": result.charged})
         self.root.set_status(StatusCode.OK)
         self._end()
 
@@ -68,8 +70,8 @@ class Spans(Observer):
     def _end(self) -> None:
         assert self.root is not None
         self.root.end()
-        if self.own is not None:
-            self.own.shutdown()
+        if self.own_provider is not None:
+            self.own_provider.shutdown()
 
 
 def observer(progress: Progress) -> Observer | None:
@@ -77,20 +79,20 @@ def observer(progress: Progress) -> Observer | None:
     if os.environ.get("OTEL_SDK_DISABLED") == "true":
         return None
     if importlib.util.find_spec("opentelemetry.sdk") is None:
-        if any(os.environ.get(name) for name in ASKED):
+        if any(os.environ.get(name) for name in EXPORTER_VARIABLES):
             progress(
                 "warning", "traces are asked for, OpenTelemetry's SDK is not installed: pip install 'dpdist[observability]'"
             )
         return None
     from opentelemetry.sdk.trace import TracerProvider
 
-    present = trace.get_tracer_provider()
-    if isinstance(present, TracerProvider):
-        return Spans(present)
-    if not any(os.environ.get(name) for name in ASKED):
+    current_provider = trace.get_tracer_provider()
+    if isinstance(current_provider, TracerProvider):
+        return Spans(current_provider)
+    if not any(os.environ.get(name) for name in EXPORTER_VARIABLES):
         return None
-    own = _provider()
-    return Spans(own, own)
+    own_provider = _provider()
+    return Spans(own_provider, own_provider)
 
 
 def _provider() -> Any:
@@ -100,15 +102,15 @@ def _provider() -> Any:
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 
     os.environ.setdefault("OTEL_SERVICE_NAME", "dpdist")
-    made = TracerProvider(resource=Resource.create(), shutdown_on_exit=False)
+    provider = TracerProvider(resource=Resource.create(), shutdown_on_exit=False)
     named = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")
     if "console" in named:
-        made.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
+        provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
     if "otlp" in named:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return made
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
 
 
 def _nanoseconds(moment: datetime.datetime) -> int:

@@ -43,9 +43,9 @@ def suspend(missing: Missing, spec_path: str) -> NoReturn:
     state: State[Any] = Suspended(timeout_seconds=WAIT_SECONDS, pause_key=str(uuid.uuid4()), message=message)
     run = uuid.UUID(str(prefect.runtime.flow_run.id))
     with get_client(sync_client=True) as client:
-        wanted = {tag(error.release) for error in missing.values()}
-        kept = [known for known in client.read_flow_run(run).tags if not known.startswith(tag(""))]
-        client.update_flow_run(run, tags=sorted({*kept, *wanted}))
+        approval_tags = {tag(error.release) for error in missing.values()}
+        other_tags = [run_tag for run_tag in client.read_flow_run(run).tags if not run_tag.startswith(tag(""))]
+        client.update_flow_run(run, tags=sorted({*other_tags, *approval_tags}))
         try:
             proposed = propose_state_sync(client, state, flow_run_id=run)
         except Abort:
@@ -71,14 +71,14 @@ def _resumed(client: SyncPrefectClient, release: str) -> list[str]:
     waiting = FlowRunFilter.model_validate(
         {"state": {"type": {"any_": [StateType.PAUSED]}}, "tags": {"all_": [tag(release)]}}
     )
-    lines = []
+    messages = []
     for run in client.read_flow_runs(flow_run_filter=waiting):
         answer = client.resume_flow_run(run.id)
         if answer.status == SetStateStatus.ACCEPT:
-            lines.append(f"resumed Prefect's run {run.name} ({run.id})")
+            messages.append(f"resumed Prefect's run {run.name} ({run.id})")
         else:
-            lines.append(f"Prefect did not resume its run {run.name} ({run.id}); start a new run of that period")
-    return lines
+            messages.append(f"Prefect did not resume its run {run.name} ({run.id}); start a new run of that period")
+    return messages
 
 
 def tag(release: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from dpdist.content.release_summary import error_in_words, over_bound
+from dpdist.content.release_summary import error_text, ratio_to_bound
 from dpdist.pipeline.release_run import Release
 from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.publish import release_folder
@@ -16,29 +16,29 @@ from flows.prefect.prefect_settings import served
 SHOWN_ROWS = 50
 
 
-def artifacts(done: Release, ledger: Ledger) -> None:
+def artifacts(release: Release, ledger: Ledger) -> None:
     """The first answers, the error summary, the ledger and a link to the page, for the run's view in the server."""
     if not served():
         return
-    key = _key(done.job.release)
-    certificate = done.certificate
-    with done.place.copied() as folder:
+    key = _key(release.job.release)
+    certificate = release.certificate
+    with release.location.local_copy() as folder:
         if release_folder.has_rows(folder):
             rows, total = release_folder.first_rows(folder, group=None, limit=SHOWN_ROWS)
-            shown = f"the first {len(rows)} of {total:,} answers of {done.job.release}"
+            shown = f"the first {len(rows)} of {total:,} answers of {release.job.release}"
             create_table_artifact(table=rows, key=f"{key}-answers", description=shown)
     mechanism, privacy = certificate["mechanism"], certificate["privacy"]
-    gap = "not certified" if mechanism["certified_gap"] is None else over_bound(mechanism["certified_gap"])
-    error = error_in_words(mechanism)
+    gap = "not certified" if mechanism["certified_gap"] is None else ratio_to_bound(mechanism["certified_gap"])
+    error = error_text(mechanism)
     rmse = "" if error is None else f"RMSE {error}, "
     create_markdown_artifact(
-        f"**{done.job.release}**: mechanism {mechanism['name']}, {rmse}total squared error over the certified bound {gap}. "
-        f"{'Charged' if done.charged else 'Not charged again'}: rho {privacy['rho_decimal']:.6g}, epsilon {privacy['epsilon']:.4g} "
+        f"**{release.job.release}**: mechanism {mechanism['name']}, {rmse}total squared error over the certified bound {gap}. "
+        f"{'Charged' if release.charged else 'Not charged again'}: rho {privacy['rho_decimal']:.6g}, epsilon {privacy['epsilon']:.4g} "
         f"at delta {privacy['delta']:.1e}.\n\n{_ledger_table(ledger)}",
         key=f"{key}-errors-and-budget",
         description="errors and the state of the ledger",
     )
-    page_link(done.job.release, str(done.folder))
+    page_link(release.job.release, str(release.folder))
 
 
 def page_link(release: str, folder: str) -> None:
@@ -61,6 +61,6 @@ def _ledger_table(ledger: Ledger) -> str:
 
 def failed(flow: Any, flow_run: Any, state: Any) -> None:
     """Prefect's hook for runs that failed, crashed or were cancelled."""
-    found = state.result(raise_on_failure=False) if state.is_final() else None
-    reason = type(found).__name__ if isinstance(found, BaseException) else ""
+    result = state.result(raise_on_failure=False) if state.is_final() else None
+    reason = type(result).__name__ if isinstance(result, BaseException) else ""
     notify({"run": str(flow_run.name), "state": str(state.name).lower(), "reason": reason})

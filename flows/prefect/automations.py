@@ -24,16 +24,18 @@ ENDED = ("Completed", "Failed", "Cancelled", "Crashed", "Suspended")
 """States of runs that no process has; a suspended one waits for approvals."""
 
 
-def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = STARTING_SECONDS) -> list[AutomationCore]:
+def zombie_automations(
+    prefix: str, *, silent_seconds: float = SILENT_SECONDS, starting_seconds: float = STARTING_SECONDS
+) -> list[AutomationCore]:
     """Two automations: for runs that stopped sending heartbeats, and for runs that never began. Their descriptions mark them."""
     runs = ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"})
     tagged = ResourceSpecification({"prefect.resource.id": f"prefect.tag.{TAG}", "prefect.resource.role": "tag"})
     ended = {f"prefect.flow-run.{state}" for state in ENDED}
-    out = []
-    for name, after, expected, within in (
+    automations = []
+    for name, after, expected, seconds in (
         # a run that is killed as soon as it runs never sent a heartbeat: its state alone has to start the clock
-        ("runs that went silent", {"Running", "heartbeat"}, "heartbeat", silent),
-        ("runs that never began", {"Pending"}, "Running", starting),
+        ("runs that went silent", {"Running", "heartbeat"}, "heartbeat", silent_seconds),
+        ("runs that never began", {"Pending"}, "Running", starting_seconds),
     ):
         trigger = EventTrigger(
             match=runs,
@@ -43,25 +45,25 @@ def zombies(prefix: str, *, silent: float = SILENT_SECONDS, starting: float = ST
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,
-            within=timedelta(seconds=within),
+            within=timedelta(seconds=seconds),
         )
-        message = f"{name} for {within:g} s: its process is taken for dead; the next run goes on where it stopped"
+        message = f"{name} for {seconds:g} s: its process is taken for dead; the next run goes on where it stopped"
         crash = ChangeFlowRunState(name=None, state=StateType.CRASHED, message=message, force=False)
         core = AutomationCore(name=f"{_named(prefix)}: {name}", trigger=trigger, actions=[crash], tags=[TAG])
-        out.append(core.model_copy(update={"description": f"{_mark(prefix)}; form {_digest(core)}"}))
-    return out
+        automations.append(core.model_copy(update={"description": f"{_installation_note(prefix)}; form {_digest(core)}"}))
+    return automations
 
 
-def is_own(automation: AutomationCore, prefix: str) -> bool:
+def belongs_to_installation(automation: AutomationCore, prefix: str) -> bool:
     """Whether registering made an automation for this installation, under whatever name and in whatever version."""
-    return TAG in automation.tags and automation.description.startswith(_mark(prefix))
+    return TAG in automation.tags and automation.description.startswith(_installation_note(prefix))
 
 
 def _named(prefix: str) -> str:
     return f"{prefix} dpdist" if prefix else "dpdist"
 
 
-def _mark(prefix: str) -> str:
+def _installation_note(prefix: str) -> str:
     return f"made by deploy/register.py of installation {prefix!r}, which replaces it when a new version has another"
 
 

@@ -30,6 +30,6 @@ def ingest(
     def name() -> str:
         job = spec.load(spec_path, period=period)
         with running(engine_address, home) as context:
-            return release_run.counted(context, job, step=partial(as_task, release=job.release)).name
+            return release_run.count_only(context, job, step=partial(as_task, release=job.release)).name
 
     return publicly(name, *HARMLESS)

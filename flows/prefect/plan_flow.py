@@ -10,7 +10,7 @@ from prefect.artifacts import create_table_artifact
 
 from dpdist import spec
 from dpdist.planner import release_plan as planning
-from dpdist.planner.release_plan import Plan
+from dpdist.planner.release_plan import ReleasePlan
 from flows.prefect.prefect_settings import served
 from flows.prefect.release_flow import HARMLESS, as_task, running
 from flows.public_facts import publicly
@@ -30,7 +30,7 @@ def plan(
     Returns: the certificate that the release would have.
     """
 
-    def made() -> Plan:
+    def made() -> ReleasePlan:
         job = spec.load(spec_path, period=period)
         with running(engine_address, home) as context:
             return as_task("plan", lambda: planning.plan(context, job), release=job.release)
@@ -38,10 +38,10 @@ def plan(
     planned = publicly(made, *HARMLESS)
     certificate = planned.certificate()
     if served():
-        found = certificate["mechanism"]
+        mechanism = certificate["mechanism"]
         rows = [
-            {"unit": found["unit"], **{key: row[key] for key in ("mechanism", "rmse", "worst", "gap")}}
-            for row in found["compared"]
+            {"unit": mechanism["unit"], **{key: row[key] for key in ("mechanism", "rmse", "worst", "gap")}}
+            for row in mechanism["compared"]
         ]
         create_table_artifact(table=rows, key="mechanisms", description=f"predicted errors of {planned.job.release}")
     return dict(certificate)

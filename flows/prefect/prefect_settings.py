@@ -6,9 +6,9 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from dpdist.optional_layers import layer
+from dpdist.optional_layers import optional_layer
 
-SILENT = {
+PREFECT_SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
@@ -23,7 +23,7 @@ INSTALLATION = "DPDIST_INSTALLATION"
 
 def configure(home: Path, *, debug: bool = False) -> None:
     """Telemetry off, always; Prefect's own state under the state folder unless the environment says otherwise."""
-    os.environ.update(SILENT)
+    os.environ.update(PREFECT_SETTINGS)
     os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))
     if not debug:
         os.environ.setdefault(
@@ -51,4 +51,4 @@ def run_seconds() -> float:
 
 def for_prefect() -> AbstractContextManager[None]:
     """The imports of what speaks to Prefect. Raises: NotInstalled."""
-    return layer("flows", "the Prefect server that PREFECT_API_URL names")
+    return optional_layer("flows", "the Prefect server that PREFECT_API_URL names")

@@ -29,7 +29,7 @@ from prefect.utilities.callables import parameter_schema
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.process import yaml_text
 from flows.prefect import prefect_settings, work_pool
-from flows.prefect.automations import TAG, is_own, zombies
+from flows.prefect.automations import TAG, belongs_to_installation, zombie_automations
 
 
 @dataclass(frozen=True)
@@ -73,24 +73,26 @@ def wait_for_server(client: SyncPrefectClient, seconds: float) -> None:
         ) from None
 
 
-def register(client: SyncPrefectClient, what: Registration) -> list[str]:
+def register(client: SyncPrefectClient, registration: Registration) -> list[str]:
     """Create what is absent and change what the file changed. Returns what was done, a line each; nothing the second time.
 
     Raises: InvalidInput for a pool of another type or a file that cannot be registered.
     """
-    done: list[str] = []
+    changes: list[str] = []
     try:
-        content, _ = yaml_text.read(what.file, exact=False)
+        content, _ = yaml_text.read(registration.file, exact=False)
     except InvalidSpec as error:
         raise InvalidInput(f"{error} (asked for was a prefect.yaml)") from None
-    _check(content, what.file)
+    _check(content, registration.file)
     fixed = work_pool.given_to_jobs(content["deployments"])
-    done += work_pool.registered(client, what.pool, kind=what.kind, limit=what.pool_limit, fixed=fixed)
-    for dataset in what.datasets:
-        done += _limit(client, prefect_settings.limit_name(dataset, what.prefix))
+    changes += work_pool.register_pool(
+        client, registration.pool, kind=registration.kind, limit=registration.pool_limit, fixed=fixed
+    )
+    for dataset in registration.datasets:
+        changes += _limit(client, prefect_settings.limit_name(dataset, registration.prefix))
     for deployment in content["deployments"]:
-        done += _deployment(client, what, deployment, content.get("pull"))
-    return done + _automations(client, what.prefix)
+        changes += _deployment(client, registration, deployment, content.get("pull"))
+    return changes + _automations(client, registration.prefix)
 
 
 def _check(content: Any, file: Path) -> None:
@@ -117,23 +119,25 @@ def _limit(client: SyncPrefectClient, name: str) -> list[str]:
     return []
 
 
-def _deployment(client: SyncPrefectClient, what: Registration, given: dict[str, Any], pull: Any) -> list[str]:
+def _deployment(client: SyncPrefectClient, registration: Registration, definition: dict[str, Any], pull: Any) -> list[str]:
     """Create or change one deployment."""
-    flow = _flow(given["entrypoint"])
-    name = f"{what.prefix}-{given['name']}" if what.prefix else str(given["name"])
-    fields = _fields(given, what, pull, flow)
+    flow = _flow(definition["entrypoint"])
+    name = f"{registration.prefix}-{definition['name']}" if registration.prefix else str(definition["name"])
+    fields = _fields(definition, registration, pull, flow)
     memory = "dpdist_registered_" + re.sub("[^a-z0-9]+", "_", f"{flow.name}_{name}".lower())
-    kept = client.read_variable_by_name(memory)
-    before: dict[str, str] = dict(kept.value) if kept is not None and isinstance(kept.value, dict) else {}
+    remembered = client.read_variable_by_name(memory)
+    before: dict[str, str] = dict(remembered.value) if remembered is not None and isinstance(remembered.value, dict) else {}
     now = {key: work_pool.digest(value) for key, value in fields.items()}
     try:
-        known = client.read_deployment_by_name(f"{flow.name}/{name}")
+        deployment = client.read_deployment_by_name(f"{flow.name}/{name}")
     except ObjectNotFound:
         _create(client, name, flow, fields)
         changed = ["created"]
     else:
-        changed = _change(client, known, fields, {key for key in now if before.get(key) != now[key]}, before.keys() - now)
-    work_pool.remember(client, memory, kept, now)
+        changed = _change(
+            client, deployment, fields, {key for key in now if before.get(key) != now[key]}, before.keys() - now
+        )
+    work_pool.remember(client, memory, remembered, now)
     return [f"deployment {name!r}: {', '.join(changed)}"] if changed else []
 
 
@@ -148,30 +152,33 @@ def _flow(entrypoint: str) -> Any:
         ) from None
 
 
-def _fields(given: Mapping[str, Any], what: Registration, pull: Any, flow: Any) -> dict[str, Any]:
+def _fields(definition: Mapping[str, Any], registration: Registration, pull: Any, flow: Any) -> dict[str, Any]:
     """All that the file says of a deployment, by the name of each part that may be changed on its own."""
-    limit = given.get("concurrency_limit")
+    limit = definition.get("concurrency_limit")
     limit = {"limit": limit} if isinstance(limit, int) else limit
     fields: dict[str, Any] = {
-        "description": given.get("description"),
-        "entrypoint": given["entrypoint"],
-        "tags": sorted({TAG, *given.get("tags", [])}),
+        "description": definition.get("description"),
+        "entrypoint": definition["entrypoint"],
+        "tags": sorted({TAG, *definition.get("tags", [])}),
         "limit": None if limit is None else limit["limit"],
         "options": None if limit is None else {key: value for key, value in limit.items() if key != "limit"} or None,
-        "pull_steps": given.get("pull", pull),
+        "pull_steps": definition.get("pull", pull),
         "schema": parameter_schema(flow).model_dump(),
-        "work_pool": {"name": what.pool, "queue": (given.get("work_pool") or {}).get("work_queue_name", "default")},
+        "work_pool": {
+            "name": registration.pool,
+            "queue": (definition.get("work_pool") or {}).get("work_queue_name", "default"),
+        },
     }
-    fields |= {f"parameters.{key}": value for key, value in given.get("parameters", {}).items()}
-    variables = (given.get("work_pool") or {}).get("job_variables", {})
+    fields |= {f"parameters.{key}": value for key, value in definition.get("parameters", {}).items()}
+    variables = (definition.get("work_pool") or {}).get("job_variables", {})
     fields |= {f"job_variables.{key}": value for key, value in variables.items() if key not in work_pool.VARIABLES}
-    for schedule in given.get("schedules", []):
+    for schedule in definition.get("schedules", []):
         fields[f"schedules.{schedule['slug']}"] = {key: value for key, value in schedule.items() if key != "active"}
         fields[f"active.{schedule['slug']}"] = schedule.get("active", True)
     return fields
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _update_arguments(fields: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What a server is given for each part of a deployment."""
     options, pool = fields["options"], fields["work_pool"]
     return {
@@ -195,56 +202,68 @@ def _create(client: SyncPrefectClient, name: str, flow: Any, fields: Mapping[str
         parameters=_group(fields, "parameters"),
         path=".",
         job_variables=_group(fields, "job_variables"),
-        **ChainMap(*_given(fields).values()),
+        **ChainMap(*_update_arguments(fields).values()),
     )
 
 
 def _change(
-    client: SyncPrefectClient, known: DeploymentResponse, fields: Mapping[str, Any], changed: set[str], gone: set[str]
+    client: SyncPrefectClient,
+    deployment: DeploymentResponse,
+    fields: Mapping[str, Any],
+    changed: set[str],
+    removed_keys: set[str],
 ) -> list[str]:
     """Write the parts that the file changed; an update of nothing would delete runs that wait for their turn."""
-    kept = {"parameters": dict(known.parameters), "job_variables": dict(known.job_variables)}
-    for key in gone:
-        kept.get(key.partition(".")[0], {}).pop(key.partition(".")[2], None)
+    current_values = {"parameters": dict(deployment.parameters), "job_variables": dict(deployment.job_variables)}
+    for key in removed_keys:
+        current_values.get(key.partition(".")[0], {}).pop(key.partition(".")[2], None)
     update: dict[str, Any] = {}
-    for part, given in _given(fields).items():
-        if part in changed:
-            update |= given
-    for group, values in kept.items():
-        if any(key.startswith(f"{group}.") for key in changed | gone):
+    for field_name, arguments in _update_arguments(fields).items():
+        if field_name in changed:
+            update |= arguments
+    for group, values in current_values.items():
+        if any(key.startswith(f"{group}.") for key in changed | removed_keys):
             mine = {key: value for key, value in _group(fields, group).items() if f"{group}.{key}" in changed}
             update[group] = values | mine
     if update:
-        client.update_deployment(known.id, DeploymentUpdate(**update))
-    return sorted(update) + _schedules(client, known, fields, changed, gone)
+        client.update_deployment(deployment.id, DeploymentUpdate(**update))
+    return sorted(update) + _schedules(client, deployment, fields, changed, removed_keys)
 
 
 def _schedules(
-    client: SyncPrefectClient, known: DeploymentResponse, fields: Mapping[str, Any], changed: set[str], gone: set[str]
+    client: SyncPrefectClient,
+    deployment: DeploymentResponse,
+    fields: Mapping[str, Any],
+    changed: set[str],
+    removed_keys: set[str],
 ) -> list[str]:
     """Schedules of the file, known again by their slug. Those that somebody made in the server stay."""
-    there = {schedule.slug: schedule for schedule in known.schedules}
-    done = []
+    there = {schedule.slug: schedule for schedule in deployment.schedules}
+    changes = []
     for slug in sorted(key.partition(".")[2] for key in changed if key.startswith("schedules.")):
-        new = _schedule(fields, slug)
+        new_schedule = _schedule(fields, slug)
         if slug not in there:
-            client.create_deployment_schedules(known.id, [new])
+            client.create_deployment_schedules(deployment.id, [new_schedule])
         else:
-            client.update_deployment_schedule(known.id, there[slug].id, schedule=new.schedule, parameters=new.parameters)
-        done.append(f"schedule {slug!r}")
-    for slug in sorted(key.partition(".")[2] for key in gone if key.startswith("schedules.")):
+            client.update_deployment_schedule(
+                deployment.id, there[slug].id, schedule=new_schedule.schedule, parameters=new_schedule.parameters
+            )
+        changes.append(f"schedule {slug!r}")
+    for slug in sorted(key.partition(".")[2] for key in removed_keys if key.startswith("schedules.")):
         if slug in there:
-            client.delete_deployment_schedule(known.id, there[slug].id)
-            done.append(f"schedule {slug!r} removed")
-    return done
+            client.delete_deployment_schedule(deployment.id, there[slug].id)
+            changes.append(f"schedule {slug!r} removed")
+    return changes
 
 
 def _schedule(fields: Mapping[str, Any], slug: str) -> DeploymentScheduleCreate:
-    given = fields[f"schedules.{slug}"]
+    definition = fields[f"schedules.{slug}"]
     return DeploymentScheduleCreate(
-        schedule=CronSchedule(cron=given["cron"], timezone=given.get("timezone", "UTC"), day_or=given.get("day_or", True)),
+        schedule=CronSchedule(
+            cron=definition["cron"], timezone=definition.get("timezone", "UTC"), day_or=definition.get("day_or", True)
+        ),
         active=fields[f"active.{slug}"],
-        parameters=given.get("parameters", {}),
+        parameters=definition.get("parameters", {}),
         slug=slug,
     )
 
@@ -260,21 +279,23 @@ def _automations(client: SyncPrefectClient, prefix: str) -> list[str]:
     enabled always stays.
     """
     tagged = AutomationFilter(tags=AutomationFilterTags(all_=[TAG]))
-    own = [found for found in client.read_automations(automations=tagged) if is_own(found, prefix)]
-    wanted = {automation.name: automation for automation in zombies(prefix)}
-    done = []
-    for found in own:
-        automation = wanted.pop(found.name, None)
+    own_automations = [
+        existing for existing in client.read_automations(automations=tagged) if belongs_to_installation(existing, prefix)
+    ]
+    expected = {automation.name: automation for automation in zombie_automations(prefix)}
+    changes = []
+    for existing in own_automations:
+        automation = expected.pop(existing.name, None)
         if automation is None:
-            client.delete_automation(found.id)
-            done.append(f"removed automation {found.name!r} of another version")
-        elif found.description != automation.description:
-            client.update_automation(found.id, automation.model_copy(update={"enabled": found.enabled}))
-            done.append(f"renewed automation {found.name!r}")
-    for name, automation in wanted.items():
+            client.delete_automation(existing.id)
+            changes.append(f"removed automation {existing.name!r} of another version")
+        elif existing.description != automation.description:
+            client.update_automation(existing.id, automation.model_copy(update={"enabled": existing.enabled}))
+            changes.append(f"renewed automation {existing.name!r}")
+    for name, automation in expected.items():
         client.create_automation(automation)
-        done.append(f"created automation {name!r}")
-    return done
+        changes.append(f"created automation {name!r}")
+    return changes
 
 
 def _shown(client: SyncPrefectClient) -> str:

@@ -29,12 +29,12 @@ from dpdist import spec
 from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
 from dpdist.pipeline.release_run import Release
 from dpdist.runtime import context
-from dpdist.runtime.context import Context, Progress, silent
+from dpdist.runtime.context import Context, Progress, ignore_progress
 from dpdist.storage import home_folder
 from flows import release_stages
 from flows.observability import run_recorder
 from flows.observability.notifications import notify
-from flows.periods import Every, due, periods
+from flows.periods import PeriodLength, due_periods, periods
 from flows.prefect import approval_wait, artifacts, prefect_settings
 from flows.public_facts import PublicRefusal, PublicStage, RefusedPeriods, publicly, tell_operator
 from flows.service import service_address, service_client
@@ -49,7 +49,7 @@ def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, ag
     """Run a stage as a Prefect task, named after its release; its result stays in this process. ``again``: whether it may be repeated."""
 
     def once() -> _T:
-        return publicly(lambda: release_stages.repeated(name, work) if again else work(), *HARMLESS)
+        return publicly(lambda: release_stages.run_repeatable(name, work) if again else work(), *HARMLESS)
 
     if PublicStage.of(name) is None:  # how long it takes is for nobody but the operator
         return once()
@@ -66,7 +66,7 @@ def as_task(name: str, work: Callable[[], _T], *, release: str | None = None, ag
     return stage()
 
 
-def _told_to(listener: Progress) -> Progress:
+def _with_run_log(listener: Progress) -> Progress:
     """Progress for the listener and, when a Prefect server keeps the run, for the run's log there."""
     if not prefect_settings.served():
         return listener
@@ -75,24 +75,24 @@ def _told_to(listener: Progress) -> Progress:
         logging.getLogger(name).propagate = False  # the terminal has its own display
     logger = get_run_logger()
 
-    def tell(stage: str, line: str) -> None:
-        listener(stage, line)
+    def report_progress(stage: str, message: str) -> None:
+        listener(stage, message)
         if PublicStage.of(stage) is not None:
-            logger.info("%s: %s", stage, line)
+            logger.info("%s: %s", stage, message)
 
-    return tell
+    return report_progress
 
 
 def _run_name() -> str:
     """What a run is called: the id of the release that it is for, or what it was asked for where the spec cannot be read."""
-    asked = prefect.runtime.flow_run.parameters
+    parameters = prefect.runtime.flow_run.parameters
     try:
-        moment = asked.get("period")
+        moment = parameters.get("period")
         period = datetime.date.fromisoformat(moment) if isinstance(moment, str) else moment
-        (*_, day) = _days(period, asked.get("every"), 0, asked.get("timezone", "UTC"))
-        return spec.load(asked["spec_path"], period=day).release
+        (*_, day) = _days(period, parameters.get("every"), 0, parameters.get("timezone", "UTC"))
+        return spec.load(parameters["spec_path"], period=day).release
     except (DpdistError, ValueError, KeyError):
-        return f"release of {Path(str(asked.get('spec_path'))).name}"
+        return f"release of {Path(str(parameters.get('spec_path'))).name}"
 
 
 @flow(
@@ -107,7 +107,7 @@ def _run_name() -> str:
 def release(
     spec_path: str,
     period: datetime.date | None = None,
-    every: Every | None = None,
+    every: PeriodLength | None = None,
     catch_up: int = 0,
     timezone: str = "UTC",
     engine_address: str | None = None,
@@ -128,7 +128,7 @@ def release(
 
     def all_of_them() -> list[str]:
         days = _days(period, every, catch_up, timezone)
-        return [*_released(spec_path, days, engine_address, home, needed=days[-1:], every=every)]
+        return [*_release_periods(spec_path, days, engine_address, home, needed_days=days[-1:], period_length=every)]
 
     return publicly(all_of_them, *HARMLESS)
 
@@ -144,7 +144,7 @@ def backfill(
     spec_path: str,
     first: datetime.date,
     last: datetime.date,
-    every: Every = "day",
+    every: PeriodLength = "day",
     engine_address: str | None = None,
     home: str | None = None,
 ) -> list[str]:
@@ -164,15 +164,19 @@ def backfill(
         days = list(periods(first, last, every))
         if len(days) > 1 and service_address.service() is None:
             spec.check_many_periods(Path(spec_path))
-        return [*_released(spec_path, days, engine_address, home, needed=days, every=every)]
+        return [*_release_periods(spec_path, days, engine_address, home, needed_days=days, period_length=every)]
 
     return publicly(all_of_them, *HARMLESS)
 
 
-def _days(period: datetime.date | None, every: Every | None, catch_up: int, timezone: str) -> list[datetime.date | None]:
-    if every is None:
+def _days(
+    period: datetime.date | None, period_length: PeriodLength | None, catch_up: int, timezone: str
+) -> list[datetime.date | None]:
+    if period_length is None:
         return [period]
-    return [*due(_scheduled().astimezone(zoneinfo.ZoneInfo(timezone)), every, period=period, catch_up=catch_up)]
+    return [
+        *due_periods(_scheduled().astimezone(zoneinfo.ZoneInfo(timezone)), period_length, period=period, catch_up=catch_up)
+    ]
 
 
 def _scheduled() -> datetime.datetime:
@@ -181,14 +185,14 @@ def _scheduled() -> datetime.datetime:
     return moment if isinstance(moment, datetime.datetime) else datetime.datetime.now(datetime.UTC)
 
 
-def _released(
+def _release_periods(
     spec_path: str,
     days: Sequence[datetime.date | None],
     engine_address: str | None,
     home: str | None,
     *,
-    needed: Sequence[datetime.date | None],
-    every: Every | None,
+    needed_days: Sequence[datetime.date | None],
+    period_length: PeriodLength | None,
 ) -> Iterator[str]:
     """Where the release of each period is. A period whose records are not there is passed over, unless it was needed, and the log says so.
 
@@ -206,15 +210,17 @@ def _released(
         job = None
         try:
             if service is not None:
-                yield measured_by(service, spec_path, day)
+                yield release_by_service(service, spec_path, day)
                 continue
             folder = home_folder.state_folder(Path(home) if home else None)
-            with run_recorder.counted(folder, ""):
+            with run_recorder.counting_failures(folder, ""):
                 job = spec.load(spec_path, period=day)
-            yield str(published(job, engine_address, home, every=every, needed=day in needed).folder)
+            yield str(
+                publish_job(job, engine_address, home, period_length=period_length, needs_records=day in needed_days).folder
+            )
         except InvalidSpec as error:
             refusal = PublicRefusal.of(error)
-            if day in needed or not isinstance(error, NoRecords):
+            if day in needed_days or not isinstance(error, NoRecords):
                 tell_operator(error)
                 failing[day] = refusal
                 continue
@@ -222,7 +228,7 @@ def _released(
             notify({"period": str(day), "state": "skipped", "reason": refusal.reason})
         except ApprovalsMissing as error:
             missing[day] = error
-            if job is None or job.guarantee.course.grows:
+            if job is None or job.guarantee.release_mode.grows:
                 break  # a stream's parts go in order, and whether it is one only the service knows
     if failing:
         raise RefusedPeriods(failing | {day: PublicRefusal(error) for day, error in missing.items()})
@@ -232,64 +238,66 @@ def _released(
         approval_wait.suspend(missing, spec_path)
 
 
-def published(
+def publish_job(
     job: spec.Job,
     engine_address: str | None,
     home: str | None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     *,
-    every: Every | None = None,
-    needed: bool = True,
+    period_length: PeriodLength | None = None,
+    needs_records: bool = True,
 ) -> Release:
     """The release of a job, one task a stage, watched by observers; call it inside a flow.
 
     Args:
-        needed: whether it is a failure if there are no records.
+        needs_records: whether it is a failure if there are no records.
     """
-    return release_stages.released(
+    return release_stages.publish_release(
         job,
         engine_address,
         Path(home) if home else None,
-        _told_to(progress),
+        _with_run_log(progress),
         partial(as_task, release=job.release),
-        every=every,
-        needed=needed,
+        period_length=period_length,
+        needs_records=needs_records,
         around=_alone(job.guarantee.dataset),
         after=artifacts.artifacts,
         harmless=HARMLESS,
     )
 
 
-def measured_by(service: Address, spec_path: str, day: datetime.date | None) -> str:
+def release_by_service(service: Address, spec_path: str, day: datetime.date | None) -> str:
     """Where the release is that a measuring service publishes, its public stages shown as tasks; call it inside a flow.
 
     Raises: what refuses the release, as where this process measures itself.
     """
-    told = _told_to(silent)
-    course = service_client.ServedRelease(service, spec_path, day)
+    report_progress = _with_run_log(ignore_progress)
+    remote_release = service_client.RemoteRelease(service, spec_path, day)
 
-    def through(stage: str) -> None:
-        for event in course:
-            if (event.stage, event.mark) == (stage, "ended"):
+    def follow_stage(stage: str) -> None:
+        for event in remote_release:
+            if (event.stage, event.kind) == (stage, "ended"):
                 return
-            if event.mark == "told":
-                told(event.stage, event.line)
+            if event.kind == "told":
+                report_progress(event.stage, event.message)
 
-    with tags(f"dataset:{course.dataset}"):
-        for event in course:
-            if event.mark == "began":
-                as_task(event.stage, partial(through, event.stage), release=course.release, again=False)
-            elif event.mark == "told":
-                told(event.stage, event.line)
-    done = course.done
-    artifacts.page_link(done.release, done.folder)
-    notify({"release": done.release, "state": "published", "where": done.folder, "charged": done.charged})
-    return done.folder
+    with tags(f"dataset:{remote_release.dataset}"):
+        for event in remote_release:
+            if event.kind == "began":
+                as_task(event.stage, partial(follow_stage, event.stage), release=remote_release.release, again=False)
+            elif event.kind == "told":
+                report_progress(event.stage, event.message)
+    result = remote_release.result
+    artifacts.page_link(result.release, result.folder)
+    notify({"release": result.release, "state": "published", "where": result.folder, "charged": result.charged})
+    return result.folder
 
 
-def running(engine_address: str | None, home: str | None, progress: Progress = silent) -> AbstractContextManager[Context]:
+def running(
+    engine_address: str | None, home: str | None, progress: Progress = ignore_progress
+) -> AbstractContextManager[Context]:
     """Where a flow runs its stages, with progress reported to the listener and the server."""
-    return context.running(engine_address, _told_to(progress), home=Path(home) if home else None)
+    return context.open_context(engine_address, _with_run_log(progress), home=Path(home) if home else None)
 
 
 @contextmanager
@@ -304,29 +312,29 @@ def _alone(dataset: str) -> Iterator[None]:
         yield
 
 
-def watched(
+def run_flow(
     progress: Progress, job: spec.Job, spec_path: str, period: datetime.date | None, engine_address: str | None, home: Path
 ) -> Release:
     """Run the flow of a job in this process for a flow server, with progress reported to a listener.
 
     A server that goes away neither hides a published release nor the reason why one was refused.
     """
-    done: list[Release] = []
+    releases: list[Release] = []
 
     @flow(name="release", validate_parameters=False, persist_result=False)
-    def one(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
+    def run_once(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
         del spec_path, period  # shown by the server
-        publicly(lambda: done.append(published(job, engine_address, home, progress)), *HARMLESS)
+        publicly(lambda: releases.append(publish_job(job, engine_address, home, progress)), *HARMLESS)
 
     try:
-        one(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name
+        run_once(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name
     except DpdistError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever Prefect and its client raise
-        if not done:
+        if not releases:
             _raise_without_server(error)
         progress("publish", f"published; the flow server went away before it noted that ({type(error).__name__})")
-    return done[0]
+    return releases[0]
 
 
 def _raise_without_server(error: Exception) -> NoReturn:

@@ -56,62 +56,64 @@ def given_to_jobs(deployments: list[dict[str, Any]]) -> dict[str, Any]:
     return {**fixed, "env": {**HEARTBEATS, **(fixed.get("env") or {})}}
 
 
-def closed(template: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
+def close_template(template: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
     """A job template whose command, environment, folder and image no run can choose; the rest stays as it is."""
-    made = dict(template)
-    if "job_configuration" in made:
-        made["job_configuration"] = _closed(made["job_configuration"], fixed)
-    variables = made.get("variables")
+    closed_copy = dict(template)
+    if "job_configuration" in closed_copy:
+        closed_copy["job_configuration"] = _close_node(closed_copy["job_configuration"], fixed)
+    variables = closed_copy.get("variables")
     if isinstance(variables, dict) and isinstance(variables.get("properties"), dict):
-        kept = {name: facts for name, facts in variables["properties"].items() if name not in VARIABLES}
+        open_variables = {name: facts for name, facts in variables["properties"].items() if name not in VARIABLES}
         required = {
             key: [name for name in value if name not in VARIABLES] for key, value in variables.items() if key == "required"
         }
-        made["variables"] = {**variables, "properties": kept, **required}
-    return made
+        closed_copy["variables"] = {**variables, "properties": open_variables, **required}
+    return closed_copy
 
 
-def _closed(node: Any, fixed: Mapping[str, Any]) -> Any:
+def _close_node(node: Any, fixed: Mapping[str, Any]) -> Any:
     if isinstance(node, list):
-        return [_closed(item, fixed) for item in node]
+        return [_close_node(item, fixed) for item in node]
     if not isinstance(node, dict):
         return node
-    made = {}
+    closed_node = {}
     for key, value in node.items():
         free = _OF_VARIABLE if isinstance(value, str) and key not in CLOSED else _FREE
-        if (key in CLOSED or isinstance(value, str)) and (found := free.search(json.dumps(value))) is not None:
-            if (variable := CLOSED.get(key) or found[1]) in fixed:
-                made[key] = fixed[variable]
+        if (key in CLOSED or isinstance(value, str)) and (placeholder := free.search(json.dumps(value))) is not None:
+            if (variable := CLOSED.get(key) or placeholder[1]) in fixed:
+                closed_node[key] = fixed[variable]
             continue
-        made[key] = _closed(value, fixed)
-    return made
+        closed_node[key] = _close_node(value, fixed)
+    return closed_node
 
 
-def registered(client: SyncPrefectClient, name: str, *, kind: str, limit: int | None, fixed: Mapping[str, Any]) -> list[str]:
+def register_pool(
+    client: SyncPrefectClient, name: str, *, kind: str, limit: int | None, fixed: Mapping[str, Any]
+) -> list[str]:
     """Make the pool, or close its job template again where somebody opened it; whatever else operators changed there stays.
 
     Raises: InvalidInput for a pool of another type.
     """
     memory = "dpdist_registered_pool_" + re.sub("[^a-z0-9]+", "_", name.lower())
     now = digest(fixed)
-    kept = client.read_variable_by_name(memory)
+    remembered = client.read_variable_by_name(memory)
     try:
-        known = client.read_work_pool(name)
+        pool = client.read_work_pool(name)
     except ObjectNotFound:
         template = asyncio.run(get_default_base_job_template_for_infrastructure_type(kind)) or {}
         client.create_work_pool(
-            WorkPoolCreate(name=name, type=kind, base_job_template=closed(template, fixed), concurrency_limit=limit)
+            WorkPoolCreate(name=name, type=kind, base_job_template=close_template(template, fixed), concurrency_limit=limit)
         )
-        done = [f"created work pool {name!r}"]
+        messages = [f"created work pool {name!r}"]
     else:
-        if known.type != kind:
+        if pool.type != kind:
             raise InvalidInput(
-                f"the work pool {name!r} is of type {known.type!r}, asked for was {kind!r}; give --type {known.type}, or another --pool"
+                f"the work pool {name!r} is of type {pool.type!r}, asked for was {kind!r}; give --type {pool.type}, or another --pool"
             )
-        changed = kept is not None and kept.value != now
-        done = _closed_again(client, name, known.base_job_template, fixed if changed else {}, fixed)
-    remember(client, memory, kept, now)
-    return done
+        changed = remembered is not None and remembered.value != now
+        messages = _close_again(client, name, pool.base_job_template, fixed if changed else {}, fixed)
+    remember(client, memory, remembered, now)
+    return messages
 
 
 def digest(value: Any) -> str:
@@ -119,19 +121,19 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def remember(client: SyncPrefectClient, name: str, kept: Variable | None, now: Any) -> None:
+def remember(client: SyncPrefectClient, name: str, remembered: Variable | None, now: Any) -> None:
     """Note what a file says now, where something else was kept of it."""
-    if kept is None:
+    if remembered is None:
         client.create_variable(VariableCreate(name=name, value=now, tags=[TAG]))
-    elif kept.value != now:
+    elif remembered.value != now:
         client.update_variable(VariableUpdate(name=name, value=now))
 
 
-def _closed_again(
+def _close_again(
     client: SyncPrefectClient, name: str, before: dict[str, Any], changed: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> list[str]:
     """Write the template where it is open, or where the file says something else than before."""
-    after = closed(before, fixed)
+    after = close_template(before, fixed)
     opened = after != before
     if changed and isinstance(after.get("job_configuration"), dict):
         after["job_configuration"] = {**after["job_configuration"], **changed}

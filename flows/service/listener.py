@@ -16,12 +16,12 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy import keys
 from dpdist.storage.home_folder import state_folder
 from flows import process_group
-from flows.ledger_access import book
+from flows.ledger_access import open_local_ledger
 from flows.observability.served_runs import ServedRuns
 from flows.service import service_address
 from flows.service.measuring_service import Service
 from flows.service.service_address import Address
-from flows.service.spec_registry import Given
+from flows.service.spec_registry import SpecFolder
 from flows.signals import Terminated
 
 SOCKET_MODE = 0o660
@@ -29,7 +29,13 @@ SOCKET_MODE = 0o660
 
 
 def serve(
-    given: Given, listen: str, *, group: str | None, certificate: Path | None, key: Path | None, ready: Callable[[str], None]
+    spec_folder: SpecFolder,
+    listen: str,
+    *,
+    group: str | None,
+    certificate: Path | None,
+    key: Path | None,
+    ready: Callable[[str], None],
 ) -> None:
     """Listen until a signal ends the process, and its releases with it; they go on when they are asked for again.
 
@@ -39,15 +45,15 @@ def serve(
     if not address.path and token is None:
         raise InvalidInput(f"a service on a port needs a token; set {service_address.TOKEN_FILE}, or listen on unix:/PATH")
     context = _context(address, certificate, key)
-    home, specs = state_folder(), given.check()
+    home, specs = state_folder(), spec_folder.check()
     keys.load(home)
-    with book(home):
+    with open_local_ledger(home):
         pass
     process_group.end_with_this_process()
     runs = ServedRuns(home)
     asyncio.run(
         _until_terminated(
-            Service(given, token=token, runs=runs),
+            Service(spec_folder, token=token, runs=runs),
             address,
             group,
             context,
@@ -68,7 +74,7 @@ async def _until_terminated(
 ) -> None:
     limit = service.limits.head_bytes
     if address.path:
-        server = await asyncio.start_unix_server(service.answer, sock=_bound(address.path, group), limit=limit)
+        server = await asyncio.start_unix_server(service.answer, sock=_bind_socket(address.path, group), limit=limit)
     else:
         wait = service.limits.seconds if context is not None else None
         server = await asyncio.start_server(
@@ -85,9 +91,9 @@ async def _until_terminated(
             Path(address.path).unlink(missing_ok=True)
 
 
-def _bound(path: str, group: str | None) -> socket.socket:
+def _bind_socket(path: str, group: str | None) -> socket.socket:
     """A Unix socket that its owner and a group may connect to. Raises: InvalidInput."""
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with suppress(FileNotFoundError, ConnectionRefusedError):  # a service that was killed left its socket
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as tried:
@@ -97,18 +103,18 @@ def _bound(path: str, group: str | None) -> socket.socket:
         Path(path).unlink(missing_ok=True)
         before = os.umask(0o777 & ~SOCKET_MODE)
         try:
-            made.bind(path)
+            listener.bind(path)
         finally:
             os.umask(before)
         if group is not None:
             shutil.chown(path, group=int(group) if group.isdecimal() else group)
     except (OSError, LookupError) as error:
-        made.close()
-        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        listener.close()
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidInput(
-            f"the socket {path} cannot be made: {what}; name a folder that this user may write, and a group of it"
+            f"the socket {path} cannot be made: {problem}; name a folder that this user may write, and a group of it"
         ) from None
-    return made
+    return listener
 
 
 def _context(address: Address, certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -35,7 +35,7 @@ from flows.observability.run_events import Run
 from flows.observability.served_runs import ENDED_WITH_SERVICE, ServedRuns
 from flows.public_facts import NotGiven
 from flows.service.release_process import command, refusal
-from flows.service.spec_registry import Given
+from flows.service.spec_registry import SpecFolder
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class ClientLimits:
         clients: connections at once, and ``clients_of_one`` those of one user or, at a port, of one address.
         runs: releases at once.
         waiting: releases that wait for their turn.
-        kept: releases that ended and are remembered.
-        events: of one release (beyond them only where stages begin and end), and ``told`` those of one answer.
+        remembered_releases: releases that ended and are remembered.
+        events: of one release (beyond them only where stages begin and end), and ``events_per_answer`` those of one answer.
     """
 
     head_bytes: int = 8192
@@ -60,9 +60,9 @@ class ClientLimits:
     clients_of_one: int = 24
     runs: int = 2
     waiting: int = 256
-    kept: int = 1000
+    remembered_releases: int = 1000
     events: int = 2000
-    told: int = 50
+    events_per_answer: int = 50
 
 
 LIMITS = ClientLimits()
@@ -78,16 +78,16 @@ Key = tuple[str, datetime.date | None]
 class Refused(Exception):
     """A request that gets no release: its status, and a line."""
 
-    def __init__(self, status: HTTPStatus, line: str) -> None:
-        super().__init__(status, line)
-        self.status, self.line = status, line
+    def __init__(self, status: HTTPStatus, message: str) -> None:
+        super().__init__(status, message)
+        self.status, self.message = status, message
 
 
-class Course:
+class ReleaseProgress:
     """How the release of one key goes: its public facts. Only the service changes it."""
 
-    def __init__(self, job: Job, most: int) -> None:
-        self._most = most
+    def __init__(self, job: Job, most_events: int) -> None:
+        self._most_events = most_events
         self.name = secrets.token_hex(8)  # a client that goes on after a restart of the service sees that events count anew
         self.release, self.dataset = job.release, job.guarantee.dataset
         self.end: dict[str, Any] | None = None
@@ -95,9 +95,9 @@ class Course:
         self.events: list[list[str]] = []
         self._news = asyncio.Event()
 
-    def tell(self, event: list[str] | None = None, *, state: str | None = None, end: dict[str, Any] | None = None) -> None:
+    def update(self, event: list[str] | None = None, *, state: str | None = None, end: dict[str, Any] | None = None) -> None:
         """Something new, for whoever waits for it."""
-        if event is not None and (event[1] != "told" or len(self.events) < self._most):
+        if event is not None and (event[1] != "told" or len(self.events) < self._most_events):
             self.events.append(event)
         self.state, self.end = state or self.state, end or self.end
         self._news.set()
@@ -110,24 +110,29 @@ class Course:
                 while len(self.events) <= after and self.end is None:
                     await self._news.wait()
 
-    def facts(self, after: int, most: int) -> dict[str, Any]:
+    def facts(self, after: int, most_events: int) -> dict[str, Any]:
         """What a client hears; the end comes with the last event."""
-        events = self.events[after : after + most]
+        events = self.events[after : after + most_events]
         facts = {"run": self.name, "release": self.release, "dataset": self.dataset, "state": self.state, "events": events}
-        all_told = after + len(events) >= len(self.events)
-        return {**facts, **(self.end if self.end is not None and all_told else {})}
+        is_complete = after + len(events) >= len(self.events)
+        return {**facts, **(self.end if self.end is not None and is_complete else {})}
 
 
 class Service:
     """Releases on request, one at a time of each data set."""
 
     def __init__(
-        self, given: Given, *, token: str | None = None, limits: ClientLimits = LIMITS, runs: ServedRuns | None = None
+        self,
+        spec_folder: SpecFolder,
+        *,
+        token: str | None = None,
+        limits: ClientLimits = LIMITS,
+        runs: ServedRuns | None = None,
     ) -> None:
-        self.given, self.limits = given, limits
+        self.spec_folder, self.limits = spec_folder, limits
         self._runs = runs or ServedRuns(state_folder())
         self._token = None if token is None else b"Bearer " + token.encode()
-        self._courses: OrderedDict[Key, Course] = OrderedDict()
+        self._releases: OrderedDict[Key, ReleaseProgress] = OrderedDict()
         self._running: set[asyncio.Task[None]] = set()
         self._datasets: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots, self._reading = asyncio.Semaphore(limits.runs), asyncio.Lock()
@@ -137,13 +142,13 @@ class Service:
         """One connection: a request, its answer, the end. Whatever arrives, it gets one line and the service goes on."""
         user = _user(writer)
         try:
-            async with self._place(user):
+            async with self._connection_slot(user):
                 try:
-                    status, facts = await self._heard(reader)
+                    status, facts = await self._answer_request(reader)
                 except Refused as refused:
                     status, facts = refused.status, _refused(refused)
-                    _log(f"user {user}: {status.value} {refused.line}")
-                await self._told(reader, writer, status, facts)
+                    _log(f"user {user}: {status.value} {refused.message}")
+                await self._write_answer(reader, writer, status, facts)
         except Refused as busy:
             writer.write(_response(busy.status, _refused(busy)))
             writer.close()
@@ -155,7 +160,7 @@ class Service:
         writer.transport.abort()
 
     @asynccontextmanager
-    async def _place(self, user: str) -> AsyncIterator[None]:
+    async def _connection_slot(self, user: str) -> AsyncIterator[None]:
         """A connection's place among those that may be open at once."""
         if self._clients.total() >= self.limits.clients or self._clients[user] >= self.limits.clients_of_one:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; ask again later")
@@ -166,7 +171,7 @@ class Service:
             self._clients[user] -= 1
             self._clients += Counter()  # keeps nobody who has no connection
 
-    async def _heard(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, dict[str, Any]]:
+    async def _answer_request(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, dict[str, Any]]:
         """The answer to what a client asks. Raises: Refused."""
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -179,13 +184,13 @@ class Service:
             raise Refused(HTTPStatus.BAD_REQUEST, "the request is not complete") from None
         except TimeoutError:
             raise Refused(HTTPStatus.REQUEST_TIMEOUT, f"no request within {self.limits.seconds:g} s") from None
-        found = REQUEST.fullmatch(head)
-        if found is None:
+        match = REQUEST.fullmatch(head)
+        if match is None:
             raise Refused(
                 HTTPStatus.BAD_REQUEST, "a request is POST or GET /releases/DIGEST/PERIOD HTTP/1.1, without a body"
             )
-        fields = _fields(found["headers"])
-        if found["digest"] is None:
+        fields = _fields(match["headers"])
+        if match["digest"] is None:
             return HTTPStatus.OK, {"state": "ready"}  # for probes, which show no token
         if self._token is not None and not hmac.compare_digest(fields.get(b"authorization", b""), self._token):
             raise Refused(
@@ -193,64 +198,66 @@ class Service:
                 "the token is missing or wrong; DPDIST_SERVICE_TOKEN_FILE names the file that holds it",
             )
         try:
-            period = None if found["day"] == b"-" else datetime.date.fromisoformat(found["day"].decode())
+            period = None if match["day"] == b"-" else datetime.date.fromisoformat(match["day"].decode())
         except ValueError:
             raise Refused(HTTPStatus.BAD_REQUEST, "the period is no day that exists") from None
-        key, after = (found["digest"].decode(), period), int(found["after"] or 0)
-        if found["method"] == b"POST":
-            return await self._asked(key)
-        course = self._courses.get(key)
-        if course is None:
+        key, after = (match["digest"].decode(), period), int(match["after"] or 0)
+        if match["method"] == b"POST":
+            return await self._request_release(key)
+        progress = self._releases.get(key)
+        if progress is None:
             raise Refused(HTTPStatus.NOT_FOUND, "nobody has asked for this release since the service started")
-        await course.news(after, self.limits.wait_seconds)
-        return HTTPStatus.OK, course.facts(after, self.limits.told)
+        await progress.news(after, self.limits.wait_seconds)
+        return HTTPStatus.OK, progress.facts(after, self.limits.events_per_answer)
 
-    async def _asked(self, key: Key) -> tuple[HTTPStatus, dict[str, Any]]:
+    async def _request_release(self, key: Key) -> tuple[HTTPStatus, dict[str, Any]]:
         """How the release of a key goes, begun now unless it is under way. Raises: Refused where too many wait."""
         async with self._reading:
-            course = self._courses.get(key)
-            if course is None or course.end is not None:
+            progress = self._releases.get(key)
+            if progress is None or progress.end is not None:
                 try:
-                    job = await asyncio.to_thread(self.given.job, *key)
+                    job = await asyncio.to_thread(self.spec_folder.job, *key)
                 except Exception as error:  # noqa: BLE001 - whatever it is, its client hears of it in one line
                     end = refusal(error)
                     _log(f"refused {key[0][:12]} {key[1]}: {end['reason']}")
                     return HTTPStatus.NOT_FOUND if isinstance(error, NotGiven) else HTTPStatus.UNPROCESSABLE_ENTITY, end
-                course = self._begun(key, job)
-        return HTTPStatus.OK, course.facts(0, self.limits.told)
+                progress = self._start_release(key, job)
+        return HTTPStatus.OK, progress.facts(0, self.limits.events_per_answer)
 
-    def _begun(self, key: Key, job: Job) -> Course:
+    def _start_release(self, key: Key, job: Job) -> ReleaseProgress:
         if len(self._running) >= self.limits.waiting:
             raise Refused(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{self.limits.waiting} releases wait for their turn; ask again later"
             )
-        course = self._courses[key] = Course(job, self.limits.events)
-        self._courses.move_to_end(key)
-        for old in [key for key, known in self._courses.items() if known.end is not None][: -self.limits.kept]:
-            del self._courses[old]
-        task = asyncio.get_running_loop().create_task(self._released(key, course, Run.of(job)))
+        progress = self._releases[key] = ReleaseProgress(job, self.limits.events)
+        self._releases.move_to_end(key)
+        for old in [key for key, earlier in self._releases.items() if earlier.end is not None][
+            : -self.limits.remembered_releases
+        ]:
+            del self._releases[old]
+        task = asyncio.get_running_loop().create_task(self._run_release(key, progress, Run.of(job)))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return course
+        return progress
 
-    async def _released(self, key: Key, course: Course, run: Run) -> None:
+    async def _run_release(self, key: Key, progress: ReleaseProgress, run: Run) -> None:
         """The release in its process, when it is its turn. However the process ends, that is counted once, here."""
-        async with self._datasets[course.dataset], self._slots:
-            course.tell(state="running")
-            _log(f"began {course.release}")
+        async with self._datasets[progress.dataset], self._slots:
+            progress.update(state="running")
+            _log(f"began {progress.release}")
             await asyncio.to_thread(self._runs.begin, run)
             try:
-                end = await _run(command(self.given, *key, run.id), course)
+                end = await _run(command(self.spec_folder, *key, run.id), progress)
             except asyncio.CancelledError:
                 self._runs.end(run, ENDED_WITH_SERVICE)
                 raise
             except Exception as error:  # noqa: BLE001 - what cannot be started or understood has ended, and its turn is free
                 end = refusal(error)
             await asyncio.to_thread(self._runs.end, run, None if end["state"] == "published" else end["reason"])
-        course.tell(state=end["state"], end=end)
-        _log(f"{end['state']} {course.release}{': ' + end['line'] if 'line' in end else ''}")
+        progress.update(state=end["state"], end=end)
+        _log(f"{end['state']} {progress.release}{': ' + end['line'] if 'line' in end else ''}")
 
-    async def _told(
+    async def _write_answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, status: HTTPStatus, facts: dict[str, Any]
     ) -> None:
         """Write an answer, and let a client that is still sending come to its end, for a moment."""
@@ -266,27 +273,27 @@ class Service:
                         pass
 
 
-async def _run(program: list[str], course: Course) -> dict[str, Any]:
+async def _run(program: list[str], progress: ReleaseProgress) -> dict[str, Any]:
     """How the process of a release ended, its events reported as they come."""
     end: dict[str, Any] | None = None
     process = await asyncio.create_subprocess_exec(
         *program, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     try:
-        while process.stdout is not None and (line := await process.stdout.readline()):
-            document = json.loads(line)
+        while process.stdout is not None and (output_line := await process.stdout.readline()):
+            document = json.loads(output_line)
             end = document.get("end", end)
             if "event" in document:
-                course.tell(document["event"])
+                progress.update(document["event"])
         code = await process.wait()
     finally:
         if process.returncode is None:
             process.kill()
     if end is not None and _is_end(end):
         return end
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    told = f"the release's process {how}; ask for the release again: it goes on where it stopped, with the same noise"
-    return {"state": "refused", "reason": "TaskFailed", "line": told}
+    outcome = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    message = f"the release's process {outcome}; ask for the release again: it goes on where it stopped, with the same noise"
+    return {"state": "refused", "reason": "TaskFailed", "line": message}
 
 
 def _is_end(document: dict[str, Any]) -> bool:
@@ -297,9 +304,9 @@ def _is_end(document: dict[str, Any]) -> bool:
 
 def _fields(headers: bytes) -> dict[bytes, bytes]:
     """The headers of a request by their names in lower case. Raises: Refused for one that is given twice, and for a body."""
-    given = [line.partition(b":")[::2] for line in headers.split(b"\r\n") if line]
-    fields = {name.strip().lower(): value.strip() for name, value in given}
-    if len(fields) != len(given):
+    pairs = [header_line.partition(b":")[::2] for header_line in headers.split(b"\r\n") if header_line]
+    fields = {name.strip().lower(): value.strip() for name, value in pairs}
+    if len(fields) != len(pairs):
         raise Refused(HTTPStatus.BAD_REQUEST, "a header is given twice")
     if fields.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields:
         raise Refused(
@@ -309,7 +316,7 @@ def _fields(headers: bytes) -> dict[bytes, bytes]:
 
 
 def _refused(refused: Refused) -> dict[str, Any]:
-    return {"state": "refused", "reason": "Refused", "line": refused.line}
+    return {"state": "refused", "reason": "Refused", "line": refused.message}
 
 
 def _response(status: HTTPStatus, facts: dict[str, Any]) -> bytes:
@@ -328,8 +335,8 @@ def _user(writer: asyncio.StreamWriter) -> str:
     return str(struct.unpack("3i", packed)[1])
 
 
-def _log(line: str) -> None:
+def _log(message: str) -> None:
     """One line for the operator, whatever is in it."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    sys.stderr.write(f"{now} {DpdistError(line)}\n")
+    sys.stderr.write(f"{now} {DpdistError(message)}\n")
     sys.stderr.flush()

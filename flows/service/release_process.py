@@ -19,47 +19,60 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 from dpdist import engine
 from dpdist.errors import ApprovalsMissing, DpdistError, MissingRecords
 from dpdist.pipeline import preflight, release_run
-from dpdist.runtime.context import running
+from dpdist.runtime.context import open_context
 from dpdist.storage.home_folder import state_folder
 from flows import process_group, release_stages
 from flows.observability.observers import watching
-from flows.periods import Every
+from flows.periods import PeriodLength
 from flows.public_facts import PublicEvent, PublicRefusal, PublicStage, tell_operator
 from flows.service import restricted_unpickler
-from flows.service.spec_registry import Given
-from flows.signals import guarded
+from flows.service.spec_registry import SpecFolder
+from flows.signals import run_guarded
 
 _T = TypeVar("_T")
-LINE = 400
+LINE_LIMIT = 400
 """Longest line that is reported of a stage."""
 
 
-def command(given: Given, digest: str, period: datetime.date | None, run: uuid.UUID) -> list[str]:
+def command(spec_folder: SpecFolder, digest: str, period: datetime.date | None, run: uuid.UUID) -> list[str]:
     """The command line of the process that measures, for a run of the service; nothing in it is secret."""
     day = "-" if period is None else period.isoformat()
-    return [sys.executable, "-P", "-m", __name__, str(given.folder), str(given.window), given.every, digest, day, str(run)]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        __name__,
+        str(spec_folder.folder),
+        str(spec_folder.window),
+        spec_folder.period_length,
+        digest,
+        day,
+        str(run),
+    ]
 
 
 def main() -> None:
     """Measure what the command line names, and tell of it."""
-    folder, window, every, digest, day, run = sys.argv[1:]
-    given = Given(Path(folder), int(window), cast(Every, every))
-    with os.fdopen(os.dup(1), "w", encoding="ascii") as told:
+    folder, window, period_length, digest, day, run = sys.argv[1:]
+    spec_folder = SpecFolder(Path(folder), int(window), cast(PeriodLength, period_length))
+    with os.fdopen(os.dup(1), "w", encoding="ascii") as output:
         os.dup2(2, 1)  # what libraries print is for the operator's log
         try:
             process_group.end_with_this_process()
             period = None if day == "-" else datetime.date.fromisoformat(day)
-            end = measured(given, digest, period, uuid.UUID(run), partial(_tell_event, told), partial(_end_at_once, told))
+            end = measure_release(
+                spec_folder, digest, period, uuid.UUID(run), partial(_tell_event, output), partial(_end_at_once, output)
+            )
         except Exception as error:  # noqa: BLE001 - whatever it is, its caller hears of it in one line
             if isinstance(error, MissingRecords):  # for the operator's log
                 sys.stderr.write(f"{error.private}\n")
             end = refusal(error)
-        _tell(told, {"end": end})
+        _write_document(output, {"end": end})
 
 
-def _end_at_once(told: IO[str], error: Exception) -> NoReturn:
+def _end_at_once(output: IO[str], error: Exception) -> NoReturn:
     """Tell the refusal and end, whatever else runs in this process."""
-    _tell(told, {"end": refusal(error)})
+    _write_document(output, {"end": refusal(error)})
     os._exit(1)
 
 
@@ -69,17 +82,17 @@ def refusal(error: Exception) -> dict[str, Any]:
     tell_operator(error)
     end: dict[str, Any] = {"state": "refused", "reason": refused.reason, "line": refused.line}
     if isinstance(refused.error, ApprovalsMissing):
-        known = refused.error
-        end["approvals"] = [known.release, known.needed, known.found, list(known.waiting)]
+        failure = refused.error
+        end["approvals"] = [failure.release, failure.required_count, failure.approval_count, list(failure.unsigned_keys)]
     return end
 
 
-def measured(
-    given: Given,
+def measure_release(
+    spec_folder: SpecFolder,
     digest: str,
     period: datetime.date | None,
     run: uuid.UUID,
-    tell: Callable[[PublicEvent], None],
+    write_event: Callable[[PublicEvent], None],
     refuse: Callable[[Exception], NoReturn],
 ) -> dict[str, Any]:
     """Where the release of a given spec is, and whether it was charged now.
@@ -88,40 +101,40 @@ def measured(
         run: of the service, which counts how it ends.
         refuse: ends this process where its cluster is hostile.
     """
-    job = given.job(digest, period)
+    job = spec_folder.job(digest, period)
 
-    def progress(name: str, line: str) -> None:
+    def progress(name: str, message: str) -> None:
         stage = PublicStage.of(name)
         if stage is not None:
-            tell(PublicEvent(stage, "told", line))
+            write_event(PublicEvent(stage, "told", message))
 
     def step(name: str, work: Callable[[], _T]) -> _T:
         stage = PublicStage.of(name)
         if stage is None:
-            return release_stages.repeated(name, work)
-        tell(PublicEvent(stage, "began"))
-        result = release_stages.repeated(name, work)
-        tell(PublicEvent(stage, "ended"))
+            return release_stages.run_repeatable(name, work)
+        write_event(PublicEvent(stage, "began"))
+        result = release_stages.run_repeatable(name, work)
+        write_event(PublicEvent(stage, "ended"))
         return result
 
     with watching(job, state_folder(), progress, served_as=run) as watch:
-        address = preflight.engine_for(job, None)
+        address = preflight.choose_engine(job, None)
         if engine.is_cluster(address):  # before its scheduler says the first word
             restricted_unpickler.restrict(refuse)
-        with running(address, progress) as context:
-            done = release_run.release(context, job, step=watch.stepping(step, context.engine))
-        watch.published(done)
-    return {"state": "published", "folder": str(done.folder), "charged": done.charged}
+        with open_context(address, progress) as context:
+            release = release_run.release(context, job, step=watch.stepping(step, context.engine))
+        watch.published(release)
+    return {"state": "published", "folder": str(release.folder), "charged": release.charged}
 
 
 def _tell_event(told: IO[str], event: PublicEvent) -> None:
-    _tell(told, {"event": [event.stage.name, event.mark, str(DpdistError(event.line))[:LINE]]})
+    _write_document(told, {"event": [event.stage.name, event.mark, str(DpdistError(event.line))[:LINE_LIMIT]]})
 
 
-def _tell(told: IO[str], document: dict[str, Any]) -> None:
-    told.write(json.dumps(document) + "\n")
-    told.flush()
+def _write_document(output: IO[str], document: dict[str, Any]) -> None:
+    output.write(json.dumps(document) + "\n")
+    output.flush()
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_guarded(main)

@@ -17,7 +17,7 @@ import tblib.pickling_support
 
 from dpdist.errors import EngineError
 
-PLAIN = {
+PLAIN_TYPES = {
     "builtins": {"bytearray", "bytes", "dict", "frozenset", "list", "set", "slice", "tuple"},
     # Dask's own errors: how each is put together, and the worker that one names
     "tblib": {"Code", "Frame", "Traceback"},
@@ -56,26 +56,30 @@ def restrict(end: Callable[[EngineError], NoReturn]) -> None:
     tblib.pickling_support.unpickle_traceback = _no_traceback
 
 
-def _no_traceback(*parts: object) -> None:
+def _no_traceback(*arguments: object) -> None:
     """What is made of a traceback of the cluster."""
 
 
 def _trusted(module: str) -> bool:
-    return any(module == each or module.startswith(f"{each}.") for each in TRUSTED)
+    return any(module == trusted_module or module.startswith(f"{trusted_module}.") for trusted_module in TRUSTED)
 
 
 @functools.cache
 def allowed(module: str, name: str) -> bool:
     """Whether a pickle of the cluster may ask for a name."""
-    if name in PLAIN.get(module, ()):
+    if name in PLAIN_TYPES.get(module, ()):
         return True
     if "." in name or module.partition(".")[0] not in OWN_ERRORS:
         return False
-    found = getattr(importlib.import_module(module), name, None) if module.startswith("dpdist.") else _known(module, name)
-    if not isinstance(found, type) or found.__module__ != module:
+    member = (
+        getattr(importlib.import_module(module), name, None)
+        if module.startswith("dpdist.")
+        else _loaded_member(module, name)
+    )
+    if not isinstance(member, type) or member.__module__ != module:
         return False
-    return issubclass(found, Exception)
+    return issubclass(member, Exception)
 
 
-def _known(module: str, name: str) -> object:
+def _loaded_member(module: str, name: str) -> object:
     return getattr(sys.modules.get(module), name, None)

@@ -43,15 +43,15 @@ class Address:
                 )
             return cls(path=path)
         try:
-            found = urlsplit(text)
-            host, port = found.hostname or "", found.port or 0
+            url = urlsplit(text)
+            host, port = url.hostname or "", url.port or 0
         except ValueError:
             host, port = "", 0
-        if not host or not port or found.scheme not in ("http", "https") or found.path.strip("/") or "@" in text:
+        if not host or not port or url.scheme not in ("http", "https") or url.path.strip("/") or "@" in text:
             raise InvalidInput(f"{text!r} is no address of a measuring service; {ALLOWED}")
-        if found.scheme == "http" and not _is_loopback(host):
+        if url.scheme == "http" and not _is_loopback(host):
             raise InvalidInput(f"{text!r} leaves this machine without TLS; {ALLOWED}")
-        return cls(host=host, port=port, tls=found.scheme == "https")
+        return cls(host=host, port=port, tls=url.scheme == "https")
 
     def __str__(self) -> str:
         return f"unix:{self.path}" if self.path else f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"

@@ -26,7 +26,7 @@ ANSWER_SECONDS = 60.0
 AWAY_SECONDS = 120.0
 """How long a service may be away, to be started again, before its client gives up."""
 NAMED = re.compile(r"sha256:([0-9a-f]{64})")
-KNOWN = {kind.__name__: kind for kind in (InvalidSpec, NoRecords, EngineError, LedgerError, TaskFailed)} | {
+ERRORS_BY_NAME = {kind.__name__: kind for kind in (InvalidSpec, NoRecords, EngineError, LedgerError, TaskFailed)} | {
     "NotGiven": InvalidSpec
 }
 
@@ -36,8 +36,8 @@ class StageEvent:
     """What happened to a release: a stage began or ended, or a line was reported of it."""
 
     stage: str
-    mark: str
-    line: str
+    kind: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,21 @@ class PublishedRelease:
     charged: bool
 
 
-class ServedRelease:
-    """The events of a release at the service, one after the other; then ``done``.
+class RemoteRelease:
+    """The events of a release at the service, one after the other; then ``result``.
 
     A service that is away for a while, or started anew, is asked again: a repeat charges nothing.
     """
 
     def __init__(self, address: Address, spec: str, period: datetime.date | None) -> None:
-        self._address, self._place = address, f"/releases/{digest_of(spec)}/{period or '-'}"
-        self._run, self._told, self._events = "", 0, list[StageEvent]()
+        self._address, self._path = address, f"/releases/{digest_of(spec)}/{period or '-'}"
+        self._run, self._received_events, self._events = "", 0, list[StageEvent]()
         self._end: dict[str, Any] | None = None
         self.release = self.dataset = ""
         while not (self._run or self._end):
-            self._hear()
+            self._fetch_events()
 
-    def __iter__(self) -> ServedRelease:
+    def __iter__(self) -> RemoteRelease:
         return self
 
     def __next__(self) -> StageEvent:
@@ -73,18 +73,20 @@ class ServedRelease:
                 if self._end["state"] == "published":
                     raise StopIteration
                 _raise(self._end)
-            self._hear()
+            self._fetch_events()
         return self._events.pop(0)
 
     @property
-    def done(self) -> PublishedRelease:
+    def result(self) -> PublishedRelease:
         """The release, once its events have come to their end."""
         end = self._end or {}
         return PublishedRelease(self.release, str(end["folder"]), bool(end["charged"]))
 
-    def _hear(self) -> None:
+    def _fetch_events(self) -> None:
         """Ask for the release, or for news of it where it is under way."""
-        facts = self._asked(*(("GET", f"{self._place}?after={self._told}") if self._run else ("POST", self._place)))
+        facts = self._request(
+            *(("GET", f"{self._path}?after={self._received_events}") if self._run else ("POST", self._path))
+        )
         if facts.get("reason") == "Refused":
             if facts["status"] == http.HTTPStatus.NOT_FOUND:  # a service that was started anew knows of no release
                 self._run = ""
@@ -93,25 +95,25 @@ class ServedRelease:
                 time.sleep(1)
                 return
         if facts.get("run", self._run) != self._run:
-            self._run, self._told = facts["run"], 0
+            self._run, self._received_events = facts["run"], 0
             self.release, self.dataset = facts["release"], facts["dataset"]
-        new = [StageEvent(*event) for event in facts.get("events", ())]
-        self._events += new
-        self._told += len(new)
+        new_events = [StageEvent(*event) for event in facts.get("events", ())]
+        self._events += new_events
+        self._received_events += len(new_events)
         if "folder" in facts or "line" in facts:
             self._end = facts
 
-    def _asked(self, method: str, place: str) -> dict[str, Any]:
+    def _request(self, method: str, path: str) -> dict[str, Any]:
         """The service's answer, with its status. Raises: EngineError when the service stays away."""
         deadline = time.monotonic() + AWAY_SECONDS
         while True:
             try:
-                return request(self._address, method, place)
+                return request(self._address, method, path)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 if isinstance(error, PermissionError | ssl.SSLCertVerificationError) or time.monotonic() > deadline:
-                    why = getattr(error, "strerror", None) or type(error).__name__
+                    reason = getattr(error, "strerror", None) or type(error).__name__
                     raise EngineError(
-                        f"the measuring service at {self._address} does not answer ({why}); check {service_address.SERVICE}, start it, and run "
+                        f"the measuring service at {self._address} does not answer ({reason}); check {service_address.SERVICE}, start it, and run "
                         "the same command again: it goes on where it stopped, with the same noise"
                     ) from None
             time.sleep(1)
@@ -130,12 +132,12 @@ def digest_of(spec: str) -> str:
         ) from None
 
 
-def request(address: Address, method: str, place: str) -> dict[str, Any]:
+def request(address: Address, method: str, path: str) -> dict[str, Any]:
     """The answer of the service at an address, with its status. Raises: OSError, HTTPException, ValueError."""
     connection = _connection(address)
     token = service_address.token()
     try:
-        connection.request(method, place, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+        connection.request(method, path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
         facts = json.loads(answer.read(2**20))
     finally:
@@ -170,6 +172,6 @@ def _connection(address: Address) -> http.client.HTTPConnection:
 def _raise(end: dict[str, Any]) -> NoReturn:
     """Raises: the error by which the service refused a release."""
     if "approvals" in end:
-        release, needed, found, waiting = end["approvals"]
-        raise ApprovalsMissing(release, needed, found, tuple(waiting))
-    raise KNOWN.get(end["reason"], DpdistError)(end["line"])
+        release, required_count, approval_count, waiting = end["approvals"]
+        raise ApprovalsMissing(release, required_count, approval_count, tuple(waiting))
+    raise ERRORS_BY_NAME.get(end["reason"], DpdistError)(end["line"])

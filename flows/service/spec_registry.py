@@ -26,8 +26,8 @@ from dpdist.process.durable_files import private_file, private_folder
 from dpdist.process.yaml_text import SPEC_BYTES
 from dpdist.spec import Job, check_many_periods, load
 from dpdist.storage.home_folder import state_folder
-from flows.periods import Every, after, start_of
-from flows.public_facts import NotGiven, UnofferedPeriod
+from flows.periods import PeriodLength, next_period, start_of
+from flows.public_facts import UnofferedPeriod
 
 SPEC = "given.yaml"
 """What the copy of a spec is called."""
@@ -36,17 +36,17 @@ EARLIEST_ZONE = datetime.timedelta(hours=14)
 
 
 @dataclass(frozen=True)
-class Given:
+class SpecFolder:
     """A folder of specs that only the operator can write.
 
     Attributes:
         window: how many days ago a period may have begun.
-        every: how long the periods of specs are whose cap is in total; others say it themselves.
+        period_length: how long the periods of specs are whose cap is in total; others say it themselves.
     """
 
     folder: Path
     window: int = 100
-    every: Every = "day"
+    period_length: PeriodLength = "day"
 
     def check(self) -> int:
         """How many specs there are, each kept as it is now. Raises: InvalidInput when others may write one, or a file that it names."""
@@ -84,14 +84,14 @@ class Given:
         try:
             _copy(path, draft / SPEC)
             if _digest(draft / SPEC) != digest:
-                raise NotGiven(f"the spec of digest {digest[:12]} was changed while it was read; ask for it as it is now")
+                raise UnknownSpec(f"the spec of digest {digest[:12]} was changed while it was read; ask for it as it is now")
             for name in _named_files(draft / SPEC, self.folder):
                 self._copy_named(name, draft)
             if not kept.exists():
                 with suppress(OSError):  # another process has just kept it
                     draft.rename(kept)
             if draft.exists() and _digests(draft) != _digests(kept):
-                raise NotGiven(
+                raise UnknownSpec(
                     f"a file that the spec of digest {digest[:12]} names is not the one that was given with it; restore it, or change the "
                     "spec, whose digest then stands for the new file"
                 )
@@ -104,7 +104,7 @@ class Given:
         root = self.folder.resolve()
         found = (root / name).resolve()
         if not found.is_relative_to(root) or Path(name).is_absolute() or ".." in Path(name).parts:
-            raise NotGiven(
+            raise UnknownSpec(
                 "a spec that is given to the service names files below the service's folder of specs alone; copy them there"
             )
         for above in found.relative_to(root).parents:
@@ -121,7 +121,7 @@ class Given:
         for path in self._files():
             if _digest(path) == digest:
                 return path
-        raise NotGiven(
+        raise UnknownSpec(
             f"the measuring service has no spec of digest {digest[:12]}; give it this very file (the operator copies it into the service's "
             "folder of specs), or ask for the one that it has"
         )
@@ -135,16 +135,16 @@ class Given:
 
     def _check_period(self, job: Job, day: datetime.date) -> None:
         per = job.guarantee.cap.per
-        every = self.every if per == "total" else cast(Every, per)
-        if start_of(day, every) != day:
-            raise UnofferedPeriod(f"{day} is not the first day of a {every}; ask for {start_of(day, every)}")
+        period_length = self.period_length if per == "total" else cast(PeriodLength, per)
+        if start_of(day, period_length) != day:
+            raise UnofferedPeriod(f"{day} is not the first day of a {period_length}; ask for {start_of(day, period_length)}")
         now = datetime.datetime.now(datetime.UTC)
         today = (now + EARLIEST_ZONE).date()
-        if day >= today or after(day, every) > today:  # the last days of all have no period after them
-            raise UnofferedPeriod(f"the {every} of {day} is not over yet; ask for it when it is")
+        if day >= today or next_period(day, period_length) > today:  # the last days of all have no period after them
+            raise UnofferedPeriod(f"the {period_length} of {day} is not over yet; ask for it when it is")
         if (now.date() - day).days > self.window:
             raise UnofferedPeriod(
-                f"the {every} of {day} began more than {self.window} days ago; the operator lets the service take it with --window"
+                f"the {period_length} of {day} began more than {self.window} days ago; the operator lets the service take it with --window"
             )
 
 
@@ -207,7 +207,9 @@ def _copy(path: Path, target: Path) -> None:
             with target.open("wb") as kept:
                 shutil.copyfileobj(given, kept)
     except OSError as error:
-        raise NotGiven(f"a file that a spec names cannot be read ({error.strerror}); give it to the service again") from None
+        raise UnknownSpec(
+            f"a file that a spec names cannot be read ({error.strerror}); give it to the service again"
+        ) from None
 
 
 def _digests(folder: Path) -> dict[str, str]:

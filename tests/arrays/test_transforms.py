@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist import engine
-from dpdist.arrays import Held, LazyVector, Workspace, held
+from dpdist.arrays import ArrayVector, LazyVector, Workspace, to_array
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier, inverse_fourier, roots, stored_shape
 from dpdist.arrays.kronecker_transform import hadamard, kronecker_product
-from dpdist.arrays.transpose_passes import Side, Target, cut, slab_bytes
+from dpdist.arrays.transpose_passes import Target, TransformPass, cut, slab_bytes
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total
 from dpdist.runtime.stored_vectors import KeepingWorkspace, StoreWorkspace
@@ -59,15 +59,15 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, tiles: i
     """Slabs cut across the shards of the source, and their tiles are put together between passes or not; 0: in memory."""
     work: Workspace = stored(tmp_path, slabs * 3 * 100, shard_bytes=8 * 20, tiles=tiles) if slabs else MEMORY
     told: list[tuple[int, int]] = []
-    out = work.passes(
-        work.write(Held(SOURCE.ravel())),
-        [Side(ROWS, first, 100), Side(COLUMNS, second, 90)],
+    out = work.run_passes(
+        work.write(ArrayVector(SOURCE.ravel())),
+        [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)],
         [Target(4, np.int64, "left", {"kept": 1}), Target(1, np.float64)],
         lambda done, total: told.append((done, total)),
     )
     both = SOURCE @ RIGHT + np.arange(ROWS)[:, None]
-    np.testing.assert_array_equal(held(out[0]), (both.T @ LEFT.T + 1000 * np.arange(COLUMNS)[:, None]).ravel())
-    np.testing.assert_array_equal(held(out[1]), both.sum(axis=0))
+    np.testing.assert_array_equal(to_array(out[0]), (both.T @ LEFT.T + 1000 * np.arange(COLUMNS)[:, None]).ravel())
+    np.testing.assert_array_equal(to_array(out[1]), both.sum(axis=0))
     assert told[-1][0] == told[-1][1]
     if isinstance(work, StoreWorkspace):
         assert work.store.open("left").facts == {"kept": 1}
@@ -79,19 +79,19 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, tiles: i
 def test_what_passes_leave_behind_grows_with_their_tasks(tmp_path: Path) -> None:
     """One object and a record a task, however many tiles; slabs of the last pass are several shards of one line each."""
     work = stored(tmp_path, 3 * 400, shard_bytes=16)
-    sides = [Side(ROWS, first, 100), Side(COLUMNS, second, 90)]
+    sides = [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)]
     targets = [Target(4, np.int64, "left"), Target(1, np.float64)]
-    source = work.write(Held(SOURCE.ravel()))
+    source = work.write(ArrayVector(SOURCE.ravel()))
     divided = cut(source, sides, targets, work.memory_bytes, work.store.sizes)
     tasks = [len(slabs) for slabs in divided.slabs]
     assert (divided.shard_lines, divided.slabs[1][0]) == (1, (0, 2))
     before, most = files(tmp_path), [0]
-    work.passes(
+    work.run_passes(
         source, sides, targets, lambda done, total: most.append(files(tmp_path) - before) if done <= tasks[0] else None
     )
     assert max(most) == 2 * tasks[0] < tasks[0] * tasks[1]
     both = SOURCE @ RIGHT + np.arange(ROWS)[:, None]
-    np.testing.assert_array_equal(work.store.read(work.store.open("left"))[:4], (both.T @ LEFT.T)[0])
+    np.testing.assert_array_equal(work.store.read_array(work.store.open("left"))[:4], (both.T @ LEFT.T)[0])
     assert work.store.open("left").plan.shards == COLUMNS
 
 
@@ -102,7 +102,7 @@ def test_tiles_are_put_together_where_they_are_many(tmp_path: Path, tiles: int) 
     Each merged object holds no more values than a slab of the two passes does on average, and nothing of it is left.
     """
     work = stored(tmp_path, 3 * 100, shard_bytes=16, tiles=tiles)
-    source, read, wrote = work.write(Held(SOURCE.ravel())), list[int](), dict[str, int]()
+    source, read, wrote = work.write(ArrayVector(SOURCE.ravel())), list[int](), dict[str, int]()
     plain_get, plain_put = Store.get_blocks, Store.put_values
 
     def told(self: Store, parts: Iterable[StoredPart]) -> Iterator[np.ndarray]:
@@ -115,8 +115,8 @@ def test_tiles_are_put_together_where_they_are_many(tmp_path: Path, tiles: int) 
         plain_put(self, name, block)
 
     with mock.patch.object(Store, "get_blocks", told), mock.patch.object(Store, "put_values", kept):
-        sides = [Side(ROWS, first, 100), Side(COLUMNS, second, 90)]
-        work.passes(source, sides, [Target(4, np.int64, "left"), Target(1, np.float64)])
+        sides = [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)]
+        work.run_passes(source, sides, [Target(4, np.int64, "left"), Target(1, np.float64)])
     merged = [size for name, size in wrote.items() if "-merged/" in name and name.endswith("/values")]
     if tiles == 1:
         assert (len(merged), sum(read)) == (15, 3 * ROWS + 5 * COLUMNS)
@@ -132,9 +132,12 @@ def test_a_tile_that_was_altered_before_it_was_put_together_is_found(tmp_path: P
     def altered(self: Store, name: str, block: np.ndarray) -> None:
         plain(self, name, block + (name.endswith("/0/7/values")))
 
-    sides, source = [Side(ROWS, first, 100), Side(COLUMNS, second, 90)], work.write(Held(SOURCE.ravel()))
+    sides, source = (
+        [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)],
+        work.write(ArrayVector(SOURCE.ravel())),
+    )
     with mock.patch.object(Store, "put_values", altered), pytest.raises(StoreError, match="was truncated or altered"):
-        work.passes(source, sides, [Target(4, np.int64, "left"), Target(1, np.float64)])
+        work.run_passes(source, sides, [Target(4, np.int64, "left"), Target(1, np.float64)])
     assert not work.store.exists("left")
 
 
@@ -152,24 +155,24 @@ def test_slabs_grow_with_the_vector_as_far_as_memory_allows() -> None:
 
 def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None:
     work = stored(tmp_path, 3 * 99)
-    sides = [Side(ROWS, first, 90), Side(COLUMNS, second, 100)]
+    sides = [TransformPass(ROWS, first, 90), TransformPass(COLUMNS, second, 100)]
     with pytest.raises(OutOfMemory, match="one line of a product needs"):
-        work.passes(work.write(Held(SOURCE.ravel())), sides, [Target(4, np.int64, "left")])
+        work.run_passes(work.write(ArrayVector(SOURCE.ravel())), sides, [Target(4, np.int64, "left")])
     assert not work.store.exists("left")
 
 
 def test_unnamed_vectors_are_gone_at_the_end_of_their_scratch(tmp_path: Path) -> None:
     work = stored(tmp_path)
     with work.scratch() as inner:
-        kept = work.write(inner.write(Held(SOURCE.ravel())))
-        inner.write(Held(SOURCE.ravel()), "named", {"of": "source"})
+        kept = work.write(inner.write(ArrayVector(SOURCE.ravel())))
+        inner.write(ArrayVector(SOURCE.ravel()), "named", {"of": "source"})
         inner.delete(kept)  # another workspace's
-    np.testing.assert_array_equal(held(kept), SOURCE.ravel())
-    named, facts = work.kept("named") or (None, {})
+    np.testing.assert_array_equal(to_array(kept), SOURCE.ravel())
+    named, facts = work.find_vector("named") or (None, {})
     assert named is not None
     assert facts == {"of": "source"}
     assert len(left_over(tmp_path)) == 1
-    assert work.kept("another") is None
+    assert work.find_vector("another") is None
 
 
 def test_of_vectors_computed_at_once_the_first_is_kept(tmp_path: Path) -> None:
@@ -181,8 +184,10 @@ def test_of_vectors_computed_at_once_the_first_is_kept(tmp_path: Path) -> None:
         return np.arange(start, start + count) + 1
 
     late = LazyVector(5, (), slow, 8, "late", np.dtype(np.int64))
-    np.testing.assert_array_equal(held(work.write(late, "kept")), np.arange(5))
-    np.testing.assert_array_equal(held(KeepingWorkspace(work.store).write(Held(np.arange(5.0)), "kept")), np.arange(5))
+    np.testing.assert_array_equal(to_array(work.write(late, "kept")), np.arange(5))
+    np.testing.assert_array_equal(
+        to_array(KeepingWorkspace(work.store).write(ArrayVector(np.arange(5.0)), "kept")), np.arange(5)
+    )
     with (
         mock.patch.object(Store, "begin", side_effect=StoreError("the disk is full")),
         pytest.raises(StoreError, match="disk"),
@@ -205,7 +210,7 @@ def test_of_vectors_computed_at_once_the_first_is_kept(tmp_path: Path) -> None:
 def test_kronecker_products(tmp_path: Path, operator: Kronecker, memory: int) -> None:
     work: Workspace = stored(tmp_path, memory, shard_bytes=8 * 7) if memory else MEMORY
     x = STATE.integers(0, 2**45, operator.shape[1])
-    found = held(kronecker_product(work, operator, work.write(Held(x))))
+    found = to_array(kronecker_product(work, operator, work.write(ArrayVector(x))))
     expected = operator.matvec(x)
     if operator.integral:
         assert found.dtype == np.int64
@@ -213,14 +218,14 @@ def test_kronecker_products(tmp_path: Path, operator: Kronecker, memory: int) ->
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     with pytest.raises(InvalidInput, match="cannot be applied"):
-        kronecker_product(work, operator, Held(x[1:]))
+        kronecker_product(work, operator, ArrayVector(x[1:]))
 
 
 @pytest.mark.parametrize("bits", [0, 1, 7])
 def test_hadamard_transforms(tmp_path: Path, bits: int) -> None:
     x = STATE.integers(0, 2**40, 2**bits)
     for work in (MEMORY, stored(tmp_path)):
-        np.testing.assert_array_equal(held(hadamard(work, Held(x))), Hadamard(bits).matvec(x))
+        np.testing.assert_array_equal(to_array(hadamard(work, ArrayVector(x))), Hadamard(bits).matvec(x))
 
 
 def exact_spectrum(x: np.ndarray) -> np.ndarray:
@@ -248,8 +253,8 @@ def test_stored_fourier_transforms(tmp_path: Path, n: int) -> None:
     found = []
     for memory in (3 * 16 * 3 * 4 * max(stored_shape(n)), 2**30):
         work = stored(tmp_path / str(memory), memory)
-        spectrum = fourier(work, work.write(Held(x)))
-        found.append((held(spectrum.values), held(inverse_fourier(work, spectrum))))
+        spectrum = fourier(work, work.write(ArrayVector(x)))
+        found.append((to_array(spectrum.values), to_array(inverse_fourier(work, spectrum))))
         weights = spectrum.times(0, spectrum.values.size)
         energy = float(weights @ np.abs(found[-1][0]) ** 2)
         assert energy == pytest.approx(n * float(x @ x), rel=1e-12)  # Parseval
@@ -266,10 +271,10 @@ def test_stored_fourier_transforms(tmp_path: Path, n: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 9, 12, 997])
 def test_fourier_transforms_in_memory(n: int) -> None:
     x = STATE.integers(0, 1000, (2, n))
-    spectrum = fourier(MEMORY, Held(x))
+    spectrum = fourier(MEMORY, ArrayVector(x))
     weights = spectrum.times(0, spectrum.values.size)
-    np.testing.assert_allclose(np.abs(held(spectrum.values)) ** 2 @ weights, n * (x**2).sum(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(held(inverse_fourier(MEMORY, spectrum)), x, atol=1e-9)
+    np.testing.assert_allclose(np.abs(to_array(spectrum.values)) ** 2 @ weights, n * (x**2).sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(to_array(inverse_fourier(MEMORY, spectrum)), x, atol=1e-9)
 
 
 def test_roots_of_unity_are_within_an_ulp() -> None:
@@ -306,7 +311,7 @@ def test_convolutions_are_exact(data: st.DataObject) -> None:
     length = data.draw(st.integers(max(n, k), n + k + 3))
     state = np.random.default_rng(seed)
     a, b = state.integers(-(2**bits), 2**bits, k), state.integers(0, 2**counts, (2, n))
-    found = held(exact_convolution(MEMORY, Held(a), Held(b), length))
+    found = to_array(exact_convolution(MEMORY, ArrayVector(a), ArrayVector(b), length))
     assert (found.astype(object) == np.stack([folded(a, row, length) for row in b])).all()
 
 
@@ -327,10 +332,10 @@ def test_convolutions_through_the_store_are_those_in_memory(bits: int, length: i
     )
     left, right = (state.integers(-largest, largest + 1, 64) for _ in range(2))
     left[:4], right[:3] = (largest, -largest, largest, largest), (largest, -largest, largest)
-    one, other = (work.write(Held(values)) for values in (left, right))
+    one, other = (work.write(ArrayVector(values)) for values in (left, right))
     found = exact_convolution(work, one, other, length)
-    np.testing.assert_array_equal(held(found), folded(left, right, length).astype(np.int64))
-    np.testing.assert_array_equal(held(found), held(exact_convolution(MEMORY, one, other, length)))
+    np.testing.assert_array_equal(to_array(found), folded(left, right, length).astype(np.int64))
+    np.testing.assert_array_equal(to_array(found), to_array(exact_convolution(MEMORY, one, other, length)))
     work.delete(one, other, found)
     assert not left_over(tmp_path)
 
@@ -340,9 +345,9 @@ def test_a_wrong_convolution_is_found(in_memory: bool, tmp_path: Path, monkeypat
     """Limbs that are too wide for the transform's precision stop the measurement."""
     work: Workspace = MEMORY if in_memory else stored(tmp_path)
     monkeypatch.setattr("dpdist.arrays.convolution.limb_width", lambda widest, length, lengths: lengths(31) and 31)
-    taps = Held(np.rint(2.0**29 * STATE.standard_normal(4096)).astype(np.int64))
+    taps = ArrayVector(np.rint(2.0**29 * STATE.standard_normal(4096)).astype(np.int64))
     with pytest.raises(FloatingPointError, match="not exact|sum check"):
-        exact_convolution(work, taps, Held(np.full(4096, 2**20 + 1)), 4096)
+        exact_convolution(work, taps, ArrayVector(np.full(4096, 2**20 + 1)), 4096)
 
 
 @pytest.mark.parametrize(("memory", "together"), [(2**30, 4), (8 * 2 * 8 * 16, 2), (1, 1)])

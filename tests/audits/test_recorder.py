@@ -23,16 +23,16 @@ import pytest
 import yaml
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import Held, Vector, held
-from dpdist.measurement.adaptive.dawa import AdaptiveGrid
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
+from dpdist.measurement.adaptive.dawa import DawaMeasurement
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.pipeline import measure, release_run
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss, gaussian_delta
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -67,7 +67,7 @@ class Recorded:
     ):
         self.auditor, self.tool, self.patch = tool.Auditor(), tool, patch
         self.drawn = 0
-        measured, measured_by_dawa = Grid.measured, AdaptiveGrid.measured
+        measured, measured_by_dawa = IntegerMeasurement.add_noise, DawaMeasurement.add_noise
 
         def audited(
             draw: Callable[..., Vector], grid: Any, exact: Vector, key: Secret, noise: Noise, budget: Loss
@@ -79,15 +79,15 @@ class Recorded:
                 del squared, grid, noise
                 self.drawn += 1  # the tool samples with keys of its own
                 own = key if self.drawn == 1 else Secret(hashlib.sha256(b"%d" % self.drawn).digest())
-                return held(draw(self_grid, Held(values), own, weaker, budget))
+                return to_array(draw(self_grid, ArrayVector(values), own, weaker, budget))
 
             self_grid = grid
             squared = float(_declared(grid) * declared**2)
-            values = added(held(exact), squared=squared, grid=grid.digest, noise=str(noise))
-            return Held(values)
+            values = added(to_array(exact), squared=squared, grid=grid.digest, noise=str(noise))
+            return ArrayVector(values)
 
-        patch.setattr(Grid, "measured", lambda *given: audited(measured, *given))
-        patch.setattr(AdaptiveGrid, "measured", lambda *given: audited(measured_by_dawa, *given))
+        patch.setattr(IntegerMeasurement, "add_noise", lambda *given: audited(measured, *given))
+        patch.setattr(DawaMeasurement, "add_noise", lambda *given: audited(measured_by_dawa, *given))
 
     def run(self, case: Case, folder: Path, table: pa.Table) -> None:
         """Run the release of a table in a home of its own, and give the tool what is published."""
@@ -121,7 +121,7 @@ def published(folder: Path) -> dict[str, Any]:
 
 def _declared(grid: Any) -> int:
     """The square of what the noise of a grid hides: of DAWA, which draws twice, of the counts that it begins with."""
-    return int(grid.changes) ** 2 if isinstance(grid, AdaptiveGrid) else int(grid.sensitivity_squared)
+    return int(grid.changes) ** 2 if isinstance(grid, DawaMeasurement) else int(grid.sensitivity_squared)
 
 
 def _distance(grid: Any) -> Callable[[np.ndarray, np.ndarray], float]:
@@ -132,7 +132,7 @@ def neighbours(case: Case, folder: Path) -> tuple[pa.Table, pa.Table]:
     """The records of a case, and those with the person more who moves what is measured the most."""
     path = case.write(folder, "add-remove", case.through[-1] if case.through else None)
     table, content = pyarrow.parquet.read_table(folder / "records.parquet"), yaml.safe_load(path.read_text())
-    context = Context(folder / "home", Store(folder / "home" / "store", case.sizes), engine.inline(), silent)
+    context = Context(folder / "home", Store(folder / "home" / "store", case.sizes), engine.inline(), ignore_progress)
     planned: Any = plan(context, load(path, sizes=case.sizes))
     shape = planned.job.measured.domain.shape
     cells = farthest(Pipeline(case, folder, 12), planned, np.zeros(int(np.prod(shape)), dtype=np.int64))
@@ -204,10 +204,12 @@ def test_counts_that_reach_what_is_published_past_the_noise_are_found(
     write, draw = measure.write_integers, measure.draw
 
     def leaking(context: Context, planned: Any, charge: Any, counts: Any, exact: Vector, *more: Any) -> bool:
-        again = held(exact)
+        again = to_array(exact)
         with monkeypatch.context() as patch:
             patch.setattr(
-                measure, "draw", lambda store, name, noisy, facts: draw(store, name, Held(held(noisy) + again), facts)
+                measure,
+                "draw",
+                lambda store, name, noisy, facts: draw(store, name, ArrayVector(to_array(noisy) + again), facts),
             )
             return write(context, planned, charge, counts, exact, *more)
 

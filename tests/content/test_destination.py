@@ -20,7 +20,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dpdist import engine
-from dpdist.content.destination import Destination, DraftFolder, Notes, Objects, Written, tags_at
+from dpdist.content.destination import Destination, DraftFolder, ObjectStorePrefix, UploadRecords, WrittenFile, list_tags
 from dpdist.engine import Engine
 from dpdist.errors import StoreError
 from dpdist.pipeline import publish
@@ -30,7 +30,7 @@ from dpdist.publish import release_folder
 from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import bucket as buckets
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from dpdist.storage.objects.atomic_folder import draft_of, move_into_place
 from dpdist.storage.objects.bucket import Bucket
 from tests import forked, small
@@ -51,7 +51,7 @@ def cluster(s3: str) -> Iterator[LocalCluster]:
 @pytest.fixture
 def workers(cluster: LocalCluster, without_tls: None) -> Iterator[Engine]:
     del without_tls
-    with engine.started(cluster.scheduler_address) as found:
+    with engine.open_engine(cluster.scheduler_address) as found:
         yield found
 
 
@@ -64,7 +64,7 @@ def bucket_of(s3: str) -> Any:
 
 
 def bucket_at(url: str) -> Bucket:
-    found = place_at(url)
+    found = parse_location(url)
     assert isinstance(found, Bucket)
     return found
 
@@ -128,14 +128,14 @@ def test_workers_write_the_parts(
                     killed.append(next(iter(client.run(os.getpid).values())))
                 os.kill(killed[0], signal.SIGKILL)
 
-        return original(self, function, items, on_done=on_done or kill)
+        return original(self, function, items, report_progress=on_done or kill)
 
     monkeypatch.setattr(Engine, "map", mapped)
-    monkeypatch.setattr(publish, "here", nobody)
+    monkeypatch.setattr(publish, "map_in_threads", nobody)
     begun.publish(f"{s3}/published/workers", workers)
     assert killed
     assert at(s3, "published/workers") == begun.whole
-    monkeypatch.setattr(publish, "checked", nobody)
+    monkeypatch.setattr(publish, "write_checked", nobody)
     local = Engine(workers=2, memory_bytes=2**31, threads=1, connect=lambda: workers.client, local=True)
     assert small.tree(Path(begun.publish(tmp_path / "by-workers", local).folder)) == begun.whole
     begun.publish(f"{s3}/published/by-own-workers", local)
@@ -147,58 +147,58 @@ def other(data: bytes) -> bytes:
     return bytes([data[0] ^ 1]) + data[1:]
 
 
-Put = Callable[[Destination, str, bytes], Written]
+Put = Callable[[Destination, str, bytes], WrittenFile]
 SEALED = "release.json"
 
 
-def false_digest(put: Put, place: Destination, name: str, data: bytes) -> Written:
+def false_digest(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     return replace(put(place, name, data), digest="0" * 64)
 
 
-def other_bytes(put: Put, place: Destination, name: str, data: bytes) -> Written:
+def other_bytes(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """With the right digest, and the tag of what was written."""
     return replace(put(place, name, other(data)), digest=hashlib.sha256(data).hexdigest())
 
 
-def wrong_answers(put: Put, place: Destination, name: str, data: bytes) -> Written:
+def wrong_answers(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """Nothing that is said of them is wrong."""
     return put(place, name, other(data))
 
 
-def another_part(put: Put, place: Destination, name: str, data: bytes) -> Written:
+def another_part(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """Under the name of a file of the flow's own."""
     del name
     return put(place, "index.html", data)
 
 
-def nothing(put: Put, place: Destination, name: str, data: bytes) -> Written:
+def nothing(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     del put, place
-    return Written(name, hashlib.sha256(data).hexdigest(), len(data), "tag")
+    return WrittenFile(name, hashlib.sha256(data).hexdigest(), len(data), "tag")
 
 
-def twice(put: Put, place: Destination, name: str, data: bytes) -> Written:
+def twice(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """The second time other bytes."""
     told = put(place, name, data)
     put(place, name, other(data))
     return told
 
 
-def ahead(put: Put, place: Destination, name: str, data: bytes) -> Written:
+def ahead(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """The right bytes, with the tag of those that are to take their place when they have been read back."""
     later = put(place, name, other(data))
     return replace(put(place, name, data), tag=later.tag)
 
 
-def become(lie: Callable[..., Written] | None) -> None:
+def become(lie: Callable[..., WrittenFile] | None) -> None:
     """On a worker: it writes parts by a lie."""
-    kind: Any = Objects
+    kind: Any = ObjectStorePrefix
     if not hasattr(kind, "honest"):
         kind.honest = kind.fill
 
-    def put(place: Any, name: str, data: bytes) -> Written:
-        return cast(Written, kind.honest(place, name, lambda file: file.write(data)))
+    def put(place: Any, name: str, data: bytes) -> WrittenFile:
+        return cast(WrittenFile, kind.honest(place, name, lambda file: file.write(data)))
 
-    def fill(place: Any, name: str, write: Callable[[BinaryIO], object]) -> Written:
+    def fill(place: Any, name: str, write: Callable[[BinaryIO], object]) -> WrittenFile:
         assert lie is not None
         file = io.BytesIO()
         write(file)
@@ -207,7 +207,7 @@ def become(lie: Callable[..., Written] | None) -> None:
     kind.fill = kind.honest if lie is None else fill
 
 
-LIES: list[tuple[Callable[..., Written], str]] = [
+LIES: list[tuple[Callable[..., WrittenFile], str]] = [
     (false_digest, "does not hold what its writer said"),
     (other_bytes, "does not hold what its writer said"),
     (wrong_answers, "does not hold the answers that belong there"),
@@ -227,7 +227,7 @@ def test_a_worker_s_lie_about_a_part_is_found_before_the_certificate(
     begun: Begun, s3: str, workers: Engine, monkeypatch: pytest.MonkeyPatch, lie: Any, fault: str
 ) -> None:
     """In a bucket: what workers wrote is read back, and here every part is written again, by others; one worker's by the run alone."""
-    monkeypatch.setattr(publish, "ONE_PART_IN", 1)
+    monkeypatch.setattr(publish, "PARTS_PER_CHECK", 1)
     if lie is false_digest:
         monkeypatch.setattr(Engine, "halves", lambda _: ([], []))
     prefix = f"published/{lie.__name__}"
@@ -283,8 +283,8 @@ def test_what_was_published_is_known_again_without_a_download(
 
 def test_other_bytes_of_the_same_size_are_no_file_of_the_release(s3: str) -> None:
     """What the store lists is compared by its tags: whoever swaps a file meanwhile keeps its size."""
-    place = Objects.of(bucket_at(f"{s3}/swapped"))
-    written = [place.put("answers.csv", b"12,0.5"), place.put("index.html", b"<p>12</p>")]
+    place = ObjectStorePrefix.of(bucket_at(f"{s3}/swapped"))
+    written = [place.write_bytes("answers.csv", b"12,0.5"), place.write_bytes("index.html", b"<p>12</p>")]
     assert place.check(written) == []
     bucket_of(s3).put_object(Key="swapped/answers.csv", Body=b"13,0.5")
     with pytest.raises(StoreError, match=r"answers\.csv changed while the release was published"):
@@ -293,17 +293,21 @@ def test_other_bytes_of_the_same_size_are_no_file_of_the_release(s3: str) -> Non
 
 def test_files_are_known_again_by_tags_and_never_by_sizes(s3: str, tmp_path: Path) -> None:
     """A store that gives no tags, as a disk, can hold other bytes of the same size."""
-    bucket, folder, notes = bucket_at(f"{s3}/noted"), place_at(tmp_path / "noted"), Notes(Store(tmp_path / "store"))
-    Objects.of(bucket).put("answers.csv", b"12,0.5")
+    bucket, folder, notes = (
+        bucket_at(f"{s3}/noted"),
+        parse_location(tmp_path / "noted"),
+        UploadRecords(Store(tmp_path / "store")),
+    )
+    ObjectStorePrefix.of(bucket).write_bytes("answers.csv", b"12,0.5")
     folder.write("answers.csv", b"12,0.5", lasting=False)
     for place in (bucket, folder):
-        assert not notes.hold(place, tags_at(place))
-        notes.write(place, tags_at(place))
-    assert notes.hold(bucket, tags_at(bucket))
+        assert not notes.has_tags(place, list_tags(place))
+        notes.write(place, list_tags(place))
+    assert notes.has_tags(bucket, list_tags(bucket))
     bucket_of(s3).put_object(Key="noted/answers.csv", Body=b"13,0.5")
-    assert not notes.hold(bucket, tags_at(bucket))
-    assert [tag for _, tag in tags_at(folder).values()] == [None]
-    assert not notes.hold(folder, tags_at(folder))
+    assert not notes.has_tags(bucket, list_tags(bucket))
+    assert [tag for _, tag in list_tags(folder).values()] == [None]
+    assert not notes.has_tags(folder, list_tags(folder))
 
 
 KILLED = """
@@ -333,7 +337,7 @@ def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str) -> None:
     left = at(s3, prefix)
     assert left.items() < begun.whole.items()
     assert {"answers.csv", "answers.parquet/part-00000.parquet"} < set(left)
-    with pytest.raises(StoreError, match=r"release.json is missing"), place_at(f"{s3}/{prefix}").copied() as copy:
+    with pytest.raises(StoreError, match=r"release.json is missing"), parse_location(f"{s3}/{prefix}").local_copy() as copy:
         release_folder.certificate_of(copy)
     begun.publish(f"{s3}/{prefix}", formats=["zarr"])
     assert at(s3, prefix) == begun.arrays
@@ -442,7 +446,7 @@ def test_a_task_that_outlives_its_run_changes_nothing(tmp_path: Path) -> None:
     target = tmp_path / "release"
     with draft_of(target) as draft:
         place = DraftFolder.of(draft, target)
-        place.put("parts/one", b"whole")
+        place.write_bytes("parts/one", b"whole")
 
         def late(file: BinaryIO) -> None:
             file.write(b"wh")
@@ -452,7 +456,7 @@ def test_a_task_that_outlives_its_run_changes_nothing(tmp_path: Path) -> None:
             file.write(b"ole")
 
         with pytest.raises(StoreError, match="release could not be written: No such file or directory"):
-            place.fill("parts/one", late)
+            place.write_file("parts/one", late)
     assert small.tree(target) == {"parts/one": b"whole"}
     assert [path.name for path in tmp_path.iterdir()] == ["release"]
 
@@ -464,7 +468,7 @@ def test_a_workers_umask_does_not_count(tmp_path: Path) -> None:
         with draft_of(target) as draft:
             place = DraftFolder.of(draft, target)
             os.umask(0o077)
-            place.put("a/b/c", b"x")
+            place.write_bytes("a/b/c", b"x")
             modes = [(draft / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/c")]
     finally:
         os.umask(before)

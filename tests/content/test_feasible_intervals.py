@@ -12,15 +12,15 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdist.content.feasible_intervals import ANYWHERE, Possible, half_width, interval
+from dpdist.content.feasible_intervals import ANYWHERE, CellConstraints, half_width, interval
 from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padded, Prefix, Sparse, Tall, Toeplitz
-from dpdist.operators.out_of_core import rows_of
+from dpdist.operators.out_of_core import as_row_source
 from dpdist.page import statistic_tables
 from dpdist.page.headings import Words
 from dpdist.publish import release_folder
-from dpdist.query.published_release import published
+from dpdist.query.published_release import load_published
 from dpdist.site import editions, trends
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from tests import small
 from tests.pipeline.test_release import run
 
@@ -37,7 +37,7 @@ MIXED = np.array([[1.0, -2.0, 0.0], [0.5, 3.0, 1.0]])
         Kronecker([Dense(MIXED), Dense(MIXED - 1)]),
         Toeplitz(5, np.array([1.0, -0.25])),
         Dyadic(np.array([1.0, -0.25, 0.0, 2.0])),
-        Tall(rows_of(MIXED)),
+        Tall(as_row_source(MIXED)),
         Sparse(scipy.sparse.csr_array(-MIXED)),
     ],
     ids=lambda operator: type(operator).__name__,
@@ -50,16 +50,16 @@ def test_all_entries_lie_in_their_range(operator: Operator) -> None:
 
 @given(st.floats(-50, 50), st.floats(0, 30), st.floats(0, 60), st.floats(0, 40))
 def test_a_cut_interval_holds_what_the_uncut_one_held(answer: float, half: float, truth: float, beyond: float) -> None:
-    ends = Possible(records=truth + beyond).ends((0.0, 1.0))
+    ends = CellConstraints(records=truth + beyond).ends((0.0, 1.0))
     low, high = interval(answer, half, ends)
     assert ends[0] <= low <= high <= ends[1]
     assert not answer - half <= truth <= answer + half or low <= truth <= high
 
 
 def test_an_interval_is_not_cut_where_nothing_is_known() -> None:
-    assert Possible(non_negative=False, records=8.0).ends((0.0, 1.0)) == ANYWHERE
-    assert Possible.of({"confidence": {"level": 0.95}}) == Possible(non_negative=False)
-    assert Possible().ends((-3.0, -1.0)) == (-math.inf, 0.0)
+    assert CellConstraints(non_negative=False, records=8.0).ends((0.0, 1.0)) == ANYWHERE
+    assert CellConstraints.of({"confidence": {"level": 0.95}}) == CellConstraints(non_negative=False)
+    assert CellConstraints().ends((-3.0, -1.0)) == (-math.inf, 0.0)
 
 
 def test_published_intervals_are_cut_everywhere(home: Path) -> None:
@@ -67,16 +67,16 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     asked = {"budget": {"rho": 0.002}, "postprocess": {"known": [{"count": 40}]}}
     path = small.write(home.parent / "data", table=small.records(rows=40), mechanism="coa", **asked)
     done = run(path, home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     answers, errors, low, high = (table[name].to_numpy() for name in ("answer", "standard_error", "low_95", "high_95"))
     assert certificate["confidence"]["possible"] == {"least": 0, "records": 40.0}
     assert (low.min(), high.max()) == (0.0, 40.0)
     np.testing.assert_allclose(low, np.clip(answers - 1.96 * errors, 0, 40), atol=0.01)
     assert '"b":[0.0,40.0]' in (done.folder / "index.html").read_text()  # of charts
-    (found,) = published(place_at(done.folder)).ask("sum of age>=11")
+    (found,) = load_published(parse_location(done.folder)).ask("sum of age>=11")
     assert isinstance(found.low, float)
     assert found.low >= 0
-    compared = trends.answers_of(
+    compared = trends.read_answers(
         editions.Edition(done.folder, certificate), trends.ReaderNames({}, {})
     )  # with the half widths before the cut
     halves = [half for group in compared.values() for _, half in group.values()]
@@ -86,7 +86,7 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
 @pytest.mark.parametrize(("error", "shown"), [(None, "not known"), (0.25, "0.25")])
 def test_a_mean_s_standard_error_is_shown_where_it_is_known(error: float | None, shown: str) -> None:
     row = {"group": "g", "query": "q", "mean": 3.0, "low_95": 2.51, "high_95": 3.49, "standard_error": error}
-    (texts,) = statistic_tables.listed(pa.Table.from_pylist([row]), Words("records", {}), ())
+    (texts,) = statistic_tables.page_rows(pa.Table.from_pylist([row]), Words("records", {}), ())
     assert texts["standard_error"] == shown
 
 

@@ -21,8 +21,8 @@ from dpdist.content.suppression import Suppression
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.page import release_page
-from dpdist.page.answer_list import ListedGroup, first_rows
-from dpdist.page.assets import embedded
+from dpdist.page.answer_list import ListedGroup, first_table_rows
+from dpdist.page.assets import embed_json
 from dpdist.page.charts import Axis, Figure
 from dpdist.pipeline.release_run import Release
 from dpdist.privacy import keys
@@ -66,7 +66,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
     return done[0], done[1]
 
 
-@pytest.mark.parametrize("mechanism", [name for name, each in REGISTRY.items() if each.adaptive])
+@pytest.mark.parametrize("mechanism", [name for name, each in REGISTRY.items() if each.is_data_dependent])
 def test_no_rates_are_predicted_for_answers_with_a_bias(tmp_path: Path, mechanism: str) -> None:
     """Neither where cells are fitted, nor of a mechanism that chooses from the records what it measures together."""
     changes: dict[str, Any] = {
@@ -83,7 +83,7 @@ def test_no_rates_are_predicted_for_answers_with_a_bias(tmp_path: Path, mechanis
 
 
 def test_shown_are_the_answers_clearly_above_the_number(both: tuple[Release, Release]) -> None:
-    every, shown = (release_folder.load(Path(done.folder))[0].to_pylist() for done in both)
+    every, shown = (release_folder.load_release(Path(done.folder))[0].to_pylist() for done in both)
     above = [row for row in every if row["answer"] >= 150 + 2 * row["standard_error"]]
     assert [{**row, "low_95": 0, "high_95": 0} for row in shown] == [{**row, "low_95": 0, "high_95": 0} for row in above]
     assert all(row["low_95"] <= other["low_95"] for row, other in zip(shown, above, strict=True))  # given that it is shown
@@ -194,9 +194,9 @@ def test_an_interval_without_a_lower_end_is_not_known() -> None:
     block = replace(marginals((3,), 1).blocks[0], names=("age",))
     numbers = (*(np.full(3, value) for value in (30.0, 12.0, np.nan, -np.inf, 40.0)),)
     listed = ListedGroup(0, block, numbers, (-math.inf, math.inf))
-    data = json.loads(embedded(listed.data()))
+    data = json.loads(embed_json(listed.data()))
     assert (data["low"], data["high"]) == ([None] * 3, [40.0] * 3)
-    assert [row[2] for row in first_rows([listed])] == ["not known"] * 3
+    assert [row[2] for row in first_table_rows([listed])] == ["not known"] * 3
 
 
 @pytest.mark.parametrize("draws", [1, 3, 40])
@@ -208,13 +208,13 @@ def test_predicted_shares_hold_for_sums_of_draws(noise: str, draws: int) -> None
     drawn = (state.normal if noise == "Gaussian" else state.laplace)(0, 1, (400_000, draws)).sum(axis=1)
     drawn *= 15 / (np.sqrt(draws) * (1 if noise == "Gaussian" else np.sqrt(2)))
     rule, error = Suppression(50, 2, noise=Kind(noise.lower())), np.full(1, 15.0)
-    predicted = rule.predicted([error])
+    predicted = rule.predict_rates([error])
     for truth, share in (
         (0, predicted.shown_at_zero),
         (50, predicted.shown_at_limit),
         (100, 1 - predicted.dropped_at_double),
     ):
-        shown = float(rule.shows(truth + drawn, error).mean())
+        shown = float(rule.is_shown(truth + drawn, error).mean())
         spread = 3 * np.sqrt(shown * (1 - shown) / drawn.size) + 1e-6
         if truth == 100:
             assert shown >= share - spread
@@ -222,12 +222,12 @@ def test_predicted_shares_hold_for_sums_of_draws(noise: str, draws: int) -> None
             assert shown <= share + spread
         if draws == 1 and truth == 50:
             assert shown >= share - spread
-    sure = float(rule.shows(predicted.sure_from + drawn, error).mean())
+    sure = float(rule.is_shown(predicted.sure_from + drawn, error).mean())
     assert 0.975 - 0.001 <= sure <= 0.99
 
 
 def test_an_answer_without_noise_never_strays() -> None:
-    predicted = Suppression(50, 2, noise=LAPLACE).predicted([np.zeros(3)])
+    predicted = Suppression(50, 2, noise=LAPLACE).predict_rates([np.zeros(3)])
     assert (predicted.shown_at_zero, predicted.dropped_at_double) == (0.0, 0.0)
     with pytest.raises(InvalidInput, match="below >= 0"):
         Suppression(-1)
@@ -254,7 +254,7 @@ def test_bars_of_which_some_are_suppressed_show_the_others() -> None:
     """Other charts would have holes that look like zeros, and are left out."""
     values, half = np.array([[1.0], [np.nan], [3.0]]), np.full((3, 1), 0.5)
     bars = Figure("bars", "x", Axis("x", ["a", "b", "c"]), ("",), values, half, "People")
-    ((title, shown),) = release_page._without([("t", bars), ("u", replace(bars, kind="steps"))])
+    ((title, shown),) = release_page._drop_suppressed([("t", bars), ("u", replace(bars, kind="steps"))])
     assert title == "t"
     assert list(shown.axis.labels) == ["a", "c"]
     np.testing.assert_array_equal(shown.values, [[1.0], [3.0]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdist.content.truncated_intervals import adjusted, end, laplace_tail, normal_tail
+from dpdist.content.truncated_intervals import laplace_tail, normal_tail, truncated_end, truncated_intervals
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.publish import release_folder
 from tests import small
@@ -45,7 +45,7 @@ def test_shown_answers_are_covered_at_every_size_of_count(noise: str, draws: int
         shown = answers[answers >= limit]
         if shown.size < 400:
             continue
-        low, high = adjusted(shown, np.full(shown.size, error), np.full(shown.size, limit), Kind(noise.lower()))
+        low, high = truncated_intervals(shown, np.full(shown.size, error), np.full(shown.size, limit), Kind(noise.lower()))
         covered = np.mean((np.maximum(low, 0) <= truth) & (truth <= high))
         spread = SPREAD * np.sqrt(2000 / shown.size)
         assert covered >= 0.95 - spread
@@ -57,9 +57,9 @@ def test_shown_answers_are_covered_at_every_size_of_count(noise: str, draws: int
 
 def test_ends_by_hand() -> None:
     """Laplace noise forgets how far it came: just above the limit nothing bounds the count from below. Far above selection is nothing."""
-    assert end(np.array([1.0]), 0.025, laplace_tail)[0] < -39
-    np.testing.assert_allclose(end(np.full(2, 9.0), 0.025, normal_tail), 9 - stats.norm.isf(0.025), atol=1e-6)
-    (found,) = end(np.array([0.5]), 0.975, normal_tail)
+    assert truncated_end(np.array([1.0]), 0.025, laplace_tail)[0] < -39
+    np.testing.assert_allclose(truncated_end(np.full(2, 9.0), 0.025, normal_tail), 9 - stats.norm.isf(0.025), atol=1e-6)
+    (found,) = truncated_end(np.array([0.5]), 0.975, normal_tail)
     assert stats.norm.sf(0.5 - found) / stats.norm.sf(-found) == pytest.approx(0.975)
 
 
@@ -71,7 +71,7 @@ def test_releases_and_readers_get_adjusted_intervals(
     whole = small.run(small.write(home.parent / "all", **asked, output={"folder": str(home.parent / "out")}), home)
     rule = {"postprocess": {"suppress": {"below": 30, "at": 1}}}
     shown = small.run(small.write(home.parent / "some", **asked, **rule), home)
-    rows, certificate = release_folder.load(Path(shown.folder))
+    rows, certificate = release_folder.load_release(Path(shown.folder))
     (sentence,) = certificate["post_processing"]
     assert "truncated" in sentence
     found = json.loads(

@@ -100,7 +100,7 @@ def case(mechanism: str, domain: dict[str, Any] | None, workload: list[Any], **m
     return Case(mechanism, {**({} if domain is None else {"domain": domain}), "workload": workload, **more}, **known)
 
 
-STORED = Sizes(long_steps=4, pinched_steps=4, listed=4, part_values=7, shard_bytes=8 * 9)
+STORED = Sizes(long_steps=4, pinched_steps=4, listed_values=4, part_values=7, shard_bytes=8 * 9)
 """What happens beyond millions of steps or cells happens beyond four."""
 TWO_PASSES = Sizes(streamed_cells=10, shard_bytes=8 * 50)
 TWO_PASSES_OF_FEW = Sizes(streamed_cells=4, shard_bytes=8 * 5)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpdist.engine import Engine
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.contracts.cases import CASES, Case
@@ -74,11 +74,11 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engin
             owned[planned.job.release] = owned_by(planned.grid)
     draws.check(owned)
     assert planned.strategy.name == case.mechanism
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipt = ledger.receipt(planned.job.release)
     assert receipt is not None
     assert receipt.state == "committed"
-    z = Store(home / "store", case.sizes).read(stored)
+    z = Store(home / "store", case.sizes).read_array(stored)
     assert z.dtype == np.int64
     return {
         "grid": planned.grid.digest,
@@ -119,7 +119,7 @@ def rewrite() -> None:
                 out[f"{name}, {neighbours}"] = measured(case, neighbours, home, Path(top) / f"{len(out)}-data")
                 if found := solved(store):
                     facts[name] = found
-                    arrays |= {_key(kept): store.read(store.open(kept)) for kept in found}
+                    arrays |= {_key(kept): store.read_array(store.open(kept)) for kept in found}
     FILE.write_text(json.dumps(out, indent=1) + "\n")
     SOLVED_FACTS.write_text(json.dumps(facts, indent=1) + "\n")
     np.savez_compressed(SOLVED, **arrays)

@@ -12,12 +12,12 @@ import numpy as np
 
 from dpdist import engine
 from dpdist.arrays.array_workspace import InMemory
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.measurement.integer_measurement import Counts
 from dpdist.pipeline.query_answers import answer
 from dpdist.planner.release_plan import plan
-from dpdist.reconstruction.answer_vectors import Wanted
-from dpdist.runtime.context import Context, silent
+from dpdist.reconstruction.answer_vectors import AnswerRequest
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store, StoredArray
 from tests.contracts.cases import Case
@@ -40,7 +40,7 @@ class Pipeline:
     @cached_property
     def context(self) -> Context:
         """Where they run: in this process."""
-        return Context(self.folder / "home", self.store, engine.inline(), silent)
+        return Context(self.folder / "home", self.store, engine.inline(), ignore_progress)
 
     @cached_property
     def store(self) -> Store:
@@ -72,12 +72,14 @@ class Pipeline:
 
     def exact_in_memory(self, planned: Any, x: np.ndarray) -> np.ndarray:
         """The integers of ``exact`` without the store, whose files take ten times as long: for very many histograms."""
-        return held(planned.grid.exact(Counts(Held(_counts(planned, x)), planned.layout), InMemory()))
+        return to_array(planned.grid.exact(Counts(ArrayVector(_counts(planned, x)), planned.layout), InMemory()))
 
     def answers_in_memory(self, planned: Any, z: np.ndarray) -> np.ndarray:
         """The answers of ``answers`` without the store."""
-        return held(
-            planned.grid.answers(planned.workload, Held(z), planned.noise, Wanted("answers", False), Remembering()).answer
+        return to_array(
+            planned.grid.answers(
+                planned.workload, ArrayVector(z), planned.noise, AnswerRequest("answers", False), Remembering()
+            ).answer
         )
 
     def answers(self, planned: Any, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -46,7 +46,7 @@ def main() -> None:
         os._exit(3)
 
     restricted_unpickler.restrict(refuse)
-    with engine.started(os.environ["DPDIST_ENGINE"]) as where, tempfile.TemporaryDirectory() as top:
+    with engine.open_engine(os.environ["DPDIST_ENGINE"]) as where, tempfile.TemporaryDirectory() as top:
         for number, name in enumerate(sys.argv[1:]):
             sys.stdout.write(f"{name}: ")
             sys.stdout.flush()

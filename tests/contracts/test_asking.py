@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays.lazy_vector import Held
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.content import measurement_file
 from dpdist.content.measurement_file import MOST_BYTES, Evidence, Measurement
 from dpdist.errors import InvalidInput
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.query.linear_functions import functionals, products_of
+from dpdist.query.linear_functions import decompose_function, functionals
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline, truth
 
@@ -46,20 +46,22 @@ def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Pa
     x = np.random.default_rng(1).integers(0, 1000, queries.shape[1])
     exact = pipeline.exact(planned, x)
     z = exact + np.random.default_rng(2).integers(-(2**31), 2**31, exact.size)
-    space = planned.grid.space(Held(z), domain.shape, MOST_BYTES)
+    space = planned.grid.space(ArrayVector(z), domain.shape, MOST_BYTES)
     half = (z.nbytes + sum(8 * each.size for each in space.facts()[1].values())) // 2
     with suppress(InvalidInput):  # a measurement that would take more than is allowed is refused, or written in less
-        less = planned.grid.space(Held(z), domain.shape, half)
+        less = planned.grid.space(ArrayVector(z), domain.shape, half)
         assert z.nbytes + sum(8 * each.size for each in less.facts()[1].values()) <= half
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement_file.write(Measurement(space, domain, Noise(GAUSSIAN, 1)), Evidence(planned.workload), "contract", file)
-    read = measurement_file.read(tmp_path / "measurement.npz")
+        measurement_file.write_measurement(
+            Measurement(space, domain, Noise(GAUSSIAN, 1)), Evidence(planned.workload), "contract", file
+        )
+    read = measurement_file.read_measurement(tmp_path / "measurement.npz")
     assert [(each.name, *each.labels) for each in read.domain.attributes] == [
         (each.name, *each.labels) for each in domain.attributes
     ]
-    rows = [products_of(tuple(range(len(domain.shape))), row.reshape(domain.shape)) for row in queries]
+    rows = [decompose_function(tuple(range(len(domain.shape))), row.reshape(domain.shape)) for row in queries]
     asked = functionals(rows, domain.shape)
-    reading, gram = read.space.read(asked), read.space.gram(asked)
+    reading, gram = read.space.estimate(asked), read.space.gram(asked)
     np.testing.assert_allclose(np.diag(gram), reading.squares, rtol=1e-9)
     answers, errors = pipeline.answers(planned, z)
     found = np.sqrt(reading.squares) * planned.noise.deviation

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.mechanisms.comparison import is_able, why_not
+from dpdist.mechanisms.comparison import can_answer, exclusion_reasons
 from dpdist.mechanisms.mechanism import CANNOT_BEAT
 from dpdist.mechanisms.mechanism_registry import REGISTRY
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.runtime.context import Context
 from dpdist.spec import load
 from tests.often import first_of
@@ -104,11 +104,11 @@ def drawn_spec(seed: int) -> Spec:
     return spec_of(draw.choice(units), domain, workload, draw.choice(["Gaussian", "Gaussian", "Laplace"]))
 
 
-def by_name(context: Context, spec: Spec, chosen: Plan) -> dict[str, float]:
+def by_name(context: Context, spec: Spec, chosen: ReleasePlan) -> dict[str, float]:
     """The total squared error of every mechanism that can answer a release, asked for by its name."""
     job, found = chosen.job, {}
     for name in REGISTRY:
-        if not is_able(name, chosen.grid.norm, job.workload.queries, job.workload.limits, job.setting):
+        if not can_answer(name, chosen.grid.norm, job.workload.queries, job.workload.limits, job.setting):
             continue
         try:
             planned = plan(context, load({**spec, "mechanism": name}))
@@ -123,7 +123,7 @@ def faults(spec: Spec) -> list[str]:
     context = context_of_all()
     chosen = plan(context, load(spec))
     job = chosen.job
-    reasons = why_not(chosen.grid.norm, job.workload.queries, job.workload.limits, job.setting)
+    reasons = exclusion_reasons(chosen.grid.norm, job.workload.queries, job.workload.limits, job.setting)
     errors = by_name(context, spec, chosen)
     least = min(errors, key=lambda name: errors[name])
     found = []
@@ -134,7 +134,7 @@ def faults(spec: Spec) -> list[str]:
     return found + contradictions(chosen, reasons, errors)
 
 
-def contradictions(chosen: Plan, reasons: Mapping[str, str], errors: Mapping[str, float]) -> list[str]:
+def contradictions(chosen: ReleasePlan, reasons: Mapping[str, str], errors: Mapping[str, float]) -> list[str]:
     """Reasons that the table, or the errors of all mechanisms, tell otherwise."""
     table, found = {row.mechanism: row for row in chosen.table}, []
     for name, reason in reasons.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.engine import Engine, started
+from dpdist.engine import Engine, open_engine
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.storage.array_store import Store
 from tests.contracts import golden
@@ -41,7 +41,7 @@ def test_measured_integers(home: Path, name: str, neighbours: str) -> None:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Engine]:
-    with started(workers=2) as cluster:
+    with open_engine(workers=2) as cluster:
         yield cluster
 
 

@@ -17,7 +17,7 @@ import pytest
 from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.measurement.integer_measurement import answer_bytes
-from dpdist.measurement.term_measurement import TermGrid
+from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.accounting import Loss
 from tests.contracts.cases import AGES, CASES, SEXES, Case
@@ -108,10 +108,10 @@ SHRUNK = {
     "dpdist.reconstruction.product_space.CONTRACTED": 1,
     "dpdist.measurement.orbit_measurement.PAIRED_ORBITS": 0,
     "dpdist.measurement.orbit_measurement.PAIRS_AT_ONCE": 1,
-    "dpdist.operators.combinators.COLUMNS": 1,
+    "dpdist.operators.combinators.EXACT_NORM_COLUMNS": 1,
     "dpdist.operators.out_of_core.CACHED_ENTRIES": 1,
     "dpdist.operators.out_of_core.EXACT_FLOAT32": 64,
-    "dpdist.operators.toeplitz.SMALL": 0,
+    "dpdist.operators.toeplitz.DIRECT_PRODUCTS": 0,
 }
 """Limits from which the same is computed another way, beyond which no case is."""
 SHRINKING = (
@@ -148,7 +148,7 @@ def test_every_cut_measures_the_same_integers(name: str, few: Callable[[str], Pi
         np.testing.assert_array_equal(pipeline.exact(planned, x, pieces), whole)
 
 
-def shifted(grid: TermGrid, x: np.ndarray) -> np.ndarray:
+def shifted(grid: TermMeasurement, x: np.ndarray) -> np.ndarray:
     """What a grid over tables measures, in Python's integers."""
     found = []
     for term in grid.terms:
@@ -159,7 +159,7 @@ def shifted(grid: TermGrid, x: np.ndarray) -> np.ndarray:
         table = np.asarray(x.sum(axis=outside)).reshape(-1).astype(object)
         found += [(2 * value + 2**term.shift) // 2 ** (term.shift + 1) for value in rows @ table]
     made = np.array(found, dtype=object)
-    return made.reshape(grid.terms[0].factors[0].shape[0], -1).T.reshape(-1) if grid.streamed else made
+    return made.reshape(grid.terms[0].factors[0].shape[0], -1).T.reshape(-1) if grid.is_streamed else made
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -172,7 +172,7 @@ def test_a_grid_holds_its_most_records_and_not_one_more(name: str, few: Callable
     nothing = pipeline.exact(planned, 0 * first).astype(object)
     for x in ((most - 5) * first + 5 * last, most * last):
         found = pipeline.exact(planned, x)
-        if isinstance(planned.grid, TermGrid):
+        if isinstance(planned.grid, TermMeasurement):
             expected = shifted(planned.grid, x.reshape(shape))
         else:  # as often what one record adds as there are records
             ones = [pipeline.exact(planned, one).astype(object) - nothing for one in (first, last)]

@@ -34,7 +34,7 @@ def half(store: Store) -> None:
 SCRIPT: list[Callable[[Store], Any]] = [
     in_shards,
     lambda store: store.open("whole").facts,
-    lambda store: store.read(store.open("whole")),
+    lambda store: store.read_array(store.open("whole")),
     lambda store: store.read_rows(store.open("whole"), 2, 9),
     lambda store: store.read_shard(store.open("whole"), 1),
     lambda store: [block for _, block in store.blocks(store.open("whole"))],
@@ -59,7 +59,7 @@ SCRIPT: list[Callable[[Store], Any]] = [
     lambda store: sorted(store.folders("folder")),
     lambda store: store.exists("folder/one"),
     lambda store: store.open("folder/one"),
-    lambda store: store.read(store.open("real")),
+    lambda store: store.read_array(store.open("real")),
 ]
 
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from dpdist.arrays import (
+    ArrayVector,
     Blocks,
     Constant,
-    Held,
     Interleaved,
     LazyVector,
     Repeated,
     Reversed,
     Strided,
     Vector,
-    held,
     least_positive,
     scaled,
+    to_array,
 )
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.runtime.stored_vectors import StoredVector
@@ -43,10 +43,10 @@ def stored(store: Store) -> Vector:
 
 
 KINDS: dict[str, tuple[Callable[[Store], Vector], np.ndarray]] = {
-    "held": (lambda _: Held(VALUES), VALUES),
+    "held": (lambda _: ArrayVector(VALUES), VALUES),
     "stored": (stored, VALUES),
     "computed": (
-        lambda s: LazyVector(23, (stored(s), Held(VALUES[:5])), twice, 24, "twice"),
+        lambda s: LazyVector(23, (stored(s), ArrayVector(VALUES[:5])), twice, 24, "twice"),
         2.0 * VALUES + np.pad(VALUES[:5], (0, 18)) + np.arange(23),
     ),
     "every third": (lambda s: Strided(stored(s), 2, 3, 7), VALUES[2:23:3]),
@@ -56,7 +56,7 @@ KINDS: dict[str, tuple[Callable[[Store], Vector], np.ndarray]] = {
     "blocks": (lambda _: Blocks((1.0, 2.5, -1.0), 4), np.repeat([1.0, 2.5, -1.0], 4)),
     "repeated": (lambda s: Repeated(stored(s), 3, 2), np.tile(np.repeat(VALUES, 3), 2)),
     "interleaved": (
-        lambda s: Interleaved(((stored(s), Held(-VALUES)), (Held(VALUES + 1), Held(VALUES + 2))), 17),
+        lambda s: Interleaved(((stored(s), ArrayVector(-VALUES)), (ArrayVector(VALUES + 1), ArrayVector(VALUES + 2))), 17),
         np.concatenate([np.stack(pair, axis=1)[:17].ravel() for pair in ((VALUES, -VALUES), (VALUES + 1, VALUES + 2))]),
     ),
     "powers": (lambda _: PowerCoefficients(23, 0.5), np.arange(1.0, 24.0) ** -0.5),
@@ -77,7 +77,7 @@ def test_every_range_is_that_of_the_whole(kind: str, tmp_path: Path) -> None:
             found = vector.read(start, stop)
             assert found.dtype == vector.dtype
             np.testing.assert_array_equal(found, expected[start:stop])
-    np.testing.assert_array_equal(held(vector), expected)
+    np.testing.assert_array_equal(to_array(vector), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,7 +86,7 @@ def test_it_travels_and_is_told_from_others(kind: str, tmp_path: Path) -> None:
     store = Store(tmp_path)
     vector = make(store)
     there: Vector = pickle.loads(cloudpickle.dumps(vector))
-    np.testing.assert_array_equal(held(there), expected)
+    np.testing.assert_array_equal(to_array(there), expected)
     assert there.digest == make(store).digest == vector.digest
     others = {name: other(store).digest for name, (other, _) in KINDS.items() if name != kind}
     assert vector.digest not in others.values()
@@ -94,7 +94,7 @@ def test_it_travels_and_is_told_from_others(kind: str, tmp_path: Path) -> None:
 
 def test_vectors_held_together_are_read_together() -> None:
     rows = np.arange(12).reshape(3, 4)
-    together = Held(rows)
+    together = ArrayVector(rows)
     assert together.size == 4
     np.testing.assert_array_equal(together.read(1, 3), rows[:, 1:3])
     padded = LazyVector(6, (together,), lambda start, count, values: values, 8)
@@ -103,6 +103,6 @@ def test_vectors_held_together_are_read_together() -> None:
 
 
 def test_the_smallest_positive_value() -> None:
-    assert least_positive(Held(np.array([0.0, 3.0, 0.5, -1.0]))) == 0.5
-    assert least_positive(Held(np.zeros(3))) == 1.0
+    assert least_positive(ArrayVector(np.array([0.0, 3.0, 0.5, -1.0]))) == 0.5
+    assert least_positive(ArrayVector(np.zeros(3))) == 1.0
     assert least_positive(Constant(7.0, 3)) == 7.0

@@ -15,7 +15,7 @@ import pytest
 
 from dpdist import engine
 from dpdist.counting import histogram_counting
-from dpdist.counting.category_counts import names_of
+from dpdist.counting.category_counts import count_names
 from dpdist.counting.contribution_bounding import Dealing, PersonKey
 from dpdist.counting.histogram_counting import count
 from dpdist.counting.record_cells import CountSummary
@@ -26,7 +26,7 @@ from dpdist.engine.shuffle import RunKey, gather
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.size_limits import Sizes
-from dpdist.sources.record_sources import Partition, grouped, source_of
+from dpdist.sources.record_sources import Partition, group_partitions, source_of
 from dpdist.sources.verified_files import Tags
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects.folder import Folder
@@ -61,7 +61,7 @@ def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: 
     with closing(Store(tmp_path / "store")) as store:
         source = source_of(location, columns={}, **small.whose(**options))
         stored, tally = count(source, domain, store, engine.inline(), root=ROOT)
-        return store.read(stored), tally
+        return store.read_array(stored), tally
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz", "folder", "dictionary"])
@@ -214,7 +214,7 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
         store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
         some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
         stored, tally = count(source, DOMAIN, store, some, root=ROOT, tables=tables)
-        found.append((store.read(stored), tally, stored.digest))
+        found.append((store.read_array(stored), tally, stored.digest))
         assert left_in(Path(store.location)) == []
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1:] == found[1][1:]
@@ -231,7 +231,7 @@ def test_totals_of_persons_beyond_memory_are_the_same(tmp_path: Path) -> None:
         store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
         some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
         stored, tally = count(source, domain, store, some, root=ROOT)
-        found.append((np.asarray(store.read(stored)).reshape(domain.shape), tally, stored.digest))
+        found.append((np.asarray(store.read_array(stored)).reshape(domain.shape), tally, stored.digest))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1:] == found[1][1:]
     rows = pyarrow.parquet.read_table(tmp_path / "records.parquet")
@@ -248,10 +248,10 @@ def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
     source = source_of(tmp_path / "x.parquet", columns={}, **small.whose("mail"))
     left = []
     for run in range(2):
-        store, key = Store(tmp_path / f"store-{run}"), RunKey.fresh()
+        store, key = Store(tmp_path / f"store-{run}"), RunKey.generate()
         partition = Partition(source.files[0][0], 0, source.tags[0])
         _, dealt = Dealing(source, DOMAIN, store, "scratch/x", 1, 100).deal(([partition], key))
-        (rows,) = gather(store, "scratch/x", key, 1, dealt).opened(store, key).of(0)
+        (rows,) = gather(store, "scratch/x", key, 1, dealt).open_parts(store, key).rows_of_part(0)
         left.append({(int(row["high"]), int(row["low"])) for row in rows})
         for mail in MAILS:
             for digest in (hashlib.sha256, hashlib.blake2b, hashlib.md5):
@@ -261,7 +261,7 @@ def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
             content = file.read_bytes()
             assert not any(secret in content for secret in (key.content, rows.tobytes(), rows[:1]["high"].tobytes()))
         assert repr(key) == "RunKey()"
-        assert repr(PersonKey(key.derived(b"persons"))) == "PersonKey()"
+        assert repr(PersonKey(key.derive_key(b"persons"))) == "PersonKey()"
     assert len(left[0]) == len(left[1]) == 2
     assert not left[0] & left[1]
 
@@ -275,15 +275,15 @@ def test_tasks_are_as_large_as_each_other_in_bytes() -> None:
     small_ones = [partition(f"{i}", 0, 10) for i in range(20)]
     large = [partition("large", group, 1000) for group in range(10)]
     for items in (small_ones + large, large + small_ones, small_ones[:7] + large + small_ones[7:]):
-        groups = grouped(items, 5)
+        groups = group_partitions(items, 5)
         assert [each for group in groups for each in group] == items
         assert all(groups)
         sizes = [sum(each.tags.size / (10 if each.path == "large" else 1) for each in group) for group in groups]
         assert len(groups) == 5
         assert max(sizes) <= 1200 / 5 + 100
-    assert grouped([], 5) == [[]]
-    assert grouped(small_ones[:2], 5) == [[each] for each in small_ones[:2]]
-    assert grouped([partition("empty", 0, 0)], 5) == [[partition("empty", 0, 0)]]
+    assert group_partitions([], 5) == [[]]
+    assert group_partitions(small_ones[:2], 5) == [[each] for each in small_ones[:2]]
+    assert group_partitions([partition("empty", 0, 0)], 5) == [[partition("empty", 0, 0)]]
 
 
 @pytest.mark.parametrize("person", [None, "person"])
@@ -310,7 +310,7 @@ def test_counting_lists_nothing_and_shares_no_folder(
     with monkeypatch.context() as amid:
         amid.setattr(Folder, "entries", none)
         counts, _ = count(source, DOMAIN, store, some, root=ROOT)
-    assert store.read(counts).sum() == (3000 if person is None else len(set(small.records()["person"].to_pylist())))
+    assert store.read_array(counts).sum() == (3000 if person is None else len(set(small.records()["person"].to_pylist())))
     assert len(written) == len(set(written)) <= 24  # not one for each of the ranges of each task: those are 72 or more
     assert all(name.startswith("scratch/") for name in written)
 
@@ -414,7 +414,7 @@ def test_cells_are_numbered_up_to_2_to_the_63(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     source = source_of(file, columns={})
     counts, _ = count(source, most, store, engine.inline(), root=ROOT, tables=((0,), (61,)))
-    assert store.read(counts).tolist() == [0, 1, 0, 1]
+    assert store.read_array(counts).tolist() == [0, 1, 0, 1]
     with pytest.raises(InvalidInput, match=r"up to 2\^63 cells, found 9\.22e\+18"):
         count(source, beyond, store, engine.inline(), root=ROOT, tables=((0,), (62,)))
 
@@ -480,6 +480,6 @@ def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selecte
     )
     domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
     source = source_of(path, columns={}, **small.whose("who", missing=missing))
-    found = names_of(in_parts(source, domain, tmp_path), "work", frozenset(), 9)
+    found = count_names(in_parts(source, domain, tmp_path), "work", frozenset(), 9)
     assert list(found.names) == selected
     assert found.counts.tolist() == [1, 2][: len(selected)]

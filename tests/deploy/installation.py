@@ -46,7 +46,7 @@ class Installation:
         (folder / "ledger-url").write_text(ledger_url + "\n")
         self.environment = {
             **os.environ,
-            **prefect_settings.SILENT,
+            **prefect_settings.PREFECT_SETTINGS,
             "PREFECT_HOME": str(folder / "prefect"),
             "PREFECT_API_URL": self.api,
             "PREFECT_API_DATABASE_CONNECTION_URL": server_url.replace("+psycopg", "+asyncpg"),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flows.service.measuring_service import ClientLimits, Service
-from flows.service.spec_registry import Given
+from flows.service.spec_registry import SpecFolder
 from tests import HANGS
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "alive.py"
@@ -64,7 +64,7 @@ def test_a_measuring_service_is_alive_that_answers_at_its_socket(tmp_path: Path)
     path = tmp_path / "socket"
 
     async def look(limits: ClientLimits) -> bool:
-        server = await asyncio.start_unix_server(Service(Given(tmp_path), limits=limits).answer, path)
+        server = await asyncio.start_unix_server(Service(SpecFolder(tmp_path), limits=limits).answer, path)
         async with server:
             return await asyncio.to_thread(alive, f"unix:{path}")
 

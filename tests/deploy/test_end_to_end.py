@@ -20,7 +20,7 @@ from dpdist.privacy.ledger.approvals import Approvers, new_key
 from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.publish import release_folder
 from dpdist.spec import load
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from tests import HANGS, small
 from tests.deploy.installation import ROOT, Installation, wait_until
 
@@ -65,8 +65,8 @@ def weekly(installation: Installation, data: Path) -> Path:
 
 
 def check_published(installation: Installation, week: str) -> None:
-    with place_at(f"{installation.s3}/published/{week}").copied() as folder:
-        table, certificate = release_folder.load(folder)
+    with parse_location(f"{installation.s3}/published/{week}").local_copy() as folder:
+        table, certificate = release_folder.load_release(folder)
         assert certificate["release"] == f"weekly-{week}"
         assert table.num_rows == certificate["queries"]
 

@@ -20,7 +20,7 @@ import zarr
 from dpdist import engine
 from dpdist.pipeline import release_run
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
 from dpdist.spec import load
@@ -64,7 +64,7 @@ def test_a_hundred_million_cells(s3: str, tmp_path: Path, monkeypatch: pytest.Mo
             took[name] = (time.perf_counter() - begun, spent(processes) - before)
             return out
 
-        with dask.config.set(processes.settings), engine.started(processes.address) as started:
+        with dask.config.set(processes.settings), engine.open_engine(processes.address) as started:
             started.client.wait_for_workers(3, timeout=HANGS)
             context = Context(home, Store(f"{s3}/store"), started, lambda *line: lines.append(line))
             done = release_run.release(context, load(tmp_path / "release.yaml"), step=step)
@@ -79,7 +79,7 @@ def test_a_hundred_million_cells(s3: str, tmp_path: Path, monkeypatch: pytest.Mo
     drawn = [line for stage, line in lines if stage == "measure" and line.endswith("parts drawn by workers")]
     assert drawn, lines
     print(drawn[-1])
-    with done.place.copied() as folder:
+    with done.location.local_copy() as folder:
         assert release_folder.certificate_of(folder)["release"] == "cells"
         group = zarr.open_group(str(folder / "answers.zarr"), mode="r")
         some = np.asarray(group["answer"][: 2**20])
@@ -87,7 +87,7 @@ def test_a_hundred_million_cells(s3: str, tmp_path: Path, monkeypatch: pytest.Mo
     cell = np.ravel_multi_index(tuple(columns.values()), SIDES)
     deviations = some - np.bincount(cell[cell < some.size], minlength=some.size)
     assert abs(np.mean(deviations**2) / error**2 - 1) < 0.01  # seven standard deviations of such a mean
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert (ledger.verify().releases, ledger.verify().running) == (1, 0)
 
 

@@ -27,7 +27,7 @@ from prefect.server.schemas.schedules import CronSchedule
 
 from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.publish import release_folder
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from tests import HANGS, small, zoned
 from tests.deploy.installation import ROOT, Installation, below, wait_until
 from tests.deploy.parts import Parts, install
@@ -169,7 +169,7 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
     assert (audit.releases, audit.running) == (len(releases), 0)
     ledger.close()
     for name in releases:
-        with place_at(f"{installation.s3}/published/{name.partition('-')[2]}").copied() as folder:
+        with parse_location(f"{installation.s3}/published/{name.partition('-')[2]}").local_copy() as folder:
             assert (
                 release_folder.certificate_of(folder)["release"] == name
             )  # every file has the digest that the certificate says
@@ -217,7 +217,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert {name for name in "ab" if re.search(rf"Worker '{name}' submitting flow run", log)} == {"a", "b"}
     numbers = set()
     for day in DAYS:
-        with place_at(f"{installation.s3}/published/{day}").copied() as folder:
+        with parse_location(f"{installation.s3}/published/{day}").local_copy() as folder:
             numbers.add(release_folder.certificate_of(folder)["versions"]["dpdist"])
             assert zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"].shape == (24 * PLACES,)
     assert numbers == {"0.2.90", "0.2.91"}
@@ -246,7 +246,7 @@ def upgraded(fortnight: Fortnight, day: datetime.date) -> None:
     parts.start("scheduler", "dask", "noise", "prefect")
     run = fortnight.due(day)
     assert fortnight.ended(run) == "COMPLETED"
-    with place_at(f"{installation.s3}/published/{day}").copied() as folder:
+    with parse_location(f"{installation.s3}/published/{day}").local_copy() as folder:
         assert release_folder.certificate_of(folder)["versions"]["dpdist"] == "0.2.91"
         assert np.array_equal(zarr.open_group(str(folder / "answers.zarr"), mode="r")["answer"][:], expected)
 

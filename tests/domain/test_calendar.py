@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from dpdist.counting.record_cells import _codes
 from dpdist.domain import Attribute, EvenEdges, even_edges
-from dpdist.domain.calendar import Every, Times, steps_between
+from dpdist.domain.calendar import CalendarUnit, Times, steps_between
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError, UnknownValue
 from dpdist.pipeline.continual_release import periods_reached
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.ledger.charges import StreamPart
 from dpdist.spec import load
 from dpdist.spec.sections.calendar_steps import DatesSpec
@@ -29,10 +29,10 @@ from tests import small
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 MOMENTS = st.datetimes(datetime.datetime(1925, 1, 1), datetime.datetime(2090, 1, 1))
-EVERY: tuple[Every, ...] = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+EVERY: tuple[CalendarUnit, ...] = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
 
 
-def expected(moment: datetime.datetime, every: Every) -> str:
+def expected(moment: datetime.datetime, every: CalendarUnit) -> str:
     """The label of the step that holds a moment, by the standard library alone."""
     if every == "week":
         return moment.strftime("%G-W%V")
@@ -51,7 +51,7 @@ def expected(moment: datetime.datetime, every: Every) -> str:
 
 
 @given(MOMENTS, MOMENTS, st.sampled_from(EVERY))
-def test_steps_and_labels(first: datetime.datetime, moment: datetime.datetime, every: Every) -> None:
+def test_steps_and_labels(first: datetime.datetime, moment: datetime.datetime, every: CalendarUnit) -> None:
     first, moment = sorted((first, moment))
     times = Times(first, steps_between(first, moment, every), every)
     (step,) = times.numbers(np.array([moment], dtype="datetime64[us]"))
@@ -163,7 +163,7 @@ def test_times_at_the_ends_of_all_calendars_are_outside(zone: str) -> None:
         (pa.array([20260930, None]), "day", "holds whole numbers; allowed are dates, timestamps and ISO texts"),
     ],
 )
-def test_columns_that_are_refused(column: pa.Array, every: Every, said: str) -> None:
+def test_columns_that_are_refused(column: pa.Array, every: CalendarUnit, said: str) -> None:
     attribute = Attribute("day", edges=even_edges(0, 1, 2), times=Times(datetime.datetime(2026, 9, 30), 2, every))
     with pytest.raises(InvalidSpec, match=said):
         _codes(pa.chunked_array([column]), attribute, None)
@@ -273,7 +273,7 @@ def test_budget_periods_that_steps_reach(
         stream={"name": "s", "through": domain["dates"]["from"] if "dates" in domain else domain.get("to", 0)},
         ledger={"dataset": "small", "cap": {"rho": 1, "per": per}},
     )
-    assert periods_reached(load(path).guarantee.course, per, StreamPart("s", "digest", *steps)) == reached
+    assert periods_reached(load(path).guarantee.release_mode, per, StreamPart("s", "digest", *steps)) == reached
 
 
 def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:
     )
     with pytest.raises(InvalidInput, match="times end with the year 9999"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 

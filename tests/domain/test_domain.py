@@ -141,7 +141,7 @@ def test_an_empty_text_may_be_declared() -> None:
 
 @pytest.mark.parametrize("many", [False, True], ids=["listed", "computed"])
 def test_labels_of_clipped_bins(many: bool) -> None:
-    sizes = dataclasses.replace(SIZES, listed=1) if many else SIZES
+    sizes = dataclasses.replace(SIZES, listed_values=1) if many else SIZES
     given: Any = {"outside": "clip", "missing": "unknown"}
     ages = Attribute("age", edges=even_edges(0, 1, 91, sizes), **given)
     assert [ages.labels[i] for i in (0, 1, 90, 91)] == ["0 or less", "1", "90 or more", "unknown"]

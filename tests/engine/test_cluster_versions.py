@@ -19,11 +19,11 @@ def test_versions_of_a_real_cluster() -> None:
         found = client.get_versions(packages=["dpdist"])
         cluster_versions.check(client)
         (worker,) = found["workers"]
-        assert cluster_versions.of_worker(cluster_versions.here(), found["workers"][worker]) == []
+        assert cluster_versions.differing_packages(cluster_versions.here(), found["workers"][worker]) == []
         own, python = found["client"]["packages"], ".".join(found["client"]["packages"]["python"].split(".")[:2])
         older = copy.deepcopy(found["workers"][worker])
         older["packages"] |= {"dpdist": "0.0.9", "python": "2.7.1.final.0"}
-        assert cluster_versions.of_worker(found["client"], older) == [
+        assert cluster_versions.differing_packages(found["client"], older) == [
             f"python 2.7 (here {python})",
             f"dpdist 0.0.9 (here {own['dpdist']})",
         ]
@@ -35,6 +35,6 @@ def test_versions_of_a_real_cluster() -> None:
             pytest.raises(
                 EngineError, match=re.escape(f"runs other versions than this process: {told}; give client, scheduler")
             ),
-            engine.started(client.scheduler.address),
+            engine.open_engine(client.scheduler.address),
         ):
             pass

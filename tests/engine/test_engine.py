@@ -19,13 +19,13 @@ import threadpoolctl
 from distributed import LocalCluster
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import Held
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.engine import cluster_workers, runner, task_queue, tasks
 from dpdist.errors import EngineError, InvalidSpec, OutOfMemory, TaskFailed
 from dpdist.pipeline import release_run
 from dpdist.process.resource_limits import WORKER_BYTES
-from dpdist.reconstruction.least_squares import Shared
-from dpdist.runtime.context import Context, silent
+from dpdist.reconstruction.least_squares import SharedArray
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS, certificates, small
@@ -96,7 +96,7 @@ def whereabouts(tag: str) -> tuple[str, int, int]:
 def test_heavy_work_runs_where_the_memory_is(processes: Processes) -> None:
     processes.worker(1, "--memory-limit", "300MB")
     large = processes.worker(2, "--memory-limit", "2GB")
-    with engine.started(processes.address) as started:
+    with engine.open_engine(processes.address) as started:
         started.client.wait_for_workers(2, timeout=HANGS)
         assert started.largest_worker_bytes == int(0.95 * 2 * 10**9) - WORKER_BYTES  # the rest is the worker's own
         for _ in range(3):
@@ -134,7 +134,7 @@ def test_heavy_work_moves_when_its_worker_dies(
             first.kill()
             processes.worker(1, "--resources", "optimiser=1")
 
-    with engine.started(processes.address) as started:
+    with engine.open_engine(processes.address) as started:
         started.client.wait_for_workers(1, timeout=HANGS)
         original = task_queue.optimisers
 
@@ -150,7 +150,7 @@ def large_sum(array: np.ndarray, item: int) -> np.ndarray:
     return array + item
 
 
-class CountedVector(Held):
+class CountedVector(ArrayVector):
     """A vector that writes down how often it was read."""
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -159,7 +159,7 @@ class CountedVector(Held):
         return super().read(start, stop)
 
 
-def inverse_plus(shared: Shared, item: int) -> float:
+def inverse_plus(shared: SharedArray, item: int) -> float:
     return float(shared.values.sum()) + item
 
 
@@ -167,10 +167,10 @@ def inverse_plus(shared: Shared, item: int) -> float:
 def test_what_all_tasks_of_a_stage_read_is_read_once_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An inverse of 2 GB was read for every task of a second. After the stage no worker holds it any longer."""
     monkeypatch.setenv("READS", str(tmp_path / "reads"))
-    shared = Shared(CountedVector(np.ones(6)), (2, 3))
+    shared = SharedArray(CountedVector(np.ones(6)), (2, 3))
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
         started.exchange = Store(tmp_path / "store")
         assert started.map(partial(inverse_plus, shared), list(range(40))) == [6.0 + item for item in range(40)]
@@ -201,7 +201,7 @@ def test_a_stage_of_many_items_is_few_tasks(tmp_path: Path, monkeypatch: pytest.
     told: list[tuple[int, int]] = []
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
         started.exchange = Store(tmp_path / "store")
         for items, most in ((10, 10), (11, 6), (95, 10)):
@@ -213,7 +213,7 @@ def test_a_stage_of_many_items_is_few_tasks(tmp_path: Path, monkeypatch: pytest.
                 return original(function, some, **options)
 
             monkeypatch.setattr(started.client, "map", counted)
-            found = started.map(squared, list(range(items)), on_done=lambda done, total: told.append((done, total)))
+            found = started.map(squared, list(range(items)), report_progress=lambda done, total: told.append((done, total)))
             monkeypatch.setattr(started.client, "map", original)
             assert [value for value, _ in found] == [item * item for item in range(items)]
             assert sum(calls) == most
@@ -242,7 +242,7 @@ def test_what_a_task_refuses_is_not_tried_again(tmp_path: Path, exchange: bool, 
     """Dask ran it four times, and logged four tracebacks."""
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
         caplog.at_level("WARNING"),
     ):
         started.exchange = Store(tmp_path / "store") if exchange else None
@@ -270,7 +270,7 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
     sizes: list[int] = []
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
         started.exchange = Store(tmp_path / "store")
 
@@ -280,7 +280,7 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
             sizes.extend(len(pickle.dumps(task.run_spec)) for task in tasks)
             sizes.extend(task.nbytes for task in tasks)
 
-        found = started.map(partial(large_sum, array), [1, 2, 3], on_done=told)
+        found = started.map(partial(large_sum, array), [1, 2, 3], report_progress=told)
         on_largest_worker = started.on_largest_worker(large_sum, array, 4)
     for item, result in zip((1, 2, 3, 4), [*found, on_largest_worker], strict=True):
         np.testing.assert_array_equal(result, array + item)
@@ -306,7 +306,7 @@ def test_workers_come_and_go_while_a_stage_runs(
     going = processes.worker(1, "--memory-limit", "4GB")
     processes.worker(1, "--memory-limit", "4GB")
     log, items, seen = tmp_path / "log", 150, list[int]()
-    with engine.started(processes.address) as started:
+    with engine.open_engine(processes.address) as started:
         started.client.wait_for_workers(2, timeout=HANGS)
         time.sleep(2 * cluster_workers.LOOK_SECONDS)
         assert started.workers == 2
@@ -321,7 +321,9 @@ def test_workers_come_and_go_while_a_stage_runs(
             if done == 40:
                 going.kill()
 
-        assert started.map(partial(logged, str(log)), list(range(items)), on_done=told) == [item**2 for item in range(items)]
+        assert started.map(partial(logged, str(log)), list(range(items)), report_progress=told) == [
+            item**2 for item in range(items)
+        ]
         deadline = time.monotonic() + HANGS
         while started.workers != 3 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -349,7 +351,7 @@ def test_scaling_down_leaves_the_optimiser_alone(processes: Processes, tmp_path:
     for memory in ("4GB", "1GB", "1GB"):
         processes.worker(1, "--memory-limit", memory)
     path = tmp_path / "log"
-    with engine.started(processes.address) as started, ThreadPoolExecutor(1) as pool:
+    with engine.open_engine(processes.address) as started, ThreadPoolExecutor(1) as pool:
         started.client.wait_for_workers(3, timeout=HANGS)
         found = pool.submit(started.on_largest_worker, marked, str(path), needed_bytes=2 * 10**9)
         deadline = time.monotonic() + HANGS
@@ -366,7 +368,7 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
     monkeypatch.setattr(task_queue, "POLL_SECONDS", 0.2)
     monkeypatch.setattr(cluster_workers, "WITHOUT_WORKERS_SECONDS", 1)
     only = processes.worker(1)
-    with engine.started(processes.address) as started:
+    with engine.open_engine(processes.address) as started:
         started.client.wait_for_workers(1, timeout=HANGS)
 
         def told(done: int, total: int) -> None:
@@ -374,7 +376,7 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
             only.kill()
 
         with pytest.raises(EngineError, match="has had no worker for 1 seconds; start some and run the same command again"):
-            started.map(abs, list(range(-100, 0)), on_done=told)
+            started.map(abs, list(range(-100, 0)), report_progress=told)
 
 
 @pytest.mark.usefixtures("without_tls")
@@ -382,7 +384,7 @@ def test_a_scheduler_that_is_known_to_be_gone_is_told() -> None:
     """A client that has noticed it refuses tasks by another error than one that has not."""
     with (
         LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
         started.client.close()
         with pytest.raises(EngineError, match="scheduler went away; start it and run the same command again"):
@@ -395,14 +397,14 @@ def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatc
     most = 0
     with (
         LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
 
         def told(done: int, total: int) -> None:
             nonlocal most
             most = max(most, len(cluster.scheduler.tasks))
 
-        assert started.map(abs, list(range(-500, 0)), on_done=told) == list(range(500, 0, -1))
+        assert started.map(abs, list(range(-500, 0)), report_progress=told) == list(range(500, 0, -1))
     assert most <= 3 * 2 * task_queue.TASKS_AHEAD
 
 
@@ -415,9 +417,9 @@ def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) ->
             kept.rename(kept.with_name(f"other-{folder}"))
     processes.worker(1, "--memory-limit", "1GB")
     processes.worker(1, "--memory-limit", "1GB", "--resources", "optimiser=1")
-    with engine.started(processes.address) as started:
+    with engine.open_engine(processes.address) as started:
         started.client.wait_for_workers(2, timeout=HANGS)
-        release_run.release(Context(home, Store(home / "store"), started, silent), load(path))
+        release_run.release(Context(home, Store(home / "store"), started, ignore_progress), load(path))
     published = small.tree(Path("releases/small-1"))
     assert published.keys() == expected.keys()
     assert published["answers.csv"] == expected["answers.csv"]
@@ -425,5 +427,5 @@ def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) ->
 
 def test_progress_in_this_process_ends_at_the_whole() -> None:
     seen = list[tuple[int, int]]()
-    assert engine.inline().map(abs, [-3, 1, -2], on_done=lambda done, of: seen.append((done, of))) == [3, 1, 2]
+    assert engine.inline().map(abs, [-3, 1, -2], report_progress=lambda done, of: seen.append((done, of))) == [3, 1, 2]
     assert seen == [(1, 3), (2, 3), (3, 3)]

@@ -19,7 +19,7 @@ from distributed import KilledWorker, LocalCluster
 from dpdist import engine
 from dpdist.engine import local_cluster
 from dpdist.errors import EngineError
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.process.resource_limits import MIB, blas_threads
 from tests import HANGS, certificates, small
 from tests.engine.test_engine import Processes, processes
@@ -158,7 +158,7 @@ except ssl.SSLError:
 def test_another_user_cannot_run_code(tmp_path: Path) -> None:
     """Who has not the certificate reads nothing, and every port of the cluster asks for it."""
     before = set(ports_of(own_processes()))
-    with engine.started(workers=2) as started:
+    with engine.open_engine(workers=2) as started:
         assert started.map(abs, [-1, -2]) == [1, 2]
         ports = set(ports_of(own_processes())) - before
         assert len(ports) == 3  # scheduler, two workers
@@ -186,7 +186,7 @@ def fill(size: int) -> int:
 def test_workers_that_are_killed_or_take_too_much_are_started_again(tmp_path: Path) -> None:
     """Each has its part of the BLAS threads; this process keeps its own variables."""
     before = dict(os.environ)
-    with engine.started(workers=1) as started:
+    with engine.open_engine(workers=1) as started:
         (first,) = started.map(abs_pid, [0])
         assert first != os.getpid()
         (second,) = started.map(end_first, [str(tmp_path / "marker")])
@@ -210,15 +210,15 @@ def test_a_cluster_that_cannot_start_charges_nothing(home: Path, monkeypatch: py
     monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: "/bin/false")
     with (
         pytest.raises(EngineError, match=r"^a worker process of this machine ended before it could work .exit code 1.;"),
-        engine.started(workers=1) as started,
+        engine.open_engine(workers=1) as started,
     ):
         small.run(path, home, where=started)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None
     monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: str(tmp_path / "nothing"))
     with (
         pytest.raises(EngineError, match="worker processes of this machine cannot start .FileNotFoundError"),
-        engine.started(workers=1) as started,
+        engine.open_engine(workers=1) as started,
     ):
         small.run(path, home, where=started)
 
@@ -243,7 +243,7 @@ def test_a_remote_scheduler_asks_for_certificates(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes.worker(1)
-    with engine.started(processes.address) as started:
+    with engine.open_engine(processes.address) as started:
         assert processes.address.startswith("tls://")
         assert started.map(abs, [-3]) == [3]
     for changed, match in (
@@ -281,7 +281,7 @@ def test_plain_connections_are_refused_unless_accepted(address: str, monkeypatch
 
 
 def started_at(address: str | None) -> None:
-    with engine.started(address):
+    with engine.open_engine(address):
         raise AssertionError(f"{address} was accepted")
 
 

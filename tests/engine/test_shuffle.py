@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpdist.engine.shuffle import Dealt, Gathered, RunKey, deal, gather
+from dpdist.engine.shuffle import DealtObject, RunKey, ShuffleIndex, deal, gather
 from dpdist.errors import StoreError
 from dpdist.storage.array_store import Store
 
 ROWS = np.dtype([("part", "<i8"), ("number", "<u4")])
 
 
-def dealt_out(store: Store, key: RunKey, parts: int, sizes: list[int]) -> tuple[list[Dealt], np.ndarray]:
+def dealt_out(store: Store, key: RunKey, parts: int, sizes: list[int]) -> tuple[list[DealtObject], np.ndarray]:
     """Objects of so many rows each, and all rows in their order."""
     rows = np.empty(sum(sizes), dtype=ROWS)
     rows["part"], rows["number"] = (
@@ -30,25 +30,25 @@ def dealt_out(store: Store, key: RunKey, parts: int, sizes: list[int]) -> tuple[
 @settings(max_examples=20, deadline=None)
 @given(parts=st.integers(1, 40), sizes=st.lists(st.integers(0, 60), min_size=1, max_size=5))
 def test_every_part_gets_its_rows_in_order(tmp_path_factory: pytest.TempPathFactory, parts: int, sizes: list[int]) -> None:
-    store, key = Store(tmp_path_factory.mktemp("store")), RunKey.fresh()
+    store, key = Store(tmp_path_factory.mktemp("store")), RunKey.generate()
     dealt, rows = dealt_out(store, key, parts, sizes)
-    opened = gather(store, "scratch/x", key, parts, dealt).opened(store, key)
+    opened = gather(store, "scratch/x", key, parts, dealt).open_parts(store, key)
     for part in range(parts):
-        found = np.concatenate([np.zeros(0, dtype=ROWS), *opened.of(part)])
+        found = np.concatenate([np.zeros(0, dtype=ROWS), *opened.rows_of_part(part)])
         np.testing.assert_array_equal(found, rows[rows["part"] == part])
 
 
-def everything(gathered: Gathered, store: Store, key: RunKey) -> list[np.ndarray]:
-    opened = gathered.opened(store, key)
-    return [rows for part in range(gathered.parts) for rows in opened.of(part)]
+def everything(gathered: ShuffleIndex, store: Store, key: RunKey) -> list[np.ndarray]:
+    opened = gathered.open_parts(store, key)
+    return [rows for part in range(gathered.part_count) for rows in opened.rows_of_part(part)]
 
 
 def test_nothing_altered_or_of_another_run_is_read(tmp_path: Path) -> None:
-    store, key = Store(tmp_path / "store"), RunKey.fresh()
+    store, key = Store(tmp_path / "store"), RunKey.generate()
     dealt, _ = dealt_out(store, key, 3, [50, 50])
     gathered = gather(store, "scratch/x", key, 3, dealt)
     with pytest.raises(StoreError, match="was truncated or altered"):
-        gathered.opened(store, RunKey.fresh())
+        gathered.open_parts(store, RunKey.generate())
     for name in (dealt[1].name, gathered.name):
         path = tmp_path / "store" / name
         data = path.read_bytes()
@@ -68,7 +68,7 @@ def test_nothing_altered_or_of_another_run_is_read(tmp_path: Path) -> None:
 
 def test_a_task_that_runs_twice_seals_nothing_twice(tmp_path: Path) -> None:
     """The same rows under the same key and number would tell that they are the same, and others what they differ in."""
-    store, key = Store(tmp_path / "store"), RunKey.fresh()
+    store, key = Store(tmp_path / "store"), RunKey.generate()
     (one,), _ = dealt_out(store, key, 3, [50])
     (two,), _ = dealt_out(store, key, 3, [50])
     assert one.name != two.name

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpdist.engine import inline
-from dpdist.engine.tree_reduction import FAN_IN, fewer, narrow
+from dpdist.engine.tree_reduction import FAN_IN, narrow, reduce_groups
 from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store
 
@@ -20,11 +20,11 @@ def test_trees_sum_as_much_as_their_leaves(tmp_path: Path, parts: int) -> None:
     store, state = Store(tmp_path, Sizes(shard_bytes=16)), np.random.default_rng(parts)
     leaves = [state.integers(0, 200, 11) * (300 if part % 3 == 0 else 1) for part in range(parts)]
     names = [store.put(f"leaves/{part}", narrow(values)).name for part, values in enumerate(leaves)]
-    (left,) = fewer(store, inline(), [names])
+    (left,) = reduce_groups(store, inline(), [names])
     assert len(left) <= FAN_IN
-    total = sum((store.read(store.open(name)).astype(np.int64) for name in left), np.zeros(11, np.int64))
+    total = sum((store.read_array(store.open(name)).astype(np.int64) for name in left), np.zeros(11, np.int64))
     np.testing.assert_array_equal(total, np.sum(leaves, axis=0))
-    assert fewer(store, inline(), [names]) == [left]
+    assert reduce_groups(store, inline(), [names]) == [left]
     added = math.ceil(parts / FAN_IN) if parts > FAN_IN else 0
     assert sum(store.exists(f"{names[i]}-sum") for i in range(0, parts, FAN_IN)) == added
 
@@ -32,9 +32,11 @@ def test_trees_sum_as_much_as_their_leaves(tmp_path: Path, parts: int) -> None:
 def test_groups_are_added_each_by_itself(tmp_path: Path) -> None:
     store = Store(tmp_path)
     groups = [[store.put(f"{group}/{i}", np.full((2, 2), 10.0**group)).name for i in range(20)] for group in range(2)]
-    for group, left in enumerate(fewer(store, inline(), groups)):
+    for group, left in enumerate(reduce_groups(store, inline(), groups)):
         assert len(left) == 3
-        np.testing.assert_array_equal(sum(store.read(store.open(name)) for name in left), np.full((2, 2), 20 * 10.0**group))
+        np.testing.assert_array_equal(
+            sum(store.read_array(store.open(name)) for name in left), np.full((2, 2), 20 * 10.0**group)
+        )
 
 
 def test_single_precision_is_added_in_double(tmp_path: Path) -> None:
@@ -42,8 +44,8 @@ def test_single_precision_is_added_in_double(tmp_path: Path) -> None:
     store = Store(tmp_path)
     parts = [2**24 - 1, *[2] * (FAN_IN - 1), 0]
     names = [store.put(str(i), np.full(3, part, np.float32)).name for i, part in enumerate(parts)]
-    ((first, _),) = fewer(store, inline(), [names])
-    assert int(store.read(store.open(first))[0]) == sum(parts)
+    ((first, _),) = reduce_groups(store, inline(), [names])
+    assert int(store.read_array(store.open(first))[0]) == sum(parts)
 
 
 def test_counts_are_narrow_but_never_unsigned_and_wide() -> None:

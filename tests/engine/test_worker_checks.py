@@ -56,7 +56,7 @@ class Workers:
         self.client.run(become, allow, installed, package, workers=[self.lame] if only else None)
 
     def use(self, found: Engine, store: Store) -> Engine:
-        found.exchange, found.tell = store, self.told.append
+        found.exchange, found.report = store, self.told.append
         return found
 
 
@@ -95,7 +95,7 @@ def test_a_worker_that_lacks_something_is_left_alone(
             "Metadata-Version: 2.1\nName: dpdist\nVersion: 0.0.9\n"
         )
     workers.become(**lack)
-    with engine.started(workers.cluster.scheduler_address) as started:
+    with engine.open_engine(workers.cluster.scheduler_address) as started:
         workers.use(started, Store(f"{s3}/lacks"))
         assert set(started.map(address, range(40))) == {workers.sound}
         assert started.on_largest_worker(engine.this_worker) == workers.sound
@@ -103,7 +103,7 @@ def test_a_worker_that_lacks_something_is_left_alone(
         (told,) = workers.told
         assert re.fullmatch(rf"the worker at {workers.lame} {line}.*; it gets no tasks of this run", told)
     workers.become(**lack, only=False)
-    with pytest.raises(EngineError) as refused, engine.started(workers.cluster.scheduler_address) as started:
+    with pytest.raises(EngineError) as refused, engine.open_engine(workers.cluster.scheduler_address) as started:
         workers.use(started, Store(f"{s3}/lacks")).map(address, range(40))
     wanted = (
         rf"no worker of the cluster can do the tasks of this run: the worker at {workers.lame} {line}.* \(and 1 more lack"
@@ -118,7 +118,7 @@ def test_a_worker_that_hangs_holds_up_nobody(s3: str, workers: Workers, monkeypa
     hanging = workers.client.run(os.getpid)[workers.lame]
     os.kill(hanging, signal.SIGSTOP)
     try:
-        with engine.started(workers.cluster.scheduler_address) as started:
+        with engine.open_engine(workers.cluster.scheduler_address) as started:
             workers.use(started, Store(f"{s3}/hangs"))
             for _ in range(2):
                 assert set(started.map(address, range(4))) == {workers.sound}
@@ -150,7 +150,7 @@ def test_workers_are_asked_again_when_a_run_needs_other_files(s3: str, workers: 
         (tmp_path / name).write_text("records")
         files.append((str(tmp_path / name), name))
     for needed in (files[:1], files[:1], files, files):
-        asking.need(store, tuple(needed))
+        asking.require(store, tuple(needed))
         assert asking.lacking(found) == {}
     assert asked == [("first",)] * 2 + [("first", "second")] * 2
 
@@ -169,7 +169,7 @@ def mark(name: str) -> None:
 def test_a_worker_that_loses_the_store_costs_its_own_tasks(s3: str, workers: Workers) -> None:
     """It had been admitted: what fails there runs on the other one. What fails everywhere fails."""
     workers.client.run(mark, workers.lame)
-    with engine.started(workers.cluster.scheduler_address) as started:
+    with engine.open_engine(workers.cluster.scheduler_address) as started:
         workers.use(started, Store(f"{s3}/loses"))
         assert set(started.map(loses_the_store, range(12))) <= {workers.lame, workers.sound}
         assert set(started.map(address, range(12))) == {workers.sound}
@@ -187,7 +187,7 @@ def test_a_worker_that_joins_amid_a_stage_is_asked(
     monkeypatch.setattr(cluster_workers, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(task_queue, "POLL_SECONDS", 0.5)
     late: list[Program] = []
-    with engine.started(workers.cluster.scheduler_address) as started, pytest.MonkeyPatch.context() as patch:
+    with engine.open_engine(workers.cluster.scheduler_address) as started, pytest.MonkeyPatch.context() as patch:
         workers.use(started, Store(f"{s3}/joins"))
 
         def join(done: int, total: int) -> None:
@@ -200,7 +200,7 @@ def test_a_worker_that_joins_amid_a_stage_is_asked(
                 patch.undo()
                 workers.client.wait_for_workers(3, timeout=HANGS)
 
-        found = started.map(address, range(150), on_done=join)
+        found = started.map(address, range(150), report_progress=join)
         late[0].kill()
         late[0].wait()
     assert set(found) == {workers.lame, workers.sound}
@@ -220,7 +220,7 @@ def test_a_release_without_one_worker_s_mount(home: Path) -> None:
         options = (where, "--nthreads", "1", "--no-dashboard", "--no-nanny")
         lame = Program("tests.unmounted", str(home), *options, folder=Path("/"))
         client.wait_for_workers(2, timeout=HANGS)
-        with engine.started(where) as started:
+        with engine.open_engine(where) as started:
             small.run(path, home, lambda stage, line: told.append(f"{stage}: {line}"), where=started)
         lame.kill()
         lame.wait()

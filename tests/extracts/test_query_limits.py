@@ -13,9 +13,9 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
 from dpdist.extracts import duckdb_queries, query_limits, table_extracts
 from dpdist.extracts.column_projection import Use
 from dpdist.extracts.query_limits import DISK_GIB, SECONDS
-from dpdist.extracts.table_extracts import Query, extracted
+from dpdist.extracts.table_extracts import Query, extract_table
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
 from tests.postgres import Server
 
@@ -31,7 +31,7 @@ AGE: dict[str, Use] = {"age": "number"}
 
 def read(query: Query, home: Path, memory_bytes: int = 2**30) -> table_extracts.Extract:
     home.mkdir(exist_ok=True)
-    return extracted(query, "r", home / "records", home, Secret(bytes(32)), memory_bytes, AGE)
+    return extract_table(query, "r", home / "records", home, Secret(bytes(32)), memory_bytes, AGE)
 
 
 def check_nothing_left(home: Path) -> None:
@@ -61,7 +61,7 @@ def test_an_interrupt_that_is_lost_is_sent_again(monkeypatch: pytest.MonkeyPatch
             second.set()
 
     def work() -> Iterator[None]:
-        with query_limits.ended_in_time(interrupt):
+        with query_limits.interrupt_in_time(interrupt):
             assert second.wait(60)
             raise OSError
         yield
@@ -94,7 +94,7 @@ def test_a_query_takes_no_more_disk_than_it_may(tmp_path: Path, monkeypatch: pyt
     check_nothing_left(tmp_path / "home")
     with (
         pytest.raises(InvalidSpec, match=r"and 0.01 GiB of disk"),
-        duckdb_queries.connected(None, tmp_path / "order", 2**26) as sorting,
+        duckdb_queries.open_connection(None, tmp_path / "order", 2**26) as sorting,
     ):
         sorting.execute(f"CREATE TEMP TABLE kept AS {NUMBERS}, range(2)").fetchall()
 
@@ -121,6 +121,6 @@ def test_a_release_whose_query_never_ends_is_not_charged(home: Path, monkeypatch
     path = small.write(home.parent / "data", records={"sql": sql, "person": {"most_records": 1}})
     with pytest.raises(InvalidSpec, match="ran longer than 0.5 s"):
         small.run(path, home)
-    with opened(home) as book:
+    with open_ledger(home) as book:
         assert not [charge for budget in book.budgets(charges=True) for charge in budget.charges]
     assert not [each for each in (home / "records").rglob("*") if each.is_file()]

@@ -24,10 +24,10 @@ from dpdist.engine import cluster_workers
 from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
 from dpdist.extracts import table_extracts
 from dpdist.extracts.column_projection import Use
-from dpdist.extracts.table_extracts import DeltaTable, IcebergTable, Query, extracted
-from dpdist.pipeline.histogram import as_read
+from dpdist.extracts.table_extracts import DeltaTable, IcebergTable, Query, extract_table
+from dpdist.pipeline.histogram import materialize_table
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context
 from dpdist.sources.column_types import ColumnType
 from dpdist.spec import load
@@ -61,7 +61,7 @@ def read(
     table: table_extracts.RecordTable, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any
 ) -> table_extracts.Extract:
     home.mkdir(exist_ok=True)
-    return extracted(table, release, home / "records", home, ROOT, MEMORY, uses, **given)
+    return extract_table(table, release, home / "records", home, ROOT, MEMORY, uses, **given)
 
 
 def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ def test_what_would_be_refused_is_refused_before_a_query_is_asked(home: Path, mo
         pytest.raises(DpdistError, match="nowhere"),
     ):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None
 
 
@@ -467,7 +467,7 @@ def test_a_finished_release_is_refused_over_other_rows_and_shown_without_the_dat
 
 
 def ledger_of(home: Path) -> object:
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         return ledger.receipt("small-1"), ledger.checkpoint()
 
 
@@ -509,11 +509,11 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
         ) as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
         told: list[str] = []
         context = Context(home, Store(f"{s3}/extracts"), started, lambda stage, line: told.append(f"{stage}: {line}"))
-        read = as_read(context, load(path), home / "records")
+        read = materialize_table(context, load(path), home / "records")
         assert Path(read.source.path).is_file()
         command = [sys.executable, "-c", APART, cluster.scheduler_address, str(home.parent)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as apart:
@@ -521,7 +521,7 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
             assert apart.stdout.readline() == "apart\n"
             started.client.wait_for_workers(2)
             own = cluster.workers[0].address
-            as_read(context, load(path), home / "records")
+            materialize_table(context, load(path), home / "records")
             assert set(started.map(address, range(20))) == {own}
             monkeypatch.setattr(cluster_workers, "WITHOUT_WORKERS_SECONDS", 1)
             started.client.retire_workers([own], close_workers=True)

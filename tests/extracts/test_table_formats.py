@@ -14,7 +14,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.extracts.column_projection import Use
 from dpdist.extracts.table_extracts import DeltaTable, IcebergTable
 from dpdist.extracts.table_formats import DELTA_FEATURES, DELTA_PROPERTIES
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
 from tests.extracts.test_table_extracts import read
 
@@ -201,7 +201,7 @@ def test_a_table_that_is_not_understood_is_refused_before_the_charge(home: Path)
     )
     with pytest.raises(InvalidSpec, match=r"property 'delta\.columnMapping\.mode'"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not ledger.entries()
 
 

@@ -22,9 +22,9 @@ import yaml
 from dpdist import engine
 from dpdist.pipeline import release_run
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS, small
@@ -61,7 +61,7 @@ def at_once(place: Path, runs: int, command: Callable[[Path], subprocess.Complet
         ended = list(pool.map(command, [place] * runs))
     assert [run.returncode for run in ended] == [0] * runs, ended
     assert sum("charged rho" in run.stdout for run in ended) == 1, ended
-    with opened(place / "home") as ledger:
+    with open_ledger(place / "home") as ledger:
         audit, (budget,) = ledger.verify(), ledger.budgets()
     assert (audit.running, budget.releases) == (0, 1)
     published = small.tree(place / "releases")
@@ -164,7 +164,7 @@ def interrupted_twice(place: Path, periods: int) -> None:
     try:
         with mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=SALT):
             for number in range(periods):
-                context = Context(home, Store(home / "store"), engine.inline(), silent)
+                context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
                 release_run.release(context, load(Path("data/release.yaml"), period=FIRST + datetime.timedelta(days=number)))
     finally:
         os.chdir(before)
@@ -174,7 +174,7 @@ def interrupted_twice(place: Path, periods: int) -> None:
     assert backfilled(broken, periods, until=(two, "answer", signal.SIGTERM)) != 0
     assert backfilled(broken, periods) == 0
     assert published(broken, periods) == published(whole, periods)
-    with opened(broken / "home") as ledger:
+    with open_ledger(broken / "home") as ledger:
         audit, budgets = ledger.verify(), ledger.budgets()
     assert audit.running == 0
     assert [(budget.period, budget.releases) for budget in budgets] == [(day(number), 1) for number in range(periods)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import StoreError
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import atomic_folder
 from tests import small
@@ -59,7 +59,7 @@ def test_the_measurement_outlives_a_power_loss_right_after_the_commit(
             expected = small.tree(Path(small.run(path, disk / "home").folder))
     shutil.rmtree("releases")
     with mounted(later, home.parent / "after") as disk:
-        with opened(disk / "home") as ledger:
+        with open_ledger(disk / "home") as ledger:
             receipt = ledger.receipt("small-1")
         assert receipt is not None
         assert receipt.state == "committed"
@@ -120,7 +120,7 @@ def test_nothing_is_committed_when_the_disk_refuses_a_sync(home: Path, monkeypat
         patch.setattr(Store, "sync", refused)
         with pytest.raises(StoreError, match="Input/output error"):
             small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1")
     assert receipt is not None
     assert receipt.state == "drawing"

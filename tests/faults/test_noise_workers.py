@@ -17,13 +17,13 @@ import pytest
 from distributed import Client, Nanny, Scheduler, SpecCluster
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import Vector, held
+from dpdist.arrays.lazy_vector import Vector, to_array
 from dpdist.engine import Engine, task_queue
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
 from dpdist.pipeline import distributed_noise, measure, release_run
 from dpdist.pipeline.distributed_noise import RESOURCE, Claim, DrawReport, Shards
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import Context
 from dpdist.size_limits import Sizes
 from dpdist.spec import load
@@ -99,7 +99,7 @@ class Drawers:
         def tell(stage: str, line: str) -> None:
             self.told.append(f"{stage}: {line}")
 
-        with engine.started(self.cluster.scheduler_address) as where:
+        with engine.open_engine(self.cluster.scheduler_address) as where:
             return release_run.release(Context(home, Store(home / "store", SIZES), where, tell), load(path, sizes=SIZES))
 
     @property
@@ -154,15 +154,15 @@ def test_workers_read_the_ledger_with_a_login_of_their_own(
     own: list[Any] = []
 
     def draw(context: Context, claim: Claim, name: str, noisy: Vector, facts: dict[str, Any]) -> bool:
-        own.append(held(noisy))
-        return distributed_noise.drawn_by_workers(context, claim, name, noisy, facts)
+        own.append(to_array(noisy))
+        return distributed_noise.draw_on_workers(context, claim, name, noisy, facts)
 
-    monkeypatch.setattr(measure, "drawn_by_workers", draw)
+    monkeypatch.setattr(measure, "draw_on_workers", draw)
     assert drawers.run(path, home).charged
     assert drawers.drew
     store = Store(home / "store")
-    np.testing.assert_array_equal(store.read(store.open("measurements/small-1")), own[0])
-    with opened(home) as ledger:
+    np.testing.assert_array_equal(store.read_array(store.open("measurements/small-1")), own[0])
+    with open_ledger(home) as ledger:
         assert (ledger.verify().rows, ledger.verify().running) == (6, 0)
     assert database.execute("noise", "SELECT count(*) FROM dpdist_salts") == [(0,)]
 
@@ -203,7 +203,7 @@ def conspiracy() -> None:
             (conspiracy, 0, 0, "does not hold the noise of this release's key"),
             (no_noise, 0, 0, "does not hold the noise of this release's key"),
             (false_digest, 0, 0, "does not hold what its digest says"),
-            (conspiracy, None, distributed_noise.DRAWN_AGAIN, "does not hold the noise of this release's key"),
+            (conspiracy, None, distributed_noise.REDRAWN_SHARDS, "does not hold the noise of this release's key"),
         ],
     ),
 )
@@ -218,12 +218,12 @@ def test_a_rogue_worker_is_found_and_nothing_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the other worker, and where both are wrong in the same way by the flow, which draws some of it again itself."""
-    monkeypatch.setattr(distributed_noise, "DRAWN_AGAIN", drawn_again)
+    monkeypatch.setattr(distributed_noise, "REDRAWN_SHARDS", drawn_again)
     path, expected = begun
     drawers.prepare(plant, only=only)
     with pytest.raises(StoreError, match=rf"shard \d, which the worker at tcp://.* drew, {fault}. Nothing is committed"):
         drawers.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1").state == "drawing"
     assert not Store(home / "store").exists("measurements/small-1")
     drawers.prepare()
@@ -261,7 +261,7 @@ def test_the_flow_draws_when_the_last_of_them_has_gone(
         client.wait_for_workers(2, timeout=HANGS)
         client.run(become, settings(), dies)
         told: list[str] = []
-        with engine.started(address) as where:
+        with engine.open_engine(address) as where:
             context = Context(home, Store(home / "store", SIZES), where, lambda stage, line: told.append(f"{stage}: {line}"))
             assert small.tree(Path(release_run.release(context, load(path, sizes=SIZES)).folder)) == expected
         drawer.wait()
@@ -292,7 +292,7 @@ def test_two_workers_with_one_shard_write_one_object(
         self: Engine, resource: str, function: Any, items: Sequence[Any], *, among: Any = None, on_done: Any = None
     ) -> list[Any]:
         if function.__name__ != "draw":
-            return original(self, resource, function, items, among=among, on_done=on_done)
+            return original(self, resource, function, items, among=among, report_progress=on_done)
         first, second = (original(self, resource, function, items, among=[each]) for each in drawers.addresses)
         raced.extend(zip(first, second, strict=True))
         return second
@@ -353,7 +353,7 @@ def test_a_late_worker_writes_nothing_that_counts(
         while not (home.parent / "stands").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        return original(self, resource, function, items, among=[other], on_done=on_done)
+        return original(self, resource, function, items, among=[other], report_progress=on_done)
 
     monkeypatch.setattr(Engine, "map_where", without_it)
     assert small.tree(Path(drawers.run(path, home).folder)) == expected
@@ -374,7 +374,7 @@ def test_a_late_worker_writes_nothing_that_counts(
 def claim(home: Path) -> Claim:
     """The claim of a release of which noise may be drawn, in the ledger of this process."""
     small.reserved(small.write(home.parent / "data"), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1")
         assert receipt is not None
         ledger.begin_drawing("small-1", receipt.attempt, receipt.binding)
@@ -382,7 +382,7 @@ def claim(home: Path) -> Claim:
 
 
 def test_a_claim_gives_the_key_of_the_release(home: Path, claim: Claim) -> None:
-    with opened(home) as ledger, claim.key() as ask:
+    with open_ledger(home) as ledger, claim.key() as ask:
         receipt = ledger.receipt("small-1")
         assert receipt is not None
         assert receipt.salt is not None
@@ -419,7 +419,7 @@ def test_another_root_key_and_none_give_no_key(home: Path, claim: Claim) -> None
 def test_nothing_is_drawn_of_a_charge_that_was_given_back(home: Path) -> None:
     """Neither while it is only reserved, nor after it was replaced by another attempt that draws."""
     small.reserved(small.write(home.parent / "data"), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         first = ledger.receipt("small-1")
         assert first is not None
         claim = Claim("small-1", first.attempt, first.binding, small.counts_digest(home))
@@ -430,7 +430,7 @@ def test_nothing_is_drawn_of_a_charge_that_was_given_back(home: Path) -> None:
             ask()
         shutil.rmtree("releases", ignore_errors=True)
     small.reserved(home.parent / "data" / "release.yaml", home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         second = ledger.receipt("small-1")
         assert second is not None
         ledger.begin_drawing("small-1", second.attempt, second.binding)

@@ -21,7 +21,7 @@ from dpdist.errors import DpdistError, EngineError, LedgerError, StoreError
 from dpdist.pipeline import measure, release_run
 from dpdist.privacy import keys
 from dpdist.privacy.ledger import database
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.reconstruction.least_squares import LeastSquares
 from dpdist.runtime.context import Context
 from dpdist.size_limits import SIZES, Sizes
@@ -38,7 +38,7 @@ from tests.small import run
 def finishes_with(expected: dict[str, bytes], path: Path, home: Path) -> None:
     """The release, run again, publishes these bytes for its one charge."""
     assert small.tree(run(path, home).folder) == expected
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         audit = ledger.verify()
         assert (audit.rows, audit.running) == (6, 0)  # budget, reserved, drawing, committed, signer, published
         assert ledger.budgets()[0].releases == 1
@@ -173,7 +173,7 @@ def test_two_flows_racing_for_one_release(home: Path) -> None:
     for racer in racers:
         racer.join()
     assert all(isinstance(outcome, bool) for outcome in outcomes), outcomes
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.budgets()[0].releases == 1
         assert ledger.verify().rows == 5 + len(folders)  # published three times
     published = [small.tree(folder / "releases" / "small-1") for folder in folders]
@@ -195,7 +195,7 @@ def test_two_flows_racing_for_the_last_of_a_budget(home: Path) -> None:
     assert sorted(outcomes, key=str)[2] is True, outcomes
     assert sum("BudgetExceeded" in str(outcome) and "rho=0.05 is left" in str(outcome) for outcome in outcomes) == 2
     published = [p.parent.name for p in paths if (home.parent / f"race-{p.parent.name}" / "releases").exists()]
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert list(ledger.budgets(charges=True)[0].charges) == published
         assert ledger.verify().releases == 1
 
@@ -253,7 +253,7 @@ def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monke
         before(Store, "write_shard", only=lambda _, plan, *__: plan.name.startswith("measurements/"))
     elif moment == "before the answers":
         before(release_run, "answer")
-    with engine.started(cluster.scheduler_address) as started:
+    with engine.open_engine(cluster.scheduler_address) as started:
         release_run.release(Context(home, Store(home / "store"), started, progress), load(path))
     assert killed == [moment]
     assert small.tree(Path("releases/small-1")) == expected
@@ -274,7 +274,7 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
                 scheduler.wait()
 
         with (
-            engine.started(address) as started,
+            engine.open_engine(address) as started,
             pytest.raises(EngineError, match="scheduler went away.*run the same command"),
         ):
             release_run.release(Context(home, Store(home / "store"), started, progress), load(path))
@@ -285,7 +285,7 @@ def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_cluster_that_is_not_there(home: Path) -> None:
     with (
         pytest.raises(EngineError, match="tls://host:port of a Dask scheduler, found .nonsense."),
-        engine.started("nonsense"),
+        engine.open_engine("nonsense"),
     ):
         pass
 
@@ -350,7 +350,7 @@ def test_a_block_damaged_before_the_commit_is_drawn_again(begun: Begun, monkeypa
         with pytest.raises(StoreError, match="not committed: delete 'measurements/small-1'.*the same noise is drawn"):
             run(path, home)
         monkeypatch.setattr(measure, "draw", original)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1").state == "drawing"
     shutil.rmtree(home / "store" / "measurements" / "small-1")
     finishes_with(expected, path, home)
@@ -371,7 +371,7 @@ def test_a_block_altered_after_the_commit_is_never_published(home: Path) -> None
     with pytest.raises(StoreError, match=r"measurements/small-1.*(cannot be read|truncated or altered)"):
         run(path, home)
     assert not done.folder.exists()
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.budgets()[0].releases == 1
 
 
@@ -395,7 +395,7 @@ def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatc
     assert not Path("releases").exists()
     monkeypatch.setattr(measure, "draw", None)  # it must not be needed again
     shaky.start()
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1").state == "drawing"
         assert ledger.verify().running == 1
     first = small.tree(run(path, home).folder)

@@ -17,8 +17,8 @@ from dpdist import engine
 from dpdist.engine import Engine
 from dpdist.errors import EngineError
 from dpdist.pipeline import release_run
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -71,15 +71,15 @@ def test_workers_killed_amid_what_they_share(
             if on_done is not None:
                 on_done(done, total)
 
-        return original(self, function, items, on_done=kill)
+        return original(self, function, items, report_progress=kill)
 
     monkeypatch.setattr(Engine, "map", mapped)
-    with engine.started(cluster.scheduler_address) as started:
-        context = Context(home, Store(home / "store", sizes), started, silent)
+    with engine.open_engine(cluster.scheduler_address) as started:
+        context = Context(home, Store(home / "store", sizes), started, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
     assert killed
     assert small.tree(Path(done.folder)) == expected
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.verify().running == 0
         assert [budget.releases for budget in ledger.budgets()] == [1]
 
@@ -120,12 +120,12 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
                 if on_done is not None:
                     on_done(done, total)
 
-            return original(self, function, items, on_done=kill)
+            return original(self, function, items, report_progress=kill)
 
         patch.setattr(Engine, "map", mapped)
         patch.setattr("dpdist.engine.engine_start.CONNECT_SECONDS", 3)
-        with engine.started(address) as started:
-            context = Context(home, Store(home / "store", sizes), started, silent)
+        with engine.open_engine(address) as started:
+            context = Context(home, Store(home / "store", sizes), started, ignore_progress)
             if round_number == 1:
                 with pytest.raises(EngineError, match="scheduler went away.*run the same command"):
                     release_run.release(context, load(path, sizes=sizes))
@@ -134,6 +134,6 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
                     release_run.release(context, load(path, sizes=sizes))
     assert len(rounds) >= round_number or Path("releases/small-1").exists()
     assert small.tree(Path(small.run(path, home, sizes=sizes).folder)) == expected
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.verify().running == 0
         assert [budget.releases for budget in ledger.budgets()] == [1]

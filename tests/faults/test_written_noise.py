@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpdist.errors import StoreError
-from dpdist.measurement.integer_measurement import Noisy
-from dpdist.pipeline.measure import draw, make_safe
+from dpdist.measurement.integer_measurement import NoisyVector
+from dpdist.pipeline.measure import draw, make_durable
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
@@ -58,9 +58,9 @@ def test_damage_between_draw_and_commit_is_found(
     monkeypatch.setattr(stores, "LEAST_CODED", 0)  # where values are written as they are, there is one copy of them
     store = Store(tmp_path, Sizes(shard_bytes=8 * 256))
     counts = store.put("counts", np.arange(1000, dtype=np.int64))
-    noisy = Noisy(StoredVector(store, counts), Secret(hashlib.sha256(b"a test").digest()), Noise(GAUSSIAN, 1000))
+    noisy = NoisyVector(StoredVector(store, counts), Secret(hashlib.sha256(b"a test").digest()), Noise(GAUSSIAN, 1000))
     expected = draw(store, "undisturbed", noisy, {})
-    make_safe(store, expected)
+    make_durable(store, expected)
     seen: list[int] = []
 
     def once(plan: Any, block: np.ndarray) -> bytes | None:
@@ -71,8 +71,8 @@ def test_damage_between_draw_and_commit_is_found(
         patch.setattr(stores, "encoded", once)
         damaged = draw(store, "measurement", noisy, {})
     with pytest.raises(StoreError, match="The release is not committed: delete 'measurement'.*the same noise is drawn"):
-        make_safe(store, damaged)
+        make_durable(store, damaged)
     store.delete("measurement")
     again = draw(store, "measurement", noisy, {})
-    make_safe(store, again)
+    make_durable(store, again)
     assert again.digest == expected.digest

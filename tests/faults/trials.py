@@ -27,9 +27,9 @@ import numpy as np
 from dpdist import engine
 from dpdist.errors import DpdistError
 from dpdist.pipeline import release_run
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -43,11 +43,11 @@ def run(folder: Path, spec: Path) -> str:
     os.chdir(folder)
     with mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=bytes(range(32))):
         try:
-            context = Context(home, Store(home / "store"), engine.inline(), silent)
+            context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
             published = release_run.release(context, load(spec)).folder
         except DpdistError as error:
             return f"told: {error}"
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         audit, charges = ledger.verify(), [budget.releases for budget in ledger.budgets()]
     release_folder.certificate_of(Path(published))
     files = {name: data.hex() for name, data in small.tree(Path(published)).items()}
@@ -132,7 +132,7 @@ def finished(folder: Path, spec: Path) -> str:
 
     What it tells to delete is deleted once.
     """
-    with opened(folder / "home") as ledger:
+    with open_ledger(folder / "home") as ledger:
         charged = ledger.receipt("small-1") is not None
     published = run(folder, spec)
     if "told: " in published and "delete" in published:

@@ -17,7 +17,7 @@ from unittest import mock
 import yaml
 
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.privacy.ledger.receipts import Receipt
 from dpdist.runtime.reconciliation import measurement_name
 from dpdist.storage.array_store import Store
@@ -74,13 +74,13 @@ def finish(place: Path) -> dict[str, str]:
     out = {}
     for release in (FINISHED, BEGUN):
         small.run(place / f"{release}.yaml", place / "home")
-        with opened(place / "home") as ledger:
+        with open_ledger(place / "home") as ledger:
             receipt = ledger.receipt(release)
             assert receipt is not None
             store = Store(place / "home" / "store")
             stored = store.open(measurement_name(release))
             assert stored.digest == receipt.measurement_digest
-            out[release] = hashlib.sha256(store.read(stored)).hexdigest()
+            out[release] = hashlib.sha256(store.read_array(stored)).hexdigest()
     return out
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dpdist.language import speaking, spoken, translation
+from dpdist.language import current_language, translation, use_language
 
 
 def _places(sentence: str) -> str:
@@ -22,8 +22,8 @@ def _places(sentence: str) -> str:
 @contextmanager
 def pseudo() -> Iterator[list[str]]:
     """Speaks it, whatever language is asked for; the sentences of certificates, each of which leaves its number behind as ⟦number⟧."""
-    with speaking("de"):
-        german = spoken()
+    with use_language("de"):
+        german = current_language()
     known = list(german.certificate)
     made = translation.Language(
         "xx",
@@ -35,8 +35,8 @@ def pseudo() -> Iterator[list[str]]:
         short_months=["⟦⟧"] * 12,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "_language", lambda code: made)
-        with speaking("xx"):
+        patch.setattr(translation, "_load_language", lambda code: made)
+        with use_language("xx"):
             yield known
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from dpdist.language import recalled
-from dpdist.measurement.adaptive.aim import DONE
+from dpdist.language import translate_certificate
+from dpdist.measurement.adaptive.aim import POSTPROCESSING_TEXT
 from dpdist.privacy import risk_in_words
 from dpdist.privacy.accounting.budget_caps import Cap
 from dpdist.privacy.privacy_unit import (
@@ -106,12 +106,12 @@ def told() -> list[str]:
         *of_values(),
         Grammar().record,
         replace(Grammar(), multiline=True).record,
-        DONE,
+        POSTPROCESSING_TEXT,
     ]
 
 
 def test_what_certificates_say_is_recalled_to_the_last_word() -> None:
     sentences = told()
     with pseudo():
-        left = {sentence: words(recalled(sentence)) for sentence in sentences}
+        left = {sentence: words(translate_certificate(sentence)) for sentence in sentences}
     assert {sentence: found for sentence, found in left.items() if found} == {}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.mechanisms.mechanism_registry import REGISTRY
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.site import editions, site_pages
 from tests import small
@@ -109,9 +109,9 @@ def test_nothing_on_the_page_of_a_release_or_of_a_site_passes_by(home: Path, mon
     with pseudo():
         folders = [spoken_by(name, home) for name in ("r1", "r2")]
         found = editions.releases_in(Path("releases"), "d1")[0]
-        with opened(home) as ledger:
-            site_pages.write("d1", found, ledger.budgets(charges=True), Path("site"))
-    table, certificate = release_folder.load(folders[0])
+        with open_ledger(home) as ledger:
+            site_pages.write_site("d1", found, ledger.budgets(charges=True), Path("site"))
+    table, certificate = release_folder.load_release(folders[0])
     known = {str(text) for name in ("group", "query") for text in table[name].to_pylist()} | set(certificate["files"])
     known |= {"release.json", "release.json.sig"} | {text.replace("up to ", "⟦⟧ ") for text in known}
     for page in (folders[0] / "index.html", *Path("site").glob("*.html")):

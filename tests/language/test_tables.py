@@ -9,8 +9,17 @@ import string
 import pytest
 
 from dpdist.content import table_rows
-from dpdist.language import LANGUAGES, number, plural, recalled, say, speaking, spoken, written
-from dpdist.page.headings import asked, names_its_steps, titled
+from dpdist.language import (
+    LANGUAGES,
+    current_language,
+    format_date,
+    localize_number,
+    plural,
+    say,
+    translate_certificate,
+    use_language,
+)
+from dpdist.page.headings import describes_time_steps, question_texts, title_of
 from dpdist.spec.queries.marginal_queries import MarginalsQuery
 from tests.language import said
 
@@ -25,16 +34,16 @@ def places(sentence: str) -> set[tuple[str, str, str | None]]:
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_every_sentence_has_a_translation_and_every_translation_is_said(code: str) -> None:
-    with speaking(code):
-        table, scripts = dict(spoken().sentences), dict(spoken().scripts)
+    with use_language(code):
+        table, scripts = dict(current_language().sentences), dict(current_language().scripts)
     assert sorted(SCRIPTS - scripts.keys()) == sorted(scripts.keys() - SCRIPTS) == []
     assert sorted(SENTENCES - table.keys()) == sorted(table.keys() - SENTENCES - SCRIPTS) == []
 
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_translations_have_the_same_places_and_no_markup(code: str) -> None:
-    with speaking(code):
-        tables = [spoken().sentences, spoken().certificate, spoken().groups]
+    with use_language(code):
+        tables = [current_language().sentences, current_language().certificate, current_language().groups]
     for table in tables:
         for sentence, translation in table.items():
             assert places(sentence) == places(translation), sentence
@@ -44,49 +53,51 @@ def test_translations_have_the_same_places_and_no_markup(code: str) -> None:
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_all_languages_know_the_same_sentences_of_certificates(code: str) -> None:
-    with speaking("de"):
-        known = spoken().certificate.keys(), spoken().groups.keys()
-    with speaking(code):
-        assert (spoken().certificate.keys(), spoken().groups.keys()) == known
+    with use_language("de"):
+        known = current_language().certificate.keys(), current_language().groups.keys()
+    with use_language(code):
+        assert (current_language().certificate.keys(), current_language().groups.keys()) == known
 
 
 def test_numbers_are_written_as_a_language_does() -> None:
-    with speaking("de"):
-        assert [number(text) for text in ("4,829.5", "−1,000", "12.5%", "1.0e-06")] == [
+    with use_language("de"):
+        assert [localize_number(text) for text in ("4,829.5", "−1,000", "12.5%", "1.0e-06")] == [
             "4.829,5", "−1.000", "12,5\N{NO-BREAK SPACE}%", "1,0e-06"]  # fmt: skip
         assert say("{hidden}", hidden=1234567) == "1234567"
         assert say("{x:,.1f}", x=1234.5) == "1.234,5"
-    with speaking("fr"):
-        assert number("4,829.5") == "4\N{NARROW NO-BREAK SPACE}829,5"
+    with use_language("fr"):
+        assert localize_number("4,829.5") == "4\N{NARROW NO-BREAK SPACE}829,5"
         assert plural(0, "{count:,} answer: see", "{count:,} answers: see").startswith("0 résultat\N{NO-BREAK SPACE}:")
-    with speaking("es"):
-        assert [number(text) for text in ("4,829.5", "14,829")] == ["4829,5", "14.829"]
-    assert number("4,829.5") == "4,829.5"
+    with use_language("es"):
+        assert [localize_number(text) for text in ("4,829.5", "14,829")] == ["4829,5", "14.829"]
+    assert localize_number("4,829.5") == "4,829.5"
 
 
 def test_powers_of_ten_are_raised_in_numbers_and_never_in_names() -> None:
     tight = "10⁻⁹ and 2.5\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}10⁻⁷ of 1e-07"
     assert say("{delta:.1e} and {gap:.1e} of {name}", delta=1e-9, gap=2.5e-7, name="1e-07") == tight
-    with speaking("de"):
+    with use_language("de"):
         assert say("{gap:.1e}", gap=2.5e-7) == "2,5\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}10⁻⁷"
-        assert recalled("3 categories: 2e-07, 1,000, 2.5") == "3 Kategorien: 2e-07, 1,000, 2.5"
-        assert recalled("30 categories: 1.5, records and 28 more") == "30 Kategorien: 1.5, records und 28 weitere"
+        assert translate_certificate("3 categories: 2e-07, 1,000, 2.5") == "3 Kategorien: 2e-07, 1,000, 2.5"
+        assert (
+            translate_certificate("30 categories: 1.5, records and 28 more") == "30 Kategorien: 1.5, records und 28 weitere"
+        )
 
 
 def test_queries_of_a_site_are_called_as_its_page_calls_them() -> None:
     """A text that has no other name stays, even one that is a word of another column."""
     row = {"query": "side up to 5, hour up to 7", "side": "up to 5", "hour": "up to 7", "group": "cdf of hour by side"}
     values = {"hour": {"up to 7": "bis 7", "up to 5": "bis 5"}}
-    assert table_rows.titled(row, {"hour": "Stunde", "side": "Seite"}, values) == "Seite up to 5, Stunde bis 7"
-    assert table_rows.titled({**row, "query": "late hours"}, {"hour": "Stunde"}, values) == "late hours"
+    assert table_rows.titled_query(row, {"hour": "Stunde", "side": "Seite"}, values) == "Seite up to 5, Stunde bis 7"
+    assert table_rows.titled_query({**row, "query": "late hours"}, {"hour": "Stunde"}, values) == "late hours"
 
 
 @pytest.mark.parametrize(
     ("code", "told"), [("fr", "de tout groupe de 1 et 2 attributs"), ("es", "de cualquier grupo de 1 y 2 atributos")]
 )
 def test_tables_of_any_attributes_are_told_in_one_piece(code: str, told: str) -> None:
-    with speaking(code):
-        assert recalled("counts of every combination of values of any 1 and 2 attributes").endswith(told)
+    with use_language(code):
+        assert translate_certificate("counts of every combination of values of any 1 and 2 attributes").endswith(told)
 
 
 def asked_in_words(tables: list[list[str]]) -> str:
@@ -100,8 +111,8 @@ def test_what_is_asked_of_all_records_is_no_combination_of_values() -> None:
     assert asked_in_words([[]]) == "counts of all records"
     found = []
     for code in OTHERS:
-        with speaking(code):
-            found.append(recalled(asked_for.replace("counts of", "sums of paid over", 1)))
+        with use_language(code):
+            found.append(translate_certificate(asked_for.replace("counts of", "sums of paid over", 1)))
     assert [text.count("records") for text in found] == [0, 0, 0]
     assert found[0] == "Summen von paid für alle Datensätze und jede Kombination von Werten von age; age nach town"
 
@@ -114,19 +125,20 @@ def test_dates_are_written_as_a_language_does() -> None:
     day = datetime.date(2026, 3, 1)
     found = {}
     for code in LANGUAGES:
-        with speaking(code):
-            found[code] = written(day, "%-d %B %Y")
+        with use_language(code):
+            found[code] = format_date(day, "%-d %B %Y")
     assert found == {"en": "1 March 2026", "de": "1. März 2026", "es": "1 de marzo de 2026", "fr": "1 mars 2026"}
 
 
 def test_a_certificate_is_recalled_with_what_stands_in_its_places() -> None:
-    with speaking("de"):
+    with use_language("de"):
         assert (
-            recalled("Up to 1,200 records are added or removed.") == "Bis zu 1.200 Datensätze kommen hinzu oder fallen weg."
+            translate_certificate("Up to 1,200 records are added or removed.")
+            == "Bis zu 1.200 Datensätze kommen hinzu oder fallen weg."
         )
-        assert recalled("persons by column 'records'") == "Personen nach der Spalte 'records'"
-        assert recalled("what nobody knows") == "what nobody knows"
-    assert recalled("Up to 2 records are added or removed.") == "Up to 2 records are added or removed."
+        assert translate_certificate("persons by column 'records'") == "Personen nach der Spalte 'records'"
+        assert translate_certificate("what nobody knows") == "what nobody knows"
+    assert translate_certificate("Up to 2 records are added or removed.") == "Up to 2 records are added or removed."
 
 
 def test_questions_call_what_they_ask_for_by_its_title() -> None:
@@ -136,19 +148,19 @@ def test_questions_call_what_they_ask_for_by_its_title() -> None:
         "sums": {"wage": {"title": "Hourly wage"}},
         "asked": ["counts of every combination of values of born; region by counts", "counts at or below each value of of"],
     }  # fmt: skip
-    assert asked(method) == [
+    assert question_texts(method) == [
         "counts of every combination of values of Country; region by counts",
         "counts at or below each value of Origin",
     ]
-    with speaking("de"):
-        assert asked(method)[1] == "Anzahlen bis einschließlich jedes Wertes von Origin"
-        assert "Country; region nach counts" in asked(method)[0]
-    assert [titled(name, method) for name in ("wage", "region", "other")] == ["Hourly wage", "region", "other"]
+    with use_language("de"):
+        assert question_texts(method)[1] == "Anzahlen bis einschließlich jedes Wertes von Origin"
+        assert "Country; region nach counts" in question_texts(method)[0]
+    assert [title_of(name, method) for name in ("wage", "region", "other")] == ["Hourly wage", "region", "other"]
 
 
 def test_steps_of_time_are_said_once() -> None:
     day = {"time": {"start": "2026-09-01T00:00:00", "step": "day"}}
-    assert names_its_steps({**day, "values": "30 days from 2026-09-01 to 2026-09-30"})
-    assert names_its_steps({**day, "values": "1 day from 2026-09-01 to 2026-09-01"})
-    assert not names_its_steps({**day, "values": "whole numbers from 0 to 29"})
-    assert not names_its_steps({**day, "values": "720 hours from 2026-09-01 to 2026-09-30"})
+    assert describes_time_steps({**day, "values": "30 days from 2026-09-01 to 2026-09-30"})
+    assert describes_time_steps({**day, "values": "1 day from 2026-09-01 to 2026-09-01"})
+    assert not describes_time_steps({**day, "values": "whole numbers from 0 to 29"})
+    assert not describes_time_steps({**day, "values": "720 hours from 2026-09-01 to 2026-09-30"})

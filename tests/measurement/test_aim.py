@@ -22,25 +22,25 @@ from hypothesis import strategies as st
 
 from dpdist import verify
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.measurement.adaptive import aim, model_intervals
-from dpdist.measurement.adaptive.aim import Rounds, RoundsGrid, rounds_grid
-from dpdist.measurement.adaptive.model_intervals import distance_behind, expected_distances, largest_distances
+from dpdist.measurement.adaptive.aim import AimMeasurement, Rounds, aim_measurement
+from dpdist.measurement.adaptive.model_intervals import distance_bound, expected_distances, largest_distances
 from dpdist.measurement.integer_measurement import Counts
-from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.noise import Noise
-from dpdist.query.published_release import published
+from dpdist.query.published_release import load_published
 from dpdist.reconstruction.junction_tree import first_holding, margin
 from dpdist.reconstruction.measured_space import Functionals
 from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.stability import Neighbours
-from dpdist.storage.objects import place_at
-from dpdist.strategies.tables.adaptive_rounds import adaptive, why_no_rounds
+from dpdist.storage.objects import parse_location
+from dpdist.strategies.tables.adaptive_rounds import adaptive, reason_no_rounds
 from dpdist.workloads import Workload, marginals
 from tests import small
 
@@ -58,12 +58,12 @@ def key(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
-def exact(grid: RoundsGrid, cells: np.ndarray) -> np.ndarray:
+def exact(grid: AimMeasurement, cells: np.ndarray) -> np.ndarray:
     """The counted tables of a histogram of all cells."""
-    return held(grid.exact(Counts(Held(cells.ravel()), Layout(grid.shape)), MEMORY))
+    return to_array(grid.exact_values(Counts(ArrayVector(cells.ravel()), Layout(grid.shape)), MEMORY))
 
 
-def rounds_of(grid: RoundsGrid, cells: np.ndarray, number: int, rho: Fraction = RHO) -> Rounds:
+def rounds_of(grid: AimMeasurement, cells: np.ndarray, number: int, rho: Fraction = RHO) -> Rounds:
     noise = grid.noise(Loss.gaussian(rho))
     return Rounds(grid, exact(grid, cells), Layout(grid.shape, grid.tables), noise, rho, key(number))
 
@@ -84,20 +84,20 @@ def people(records: int = 900) -> np.ndarray:
 # ---- the charge
 
 
-def spent(grid: RoundsGrid, number: int, rho: Fraction, *, charged: int | None = None) -> Fraction:
+def spent(grid: AimMeasurement, number: int, rho: Fraction, *, charged: int | None = None) -> Fraction:
     """The rho of a number of rounds, if ``charged`` of them were paid for: of measuring, and of choosing."""
     paid = number if charged is None else charged
     noise = grid.noise(Loss.gaussian(rho))
-    squares = len(grid.alone) * aim.weight_alone(grid) ** 2 + number * aim.weight_of_rounds(grid, paid) ** 2
-    rate = aim.rate_for(rho * aim.CHOOSING / paid, grid.distance)
-    each = grid.sensitivity_squared // aim.SQUARES
+    squares = len(grid.one_way_tables) * aim.one_way_weight(grid) ** 2 + number * aim.weight_of_rounds(grid, paid) ** 2
+    rate = aim.rate_for(rho * aim.CHOICE_FRACTION / paid, grid.distance)
+    each = grid.sensitivity_squared // aim.SQUARED_WEIGHTS_SUM
     return Fraction(each * squares, 2 * noise.scale**2) + number * gaussian_equivalent(rate * grid.distance)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("most", [1, 3])
 def test_rounds_spend_what_is_charged_whatever_their_number(neighbours: Neighbours, most: int) -> None:
-    grid = rounds_grid(tables(), neighbours, most)
+    grid = aim_measurement(tables(), neighbours, most)
     for rho in (Fraction(1, 10**4), RHO, Fraction(3)):
         for number in range(1, len(grid.importances) + 1):
             assert 0.98 * rho < spent(grid, number, rho) <= rho
@@ -112,9 +112,9 @@ def test_rounds_spend_what_is_charged_whatever_their_number(neighbours: Neighbou
 def test_one_change_moves_tables_and_scores_by_what_is_charged_at_most(neighbours: Neighbours, most: int) -> None:
     """Every neighbour of a histogram: all sets of up to k records of a person more, or in place of others."""
     workload = tables(3, (2, 2, 2))
-    grid, base = rounds_grid(workload, neighbours, most), np.random.default_rng(2).integers(0, 5, (2, 2, 2)) + 2
+    grid, base = aim_measurement(workload, neighbours, most), np.random.default_rng(2).integers(0, 5, (2, 2, 2)) + 2
     one = rounds_of(grid, base, 0)
-    measured = grid.found(one.values())
+    measured = grid.read_tables(one.values())
     model = measured.model(one.noise)
     left = list(grid.importances)
     aside = expected_distances(measured.unbiased, left, 3.0)
@@ -123,10 +123,10 @@ def test_one_change_moves_tables_and_scores_by_what_is_charged_at_most(neighbour
     for moved in changes(8, most, neighbours == "replace-one"):
         other = rounds_of(grid, base + moved.reshape(2, 2, 2), 0)
         farthest = np.maximum(farthest, np.abs(np.array(other.scores(left, model, aside)) - here))
-        for axes in (*grid.alone, *left):
+        for axes in (*grid.one_way_tables, *left):
             apart = one.layout.table(one.counts, axes) - other.layout.table(other.counts, axes)
             longest = max(longest, int((apart**2).sum()))
-    assert longest == grid.sensitivity_squared // aim.SQUARES
+    assert longest == grid.sensitivity_squared // aim.SQUARED_WEIGHTS_SUM
     reach = np.array([grid.importances[axes] * grid.distance for axes in left])
     assert (farthest <= reach).all()
     assert (farthest > reach / 2).any()  # half the sensitivity, as a planted fault would have it, is exceeded
@@ -144,11 +144,11 @@ def changes(cells: int, most: int, replaced: bool) -> Iterator[np.ndarray]:
 
 def test_rounds_choose_as_the_exponential_mechanism_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scores, the rate and the number of every choice, as they reach it: one rate for all, divided by the largest importance."""
-    grid, seen = rounds_grid(tables(3), "add-remove", 1), list[Any]()
+    grid, seen = aim_measurement(tables(3), "add-remove", 1), list[Any]()
     choose = aim.choose
     monkeypatch.setattr(aim, "choose", lambda *given: seen.append(given) or choose(*given))
     rounds_of(grid, people(), 1).values()
-    rate = aim.rate_for(RHO * aim.CHOOSING / len(seen), grid.distance)
+    rate = aim.rate_for(RHO * aim.CHOICE_FRACTION / len(seen), grid.distance)
     assert {given[1] * max(grid.importances.values()) for given in seen} == {rate}
     assert [given[3] for given in seen] == list(range(len(seen)))
     assert [len(given[0]) for given in seen] == [len(grid.importances) - number for number in range(len(seen))]
@@ -159,10 +159,10 @@ def test_rounds_choose_as_the_exponential_mechanism_does(monkeypatch: pytest.Mon
 
 def test_the_table_that_is_explained_worst_is_measured_first() -> None:
     """Attributes 0 and 3 depend on each other most; at a large budget rounds begin with them, and measure all pairs."""
-    grid = rounds_grid(tables(), "add-remove", 1)
-    found = grid.found(rounds_of(grid, people(), 7, Fraction(500)).values())
+    grid = aim_measurement(tables(), "add-remove", 1)
+    found = grid.read_tables(rounds_of(grid, people(), 7, Fraction(500)).values())
     assert list(found.weights)[4] == (0, 3)
-    assert set(found.weights) == {*grid.alone, *grid.importances}
+    assert set(found.weights) == {*grid.one_way_tables, *grid.importances}
     for axes, table in found.unbiased.items():
         np.testing.assert_allclose(table, margin(people(), (0, 1, 2, 3), axes), atol=2)
 
@@ -190,9 +190,9 @@ def test_rare_values_do_not_keep_a_table_from_being_measured(
 ) -> None:
     """A code says which group it belongs to; cells of rare codes have less in them than noise, which says nothing against the others."""
     cells = coded()
-    grid, rho = rounds_grid(tables(2, cells.shape), "add-remove", 1), Fraction(1, 10**4)
+    grid, rho = aim_measurement(tables(2, cells.shape), "add-remove", 1), Fraction(1, 10**4)
     monkeypatch.setattr(aim, "expected_distances", aside)
-    first = [list(grid.found(rounds_of(grid, cells, number, rho).values()).weights)[3] for number in range(12)]
+    first = [list(grid.read_tables(rounds_of(grid, cells, number, rho).values()).weights)[3] for number in range(12)]
     assert abs(first.count((0, 1)) - times) <= 1, first
 
 
@@ -216,11 +216,11 @@ def test_what_scores_leave_out_is_at_most_all_noise_and_all_records(ones: list[l
     shares, mean = [table / max(float(table.sum()), 1.0) for table in positive], math.sqrt(2 / math.pi) * deviation
     for axes, left_out in expected_distances(known, wanted, deviation).items():
         assert 0 <= left_out <= min(records if len(axes) == 2 else math.inf, noise_alone(known, [axes], deviation)[axes]) + 1
-        assert abs(left_out - verify.left_aside([shares[axis] for axis in axes], records, mean)) <= 0.5 + 1e-6 * left_out
+        assert abs(left_out - verify.noise_penalty([shares[axis] for axis in axes], records, mean)) <= 0.5 + 1e-6 * left_out
 
 
 def test_every_round_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    grid, drawn = rounds_grid(tables(), "add-remove", 1), list[tuple[int, int]]()
+    grid, drawn = aim_measurement(tables(), "add-remove", 1), list[tuple[int, int]]()
     draw = Noise.draw
 
     def recorded(self: Noise, key: bytes, *, start: int = 0, count: int) -> Any:
@@ -231,18 +231,18 @@ def test_every_round_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     values = rounds_of(grid, people(), 2).values()
     assert all(before[1] == after[0] for before, after in zip(drawn, drawn[1:], strict=False))
     assert drawn[-1][1] == values.size - 2 - int(values[0])
-    assert len(drawn) == len(grid.alone) + int(values[0])
+    assert len(drawn) == len(grid.one_way_tables) + int(values[0])
 
 
 def test_the_same_key_gives_the_same_rounds_and_another_others() -> None:
-    grid = rounds_grid(tables(3), "add-remove", 1)
+    grid = aim_measurement(tables(3), "add-remove", 1)
     first, again, other = (rounds_of(grid, people(), number).values() for number in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 def test_more_records_and_more_budget_give_more_rounds() -> None:
-    grid = rounds_grid(tables(), "add-remove", 1)
+    grid = aim_measurement(tables(), "add-remove", 1)
     found = [aim.number_of_rounds(grid, records, rho) for records in (10, 1000, 10**6) for rho in (Fraction(1, 1000), RHO)]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (len(SHAPE) - 1, len(grid.importances))
@@ -255,7 +255,7 @@ def test_more_records_and_more_budget_give_more_rounds() -> None:
 def covered(draws: int) -> tuple[float, int, float, int]:
     """Of true counts the share that intervals hold, of how many; of measured cells the share within 1.96 deviations, of how many."""
     workload, cells = tables(3), people()
-    grid, truth = rounds_grid(workload, "add-remove", 1), workload.matvec(cells.ravel())
+    grid, truth = aim_measurement(workload, "add-remove", 1), workload.matvec(cells.ravel())
     noise, inside, near = grid.noise(Loss.gaussian(RHO)), list[bool](), list[bool]()
     for number in range(draws):
         values = rounds_of(grid, cells, number).values()
@@ -263,7 +263,7 @@ def covered(draws: int) -> tuple[float, int, float, int]:
         known = ~np.isnan(error)
         assert not known.all()
         inside += ((np.maximum(answer - half, 0) <= truth) & (truth <= answer + half))[known].tolist()
-        found = grid.found(values)
+        found = grid.read_tables(values)
         for axes, table in found.unbiased.items():
             apart = np.abs(table - margin(cells, (0, 1, 2, 3), axes)).ravel()
             near += (apart <= 1.96 * noise.deviation / found.weights[axes]).tolist()
@@ -291,12 +291,12 @@ def test_what_is_expected_of_tables_is_nearer_than_the_nearest_ones() -> None:
     first = np.minimum(state.geometric(0.3, 2000) - 1, 9)
     codes = [first + state.integers(0, 6, 2000), first, np.minimum(state.geometric(0.4, 2000) - 1, 9)]
     cells = np.bincount(np.ravel_multi_index(codes, shape), minlength=math.prod(shape)).reshape(shape)
-    grid = rounds_grid(tables(2, shape), "add-remove", 1)
+    grid = aim_measurement(tables(2, shape), "add-remove", 1)
     for rho in (RHO / 20, RHO):
         noise, apart = grid.noise(Loss.gaussian(rho)), np.zeros(2)
         for number in range(4):
-            found = grid.found(rounds_of(grid, cells, number, rho).values())
-            for place, model in enumerate((found.model(noise), found.nearest(noise))):
+            found = grid.read_tables(rounds_of(grid, cells, number, rho).values())
+            for place, model in enumerate((found.model(noise), found.selection_model(noise))):
                 apart[place] += sum(
                     float(np.abs(model.table(axes) - margin(cells, (0, 1, 2), axes)).sum()) for axes in grid.importances
                 )
@@ -331,10 +331,10 @@ def test_paths_are_stretched_as_measured_pairs_say(
     shape = (4, 3, 5, 3, 4, 3)
     cells = np.bincount(np.ravel_multi_index(tuple(make(shape)), shape), minlength=math.prod(shape)).reshape(shape)
     monkeypatch.setattr(aim, "number_of_rounds", lambda *_: len(shape) + 1)
-    grid = rounds_grid(tables(2, shape), "add-remove", 1)
+    grid = aim_measurement(tables(2, shape), "add-remove", 1)
     noise, apart = grid.noise(Loss.gaussian(RHO)), np.zeros(2)
     for number in range(3):
-        found = grid.found(rounds_of(grid, cells, number).values())
+        found = grid.read_tables(rounds_of(grid, cells, number).values())
         model = found.model(noise)
         assert ends[0] <= model.stretch <= ends[1]
         for place, each in enumerate((model, replace(model, stretch=1.0))):
@@ -353,10 +353,10 @@ def test_paths_are_stretched_as_measured_pairs_say(
 @pytest.mark.parametrize("rho", [RHO, Fraction(1)])
 def test_answers_of_tables_that_were_not_measured_have_no_error(rho: Fraction) -> None:
     workload, cells = tables(3), people()
-    grid = rounds_grid(workload, "add-remove", 1)
+    grid = aim_measurement(workload, "add-remove", 1)
     values, noise = rounds_of(grid, cells, 3, rho).values(), grid.noise(Loss.gaussian(rho))
     (_, error, _), _ = grid.columns(workload, values, noise)
-    measured = grid.found(values).weights
+    measured = grid.read_tables(values).weights
     for first, block in workload.block_starts():
         own = slice(first, first + block.queries)
         held_by = [axes for axes in measured if {*block.asked_axes} <= {*axes}]
@@ -370,7 +370,7 @@ def test_answers_of_tables_that_were_not_measured_have_no_error(rho: Fraction) -
 def modelled(draws: int) -> tuple[list[float], float]:
     """Of tables that come from a model: their errors over their bounds, and the share of true counts that intervals hold."""
     workload, cells = tables(3), people()
-    grid, truth = rounds_grid(workload, "add-remove", 1), workload.matvec(cells.ravel())
+    grid, truth = aim_measurement(workload, "add-remove", 1), workload.matvec(cells.ravel())
     noise, inside, used = grid.noise(Loss.gaussian(RHO)), list[bool](), list[float]()
     for number in range(draws):
         values = rounds_of(grid, cells, number).values()
@@ -396,11 +396,11 @@ def test_bounds_of_modelled_tables_hold_and_intervals_hold_the_truth() -> None:
 
 def test_bounds_hold_where_choices_are_nearly_random() -> None:
     """A table may then be left that is explained much worse than the one that was chosen last."""
-    grid, cells, used = rounds_grid(tables(), "add-remove", 1), people(9000), list[float]()
-    with mock.patch.object(aim, "CHOOSING", Fraction(1, 10**7)), mock.patch.object(aim, "EACH", 200.0):
+    grid, cells, used = aim_measurement(tables(), "add-remove", 1), people(9000), list[float]()
+    with mock.patch.object(aim, "CHOICE_FRACTION", Fraction(1, 10**7)), mock.patch.object(aim, "ROUND_DIVISOR", 200.0):
         noise = grid.noise(Loss.gaussian(RHO))
         for number in range(12):
-            found = grid.found(rounds_of(grid, cells, number).values())
+            found = grid.read_tables(rounds_of(grid, cells, number).values())
             model = found.model(noise)
             bounds = largest_distances(found, grid.importances, model, noise)
             used += [
@@ -416,12 +416,12 @@ def test_bounds_hold_where_most_values_are_rare(
 ) -> None:
     """They take off what scores left aside, and no more: not the noise of all cells of the table that was chosen last."""
     cells, used = coded(), list[float]()
-    grid, rho = rounds_grid(tables(2, cells.shape), "add-remove", 1), Fraction(1, 10**4)
+    grid, rho = aim_measurement(tables(2, cells.shape), "add-remove", 1), Fraction(1, 10**4)
     noise = grid.noise(Loss.gaussian(rho))
     monkeypatch.setattr(aim, "number_of_rounds", lambda *_: 1)
     monkeypatch.setattr(model_intervals, "expected_distances", aside)
     for number in range(12):
-        found = grid.found(rounds_of(grid, cells, number, rho).values())
+        found = grid.read_tables(rounds_of(grid, cells, number, rho).values())
         model = found.model(noise)
         bounds = largest_distances(found, grid.importances, model, noise)
         used += [float(np.abs(model.table(axes) - margin(cells, (0, 1, 2), axes)).sum()) - bounds[axes] for axes in bounds]
@@ -433,7 +433,7 @@ def test_how_far_cells_are_apart_is_read_from_noisy_ones(apart: float, cells: in
     """Above the truth in at least 97.5 of 100 draws, and not by much where it is large."""
     state = np.random.default_rng(1)
     true = np.full(cells, apart / cells)
-    read = [distance_behind(float(np.abs(true + state.normal(0, 3, cells)).sum()), cells, 3.0) for _ in range(200)]
+    read = [distance_bound(float(np.abs(true + state.normal(0, 3, cells)).sum()), cells, 3.0) for _ in range(200)]
     assert np.mean(np.array(read) < apart) <= 0.025
     assert np.median(read) <= apart + 3 * 3 * cells
 
@@ -474,7 +474,7 @@ def test_a_release_says_what_was_chosen_and_what_has_no_interval(tmp_path: Path,
     found = verify.verify(folder)
     assert not [line for line in found.values() if line.startswith("wrong")]
     assert {"rho", "epsilon", "sensitivity"} <= {claim for claim, line in found.items() if line.startswith("right")}
-    asked_of = published(place_at(str(folder)))
+    asked_of = load_published(parse_location(str(folder)))
     pairs = [pair for pair in combinations(WIDE, 2) if any({*pair} <= {*table} for table in chosen)]
     (answer,) = asked_of.ask(f"count where {pairs[0][0]}=1, {pairs[0][1]}=1")
     first = next(each for each in certificate["rounds"] if {*pairs[0]} <= {*each["table"]})
@@ -488,14 +488,14 @@ def test_a_release_says_what_was_chosen_and_what_has_no_interval(tmp_path: Path,
 def reread(draws: int) -> list[float]:
     """How far further answers lie from the truth, in their standard errors: a count of two attributes, and one of one of them."""
     workload, cells, out = tables(3), people(), list[float]()
-    grid = rounds_grid(workload, "add-remove", 1)
+    grid = aim_measurement(workload, "add-remove", 1)
     noise, truth = grid.noise(Loss.gaussian(RHO)), margin(cells, (0, 1, 2, 3), (0, 3))
     for number in range(draws):
-        found = grid.found(rounds_of(grid, cells, number).values())
+        found = grid.read_tables(rounds_of(grid, cells, number).values())
         for axes, value in (((0, 3), truth[0, 2]), ((0,), truth[0].sum())):
             if first_holding(found.weights, axes) is not None:
                 vectors = {axis: np.eye(SHAPE[axis])[[2 * (axis == 3)]] for axis in axes}
-                read = found.read(Functionals(np.ones(1), np.zeros(1, dtype=int), vectors, 1))
+                read = found.estimate(Functionals(np.ones(1), np.zeros(1, dtype=int), vectors, 1))
                 out.append(float((read.values[0] - value) / math.sqrt(read.squares[0]) / noise.deviation))
     return out
 
@@ -515,7 +515,7 @@ def test_the_model_is_computed_once_and_its_bounds_are_kept(tmp_path: Path, home
     expected = small.undisturbed(path, home)
     with mock.patch.object(MeasuredTables, "model", autospec=True, side_effect=MeasuredTables.model) as made:
         with (
-            mock.patch("dpdist.publish.release_folder.write", side_effect=KeyboardInterrupt),
+            mock.patch("dpdist.publish.release_folder.write_release", side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
         ):
             small.run(path, home)
@@ -544,7 +544,7 @@ def test_a_release_killed_in_any_round_goes_on_with_the_same_bytes(draw: int, tm
         small.run(path, home)
     release = small.run(path, home)
     assert small.tree(release.folder) == expected
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         (budget,) = ledger.budgets("small", charges=True)
         assert budget.spent.rho == Fraction(4, 1000)
 
@@ -568,14 +568,14 @@ def test_what_rounds_cannot_do_is_refused_before_the_charge(
     with pytest.raises((InvalidInput, InvalidSpec), match=message) as refused:
         small.run(path, home)
     assert "\n" not in str(refused.value)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 
 def test_auto_never_takes_it() -> None:
     for workload in (tables(2), tables(3)):
-        assert "adaptive" not in considered("auto", "l2", workload)
-    assert "ask for it by name" in why_not("l2", tables(2))["adaptive"]
+        assert "adaptive" not in compared_mechanisms("auto", "l2", workload)
+    assert "ask for it by name" in exclusion_reasons("l2", tables(2))["adaptive"]
 
 
 @pytest.mark.parametrize(
@@ -586,8 +586,8 @@ def test_auto_never_takes_it() -> None:
     ],
 )
 def test_too_many_tables_or_cells_are_refused(limit: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert why_no_rounds(tables(2)) is None
+    assert reason_no_rounds(tables(2)) is None
     monkeypatch.setattr(limit, 2)
-    assert message in str(why_no_rounds(tables(2)))
+    assert message in str(reason_no_rounds(tables(2)))
     with pytest.raises(InvalidInput, match="mechanism 'adaptive' cannot answer this workload"):
         adaptive(tables(2))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.strategies import Strategy, hierarchical, identity, wavelet
 from dpdist.workloads import marginals
 from tests.readers import Remembering
@@ -27,6 +27,6 @@ def test_without_noise_the_cells_come_back(found: Strategy) -> None:
     """Only a strategy whose measurements are the cells may give them out as answers."""
     grid = found.grid(WORKLOAD, neighbours="add-remove", most_records=1)
     z = np.concatenate([block @ COUNTS for block in grid.row_blocks() or ()])
-    answers = grid.answers(WORKLOAD, Held(z), Noise(GAUSSIAN, 1), Wanted("answers", False), Remembering())
-    np.testing.assert_allclose(held(answers.answer), COUNTS, rtol=1e-12, atol=1e-9)
+    answers = grid.answers(WORKLOAD, ArrayVector(z), Noise(GAUSSIAN, 1), AnswerRequest("answers", False), Remembering())
+    np.testing.assert_allclose(to_array(answers.answer), COUNTS, rtol=1e-12, atol=1e-9)
     assert grid.gives_cells(WORKLOAD) == (found.name == "identity")

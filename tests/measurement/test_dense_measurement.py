@@ -10,7 +10,7 @@ import pytest
 
 from dpdist.domain import Attribute, Domain
 from dpdist.measurement import dense_measurement
-from dpdist.measurement.dense_measurement import DenseGrid, Norm, dense_grid
+from dpdist.measurement.dense_measurement import DenseMeasurement, Norm, round_dense_strategy
 from dpdist.operators import Identity
 from dpdist.stability import Neighbours
 
@@ -32,8 +32,8 @@ def test_the_longest_column_is_found_once(norm: Norm, neighbours: Neighbours, mo
     for name in ("sensitivity_squared", "l1_sensitivity"):
         monkeypatch.setattr(dense_measurement, name, watched(getattr(dense_measurement, name)))
     domain = Domain((Attribute("a", categories=("x", "y", "z")),))
-    grid = dense_grid(Identity(3), MIXING, 3.0, norm, domain, neighbours=neighbours, most_records=2)
-    assert isinstance(grid, DenseGrid)
+    grid = round_dense_strategy(Identity(3), MIXING, 3.0, norm, domain, neighbours=neighbours, most_records=2)
+    assert isinstance(grid, DenseMeasurement)
     lengths = np.abs(grid.mixing).sum(axis=0) ** 2 if norm == "l1" else np.square(grid.mixing).sum(axis=0)
     assert grid.column_squared == int(lengths.max())
     assert asked == list(dict.fromkeys([neighbours, "add-remove"]))

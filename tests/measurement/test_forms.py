@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.arrays import Held, Vector, held
+from dpdist.arrays import ArrayVector, Vector, to_array
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.causal_filters import binomials
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
-from dpdist.measurement.coefficient_vectors import UNIT, Form
-from dpdist.measurement.filter_measurement import FilterGrid
-from dpdist.measurement.hadamard_measurement import CharacterGrid
+from dpdist.measurement.coefficient_vectors import GRID_UNIT, Form
+from dpdist.measurement.filter_measurement import FilterMeasurement
+from dpdist.measurement.hadamard_measurement import HadamardMeasurement
 from dpdist.measurement.integer_measurement import Counts
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.runtime.stored_vectors import KeepingWorkspace, StoreWorkspace
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.storage.array_store import Store
 from dpdist.strategies import convolution, singular_value_bound, square_root
-from dpdist.strategies.filter_strategies import bound_of_ends
+from dpdist.strategies.filter_strategies import finite_series_bound
 from dpdist.workloads import Workload, dnf, filtered, union
 from dpdist.workloads.time_filters import baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
 from tests.often import always
@@ -93,23 +93,23 @@ CASES: dict[str, tuple[Workload, Callable[..., Any]]] = {
 
 def counted(grid: Any, work: StoreWorkspace) -> tuple[Counts, np.ndarray]:
     """Counts of the table that a grid measures, with limbs on both sides."""
-    shape = (2,) * len(grid.axes) if isinstance(grid, CharacterGrid) else grid.shape
+    shape = (2,) * len(grid.axes) if isinstance(grid, HadamardMeasurement) else grid.shape
     table = np.random.default_rng(1).poisson(20, math.prod(shape)).astype(np.int64)
     table[::400] = 2**28
-    return Counts(work.write(Held(table)), Layout(shape), int(table.sum())), table
+    return Counts(work.write(ArrayVector(table)), Layout(shape), int(table.sum())), table
 
 
 def in_memory(grid: Any) -> Any:
     """The grid with the same whole numbers in the other form."""
-    if isinstance(grid, CharacterGrid):
-        return replace(grid, weights=Held(held(grid.weights)), form=Form.HELD)
-    return replace(grid, coefficients=Held(held(grid.coefficients)), form=Form.HELD)
+    if isinstance(grid, HadamardMeasurement):
+        return replace(grid, weights=ArrayVector(to_array(grid.weights)), form=Form.IN_MEMORY)
+    return replace(grid, coefficients=ArrayVector(to_array(grid.coefficients)), form=Form.IN_MEMORY)
 
 
 def in_the_other_order(grid: Any, z: np.ndarray) -> np.ndarray:
     """What is measured in the store, as it stands in memory."""
-    if isinstance(grid, CharacterGrid):
-        return z[np.flatnonzero(held(grid.weights))]
+    if isinstance(grid, HadamardMeasurement):
+        return z[np.flatnonzero(to_array(grid.weights))]
     return z.reshape(grid.series, -1).T.ravel()
 
 
@@ -119,10 +119,10 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     work = workspace(tmp_path)
     strategy, memory = find(workload, work, "kept"), find(workload)
     assert strategy.coefficients.form is Form.STORED
-    assert memory.coefficients.form is Form.HELD
+    assert memory.coefficients.form is Form.IN_MEMORY
     if find is square_root or name.startswith("formulas") or name == "circular mean":  # else the circles differ
-        listed = held(strategy.coefficients.values)
-        assert np.abs(listed - np.rint(memory.coefficients.real / UNIT)).max() <= 1
+        listed = to_array(strategy.coefficients.values)
+        assert np.abs(listed - np.rint(memory.coefficients.real / GRID_UNIT)).max() <= 1
         assert strategy.workload_cost == pytest.approx(memory.workload_cost, rel=1e-9)
         assert strategy.worst(workload) == pytest.approx(memory.worst(workload), rel=1e-8)
     assert strategy.sensitivity == pytest.approx(1.0, rel=1e-6)
@@ -130,27 +130,27 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
 
     for neighbours in ("add-remove", "replace-one"):
         grid = strategy.grid(workload, neighbours=neighbours, most_records=3)
-        assert grid.sensitivity_squared >= 9 * sum(int(c) ** 2 for c in held(strategy.coefficients.values))
-        assert grid.sensitivity_squared <= 4 * 9 * sum(int(c) ** 2 for c in held(strategy.coefficients.values))
+        assert grid.sensitivity_squared >= 9 * sum(int(c) ** 2 for c in to_array(strategy.coefficients.values))
+        assert grid.sensitivity_squared <= 4 * 9 * sum(int(c) ** 2 for c in to_array(strategy.coefficients.values))
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
     same = in_memory(grid)
     counts, table = counted(grid, work)
     exact = grid.exact(counts, work)
-    z = held(exact)
+    z = to_array(exact)
     assert z.size == grid.rows
     np.testing.assert_array_equal(in_the_other_order(grid, z), same.measure(table))
 
     noisy = z + NOISE.draw(b"1" * 32, start=0, count=z.size)
-    answers = grid.answers(workload, work.write(Held(noisy)), NOISE, Wanted("stored", False), work)
-    others = same.answers(workload, Held(in_the_other_order(grid, noisy)), NOISE, Wanted("held", False), work)
-    scale = float(np.abs(held(others.answer)).max())
-    np.testing.assert_allclose(held(answers.answer), held(others.answer), rtol=1e-9, atol=1e-9 * scale)
-    np.testing.assert_allclose(held(answers.error), held(others.error), rtol=1e-9)
-    np.testing.assert_allclose(held(answers.half_width), held(others.half_width), rtol=1e-9)
-    assert float(held(answers.error).max()) == pytest.approx(
-        max(strategy.coefficients.deviations) * NOISE.deviation * UNIT, rel=1e-3
+    answers = grid.answers(workload, work.write(ArrayVector(noisy)), NOISE, AnswerRequest("stored", False), work)
+    others = same.answers(workload, ArrayVector(in_the_other_order(grid, noisy)), NOISE, AnswerRequest("held", False), work)
+    scale = float(np.abs(to_array(others.answer)).max())
+    np.testing.assert_allclose(to_array(answers.answer), to_array(others.answer), rtol=1e-9, atol=1e-9 * scale)
+    np.testing.assert_allclose(to_array(answers.error), to_array(others.error), rtol=1e-9)
+    np.testing.assert_allclose(to_array(answers.half_width), to_array(others.half_width), rtol=1e-9)
+    assert float(to_array(answers.error).max()) == pytest.approx(
+        max(strategy.coefficients.deviations) * NOISE.deviation * GRID_UNIT, rel=1e-3
     )
-    quiet = grid.answers(workload, exact, NOISE, Wanted("quiet", True), work)
+    quiet = grid.answers(workload, exact, NOISE, AnswerRequest("quiet", True), work)
     shape = workload.domain.shape
     spread = [size if axis in grid.axes else 1 for axis, size in enumerate(shape)]
     whole = np.zeros(shape)
@@ -158,9 +158,9 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
         [size for size in spread if size > 1]
     )
     truth = workload.unweighted.matvec(whole.ravel())
-    np.testing.assert_allclose(held(quiet.answer), np.rint(held(quiet.answer)))
-    np.testing.assert_allclose(held(quiet.answer), truth, atol=0.5 + 1e-6 * float(np.abs(truth).max()))
-    np.testing.assert_allclose(held(quiet.half_width), held(answers.half_width) + 0.5)
+    np.testing.assert_allclose(to_array(quiet.answer), np.rint(to_array(quiet.answer)))
+    np.testing.assert_allclose(to_array(quiet.answer), truth, atol=0.5 + 1e-6 * float(np.abs(truth).max()))
+    np.testing.assert_allclose(to_array(quiet.half_width), to_array(answers.half_width) + 0.5)
     work.delete(exact, counts.values)
     assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == 1  # the noisy values
 
@@ -169,10 +169,10 @@ def test_a_formula_leaves_only_what_is_read_of_it_in_the_store(tmp_path: Path) -
     """Not its eigenvalues: of many formulas, these would fill the store before the answers are written."""
     workload, work = FORMULAS["two formulas"], workspace(tmp_path)
     grid = convolution(workload, work, "kept").grid(workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, CharacterGrid)
-    measured = work.write(Held(np.arange(grid.rows)))
+    assert isinstance(grid, HadamardMeasurement)
+    measured = work.write(ArrayVector(np.arange(grid.rows)))
     before = len(list((tmp_path / "scratch").rglob("manifest.json")))
-    grid.transformed(workload, work, measured)
+    grid.transform_answers(workload, work, measured)
     assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == before + len(workload.blocks)
 
 
@@ -211,7 +211,7 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path) -> None:
         work = workspace(tmp_path / str(number), memory, replace(SMALL, part_values=part))
         grid = convolution(FILTERS["window"], work, "kept").grid(FILTERS["window"], neighbours="replace-one", most_records=1)
         counts, _ = counted(grid, work)
-        seen.add((grid.digest, hashlib.sha256(held(grid.exact(counts, work)).tobytes()).hexdigest()))
+        seen.add((grid.digest, hashlib.sha256(to_array(grid.exact_values(counts, work)).tobytes()).hexdigest()))
     assert len(seen) == 1
 
 
@@ -220,17 +220,17 @@ def test_a_stream_is_read_at_every_step(name: str) -> None:
     """The first steps of a longer series: what was measured of them answers them, with the whole series' numbers."""
     workload = SUMS[name]
     grid = square_root(workload).grid(workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, FilterGrid)
+    assert isinstance(grid, FilterMeasurement)
     counts = np.random.default_rng(2).poisson(9, grid.shape)
-    z = Held(grid.measure(counts))
+    z = ArrayVector(grid.measure(counts))
     for steps in (1, 3, 200):
-        begun = grid.begun(steps)
-        part = held(begun.steps_of(z, 0, steps))
-        np.testing.assert_array_equal(part, begun.measure(grid.counted(counts, steps)))
+        begun = grid.measurement_of_steps(steps)
+        part = to_array(begun.steps_of(z, 0, steps))
+        np.testing.assert_array_equal(part, begun.measure(grid.first_step_counts(counts, steps)))
         few = filtered(Domain.of_shape((steps,), SIZES), "x0", [running_sum(steps)])
-        found: Vector = begun.transformed(few, MEMORY, Held(part)).answers
-        truth = np.cumsum(grid.counted(counts, steps), axis=grid.place)
-        np.testing.assert_allclose(held(found), truth.ravel(), atol=1e-5 * float(truth.max()))
+        found: Vector = begun.transform_answers(few, MEMORY, ArrayVector(part)).answers
+        truth = np.cumsum(grid.first_step_counts(counts, steps), axis=grid.step_axis)
+        np.testing.assert_allclose(to_array(found), truth.ravel(), atol=1e-5 * float(truth.max()))
 
 
 def test_binomial_coefficients() -> None:
@@ -257,6 +257,6 @@ def test_binomial_coefficients() -> None:
 def test_the_bound_of_blocks_is_below_that_of_all_singular_values(name: str, least: float) -> None:
     workload = FILTERS[name]
     exact = singular_value_bound(workload)
-    assert least * exact <= bound_of_ends(workload) <= exact * (1 + 1e-9)
+    assert least * exact <= finite_series_bound(workload) <= exact * (1 + 1e-9)
     lighter = union(workload, weights=(1e-6,))
-    assert bound_of_ends(lighter) == pytest.approx(1e-12 * bound_of_ends(workload), rel=1e-9)
+    assert finite_series_bound(lighter) == pytest.approx(1e-12 * finite_series_bound(workload), rel=1e-9)

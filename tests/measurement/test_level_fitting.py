@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
 from dpdist.measurement import dense_measurement
 from dpdist.measurement.consistency import table_fitting
 from dpdist.measurement.consistency.level_fitting import LevelFit, line_bytes
-from dpdist.measurement.consistency.table_fitting import fitted_answers, has_levels
+from dpdist.measurement.consistency.table_fitting import fit_answers, has_levels
 from dpdist.operators import Matrix
 from dpdist.planner import release_plan
 from dpdist.publish import release_folder
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store
@@ -75,7 +75,7 @@ def test_fitted_levels_are_the_projection_and_never_worse(workload: Workload, sc
     state = np.random.default_rng(seed)
     truth = workload.unweighted.matvec(state.poisson(0.5, workload.shape[1]).astype(float) ** 3)
     values = truth + scale * state.standard_normal(truth.size)
-    found = fit_of(workload).held(values, None)
+    found = fit_of(workload).fit_in_memory(values, None)
     np.testing.assert_allclose(found, by_solver(workload, values), atol=1e-5 * (1 + scale))
     weights = np.concatenate([np.full(block.queries, block.weight**2) for block in workload.blocks])
     assert (found >= 0).all()
@@ -86,7 +86,7 @@ def test_fitted_levels_are_the_projection_and_never_worse(workload: Workload, sc
 def test_a_public_number_of_records_is_held(records: float) -> None:
     workload = WORKLOADS[0]
     values = workload.unweighted.matvec(np.random.default_rng(1).normal(0.3, 4, workload.shape[1]))
-    found = fit_of(workload).held(values, records)
+    found = fit_of(workload).fit_in_memory(values, records)
     np.testing.assert_allclose(found, by_solver(workload, values, records), atol=1e-3)
     assert found[: workload.blocks[0].queries].sum() == pytest.approx(records, abs=1e-6)
 
@@ -95,13 +95,13 @@ def test_a_public_number_of_records_is_held(records: float) -> None:
 def test_levels_are_fitted_alike_in_memory_and_through_the_store(workload: Workload, tmp_path: Path) -> None:
     """Each column by itself, whatever the slabs: the same bits."""
     values = np.random.default_rng(2).normal(0.3, 4, workload.shape[0])
-    here = fit_of(workload).held(values, None)
+    here = fit_of(workload).fit_in_memory(values, None)
     fit_bytes = line_bytes(workload)
     engine = Engine(workers=2, memory_bytes=3 * fit_bytes, threads=1, connect=None, local=True)
     work = StoreWorkspace(Store(tmp_path, Sizes(slab_bytes=fit_bytes, shard_bytes=64, tile_bytes=8)), engine)
     there = LevelFit.of(workload, work)
     assert there is not None
-    np.testing.assert_array_equal(held(there.fitted(work.write(Held(values)), work)), here)
+    np.testing.assert_array_equal(to_array(there.fit_stored(work.write(ArrayVector(values)), work)), here)
 
 
 def test_levels_are_fitted_through_the_store_where_answers_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +109,10 @@ def test_levels_are_fitted_through_the_store_where_answers_are_many(monkeypatch:
     values = np.random.default_rng(2).normal(0.3, 4, workload.shape[0])
     errors = np.full(values.size, 4.0)
     made = []
-    for most in (table_fitting.MOST_HELD, 1):
-        monkeypatch.setattr(table_fitting, "MOST_HELD", most)
-        unbiased = Answers(Held(values), Held(errors), Held(1.96 * errors))
-        made.append(held(fitted_answers(workload, unbiased, None, None, Wanted("x", False), 0, MEMORY).answer))
+    for most in (table_fitting.MAX_IN_MEMORY, 1):
+        monkeypatch.setattr(table_fitting, "MAX_IN_MEMORY", most)
+        unbiased = Answers(ArrayVector(values), ArrayVector(errors), ArrayVector(1.96 * errors))
+        made.append(to_array(fit_answers(workload, unbiased, None, None, AnswerRequest("x", False), 0, MEMORY).answer))
     np.testing.assert_array_equal(*made)
     assert made[0].min() == 0
 
@@ -125,9 +125,9 @@ def test_a_tree_of_many_leaves_is_fitted_in_the_memory_that_is_planned() -> None
         "block",
     )
     fit, lines = fit_of(workload), np.random.default_rng(0).normal(0, 3, (workload.shape[0], 1))
-    fit._columns(lines, 0.0)
+    fit._fit_columns(lines, 0.0)
     tracemalloc.start()
-    fit._columns(lines, 0.0)
+    fit._fit_columns(lines, 0.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert line_bytes(workload) / 3 < peak < line_bytes(workload)
@@ -149,9 +149,9 @@ LEVELS = {
 
 @pytest.mark.parametrize("most", [10**6, 1])
 def test_a_release_of_levels_adds_up_and_is_not_negative(most: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release_plan, "few_cells", lambda _: False)
+    monkeypatch.setattr(release_plan, "has_few_cells", lambda _: False)
     monkeypatch.setattr(dense_measurement, "JOINT_CELLS", 1)
-    monkeypatch.setattr(table_fitting, "MOST_HELD", most)
+    monkeypatch.setattr(table_fitting, "MAX_IN_MEMORY", most)
     state = np.random.default_rng(4)
     table = pa.table({"block": [f"b{i}" for i in state.geometric(0.6, 60).clip(1, 6) - 1], "cell": state.integers(0, 5, 60)})
     domain = {"block": {"categories": [f"b{i}" for i in range(6)], "levels": LEVELS}, "cell": {"from": 0, "to": 4}}
@@ -159,7 +159,7 @@ def test_a_release_of_levels_adds_up_and_is_not_negative(most: int, home: Path, 
     given_ = {"table": table, "domain": domain, "workload": asked, "mechanism": "nested", "budget": {"rho": 0.02}}
     path = small.write(home.parent / "data", **given_, postprocess={"non_negative": True})
     done = small.run(path, home)
-    rows, certificate = release_folder.load(done.folder)
+    rows, certificate = release_folder.load_release(done.folder)
     names, answers = rows["group"].to_pylist(), rows["answer"].to_numpy()
     whole, half, region, block = (answers[[each == name for each in names]].reshape(-1, 5) for name in dict.fromkeys(names))
     assert min(answers) == 0

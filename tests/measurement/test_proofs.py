@@ -80,7 +80,7 @@ def test_the_margin_covers_the_diagonal_that_is_proven(monkeypatch: pytest.Monke
         return np.asarray(cholesky(matrix))
 
     monkeypatch.setattr(np.linalg, "cholesky", watched)
-    whole = group_contribution._proven_diagonal(np.full((cells, cells), scale), scale, np.zeros(cells))
+    whole = group_contribution._prove_diagonal(np.full((cells, cells), scale), scale, np.zeros(cells))
     margin = (whole - scale).astype(float) / scale - np.diag(factorised[-1])
     assert len(factorised) > 10
     assert (margin >= 0.99 * 8 * (cells + 2) * 2.0**-53 * float(whole.sum()) / scale).all()

@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, Vector, held
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.domain import Layout
 from dpdist.errors import InvalidSpec
-from dpdist.measurement.integer_measurement import HELD_COPIES, Counts, Grid, Norm, StageBytes, answer_bytes
+from dpdist.measurement.integer_measurement import MEMORY_COPIES, Counts, IntegerMeasurement, Norm, StageBytes, answer_bytes
 from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request
-from dpdist.mechanisms.mechanism_registry import REGISTRY, table
+from dpdist.mechanisms.mechanism_registry import REGISTRY, markdown_table
 from dpdist.operators import Dense, Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.publish import release_folder
-from dpdist.reconstruction.answer_vectors import Answers, Wanted, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.strategies.strategy import CLOSED_FORM, Strategy
@@ -30,7 +30,7 @@ CDF = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"cdf": {"of": "ag
 
 
 @dataclass(frozen=True)
-class StarGrid(Grid):
+class StarGrid(IntegerMeasurement):
     """z: all cells, and their sum."""
 
     cells: int
@@ -47,22 +47,28 @@ class StarGrid(Grid):
         return hashlib.sha256(repr(("star", self.cells, self.sensitivity_squared)).encode()).hexdigest()
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
-        return StageBytes(HELD_COPIES * 8 * (layout.size + self.rows), answer_bytes(workload))
+        return StageBytes(MEMORY_COPIES * 8 * (layout.size + self.rows), answer_bytes(workload))
 
-    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+    def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         cells = counts.cells()
-        return Held(np.append(cells, cells.sum()))
+        return ArrayVector(np.append(cells, cells.sum()))
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Least squares: (I + 11')^-1 = I - 11' / (1 + n)."""
-        measured, queries = held(z).astype(float), workload.unweighted.dense()
+        measured, queries = to_array(z).astype(float), workload.unweighted.dense()
         cells = measured.size - 1
         inverse = np.eye(cells) - 1.0 / (1 + cells)
         answer = queries @ (inverse @ (measured[:-1] + measured[-1]))
         error = noise.deviation * np.sqrt(np.einsum("ij,jk,ik->i", queries, inverse, queries))
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), wanted, work)
+        return stored_answers(answer, error, error * noise.half_width_95(0.0), answer_request, work)
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +80,7 @@ class StarStrategy(Strategy):
             np.linalg.norm(workload.unweighted.dense() @ np.linalg.pinv(self.matrix()), axis=1).max()
         )
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return StarGrid(workload.shape[1], 2 * most_records**2)  # in both relations: a cell and the sum, or two cells
 
 
@@ -85,14 +91,14 @@ class Star(Mechanism):
     summary = "the cells and their sum"
     answers = "queries over up to 100 cells"
 
-    def refuses(self, workload: Workload) -> str | None:
+    def reason_refused(self, workload: Workload) -> str | None:
         cells = workload.shape[1]
         return None if cells <= 100 else f"a star takes up to 100 cells, found {cells}"
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         return None
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         cells = request.workload.shape[1]
         rows: Matrix = np.vstack([np.eye(cells), np.ones(cells)])
         made = StarStrategy(self.name, Dense(rows), solve=CLOSED_FORM)
@@ -129,7 +135,7 @@ def test_every_pair_of_neighbours_is_as_far_apart_as_it_says() -> None:
 
 
 def test_it_is_documented_and_refused_before_the_charge(tmp_path: Path) -> None:
-    assert "| `star` | queries over up to 100 cells | Gaussian | the cells and their sum |" in table()
+    assert "| `star` | queries over up to 100 cells | Gaussian | the cells and their sum |" in markdown_table()
     wide = {"domain": {"age": {"from": 0, "to": 200}}, "workload": CDF["workload"]}
     with pytest.raises(
         InvalidSpec, match="mechanism 'star' cannot answer this workload: a star takes up to 100 cells, found 201"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dpdist
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.strategies import low_rank, low_rank_factorisation
 from dpdist.workloads import prefix
@@ -32,7 +32,7 @@ def subclasses(kind: type) -> Iterator[type]:
 
 for module in pkgutil.walk_packages([str(PACKAGE)], "dpdist."):
     importlib.import_module(module.name)
-GRIDS = {each.__name__ for each in subclasses(Grid)} - {"Grid"}
+GRIDS = {each.__name__ for each in subclasses(IntegerMeasurement)} - {"Grid"}
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -147,10 +147,10 @@ def test_only_answers_that_depend_on_the_records_have_an_error_besides_the_noise
     made = planned.strategy
     assert isinstance(planned.grid.rows, int)
     assert made.norm in REGISTRY[mechanism].noises
-    assert made.biased == REGISTRY[mechanism].adaptive
+    assert made.biased == REGISTRY[mechanism].is_data_dependent
 
 
 def test_every_series_that_is_measured_step_by_step_can_be_extended() -> None:
-    assert {name for name, each in REGISTRY.items() if each.streams} == {
-        name for name, each in REGISTRY.items() if each.extends
+    assert {name for name, each in REGISTRY.items() if each.supports_streams} == {
+        name for name, each in REGISTRY.items() if each.supports_extension
     }

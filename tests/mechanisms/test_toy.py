@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request
-from dpdist.mechanisms.mechanism_registry import REGISTRY, table
+from dpdist.mechanisms.mechanism_registry import REGISTRY, markdown_table
 from dpdist.operators import Dense
 from dpdist.spec import load
 from dpdist.spec.release_spec import json_schema
@@ -35,14 +35,14 @@ class Rotation(Mechanism):
     summary = "the cells in a random orthonormal basis"
     answers = f"queries over up to {MOST_CELLS} cells"
 
-    def refuses(self, workload: Workload) -> str | None:
+    def reason_refused(self, workload: Workload) -> str | None:
         cells = workload.shape[1]
         return None if cells <= MOST_CELLS else f"a rotation takes up to {MOST_CELLS} cells, found {cells}"
 
-    def passed_over(self, question: AutoComparison) -> str | None:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
         return None
 
-    def planned(self, request: Request, work: PlanWorkspace) -> Strategy:
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         cells = request.workload.shape[1]
         rows, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((cells, cells)))
         made = DenseStrategy(self.name, Dense(rows), solve=CLOSED_FORM)
@@ -83,7 +83,10 @@ def test_it_is_released_and_shown(home: Path) -> None:
 
 
 def test_it_is_documented() -> None:
-    assert "| `rotation` | queries over up to 100 cells | Gaussian | the cells in a random orthonormal basis |" in table()
+    assert (
+        "| `rotation` | queries over up to 100 cells | Gaussian | the cells in a random orthonormal basis |"
+        in markdown_table()
+    )
 
 
 def test_it_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
@@ -101,8 +104,8 @@ def test_it_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
         with pytest.raises(InvalidSpec, match=message):
             load(path)
     queries = load(small.write(tmp_path / "wide", **wide)).workload.queries
-    assert "rotation" not in considered("auto", "l2", queries)
-    assert "201" in why_not("l2", queries)["rotation"]
+    assert "rotation" not in compared_mechanisms("auto", "l2", queries)
+    assert "201" in exclusion_reasons("l2", queries)["rotation"]
     with pytest.raises(InvalidInput, match="found 201"):
         REGISTRY["rotation"].check(queries)
 
@@ -117,7 +120,7 @@ def test_the_documents_are_those_of_the_registry(monkeypatch: pytest.MonkeyPatch
     """The table of mechanisms, the reference of spec keys and the schema's names."""
     monkeypatch.delitem(REGISTRY, "rotation")
     root = Path(__file__).parents[2]
-    assert table() in (root / "docs/mechanisms.md").read_text()
+    assert markdown_table() in (root / "docs/mechanisms.md").read_text()
     (listed,) = re.findall(r"^### `mechanism`.*\n\n(.*)$", (root / "docs/reference/spec.md").read_text(), re.MULTILINE)
     assert all(f"`{name}`" in listed for name in REGISTRY)
     assert json_schema()["properties"]["mechanism"]["enum"] == ["auto", *REGISTRY]

@@ -22,8 +22,8 @@ from dpdist import engine
 from dpdist.errors import DpdistError
 from dpdist.pipeline import release_run
 from dpdist.privacy.ledger import database
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.observability import observers, run_recorder
@@ -45,7 +45,7 @@ def declared(path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, *, days: i
             return datetime.datetime.now(zone) - datetime.timedelta(days=days)
 
     spec = load(path, period=datetime.date(2026, 11, 1))
-    with monkeypatch.context() as patch, opened(home) as ledger:
+    with monkeypatch.context() as patch, open_ledger(home) as ledger:
         patch.setattr(database, "datetime", SimpleNamespace(datetime=Earlier, UTC=datetime.UTC))
         assert ledger.declare(spec.guarantee.dataset, spec.guarantee.cap, spec.guarantee.protection)
 
@@ -88,7 +88,7 @@ def test_counters_of_a_declared_data_set_begin_at_zero_for_every_reason(home: Pa
     """Whatever stops a run then raises exactly one series, from 0 to 1: a counter that appears at 1 has no increase."""
     path = small.write(tmp_path)
     spec = load(path)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         ledger.declare("small", spec.guarantee.cap, spec.guarantee.protection)
     assert series(told(home), "dpdist_published_releases_total") == {'{dataset="small"}': 0.0}
     names = errors_of_the_code()
@@ -96,7 +96,7 @@ def test_counters_of_a_declared_data_set_begin_at_zero_for_every_reason(home: Pa
     before = series(told(home), "dpdist_failures_total")
     assert not any(before.values())
     for name in (*names, "ValueError"):
-        run_recorder.failed(home, "small", name)
+        run_recorder.record_failure(home, "small", name)
     after = series(told(home), "dpdist_failures_total")
     assert before.keys() == after.keys()
     own = {name for name in names if hasattr(dpdist.errors, name)} - {"ApprovalsMissing"}  # it waits
@@ -151,9 +151,9 @@ def test_what_is_only_charged_is_not_published(home: Path, tmp_path: Path, monke
 
     with pytest.raises(Killed):
         release_run.release(
-            Context(home, Store(home / "store"), engine.inline(), silent), load(path, period=last), step=publishes
+            Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path, period=last), step=publishes
         )
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt(f"visits-{last}").state == "committed"
     assert series(told(home), "dpdist_period_published")[label] == 0
     assert forked.finished("flows.main", "run", path, "--period", str(last)).returncode == 0
@@ -162,7 +162,7 @@ def test_what_is_only_charged_is_not_published(home: Path, tmp_path: Path, monke
 
 def test_a_selection_of_names_is_no_release(home: Path, tmp_path: Path) -> None:
     released(path := monthly(tmp_path, "visits"), home, day := datetime.date(2026, 10, 1))
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert {key: finished for key, (_, finished) in ledger.released().items()} == {"visits": {"2026-10"}}
         work = database.releases.update().values(release=f"visits-{day}~categories")
         ledger._database.transaction(lambda connection: connection.execute(work))
@@ -191,9 +191,9 @@ def test_which_periods_are_expected() -> None:
 def released(path: Path, home: Path, period: datetime.date) -> None:
     """Publish a period in this process, told to the observers as the flow tells them."""
     checked = load(path, period=period)
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
-    with observers.watching(checked, home, silent) as watched:
-        done = release_run.release(context, checked, step=watched.stepping(release_run.plainly, context.engine))
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
+    with observers.watching(checked, home, ignore_progress) as watched:
+        done = release_run.release(context, checked, step=watched.stepping(release_run.run_directly, context.engine))
     watched.published(done)
 
 
@@ -268,9 +268,9 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 
 
 def test_rules_and_dashboard_ask_for_metrics_that_exist(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.observability.metrics.ends", lambda: [("ca-file", 0.0)])
+    monkeypatch.setattr("flows.observability.metrics.certificate_ends", lambda: [("ca-file", 0.0)])
     observed(tmp_path, home, period="2026-11-09")
-    run_recorder.failed(home, "small", "OutOfMemory")
+    run_recorder.record_failure(home, "small", "OutOfMemory")
     there = {line.split("{")[0].split(" ")[0] for line in told(home).splitlines() if not line.startswith("#")}
     rules = yaml.safe_load(RULES.read_text())
     asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]

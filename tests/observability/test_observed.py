@@ -22,7 +22,7 @@ from prometheus_client import generate_latest
 from dpdist import engine
 from dpdist.errors import UnknownValue
 from dpdist.pipeline import release_run
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.observability import metrics, observers, run_recorder
@@ -69,9 +69,9 @@ def observed(folder: Path, home: Path, **changes: Any) -> release_run.Release:
     """A small release in this process, told to the observers that the environment names."""
     path = small.write(folder, table=changes.pop("table", None) or small.records(ROWS), **changes)
     checked = load(path)
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
-    with observers.watching(checked, home, silent, every="week") as watched:
-        done = release_run.release(context, checked, step=watched.stepping(release_run.plainly, context.engine))
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
+    with observers.watching(checked, home, ignore_progress, period_length="week") as watched:
+        done = release_run.release(context, checked, step=watched.stepping(release_run.run_directly, context.engine))
     watched.published(done)
     return done
 
@@ -190,7 +190,7 @@ def test_listeners_neither_fail_nor_hold_up_a_release(
 
 
 def test_runs_at_once_lose_no_count(home: Path) -> None:
-    threads = [threading.Thread(target=run_recorder.failed, args=(home, "small", "OutOfMemory")) for _ in range(20)]
+    threads = [threading.Thread(target=run_recorder.record_failure, args=(home, "small", "OutOfMemory")) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:

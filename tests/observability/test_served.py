@@ -19,7 +19,7 @@ from flows.observability.run_events import Run
 from flows.observability.served_runs import ServedRuns
 from flows.service import measuring_service
 from flows.service.measuring_service import Service
-from flows.service.spec_registry import Given
+from flows.service.spec_registry import SpecFolder
 from tests import small
 from tests.measuring_service import Running, folder_for_all
 from tests.test_measuring_service import ended, one_service, processes_of
@@ -45,7 +45,7 @@ ENDS = {
 
 def failures(home: Path) -> dict[str, dict[str, int]]:
     """Failures that were counted, by data set and reason."""
-    known = run_recorder.read(home / run_recorder.FOLDER).get("failed", {})
+    known = run_recorder.read_facts(home / run_recorder.FOLDER).get("failed", {})
     return {dataset: {reason: each["runs"] for reason, each in reasons.items()} for dataset, reasons in known.items()}
 
 
@@ -65,9 +65,9 @@ def served(home: Path, program: list[str], job: Job, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(measuring_service, "command", lambda *_: program)
 
     async def work() -> None:
-        found = Service(Given(Path()), runs=ServedRuns(home))
+        found = Service(SpecFolder(Path()), runs=ServedRuns(home))
         monkeypatch.setattr(found, "given", types.SimpleNamespace(job=lambda *_: job))
-        await found._asked(("a" * 64, None))
+        await found._request_release(("a" * 64, None))
         while found._running:
             await asyncio.sleep(0.02)
 
@@ -83,7 +83,7 @@ def test_an_end_is_counted_once(
     assert failures(tmp_path) == ({} if reason is None else {"small": {reason: 1}})
     found = failed_lines(capsys.readouterr().err)
     assert [each["reason"] for each in found] == ([] if reason is None else [reason])
-    assert not run_recorder.read(tmp_path / run_recorder.FOLDER)[run_recorder.UNDER_WAY]
+    assert not run_recorder.read_facts(tmp_path / run_recorder.FOLDER)[run_recorder.UNDER_WAY]
 
 
 def test_a_process_that_cannot_be_started_is_counted(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.arrays import Constant, Held
-from dpdist.content.release_content import Content
+from dpdist.arrays import ArrayVector, Constant
+from dpdist.content.release_content import ReleaseContent
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.map_boundaries import boundaries
 from dpdist.page import release_page
@@ -78,16 +78,18 @@ def attribute(title: str, values: str, **facts: Any) -> dict[str, Any]:
     return {"title": title, "unit": None, "values": values, "outside": "error", **facts}
 
 
-def content(title: str, workload: Workload, cells: Any, error: float, method: dict[str, Any]) -> Content:
+def content(title: str, workload: Workload, cells: Any, error: float, method: dict[str, Any]) -> ReleaseContent:
     """The answers of the cells with noise."""
     truth = workload.unweighted.matvec(np.asarray(cells, dtype=np.float64).ravel())
     noisy = np.round(truth + np.random.default_rng(7).normal(0, error, truth.size), 1)
     size = truth.size
     facts = certificate(size, method=method)
-    return Content("made-up", title, workload, Held(noisy), Constant(error, size), Constant(1.96 * error, size), facts)
+    return ReleaseContent(
+        "made-up", title, workload, ArrayVector(noisy), Constant(error, size), Constant(1.96 * error, size), facts
+    )
 
 
-def incomes() -> Content:
+def incomes() -> ReleaseContent:
     """Unequal bins with open ends, CDFs, grouped bars, a map with values: households by income, region and occupation."""
     domain = Domain(
         (
@@ -116,7 +118,7 @@ def incomes() -> Content:
     )
 
 
-def hours(steps: int = 3000) -> Content:
+def hours(steps: int = 3000) -> ReleaseContent:
     """Long series over time."""
     domain = Domain((Attribute("hour", edges=tuple(range(steps + 1))),))
     when = np.arange(steps)
@@ -131,7 +133,7 @@ def hours(steps: int = 3000) -> Content:
     return content("Bike rentals by the hour", workload, cells, 2.0, method)
 
 
-def towns() -> Content:
+def towns() -> ReleaseContent:
     """Many categories with long names, ages with open ends, a map of many rows, single questions."""
     domain = Domain(
         (
@@ -155,7 +157,7 @@ BORN = (
 )  # fmt: skip
 
 
-def births() -> Content:
+def births() -> ReleaseContent:
     """Maps: one of all years, and more of single years than stand side by side; a value that is on no map."""
     domain = Domain((Attribute("born", categories=BORN), Attribute("year", edges=tuple(range(15)))))
     cells = np.round(np.multiply.outer(np.random.default_rng(3).gamma(0.5, 400, len(BORN)), 1 + np.arange(14) / 8))
@@ -167,7 +169,7 @@ def births() -> Content:
     return replace(made, boundaries={"born": boundaries("countries", "", BORN, Path())})
 
 
-def weeks() -> Content:
+def weeks() -> ReleaseContent:
     """Small charts beside each other: a series for each of more towns than one plot holds, over time and up to each week."""
     towns = ("Köln", "Zürich", "Besançon", "A Coruña", "not told")
     domain = Domain((Attribute("week", edges=tuple(range(15))), Attribute("town", categories=towns)))
@@ -180,7 +182,7 @@ def weeks() -> Content:
     return content("Purchases", workload, cells, 9.0, {"counted": "purchases", "attributes": attributes, "asked": []})
 
 
-GALLERY: dict[str, Callable[[], Content]] = {
+GALLERY: dict[str, Callable[[], ReleaseContent]] = {
     "incomes": incomes,
     "hours": hours,
     "towns": towns,
@@ -192,5 +194,5 @@ GALLERY: dict[str, Callable[[], Content]] = {
 def write(folder: Path, name: str) -> Path:
     """The page of one of the gallery in a folder."""
     path = folder / f"{name}.html"
-    path.write_text(release_page.page(GALLERY[name](), 1), encoding="utf-8")
+    path.write_text(release_page.release_page(GALLERY[name](), 1), encoding="utf-8")
     return path

@@ -14,7 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.site import site_pages
 from dpdist.site.trends import Edition
 from dpdist.spec import load
-from dpdist.theme import DARK, LIGHT, Look, as_light, contrast, face_of, logo_of
+from dpdist.theme import DARK, LIGHT, Theme, contrast, match_luminance, read_font, read_logo
 from tests import small
 from tests.page.browsing import SCREENS, browser, page, shown, violations
 
@@ -32,15 +32,15 @@ def test_contrast_by_hand() -> None:
 
 
 def test_the_own_colours_pass() -> None:
-    Look(accent=LIGHT["accent"], accent_dark=DARK["accent"], bars=LIGHT["c0"], bars_dark=DARK["c0"])
+    Theme(accent=LIGHT["accent"], accent_dark=DARK["accent"], bars=LIGHT["c0"], bars_dark=DARK["c0"])
 
 
 @pytest.mark.parametrize("bars", ["#8f2d56", "#00704a", "#333333", "#b00020", "#5b3a00", LIGHT["c0"]])
 def test_classes_of_maps_follow_the_publisher_and_stay_as_readable(bars: str) -> None:
-    dark = as_light(bars, DARK["c0"])
+    dark = match_luminance(bars, DARK["c0"])
     for style, theme, name in (
-        (Look(bars=bars).light, LIGHT, bars),
-        (Look(bars_dark=dark).style().split("dark){")[1], DARK, dark),
+        (Theme(bars=bars).light_variables, LIGHT, bars),
+        (Theme(bars_dark=dark).style().split("dark){")[1], DARK, dark),
     ):
         found = dict(re.findall(r"--(\w+):(#\w{6});", style))
         assert found["c0"] == name
@@ -50,7 +50,7 @@ def test_classes_of_maps_follow_the_publisher_and_stay_as_readable(bars: str) ->
             assert contrast(colour, theme[f"t{k}"]) >= 4.5
             assert max(_turn(colour, bars), _turn(bars, colour)) < 0.06 or bars == "#333333"
         assert len(set(classes)) == 7
-    assert "--h0:" + LIGHT["h0"] in Look(accent="#7a1f3d").light
+    assert "--h0:" + LIGHT["h0"] in Theme(accent="#7a1f3d").light_variables
 
 
 def _turn(one: str, other: str) -> float:
@@ -80,7 +80,7 @@ def _turn(one: str, other: str) -> float:
 )
 def test_what_readers_could_not_see_or_pages_not_hold_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        Look(**given)
+        Theme(**given)
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -91,18 +91,18 @@ def test_files_are_pictures_and_fonts_of_a_size_that_a_page_can_hold(
     logo, face = tmp_path / "logo.svg", tmp_path / "font.woff2"
     logo.write_text(HOSTILE)
     face.write_bytes(b"wOF2" + bytes(60))
-    assert logo_of(logo).startswith("data:image/svg+xml;base64,")
-    assert face_of(face).startswith("data:font/woff2;base64,")
+    assert read_logo(logo).startswith("data:image/svg+xml;base64,")
+    assert read_font(face).startswith("data:font/woff2;base64,")
     for read, path, told in (
-        (logo_of, face, "no picture"),
-        (face_of, logo, "no font"),
-        (logo_of, tmp_path / "no", "cannot be read"),
+        (read_logo, face, "no picture"),
+        (read_font, logo, "no font"),
+        (read_logo, tmp_path / "no", "cannot be read"),
     ):
         with pytest.raises(InvalidInput, match=told):
             read(path)
     monkeypatch.setattr("dpdist.theme.MOST_LOGO", 100)
     monkeypatch.setattr("dpdist.theme.MOST_FONT", 50)
-    for read, path in ((logo_of, logo), (face_of, face)):
+    for read, path in ((read_logo, logo), (read_font, face)):
         with pytest.raises(InvalidInput, match="every page holds it"):
             read(path)
 
@@ -127,7 +127,7 @@ def dressed(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Edit
 
 
 def test_page_and_site_look_like_the_publisher(dressed: Edition, browser: Any, tmp_path: Path) -> None:
-    place = site_pages.write("small", [dressed], [], tmp_path / "site")
+    place = site_pages.write_site("small", [dressed], [], tmp_path / "site")
     for path in (dressed.folder / "index.html", place / "index.html", place / "methodology.html"):
         for screen, look, accent in (("desk", "light", COLOURS["accent"]), ("phone", "dark", COLOURS["accent_dark"])):
             asked: list[str] = []

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dpdist.page import charts
-from dpdist.page.answer_list import _short
-from dpdist.page.chart_embedding import plot
+from dpdist.page.answer_list import _encode_answers
+from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts import NARROW, WIDE, Axis, Figure
 
 NUMBER = r"-?(?:\d+(?:\.\d+)?|\.\d+)"
@@ -29,7 +29,7 @@ def test_the_path_of_a_curve_leads_through_its_points(screen: int) -> None:
     drawn = charts.draw(figure, screen)
     steps = re.search(r'<path class="outline s0" d="M([^"]*)"', drawn.svg)[1]
     x, y = np.cumsum(np.reshape([float(text) for text in re.findall(NUMBER, steps)], (-1, 2)), axis=0).T
-    (left, right), (top, bottom), (low, high) = (drawn.places[name] for name in ("x", "y", "scale"))
+    (left, right), (top, bottom), (low, high) = (drawn.positions[name] for name in ("x", "y", "scale"))
     np.testing.assert_allclose(x, left + np.arange(24) / 23 * (right - left), atol=0.051)
     np.testing.assert_allclose(y, bottom - (figure.values[:, 0] - low) / (high - low) * (bottom - top), atol=0.051)
     assert not re.search(r"[^\d. l-]|l.*l|  ", steps)
@@ -37,16 +37,16 @@ def test_the_path_of_a_curve_leads_through_its_points(screen: int) -> None:
 
 @pytest.mark.parametrize(("half", "written"), [([2.0], [2.0]), ([2.0, 3.0], 12 * [2.0, 3.0])])
 def test_half_widths_that_are_all_alike_are_written_once(half: list[float], written: list[float]) -> None:
-    assert json.loads(plot(curve(half), "", "r", "x", "people")["data"])["h"] == [written]
+    assert json.loads(embed_chart(curve(half), "", "r", "x", "people")["data"])["h"] == [written]
 
 
 @pytest.mark.parametrize("answers", [[3.0, -4.5, 1e6, 0.1 + 0.2, -0.0001], [0.0], [], [7.0, 7.0]])
 def test_answers_are_read_from_steps_to_the_last_digit(answers: list[float]) -> None:
     answers = [round(each, 4) for each in answers]
-    short = _short(np.array(answers))
+    short = _encode_answers(np.array(answers))
     steps = [int(step, 36) for step in short["steps"].split()]
     assert [float(each) / short["unit"] for each in np.cumsum(steps)] == answers
 
 
 def test_answers_of_more_digits_stay_as_they_are() -> None:
-    assert _short(np.array([1.0, 1 / 3])) == {"answer": [1.0, 1 / 3]}
+    assert _encode_answers(np.array([1.0, 1 / 3])) == {"answer": [1.0, 1 / 3]}

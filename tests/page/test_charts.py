@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, BinLabels, Domain, EvenEdges, even_edges
 from dpdist.page import charts
-from dpdist.page.chart_choice import MOST_POINTS, extremes, figures_of, long_figure, thinned
-from dpdist.page.chart_embedding import plot
-from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Drawn, Figure
-from dpdist.page.charts.axis_ticks import breaks, round_times, scale
-from dpdist.page.charts.budget_timeline import Spending, timeline
-from dpdist.page.charts.heat_map import classes_of, limits_of
-from dpdist.page.charts.line_chart import apart
-from dpdist.page.charts.sparkline import ACROSS, TALL, small
-from dpdist.page.charts.text_layout import lines, width
+from dpdist.page.chart_choice import MOST_POINTS, extremes, figures_of, long_figure, thin_figure
+from dpdist.page.chart_embedding import embed_chart
+from dpdist.page.charts import NARROW, WIDE, Axis, Clock, Figure, RenderedChart
+from dpdist.page.charts.axis_ticks import round_time_ticks, rounded_class_limits, value_scale_of
+from dpdist.page.charts.budget_timeline import Spending, draw_timeline
+from dpdist.page.charts.heat_map import cell_classes, class_limits
+from dpdist.page.charts.line_chart import has_panels
+from dpdist.page.charts.sparkline import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, draw_sparkline
+from dpdist.page.charts.text_layout import text_width, wrap_text
 from dpdist.page.headings import Words, bin_names
-from dpdist.site.trends import periods
+from dpdist.site.trends import period_axis
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.product_queries import marginals
 from dpdist.workloads.range_workloads import cdf
@@ -40,11 +40,11 @@ def only(domain: Domain, block: Block, values: list[float], half: float = 1.0) -
     return figure
 
 
-def texts(drawn: Drawn) -> list[str]:
+def texts(drawn: RenderedChart) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]*)</text>", drawn.svg)
 
 
-def path(drawn: Drawn, kind: str) -> str:
+def path(drawn: RenderedChart, kind: str) -> str:
     return re.search(rf'<path class="{kind}[^"]*" d="([^"]*)"', drawn.svg).group(1)
 
 
@@ -92,7 +92,7 @@ def test_cumulative_counts_are_steps_that_rise_at_upper_edges() -> None:
     ("low", "high"), [(0.0, 4856.3), (-3.0, 97.0), (-250.0, 90.0), (0.0, 0.07), (5.0, 5.0), (0.0, 1.2e9)]
 )
 def test_no_peak_lies_beyond_the_last_tick(low: float, high: float) -> None:
-    found = scale(low, high)
+    found = value_scale_of(low, high)
     assert found.low <= low
     assert found.high == found.ticks[-1] >= high
     assert 0.0 in found.ticks
@@ -104,20 +104,20 @@ def test_no_peak_lies_beyond_the_last_tick(low: float, high: float) -> None:
 
 
 def test_large_counts_are_told_in_words() -> None:
-    found = scale(0.0, 43e6)
+    found = value_scale_of(0.0, 43e6)
     assert (found.word, found.text(found.ticks[-1])) == ("millions", "50")
-    assert scale(0.0, 43e5).text(4e6) == "4,000,000"
+    assert value_scale_of(0.0, 43e5).text(4e6) == "4,000,000"
 
 
 def test_times_are_times() -> None:
     """An axis of hours shows months, of a day hours, of years years; texts of points are as fine as the step."""
     hours = Clock(0.0, datetime.datetime(2011, 1, 1), "hour")
-    assert [text for _, text in round_times(hours, 0, 8759, 7)] == ["Jan 2011", "Mar", "May", "Jul", "Sep", "Nov"]
-    assert [place for place, _ in round_times(hours, 0, 8759, 7)][1] == pytest.approx(59 * 24, abs=1)
-    assert [text for _, text in round_times(hours, 0, 24, 5)] == ["1 Jan", "06:00", "12:00", "18:00", "2 Jan"]
+    assert [text for _, text in round_time_ticks(hours, 0, 8759, 7)] == ["Jan 2011", "Mar", "May", "Jul", "Sep", "Nov"]
+    assert [place for place, _ in round_time_ticks(hours, 0, 8759, 7)][1] == pytest.approx(59 * 24, abs=1)
+    assert [text for _, text in round_time_ticks(hours, 0, 24, 5)] == ["1 Jan", "06:00", "12:00", "18:00", "2 Jan"]
     assert hours.text(25.0) == "2 Jan 2011, 01:00"
     years = Clock(1990.0, datetime.datetime(1990, 1, 1), "year")
-    assert [text for _, text in round_times(years, 1990, 2030, 5)] == ["1990", "2000", "2010", "2020", "2030"]
+    assert [text for _, text in round_time_ticks(years, 1990, 2030, 5)] == ["1990", "2000", "2010", "2020", "2030"]
     months = Clock(0.0, datetime.datetime(2011, 1, 31), "month")
     assert months.text(13.0) == "Feb 2012"
     assert Clock(0.0, datetime.datetime(9999, 1, 1), "year").text(5.0) == "9999"
@@ -145,15 +145,15 @@ def test_too_many_points_become_a_curve(more: int) -> None:
     count = MOST_POINTS + more
     axis, ones = Axis("x", [str(number) for number in range(count)]), np.ones((count, 1))
     bars = Figure("bars", "x", axis, ("",), ones, ones, "People")
-    assert thinned(bars).kind == ("curve" if more else "bars")
+    assert thin_figure(bars).kind == ("curve" if more else "bars")
 
 
 def test_of_a_long_table_in_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2^22 steps the names of all took 50 CPU seconds of the page's 51."""
-    named, between = [], BinLabels.made_between
-    monkeypatch.setattr(BinLabels, "made", lambda self, place: named.append(1) or f"bin {place}")
+    named, between = [], BinLabels.labels_between
+    monkeypatch.setattr(BinLabels, "label_of", lambda self, place: named.append(1) or f"bin {place}")
     monkeypatch.setattr(
-        BinLabels, "made_between", lambda self, start, stop: named.append(stop - start) or between(self, start, stop)
+        BinLabels, "labels_between", lambda self, start, stop: named.append(stop - start) or between(self, start, stop)
     )
     domain = Domain((Attribute("hour", edges=even_edges(0, 1, 2**21), other="another"),))
     values = np.zeros(2**21)
@@ -187,8 +187,8 @@ def test_ends_are_open_of_two_bins_too(bins: int) -> None:
 def test_of_a_long_series_only_what_is_drawn_gets_names(clock: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2^26 steps the names of all took minutes and 4 GiB, and their edges half a GiB."""
     steps, named, read = 2**40, [], []
-    made, item = BinLabels.made, EvenEdges.__getitem__
-    monkeypatch.setattr(BinLabels, "made", lambda self, place: named.append(place) or made(self, place))
+    made, item = BinLabels.label_of, EvenEdges.__getitem__
+    monkeypatch.setattr(BinLabels, "label_of", lambda self, place: named.append(place) or made(self, place))
     monkeypatch.setattr(EvenEdges, "__getitem__", lambda self, place: read.append(place) or item(self, place))
     domain = Domain((Attribute("hour", edges=even_edges(0, 2, steps)),))
     words = Words("rentals", {"hour": {"time": {"start": "2011-01-01T00:00:00", "step": "second"}}} if clock else {})
@@ -216,7 +216,7 @@ def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> No
     cells = re.search(r'<g class="marks">(.*?)</g>', drawn.svg).group(1)
     assert re.search(r'class="kn"[^>]* d="([^"]*)"', cells).group(1).count("M") == 2
     assert {"a0", "a1", "a2"} <= set(texts(drawn))
-    limits = breaks(900.0, 7)
+    limits = rounded_class_limits(900.0, 7)
     assert limits == sorted(limits)
     assert limits[-1] == 900.0
     found = re.findall(r'<text x="([\d.]+)"[^>]*>(\d+)</text>', drawn.svg.partition("interval holds 0")[0])
@@ -224,7 +224,7 @@ def test_maps_have_a_legend_values_and_grey_cells_where_noise_may_be_all() -> No
     ends = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]* class="h\d"/>', drawn.svg)]
     named = [f"{limit:.0f}" for limit in limits[:-1]]
     assert [labels[text] for text in named] == pytest.approx(ends[1:])  # where a class ends
-    assert labels["0"] == pytest.approx(width("0", 12) / 2, abs=0.1)
+    assert labels["0"] == pytest.approx(text_width("0", 12) / 2, abs=0.1)
 
 
 def test_bars_tell_value_and_interval_and_show_the_interval() -> None:
@@ -250,9 +250,9 @@ def test_bars_of_categories_stand_by_size_and_a_giant_is_broken() -> None:
     assert figure.note == "Broken bars are longer than they are drawn."
     drawn = charts.draw(figure, WIDE)
     assert "9,000.0 ± 4.0" in texts(drawn)
-    assert drawn.places["scale"][1] < 300
+    assert drawn.positions["scale"][1] < 300
     ends = [float(x) for x in re.findall(r"H([\d.]+)v", path(drawn, "f0"))]
-    assert ends[0] <= drawn.places["x"][1] + 0.1
+    assert ends[0] <= drawn.positions["x"][1] + 0.1
     assert path(drawn, "break").count("M") == 2
     for kept in (("Mon", "Tue", "Sun"), ("Jan", "Feb", "Mar"), ("under 18", "18-64", "65 or more")):
         days = Domain((Attribute("day", categories=kept),))
@@ -283,18 +283,18 @@ def test_one_large_value_of_few_leaves_the_others_their_classes() -> None:
         np.full((3, 1), 9.0),
         "People",
     )
-    assert len(set(classes_of(figure, limits_of(figure)).ravel())) == 3
+    assert len(set(cell_classes(figure, class_limits(figure)).ravel())) == 3
 
 
 def test_a_giant_is_broken_in_the_overview_too() -> None:
     values = np.array([[9000.0], [20.0], [18.0], [16.0], [14.0]])
     figure = Figure("bars", "a", Axis("", list("abcde")), ("",), values, np.ones((5, 1)), "People")
-    tall = [float(top) for top in re.findall(r"V([\d.]+)h", small(figure, "one"))]
+    tall = [float(top) for top in re.findall(r"V([\d.]+)h", draw_sparkline(figure, "one"))]
     halves = replace(figure, series=("m", "f"), values=np.hstack([values, values]) / 2, half=np.ones((5, 2)))
     for each in (figure, halves):
-        assert small(each, "one").count('class="break"') == 1
-    assert max(tall) < 0.45 * TALL  # the second one is seen
-    assert 'class="break"' not in small(
+        assert draw_sparkline(each, "one").count('class="break"') == 1
+    assert max(tall) < 0.45 * SPARKLINE_HEIGHT  # the second one is seen
+    assert 'class="break"' not in draw_sparkline(
         replace(figure, values=values[1:], half=figure.half[1:], axis=Axis("", list("bcde"))), "one"
     )
 
@@ -304,9 +304,9 @@ def test_a_map_in_the_overview_has_each_cell_once() -> None:
     values = np.random.default_rng(5).integers(0, 900, (30, 9)).astype(float)
     axes = Axis("Age", [str(k) for k in range(30)]), Axis("Town", list("abcdefghi"))
     figure = Figure("heat", "a", axes[0], tuple("abcdefghi"), values, np.full((30, 9), 40.0), "People", axes[1])
-    drawn = re.findall(r'class="h(.)" d="([^"]+)"', small(figure, "one"))
-    classes = classes_of(figure, limits_of(figure))
-    cell = ACROSS / 30
+    drawn = re.findall(r'class="h(.)" d="([^"]+)"', draw_sparkline(figure, "one"))
+    classes = cell_classes(figure, class_limits(figure))
+    cell = SPARKLINE_WIDTH / 30
     for name, path in drawn:
         across = sum(float(wide) for wide in re.findall(r"h([\d.]+)v", path)) / cell
         assert across == pytest.approx((classes == (-1 if name == "s" else int(name))).sum(), abs=0.1)
@@ -323,7 +323,7 @@ def test_a_few_series_stand_beside_each_other_unless_one_dwarfs_them(largest: fl
     if kind == "steps":
         for screen, columns in ((WIDE, 3), (NARROW, 2)):
             drawn = charts.draw(figure, screen)
-            assert len({x for x, _ in drawn.places["offsets"]}) == columns
+            assert len({x for x, _ in drawn.positions["offsets"]}) == columns
             assert drawn.svg.count('class="outline s0"') == 5
             assert [text for text in texts(drawn) if text in "abcde"] == list("abcde")
 
@@ -335,7 +335,7 @@ def test_means_are_dots_with_the_two_ends_of_their_intervals() -> None:
     drawn = charts.draw(figure, WIDE)
     assert {"18.0 (17.0 to 24.0)", "8 (0 to 62)"} <= set(texts(drawn))
     assert "H" not in path(drawn, "f0")  # no bar from 0
-    (left, right), held = drawn.places["x"], drawn.places["scale"]
+    (left, right), held = drawn.positions["x"], drawn.positions["scale"]
     whisker = [float(x) for x in re.findall(r"[MH]([\d.]+)", path(drawn, "whisker"))]
     assert whisker[0] == pytest.approx(left + (17 - held[0]) / (held[1] - held[0]) * (right - left), abs=0.1)
 
@@ -344,7 +344,7 @@ def test_a_band_that_cannot_be_seen_is_said_in_numbers() -> None:
     axis = Axis("age", ("1", "2"), np.array([1.0, 2.0, 3.0]))
     for half, said in ((2.0, "± 2.0 at most"), (90.0, "Shaded: 95 % intervals.")):
         figure = Figure("steps", "age", axis, ("",), np.array([[900.0], [1000.0]]), np.full((2, 1), half), "People")
-        assert said in plot(figure, "", "r", "t", "people")["caption"]
+        assert said in embed_chart(figure, "", "r", "t", "people")["caption"]
 
 
 def test_a_band_is_seen_less_in_a_small_chart() -> None:
@@ -352,7 +352,7 @@ def test_a_band_is_seen_less_in_a_small_chart() -> None:
     for count, said in ((4, "Shaded: 95 % intervals."), (5, "± 1.0 at most")):
         values = np.tile(70.0 - 3 * np.arange(count), (2, 1))
         figure = Figure("steps", "age", axis, tuple("abcde")[:count], values, np.full((2, count), 1.0), "People")
-        assert said in plot(figure, "", "r", "t", "people")["caption"]
+        assert said in embed_chart(figure, "", "r", "t", "people")["caption"]
 
 
 def test_numbers_below_bars_stand_at_even_steps_from_zero() -> None:
@@ -371,20 +371,20 @@ def test_curves_whose_bands_cover_each_other_stand_apart() -> None:
     for count, half, alone in ((3, 2.0, True), (3, 1.0, False), (2, 2.0, False), (5, 1.0, True)):
         values = np.tile(70.0 - 3 * np.arange(count), (2, 1))
         figure = Figure("steps", "age", axis, tuple("abcde")[:count], values, np.full((2, count), half), "People")
-        assert apart(figure) is alone
+        assert has_panels(figure) is alone
 
 
 def test_texts_are_broken_before_they_are_cut() -> None:
-    assert lines("Machine operators assemblers and inspectors", 160, 3)[1] is False
-    parts, cut = lines("word " * 40, 100, 2)
+    assert wrap_text("Machine operators assemblers and inspectors", 160, 3)[1] is False
+    parts, cut = wrap_text("word " * 40, 100, 2)
     assert (len(parts), cut) == (2, True)
-    assert all(width(part) <= 100 for part in parts)
-    assert lines("x" * 50, 100, 20) == ([*lines("x" * 50, 100, 20)[0]], False)
-    assert "".join(lines("x" * 50, 100, 20)[0]) == "x" * 50
+    assert all(text_width(part) <= 100 for part in parts)
+    assert wrap_text("x" * 50, 100, 20) == ([*wrap_text("x" * 50, 100, 20)[0]], False)
+    assert "".join(wrap_text("x" * 50, 100, 20)[0]) == "x" * 50
 
 
 def test_a_budget_is_a_timeline() -> None:
-    drawn = timeline([Spending("2026-W46", [("w1", 0.75)]), Spending("2026-W47", [("w2", 0.75), ("w2b", 0.5)])], WIDE)
+    drawn = draw_timeline([Spending("2026-W46", [("w1", 0.75)]), Spending("2026-W47", [("w2", 0.75), ("w2b", 0.5)])], WIDE)
     assert {"2026-W46", "75 % left", "2026-W47", "50 % left", "w2", "w2b"} <= set(texts(drawn))
     boxes = [
         (float(x), float(wide))
@@ -393,12 +393,12 @@ def test_a_budget_is_a_timeline() -> None:
     assert [round(x + wide - 1) for x, wide in boxes] == [178, 178, 357]
     assert all(a[0] <= b[0] for a, b in pairwise(boxes[1:]))
     assert "w2b: 25.0 %, 50.0 % left" in drawn.svg
-    json.dumps(drawn.places)
+    json.dumps(drawn.positions)
 
 
 @pytest.mark.parametrize("across", [NARROW, WIDE])
 def test_a_series_of_few_periods_names_each(across: int) -> None:
-    axis = periods(["2011-06-06", "2011-06-13"])
+    axis = period_axis(["2011-06-06", "2011-06-13"])
     figure = Figure("curve", "x", axis, ("",), np.array([[3000.0], [4000.0]]), np.full((2, 1), 60.0), "Rentals")
     svg = charts.draw(figure, across).svg
     assert re.findall(r">(\d+ \w+(?: \d{4})?)</text>", svg) == ["6 Jun 2011", "13 Jun"]
@@ -420,9 +420,9 @@ def test_short_names_stand_beside_their_bars_on_phones_too() -> None:
         charts.draw(Figure("bars", "town", Axis("", axis), ("",), np.ones((3, 1)), np.ones((3, 1)), "Purchases"), NARROW)
         for axis in (names, [f"{name} and around" for name in names])
     )
-    assert beside.places["x"][0] > max(map(width, names))
-    assert above.places["x"][0] == 2
-    assert above.places["y"][1] > beside.places["y"][1] + 40
+    assert beside.positions["x"][0] > max(map(text_width, names))
+    assert above.positions["x"][0] == 2
+    assert above.positions["y"][1] > beside.positions["y"][1] + 40
 
 
 def test_the_mark_of_an_open_end_does_not_cover_the_scale() -> None:
@@ -437,10 +437,10 @@ def test_the_mark_of_an_open_end_does_not_cover_the_scale() -> None:
 @given(st.text("iwM—中 é", min_size=1, max_size=40), st.floats(15, 80))
 def test_no_line_is_longer_than_its_room_and_no_letter_is_lost(text: str, room: float) -> None:
     """A word that is too long for a line is cut where the room ends."""
-    broken, cut = lines(text, room, most=100)
+    broken, cut = wrap_text(text, room, max_lines=100)
     assert not cut
     assert "".join(broken).replace(" ", "") == "".join(text.split())
-    assert all(width(line) <= room for line in broken if len(line) > 1)
+    assert all(text_width(line) <= room for line in broken if len(line) > 1)
 
 
 @pytest.mark.parametrize("screen", [WIDE, NARROW])
@@ -453,7 +453,7 @@ def test_a_map_s_legend_lies_within_its_chart_and_rows_have_round_numbers(screen
     drawn = charts.draw(figure, screen)
     found = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="13" class="h\d+"/>', drawn.svg)
     assert found
-    assert max(float(x) + float(width) for x, width in found) <= drawn.places["x"][1]
+    assert max(float(x) + float(width) for x, width in found) <= drawn.positions["x"][1]
     shown = [int(n) for n in re.findall(r'text-anchor="end"[^>]*>(\d+)<', drawn.svg)]
     assert len(shown) > 5
     assert all(n % (shown[1] - shown[0]) == 0 for n in shown)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.planner.certificate import method
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.planner.certificate import method_facts
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.site import editions, release_comparison, site_pages, trends
 from dpdist.site.editions import Edition
 from dpdist.spec import load
@@ -68,7 +68,7 @@ def published(folder: Path, content: dict[str, Any], name: str) -> Edition:
         "release": name,
     }
     return Edition(
-        folder, {**facts, "method": method(spec), "privacy": {"unit": spec.guarantee.protection.unit}, "stream": None}
+        folder, {**facts, "method": method_facts(spec), "privacy": {"unit": spec.guarantee.protection.unit}, "stream": None}
     )
 
 
@@ -120,8 +120,8 @@ def test_a_change_of_the_meaning_parts_releases(tmp_path: Path, content: dict[st
     assert first.quantity != second.quantity
     answers = {one.release: {"sex": {"sex f": (100.0 * k, 1.0)}} for k, one in enumerate((first, second))}
     assert release_comparison.newest_pair([first, second]) is None
-    assert trends.trends([first, second], answers) == []
-    assert [one.release for kind in trends.alike([first, second]) for one in kind] == ["second", "first"]
+    assert trends.trend_charts([first, second], answers) == []
+    assert [one.release for kind in trends.group_comparable([first, second]) for one in kind] == ["second", "first"]
 
 
 @pytest.mark.parametrize(("content", "path", "value"), SAME, ids=lambda part: str(part)[:40])
@@ -156,8 +156,8 @@ def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: P
         )
         small.run(path, home)
     found, _ = editions.releases_in(Path("releases"), "small")
-    with opened(home) as ledger:
-        folder = site_pages.write("small", found, ledger.budgets(charges=True), Path("site"))
+    with open_ledger(home) as ledger:
+        folder = site_pages.write_site("small", found, ledger.budgets(charges=True), Path("site"))
     page = (folder / "index.html").read_text()
     assert "sex (persons, as in p2)" in page
     assert "sex (records, as in c2)" in page
@@ -167,8 +167,8 @@ def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: P
     data = json.loads(re.findall(r'id="pairs">(.*?)</script>', compared)[0])
     assert data["kinds"] == {"p2": 0, "c2": 1, "p1": 0, "c1": 1}
     alone = [one for one in found if one.release in ("c1", "p2")]
-    with opened(home) as ledger:
-        folder = site_pages.write("small", alone, ledger.budgets(charges=True), Path("other"))
+    with open_ledger(home) as ledger:
+        folder = site_pages.write_site("small", alone, ledger.budgets(charges=True), Path("other"))
     assert not (folder / "compare.html").exists()
     assert "compare.html" not in (folder / "index.html").read_text()
     assert "than in the period" not in (folder / "index.html").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from dpdist.page import findings
 from dpdist.page.charts import Axis, Figure
-from dpdist.page.findings import finding, jointly
+from dpdist.page.findings import finding_sentence, simultaneous_half_widths
 
 MANY = "The highest answer is v1 with 400 ± 20 people; the noise does not tell which of 4 is the largest."
 
@@ -39,31 +39,31 @@ def steps(values: list[float], half: float, **changes: object) -> Figure:
     ],
 )  # fmt: skip
 def test_the_largest_answer(values: list[float], half: float, said: str) -> None:
-    assert finding(bars(values, half), "people") == said
+    assert finding_sentence(bars(values, half), "people") == said
 
 
 def test_a_total_is_no_group_beside_the_others() -> None:
     shown = replace(bars([50.0, 400.0, 100.0, 530.0], 20.0), totals=frozenset({"v3"}))
-    assert finding(shown, "people") == "v1 is the largest group: 400 ± 20 people, before v2 with 100 ± 20."
+    assert finding_sentence(shown, "people") == "v1 is the largest group: 400 ± 20 people, before v2 with 100 ± 20."
 
 
 def test_peaks_and_medians() -> None:
     peak = [10.0] * 20 + [500.0] + [10.0] * 20
-    assert finding(steps(peak, 5.0), "people") == "The count is highest at Age 20: 500.0 ± 5.0 people."
-    two = finding(steps([*peak[:21], 499.0, *peak[:20]], 5.0), "people")
+    assert finding_sentence(steps(peak, 5.0), "people") == "The count is highest at Age 20: 500.0 ± 5.0 people."
+    two = finding_sentence(steps([*peak[:21], 499.0, *peak[:20]], 5.0), "people")
     assert two == "The count is highest at Age 20 or Age 21: 500.0 ± 5.0 people at Age 20."
-    three = finding(steps([*peak[:21], 10.0, 499.0, *peak[:20]], 5.0), "people")
+    three = finding_sentence(steps([*peak[:21], 10.0, 499.0, *peak[:20]], 5.0), "people")
     assert three == "The count is highest somewhere between Age 20 and Age 22: 500.0 ± 5.0 people at Age 20."
     flat = [100.0 + i % 2 for i in range(40)]
-    assert finding(steps(flat, 5.0), "people").startswith(
+    assert finding_sentence(steps(flat, 5.0), "people").startswith(
         "No single peak stands out of the noise; the highest value is 101.0 ± 5.0"
     )
-    assert "the highest value is 101.0 ± 5.0 EUR" in finding(steps(flat, 5.0), "EUR", "sum")
+    assert "the highest value is 101.0 ± 5.0 EUR" in finding_sentence(steps(flat, 5.0), "EUR", "sum")
     rising = list(np.cumsum([10.0] * 10))
-    sure = finding(steps(rising, 0.5, cumulative="at or below"), "people")
+    sure = finding_sentence(steps(rising, 0.5, cumulative="at or below"), "people")
     assert sure == "Half of the 100.0 ± 0.5 people lie at or below Age 4, between 4 and 5 for sure."
     # half widths of 12 become 16.4: 30 + 16.4 reaches (100 - 16.4) / 2 and 80 - 16.4 reaches (100 + 16.4) / 2
-    noisy = finding(steps(rising, 12.0, cumulative="at or below"), "people")
+    noisy = finding_sentence(steps(rising, 12.0, cumulative="at or below"), "people")
     assert noisy == "Half of the 100 ± 12 people lie at or below Age 4, between 2 and 7 for sure."
 
 
@@ -81,14 +81,14 @@ def test_the_largest_is_named_wrongly_in_at_most_five_of_a_hundred_releases(nois
     truth[0] = 1e-3
     values = 100.0 + truth + drawn
     outside = {}
-    for name, width in (("jointly", jointly(np.full(count, half))), ("plain", np.full(count, half))):
+    for name, width in (("jointly", simultaneous_half_widths(np.full(count, half))), ("plain", np.full(count, half))):
         outside[name] = int((np.abs(drawn) > width).any(axis=1).sum())
     assert outside["jointly"] <= 260
     assert outside["plain"] > 1000
     wrong = 0
     for row in values[:800]:
         figure = bars(list(row), half)
-        wrong += finding(figure, "people").partition(" is the largest")[0] in {f"v{i}" for i in range(1, count)}
+        wrong += finding_sentence(figure, "people").partition(" is the largest")[0] in {f"v{i}" for i in range(1, count)}
     assert wrong <= 40
 
 
@@ -98,4 +98,4 @@ def test_a_number_of_a_second_attribute_is_said_with_its_name() -> None:
     hours, sexes = Axis("Hours (a week)", ["7", "8"], np.arange(7.0, 10.0)), Axis("Sex", ["f", "m"])
     for other, said in ((hours, "Age 1 and Hours 7"), (sexes, "Age 1 and f")):
         figure = Figure("heat", "x", rows, tuple(other.labels), np.ones((2, 2)), np.ones((2, 2)), "People", other)
-        assert findings._name(figure, 1, 0) == said
+        assert findings._cell_name(figure, 1, 0) == said

@@ -192,7 +192,7 @@ def test_a_page_of_two_thousand_answers_lists_them_in_little_room(browser: Any, 
     with page.expect_download() as saved:
         page.locator("#download").click()
     rows = list(csv.DictReader(Path(saved.value.path()).read_text(encoding="utf-8").splitlines()))
-    table = pa.concat_tables(answer_tables.table_of(made, 0, count, 1)).to_pylist()
+    table = pa.concat_tables(answer_tables.answer_batches(made, 0, count, 1)).to_pylist()
     assert [row["query"].lower() for row in rows] == [row["query"].lower() for row in table]  # titles are capitalised
     for name in ("answer", "standard_error", "low_95", "high_95"):
         assert [float(row[name]) for row in rows] == [row[name] for row in table]

@@ -13,7 +13,7 @@ import pytest
 
 from dpdist.content import answer_tables, table_rows
 from dpdist.errors import EngineError, InvalidInput
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from flows.commands import cli, reading_commands, release_commands
 from tests import small
@@ -35,7 +35,7 @@ def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, c
     shown = capsys.readouterr().out
     for name in STRANGE:
         assert name.strip() in shown
-    labels = release_folder.load(Path(done.folder))[0].column("query").to_pylist()
+    labels = release_folder.load_release(Path(done.folder))[0].column("query").to_pylist()
     written = pyarrow.csv.read_csv(Path(done.folder) / "answers.csv").column("query").to_pylist()
     assert not [text for text in written if re.match(r"[=+\-@\t\r]", text)]
     assert [text[1:] if re.match(r"'" + table_rows.FORMULA[1:], text) else text for text in written] == labels
@@ -118,7 +118,7 @@ def test_any_error_is_one_line_with_the_state_of_the_release(
     assert "The release is charged: run the same command again" in ended(KeyError("KNOWN"), monkeypatch, capsys)
     assert "The release is charged" in ended(EngineError("the cluster went\naway"), monkeypatch, capsys)
     assert ended(InvalidInput("[/x] of [file].csv"), monkeypatch, capsys) == "error: [/x] of [file].csv\n"
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert len(ledger.entries()) > 0
     monkeypatch.setenv("DPDIST_LEDGER", "nonsense")
     assert ended(KeyError("KNOWN"), monkeypatch, capsys).endswith("to see it\n")

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpdist.page.assets import link
+from dpdist.page.assets import link_address
 from dpdist.publish.release_folder import FORMAT, certificate_of
 from dpdist.spec import load
 from tests import small
@@ -137,7 +137,7 @@ def test_every_release_is_cited_in_words_and_for_programs(home: Path) -> None:
     ],
 )
 def test_only_addresses_become_links(text: str, to: str) -> None:
-    assert link(text) == to
+    assert link_address(text) == to
 
 
 def test_words_about_a_release_change_no_digest(home: Path) -> None:

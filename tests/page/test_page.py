@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from dpdist import workloads
-from dpdist.arrays import Constant, Held
-from dpdist.content.release_content import Content
-from dpdist.content.release_summary import summary
+from dpdist.arrays import ArrayVector, Constant
+from dpdist.content.release_content import ReleaseContent
+from dpdist.content.release_summary import summary_line
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.page import release_page
@@ -50,7 +50,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_renders_and_the_table_works(published: Path, page: Any, tmp_path: Path) -> None:
-    expected = release_folder.load(published)[0].to_pylist()
+    expected = release_folder.load_release(published)[0].to_pylist()
     page.goto((published / "index.html").as_uri())
     assert page.title() == "People & <work>"
     assert page.locator("svg:visible").count() >= 5
@@ -184,17 +184,17 @@ def test_a_hundred_thousand_answers(page: Any, tmp_path: Path) -> None:
     state = np.random.default_rng(0)
     method = {"counted": "records", "asked": [], "attributes": {name: attribute(name, "numbers") for name in "ab"}}
     certificate = report_certificate(100_000, method=method)
-    content = Content(
+    content = ReleaseContent(
         "big",
         "Big",
         workload,
-        Held(state.normal(100, 30, 100_000)),
+        ArrayVector(state.normal(100, 30, 100_000)),
         Constant(2.5, 100_000),
         Constant(4.9, 100_000),
         certificate,
     )
     file = tmp_path / "index.html"
-    file.write_text(release_page.page(content, 2))
+    file.write_text(release_page.release_page(content, 2))
     begun = time.monotonic()
     page.goto(file.as_uri())
     page.wait_for_function("document.getElementById('count').textContent.startsWith('100,000 of')")
@@ -234,8 +234,8 @@ def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page
 def test_a_release_in_one_line_tells_its_error_where_it_is_known(rmse: float | None, shown: bool) -> None:
     facts = report_certificate(10)
     facts["mechanism"]["rmse"] = rmse
-    assert ("with RMSE 1.25" in summary(facts)) is shown
-    assert ("RMSE" in summary(facts)) is shown
+    assert ("with RMSE 1.25" in summary_line(facts)) is shown
+    assert ("RMSE" in summary_line(facts)) is shown
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_wide_gap_is_told_as_a_share(gap: float, said: str) -> None:
     """It was said that an error may be lower by more than itself."""
     content = gallery.incomes()
     content.certificate["mechanism"]["certified_gap"] = gap
-    assert said in release_page.page(content, 1).replace("\N{NO-BREAK SPACE}", "")
+    assert said in release_page.release_page(content, 1).replace("\N{NO-BREAK SPACE}", "")
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -257,7 +257,7 @@ def test_a_category_that_reads_as_a_power_of_ten_stays_as_it_is_written(language
     domain = Domain((Attribute("dose", categories=("1e-06", "2e-07")),))
     method = {"counted": "trials", "attributes": {"dose": gallery.attribute("Dose", "2 categories: 1e-06, 2e-07")}}
     content = gallery.content("Trials of 2e-07", marginals(domain, ways=(1,)), np.array([100.0, 4000.0]), 18.0, method)
-    page = release_page.page(replace(content, certificate={**content.certificate, "language": language}), 1)
+    page = release_page.release_page(replace(content, certificate={**content.certificate, "language": language}), 1)
     assert "10⁻⁷" in page  # that of the gap
     assert not re.search("[12]\N{NO-BREAK SPACE}×|10⁻⁶", page)
     assert page.count("2e-07") > 5

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from dpdist.page.charts.chart_data import Axis, Figure
-from dpdist.page.charts.png_raster import TALL, WIDE, NoLetter, Picture, letters
+from dpdist.page.charts.png_raster import PICTURE_HEIGHT, PICTURE_WIDTH, MissingLetter, Picture, load_letters
 from dpdist.publish.outputs import preview_image
 from dpdist.site import editions, site_pages
 from tests import small
@@ -28,7 +28,7 @@ def pixels(data: bytes) -> np.ndarray:
 
 def drawn(figure: Figure) -> np.ndarray:
     picture = Picture(["#1b2430", "#4a5666", "#d5dbe3", "#1d5c9e", "#2166ac", "#bcd1e6"])
-    (preview_image._bars if figure.kind == "bars" else preview_image._curve)(picture, figure, 100, 500)
+    (preview_image._draw_bars if figure.kind == "bars" else preview_image._draw_curve)(picture, figure, 100, 500)
     return pixels(picture.png())
 
 
@@ -47,7 +47,7 @@ def test_pixels_by_hand() -> None:
     picture.box(10, 20, 30, 40, 1)
     picture.columns(100, np.array([50.0]), np.array([52.5]), 0)
     seen = pixels(picture.png())
-    assert seen.shape == (TALL, WIDE, 3)
+    assert seen.shape == (PICTURE_HEIGHT, PICTURE_WIDTH, 3)
     assert of_colour(seen, (255, 0, 0)).sum() == 400
     assert [tuple(seen[row, 100]) for row in (49, 50, 51, 53)] == [(255,) * 3, (0,) * 3, (0,) * 3, (255,) * 3]
     assert seen[52, 100, 0] == pytest.approx(127, abs=9)
@@ -59,8 +59,8 @@ def test_letters_stand_on_their_line() -> None:
     rows, columns = np.nonzero(pixels(picture.png())[:, :, 0] < 128)
     assert rows.max() == 199
     assert columns.min() == pytest.approx(100, abs=2)
-    assert columns.max() == pytest.approx(100 + letters("text").width("xxÅ"), abs=2)
-    with pytest.raises(NoLetter):
+    assert columns.max() == pytest.approx(100 + load_letters("text").width("xxÅ"), abs=2)
+    with pytest.raises(MissingLetter):
         picture.write(0, 200, "人口", 0)
 
 
@@ -115,11 +115,11 @@ def test_a_release_has_one(released: Path, tmp_path: Path) -> None:
     assert '<meta property="og:image" content="https://example.org/visitors/preview.png">' in page
     assert '<meta name="twitter:card" content="summary_large_image">' in page
     found = editions.releases_in(released.parent, "small")[0]
-    site_pages.write("small", found, (), tmp_path / "site", address="https://example.org/all/")
+    site_pages.write_site("small", found, (), tmp_path / "site", address="https://example.org/all/")
     front = (tmp_path / "site" / "index.html").read_text()
     assert '<meta property="og:image" content="https://example.org/all/small-1/preview.png">' in front
     assert (tmp_path / "site" / "small-1" / "preview.png").read_bytes() == data
-    site_pages.write("small", found, (), tmp_path / "other")
+    site_pages.write_site("small", found, (), tmp_path / "other")
     assert "og:image" not in (tmp_path / "other" / "index.html").read_text()
 
 

@@ -145,7 +145,7 @@ def test_the_summary_is_one_page(tmp_path: Path, browser: Any, language: str) ->
     made = content("Long names", marginals(domain, ways=(1, 2)), np.ones(10**4), 9.0, method)
     made.certificate["language"] = language
     page = tmp_path / "index.html"
-    page.write_text(release_page.page(made, 1), encoding="utf-8")
+    page.write_text(release_page.release_page(made, 1), encoding="utf-8")
     with contextlib.closing(browser.new_page()) as looked:
         looked.emulate_media(media="print")
         looked.goto(f"{page.as_uri()}#summary")
@@ -177,7 +177,7 @@ def test_a_site_over_periods(home: Path, browser: Any) -> None:
     ledger = {"dataset": "small", "cap": {"rho": 0.4, "per": "week"}}
     for seed, day in enumerate(("2026-11-09", "2026-11-16")):
         run(small.write(home.parent / day, table=small.records(seed=seed), release=day, period=day, ledger=ledger), home)
-    site_pages.write("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
+    site_pages.write_site("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
     for page in ("index", "methodology"):
         assert faults(Path(f"site/{page}.html"), browser) == [], page
 
@@ -188,7 +188,7 @@ def test_examples(home: Path, browser: Any, spec: str) -> None:
     """The pages that the issue looks at, and the methodology of each."""
     done = run(ROOT / "examples" / spec, home)
     dataset = done.certificate["dataset"]
-    site_pages.write(dataset, editions.releases_in(Path("releases"), dataset)[0], (), Path("site"))
+    site_pages.write_site(dataset, editions.releases_in(Path("releases"), dataset)[0], (), Path("site"))
     for page in (done.folder / "index.html", Path("site/methodology.html"), Path("site/index.html")):
         assert faults(page, browser) == [], page
     first = Printed.of(done.folder / "index.html", Path("summary.pdf")).whole[0]

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.query.published_release import Answer, published
-from dpdist.storage.objects import place_at
+from dpdist.query.published_release import Answer, load_published
+from dpdist.storage.objects import parse_location
 from tests import small
 from tests.page.browsing import browser, page, shown, violations
 from tests.small import run
@@ -77,7 +77,7 @@ def compare(rows: list[dict[str, Any]], found: tuple[Answer, ...]) -> None:
 def test_the_page_answers_as_the_command_does(home: Path, page: Any, which: str) -> None:
     folder = run(small.write(home.parent / "data", **SPECS[which]), home).folder
     page.goto((folder / "index.html").as_uri())
-    release = published(place_at(folder))
+    release = load_published(parse_location(folder))
     kinds = page.locator("#ask [name=what] option").evaluate_all("all => all.map(one => one.value)")
     assert kinds == ["count", "share", "difference", "total:0", "mean:0", "median:0"]
     random = np.random.default_rng(4)
@@ -107,7 +107,7 @@ def test_published_quantiles_are_answered_as_they_are_published(home: Path, page
     records = {"path": "records.parquet", "columns": {"age at home": "age"}}
     folder = run(small.write(home.parent / "data", mechanism="coa", quantiles=of, records=records), home).folder
     page.goto((folder / "index.html").as_uri())
-    release = published(place_at(folder))
+    release = load_published(parse_location(folder))
     options = page.locator("#ask [name=what] option[value^=chosen]").evaluate_all("all => all.map(one => one.textContent)")
     assert options == ["Median of age at home", "Quantile 0.9 of age at home"]
     for kind, at in (("chosen:0", 0.5), ("chosen:1", 0.9)):
@@ -131,7 +131,7 @@ def test_what_was_not_measured_together_is_said(home: Path, page: Any) -> None:
     assert told == "The release did not measure these together, so nobody knows: age, sex, work."
     assert page.locator("#ask-answers").is_hidden()
     with pytest.raises(InvalidInput, match="did not measure"):
-        published(place_at(folder)).ask("count where age>=3, sex=f, work=b")
+        load_published(parse_location(folder)).ask("count where age>=3, sex=f, work=b")
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_tables_that_were_chosen_in_rounds_are_left_to_the_command(home: Path) -
     text = (folder / "index.html").read_text()
     assert "whose tables were not chosen in rounds" in text
     assert 'id="ask"' not in text
-    assert published(place_at(folder)).ask("count by age")
+    assert load_published(parse_location(folder)).ask("count by age")
 
 
 @pytest.mark.parametrize(

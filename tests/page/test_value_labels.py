@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.content.release_content import Content
-from dpdist.content.table_rows import values_in
+from dpdist.content.release_content import ReleaseContent
+from dpdist.content.table_rows import read_value_labels
 from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.domain.calendar import Times
 from dpdist.domain.map_boundaries import boundaries
-from dpdist.language.translation import speaking
+from dpdist.language.translation import use_language
 from dpdist.page import release_page
 from dpdist.page.answer_list import ListedGroup
 from dpdist.page.chart_choice import figures_of
 from dpdist.page.charts import WIDE, draw
-from dpdist.page.findings import finding
+from dpdist.page.findings import finding_sentence
 from dpdist.page.headings import Words
-from dpdist.page.value_labels import in_tables, of_columns, with_places
+from dpdist.page.value_labels import column_value_labels, relabel_for_tables, with_place_names
 from dpdist.site import editions, site_pages
 from dpdist.workloads.product_queries import listed_marginals, marginals
 from tests import small
@@ -35,8 +35,8 @@ from tests.page.browsing import browser, page
 __all__ = ["browser", "page"]  # fixtures
 
 
-def spoken(content: Content, language: str) -> str:
-    return release_page.page(replace(content, certificate={**content.certificate, "language": language}), 1)
+def spoken(content: ReleaseContent, language: str) -> str:
+    return release_page.release_page(replace(content, certificate={**content.certificate, "language": language}), 1)
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_names_of_a_file_are_taken_where_they_tell_places_apart(tmp_path: Path) 
         (tmp_path / "map.geojson").write_text(json.dumps({"features": features}))
         known = boundaries("map.geojson", "code", ("w", "e", "far"), tmp_path)
         domain = Domain((Attribute("land", categories=("w", "e", "far")),))
-        shown = with_places(marginals(domain, ways=1), {"land": known})
+        shown = with_place_names(marginals(domain, ways=1), {"land": known})
         assert list(shown.domain.attributes[0].labels) == called
         assert list(shown.blocks[0].labels[0]) == called
 
@@ -101,7 +101,7 @@ def test_labels_of_the_publisher_stay(tmp_path: Path) -> None:
     domain = Domain((Attribute("born", categories=("DEU", "FRA"), labels=("Bonn", "Paris")),))
     known = boundaries("countries", "", ("DEU", "FRA"), tmp_path)
     workload = marginals(domain, ways=1)
-    assert with_places(workload, {"born": known}) is workload
+    assert with_place_names(workload, {"born": known}) is workload
 
 
 def test_questions_show_names_and_ask_by_codes(home: Path, tmp_path: Path, page: Any) -> None:
@@ -129,7 +129,7 @@ def sites(home: Path, tmp_path: Path) -> Path:
     asked["workload"] = [{"marginals": {"ways": [1]}}, {"cdf": {"of": "age", "by": ["born"]}}]
     for release, rows, day in (("t1", 300, "2026-11-09"), ("t2", 900, "2026-11-16")):
         small.run(small.write(tmp_path / release, table=born(rows), release=release, period=day, **asked), home)
-    return site_pages.write("small", editions.releases_in(Path("releases"), "small")[0], [], Path("site")).resolve()
+    return site_pages.write_site("small", editions.releases_in(Path("releases"), "small")[0], [], Path("site")).resolve()
 
 
 def test_a_site_calls_values_as_the_pages_of_its_releases_do(sites: Path, page: Any) -> None:
@@ -152,7 +152,7 @@ def test_a_site_calls_values_as_the_pages_of_its_releases_do(sites: Path, page: 
 
 def test_what_a_site_calls_values_by_is_checked_as_all_other_files_are(sites: Path) -> None:
     path = Path("releases/t1/values.csv")
-    assert values_in(path)["age"]["-10 to <10"] == "-10 bis unter 10"
+    assert read_value_labels(path)["age"]["-10 to <10"] == "-10 bis unter 10"
     assert '"\'-10 to <10"' in path.read_text()  # no formula for a spreadsheet
     path.write_text(path.read_text().replace("Deutschland", "Frankreich"))
     found, left_out = editions.releases_in(Path("releases"), "small")
@@ -162,9 +162,9 @@ def test_what_a_site_calls_values_by_is_checked_as_all_other_files_are(sites: Pa
 
 def test_columns_of_series_and_of_long_groups() -> None:
     content = gallery.hours(60)
-    called = of_columns(content.workload, {}, Words.of(content.certificate), 60)
+    called = column_value_labels(content.workload, {}, Words.of(content.certificate), 60)
     assert called["hour"]["at 13"] == "1 Jan 2011, 13:00"
-    assert of_columns(content.workload, {}, Words.of(content.certificate), 59) == {}
+    assert column_value_labels(content.workload, {}, Words.of(content.certificate), 59) == {}
 
 
 @pytest.mark.parametrize(("every", "called"), [("day", ["1 Nov 2026", "2 Nov 2026"]), ("week", [])])
@@ -172,7 +172,7 @@ def test_days_are_dates_and_weeks_their_numbers(every: Any, called: list[str]) -
     times = Times(datetime.datetime(2026, 11, 1), 2, every)
     domain = Domain((Attribute("d", edges=even_edges(0, 1, 2), times=times),))
     words = Words("visits", {"d": {"time": {"start": "2026-11-01T00:00:00", "step": every}}})
-    found = of_columns(marginals(domain, ways=1), {}, words, 2)
+    found = column_value_labels(marginals(domain, ways=1), {}, words, 2)
     assert list(found.get("d", {}).values()) == called
 
 
@@ -219,10 +219,10 @@ def test_charts_and_tables_call_times_alike(attribute: Attribute, facts: dict[st
     """Heat maps and what is said of them, too; and steps that the publisher has words for are called so."""
     domain, words = Domain((attribute, Attribute("hour", edges=tuple(range(8))))), Words("records", {"day": facts})
     (block,) = listed_marginals(domain, [("day", "hour")]).blocks
-    with speaking("de"):
-        shown = in_tables(block, domain, words).labels[0]
+    with use_language("de"):
+        shown = relabel_for_tables(block, domain, words).labels[0]
         ((_, figure),) = figures_of(block, domain, words, np.arange(63.0)[::-1], np.full(63, 0.1))
-        told, drawn = finding(figure, "records"), draw(figure, WIDE).svg
+        told, drawn = finding_sentence(figure, "records"), draw(figure, WIDE).svg
     assert (shown[0], shown[-1]) == (figure.axis.labels[0], figure.axis.labels[-1]) == (first, last)
     assert figure.kind == "heat"
     assert told.startswith(f"day {first} und hour 0 ist die häufigste Kombination")

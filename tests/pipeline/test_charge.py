@@ -9,13 +9,13 @@ import pytest
 
 from dpdist import engine
 from dpdist.pipeline import validation
-from dpdist.pipeline.continual_release import BoundRecords, charge_of, course_of
-from dpdist.pipeline.histogram import count, files_of
+from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode, release_charge
+from dpdist.pipeline.histogram import count, digested_files
 from dpdist.pipeline.query_answers import answer
 from dpdist.planner.release_plan import alternatives_of, plan
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -30,7 +30,7 @@ SERIES = {
 
 
 def context_of(home: Path) -> Context:
-    return Context(home, Store(home / "store"), engine.inline(), silent)
+    return Context(home, Store(home / "store"), engine.inline(), ignore_progress)
 
 
 def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> None:
@@ -39,14 +39,14 @@ def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> No
     planned = plan(context, load(small.write(home.parent / "data", workload=FILTERS, domain=AGES)))
     others = {other.strategy.name: other for other in alternatives_of(planned)}
     name, other = "convolution", others["convolution"]
-    assert course_of(planned).as_charged(context) is planned
+    assert choose_release_mode(planned).plan_as_charged(context) is planned
     counts, _ = count(context, other.job.source, other.job.measured, other.layout)
-    with opened(home) as ledger:
-        bound = BoundRecords(keys.load(home), files_of(context, other.job.source), counts.content_digest)
-        ledger.reserve(charge_of(ledger, other, bound))
-    kept = course_of(planned).as_charged(context)
+    with open_ledger(home) as ledger:
+        bound = BoundRecords(keys.load(home), digested_files(context, other.job.source), counts.content_digest)
+        ledger.reserve(release_charge(ledger, other, bound))
+    kept = choose_release_mode(planned).plan_as_charged(context)
     assert (kept.strategy.name, kept.grid.digest) == (name, other.grid.digest)
-    assert course_of(other).as_charged(context) is other
+    assert choose_release_mode(other).plan_as_charged(context) is other
     z = context.store.put(context.store.scratch(), np.zeros(kept.grid.rows, dtype=np.int64))
     error = answer(context, kept, z).error.read(0, kept.workload.shape[0])
     claimed = kept.strategy.workload_cost * kept.noise_multiplier**2
@@ -63,7 +63,7 @@ def test_tables_that_are_too_long_are_refused_by_their_answers(home: Path, monke
     assert cells < answers
     for most, refused in ((answers, False), (answers - 1, True)):
         monkeypatch.setattr(validation, "PARQUET_ROWS", most)
-        said = [str(error) for error in validation.refused_by(context, planned)]
+        said = [str(error) for error in validation.find_refusals(context, planned)]
         assert any(f"{answers:,} answers are not written as csv" in text for text in said) == refused
 
 

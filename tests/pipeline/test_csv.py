@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.errors import InvalidSpec, UnknownValue
-from dpdist.page.domain_text import exclusions
+from dpdist.page.domain_text import exclusion_sentences
 from dpdist.spec import load
 from tests import small
 
@@ -135,7 +135,7 @@ def test_the_certificate_says_what_a_record_is(tmp_path: Path) -> None:
         page = (release.folder / "index.html").read_text()
         assert (said is None) == ("record" not in certificate["method"])
         assert said is None or (
-            said in certificate["method"]["record"] and said in exclusions(certificate)[0] and said in page
+            said in certificate["method"]["record"] and said in exclusion_sentences(certificate)[0] and said in page
         )
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from dpdist.errors import LedgerError
 from dpdist.pipeline import validation
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
-from dpdist.storage.objects import place_at
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.storage.objects import parse_location
 from tests import small
 
 CAP = {"dataset": "small", "cap": {"rho": 0.15}}
@@ -42,7 +42,7 @@ def test_a_ledger_and_store_from_before_a_published_release_are_not_charged(home
     shutil.copytree(tmp_path / "backup", home)
     with pytest.raises(LedgerError, match="r2 holds 'r2' of data set 'small'.*older backup. Restore the newest backup. If"):
         run(home, "r3")
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("r3") is None
     shutil.rmtree(home)
     shutil.move(tmp_path / "newest", home)
@@ -60,7 +60,7 @@ def test_what_the_message_says_can_be_done_works(home: Path, tmp_path: Path, mon
         run(home, "r3")
     shutil.move(folder, tmp_path / "elsewhere")
     monkeypatch.setitem(CAP, "cap", {"rho": 0.1})
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         ledger.set_cap("small", cap=small_cap(), why="r2 is lost")
     assert run(home, "r3").charged
 
@@ -86,11 +86,11 @@ def test_releases_of_other_ledgers_and_whatever_else_lies_there_are_none_of_its_
         "damaged": b"{",
         "foreign": json.dumps({"files": {}, "release": "x", "budget": 3}).encode(),
     }.items():
-        place_at(place).write(f"{name}/release.json", content)
+        parse_location(place).write(f"{name}/release.json", content)
     assert run(home, "r2").charged
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.name() == bytes(range(16)).hex()
-    with opened(other) as ledger:
+    with open_ledger(other) as ledger:
         assert ledger.name() == bytes(range(1, 17)).hex()
 
 
@@ -102,5 +102,5 @@ def test_few_certificates_are_read_and_those_of_known_releases_are_not(tmp_path:
     for number in range(700):
         (tmp_path / f"r{number:03d}").mkdir()
     with mock.patch("dpdist.publish.release_folder.published_certificate", return_value=None) as read:
-        validation.check_published(ledger, place_at(tmp_path / "next"))
+        validation.check_published(ledger, parse_location(tmp_path / "next"))
     assert [call.args[0].name for call in read.call_args_list] == [f"r{number}" for number in range(699, 635, -1)]

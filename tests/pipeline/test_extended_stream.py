@@ -21,16 +21,16 @@ import yaml
 
 from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
-from dpdist.measurement.filter_measurement import FilterGrid, SeriesGrid, rounded_up
-from dpdist.measurement.integer_measurement import Grid
-from dpdist.measurement.triangular_measurement import TriangularGrid, triangular_grid
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.measurement.filter_measurement import FilterMeasurement, SeriesMeasurement, round_up_decimal
+from dpdist.measurement.integer_measurement import IntegerMeasurement
+from dpdist.measurement.triangular_measurement import TriangularMeasurement, triangular_measurement
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import database
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.privacy.ledger.charges import price_of_extension
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
@@ -62,9 +62,9 @@ def spec(home: Path, number: int, through: int, to: int, former: tuple[int, ...]
     return small.write(home.parent / f"data-{number}", table=changes.pop("table", table(through)), **content)
 
 
-def planned(folder: Path, *given: Any, **changes: Any) -> Plan:
+def planned(folder: Path, *given: Any, **changes: Any) -> ReleasePlan:
     path = spec(folder / "home", 0, *given, **changes)
-    return plan(Context(folder / "home", Store(folder / "store"), inline(), silent), load(path))
+    return plan(Context(folder / "home", Store(folder / "store"), inline(), ignore_progress), load(path))
 
 
 def truth(steps: int) -> np.ndarray:
@@ -74,11 +74,11 @@ def truth(steps: int) -> np.ndarray:
     return counts.cumsum(axis=0).ravel()
 
 
-def rows_of(grid: Grid) -> np.ndarray:
+def rows_of(grid: IntegerMeasurement) -> np.ndarray:
     """The integers that one series is measured with, (steps, steps)."""
-    if isinstance(grid, TriangularGrid):
+    if isinstance(grid, TriangularMeasurement):
         return grid.factor
-    assert isinstance(grid, FilterGrid)
+    assert isinstance(grid, FilterMeasurement)
     listed = grid.coefficients.read(0, grid.steps)
     return scipy.linalg.toeplitz(listed, np.zeros_like(listed))
 
@@ -98,7 +98,7 @@ def test_an_extension_keeps_what_was_released_and_charges_the_rest(mechanism: st
     taps, values = [], []
     for each, grid in zip((first, second, third), grids, strict=True):
         taps.append(rows_of(grid))
-        values.append(release_folder.load(each.folder)[0])
+        values.append(release_folder.load_release(each.folder)[0])
     for one, other in zip(taps, taps[1:], strict=False):
         np.testing.assert_array_equal(other[: len(one), : len(one)], one)
     for one, other in zip(values, values[1:], strict=False):
@@ -106,17 +106,22 @@ def test_an_extension_keeps_what_was_released_and_charges_the_rest(mechanism: st
     assert len({each.plan.noise.scale for each in (first, second, third)}) == 1
     last = values[-1]
     assert_errors_fit(last["answer"].to_numpy() - truth(13), last["standard_error"].to_numpy())
-    whole = [rounded_up(RHO * Fraction(grid.sensitivity_squared, grids[0].sensitivity_squared)) for grid in grids]
+    whole = [round_up_decimal(RHO * Fraction(grid.sensitivity_squared, grids[0].sensitivity_squared)) for grid in grids]
     whole[0] = RHO
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipts = ledger.stream("small", "visits")
         assert [receipt.loss.rho for receipt in receipts] == [RHO, whole[1] - RHO, whole[2] - whole[1], 0]
         assert sum(receipt.loss.rho for receipt in receipts) == whole[2] == ledger.budgets()[0].spent.rho
         assert 2 * whole[2] * first.plan.noise.scale**2 >= grids[2].sensitivity_squared  # zCDP of the whole, in integers
         assert sum(receipt.loss.slack for receipt in receipts) >= third.plan.loss.slack
         assert ledger.verify().releases == 4
-        assert [receipt.part.extends is not None for receipt in receipts if receipt.part] == [False, True, True, False]
-    certificate = release_folder.load(third.folder)[1]
+        assert [receipt.stream_part.extends is not None for receipt in receipts if receipt.stream_part] == [
+            False,
+            True,
+            True,
+            False,
+        ]
+    certificate = release_folder.load_release(third.folder)[1]
     assert certificate["privacy"]["rho"] == str(whole[2])
     assert certificate["stream"] == {
         "name": "visits",
@@ -143,10 +148,10 @@ def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) ->
         farthest = max(int(move @ move) for move in moves)
         assert farthest <= grid.sensitivity_squared
         assert 2 * made.loss.rho * made.noise.scale**2 >= grid.sensitivity_squared
-        assert made.former is not None
-        assert made.former.former is not None
-        assert made.former.former.loss.rho == RHO < made.former.loss.rho < made.loss.rho
-        assert made.noise == made.former.noise == made.former.former.noise
+        assert made.former_plan is not None
+        assert made.former_plan.former_plan is not None
+        assert made.former_plan.former_plan.loss.rho == RHO < made.former_plan.loss.rho < made.loss.rho
+        assert made.noise == made.former_plan.noise == made.former_plan.former_plan.noise
         if neighbours == "add-remove":
             assert farthest == grid.sensitivity_squared
         assert made.strategy.workload_cost == pytest.approx(
@@ -156,7 +161,7 @@ def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) ->
         assert worst == pytest.approx(np.linalg.norm(_reading(made)[-1]) * made.strategy.l2_sensitivity, rel=1e-6)
 
 
-def _reading(made: Plan) -> np.ndarray:
+def _reading(made: ReleasePlan) -> np.ndarray:
     """What reads one series: W C^-1 in counts."""
     factor = rows_of(made.grid) * made.grid.spacing
     return np.tril(np.ones(factor.shape)) @ np.linalg.inv(factor)
@@ -167,14 +172,18 @@ def test_several_steps_of_one_person_are_charged_over_the_whole_horizon(tmp_path
     person = {"path": "records.parquet", "person": {"participations": 3, "separation": 4}}
     made = planned(tmp_path, 3, 11, (5,), records=person)
     alone = planned(tmp_path / "alone", 3, 5, records=person, mechanism=made.strategy.name)
-    assert made.former is not None
-    assert made.former.grid.digest == alone.grid.digest
-    assert isinstance(made.grid, SeriesGrid)
+    assert made.former_plan is not None
+    assert made.former_plan.grid.digest == alone.grid.digest
+    assert isinstance(made.grid, SeriesMeasurement)
     assert (
         made.grid.first_squared == alone.grid.sensitivity_squared
     )  # two steps fit into the first horizon, three into this one
     assert made.noise == alone.noise
-    assert made.loss.rho == rounded_up(RHO * Fraction(made.grid.sensitivity_squared, alone.grid.sensitivity_squared)) > RHO
+    assert (
+        made.loss.rho
+        == round_up_decimal(RHO * Fraction(made.grid.sensitivity_squared, alone.grid.sensitivity_squared))
+        > RHO
+    )
 
 
 @pytest.mark.parametrize("moment", [pytest.param("begin_drawing", marks=pytest.mark.slow), "commit"])
@@ -183,12 +192,12 @@ def test_an_interrupted_extension_resumes_with_the_same_bytes_for_one_charge(hom
     path = spec(home, 1, 11, 11, (7,))
     with mock.patch.object(Ledger, moment, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         spent = ledger.budgets()[0].spent.rho
         assert spent > RHO
     files = small.undisturbed(path, home)
     assert small.tree(run(path, home).folder) == files
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.budgets()[0].spent.rho == spent
         ledger.verify()
 
@@ -200,15 +209,15 @@ def test_nothing_is_drawn_without_the_charge(home: Path) -> None:
     with pytest.raises(BudgetExceeded):
         run(spec(home, 1, 11, 11, (7,), **small_cap), home)
     assert not Store(home / "store").exists("measurements/part-1")
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert [receipt.release for receipt in ledger.stream("small", "visits")] == ["part-0"]
         assert ledger.budgets()[0].spent.rho == RHO
     run(spec(home, 1, 7, 7, **small_cap), home)  # the stream itself goes on to its end
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         ledger.set_cap("small", cap=dataclasses.replace(load(spec(home, 2, 11, 11)).guarantee.cap), why="a longer series")
     path = spec(home, 2, 11, 11, (7,))
     small.reserved(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         ledger.abort("part-2")
         assert ledger.budgets()[0].spent.rho == RHO
         ledger.verify()
@@ -255,7 +264,7 @@ def test_rows_that_charge_too_little_are_found(home: Path) -> None:
     for part in (Fraction(0), Fraction(1, 2)):
         with (
             mock.patch("dpdist.privacy.ledger.rules.charge_rules.price_of_extension", partial(cheaper, part)),
-            opened(home) as ledger,
+            open_ledger(home) as ledger,
             pytest.raises(LedgerError, match="breaks the ledger's rules"),
         ):
             ledger.verify()
@@ -287,7 +296,7 @@ def test_dates_are_extended_by_their_end_or_their_steps(tmp_path: Path) -> None:
         content["domain"]["day"] = {"dates": dates}
         content["stream"] = {"name": "s", "through": "2026-01-12", "extended_from": [former]}
         path.write_text(yaml.safe_dump(content))
-        earlier = load(path).guarantee.course.former
+        earlier = load(path).guarantee.release_mode.former_job
         assert earlier is not None
         assert earlier.workload.queries.shape[1] == 20
         dates_then = {**dates, **({"to": former} if "to" in dates else {"steps": former})}
@@ -303,5 +312,5 @@ def test_the_first_horizon_keeps_its_sensitivity_however_many_records(neighbours
     """The noise that was drawn for a stream of fewer steps was drawn for the sensitivity of those alone."""
     factor = np.tril(np.arange(1.0, 37).reshape(6, 6) / 36)
     given: dict[str, Any] = {"neighbours": neighbours, "most_records": 3, "sizes": small.SIZES}
-    whole = triangular_grid(factor, (6, series), 0, (0, 1), first_steps=4, **given)
-    assert whole.first_squared == triangular_grid(factor[:4, :4], (4, series), 0, (0, 1), **given).sensitivity_squared
+    whole = triangular_measurement(factor, (6, series), 0, (0, 1), first_steps=4, **given)
+    assert whole.first_squared == triangular_measurement(factor[:4, :4], (4, series), 0, (0, 1), **given).sensitivity_squared

@@ -17,10 +17,10 @@ import dpdist as dp
 from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.pipeline import extract_files
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
-from dpdist.runtime.context import running
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.runtime.context import open_context
 from dpdist.sources.record_sources import write_records
-from dpdist.sources.verified_files import hashed
+from dpdist.sources.verified_files import hash_with_tags
 from tests import forked, small
 from tests.command_line import CommandLine
 from tests.often import first_of
@@ -49,7 +49,7 @@ def left(home: Path) -> list[str]:
 
 
 def state(home: Path, release: str = "small-1") -> str | None:
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipt = ledger.receipt(release)
     return None if receipt is None else receipt.state
 
@@ -62,7 +62,7 @@ def test_a_refused_release_leaves_no_records(home: Path, how: str) -> None:
     if how == "an unknown value":
         table = table.set_column(1, "sex", pa.array(["x"] * table.num_rows))
     path = small.write(home.parent / "data", table=table, records=SQL)
-    with opened(home):
+    with open_ledger(home):
         pass
     refusing = mock.patch.object(Ledger, "reserve", side_effect=InvalidSpec("no") if "budget" in how else Ledger.reserve)
     with refusing, pytest.raises(DpdistError):
@@ -78,7 +78,7 @@ def test_a_refused_release_leaves_no_records(home: Path, how: str) -> None:
 
 def swept(home: Path) -> None:
     """Remove what nobody needs, as every run does."""
-    with running("inline", home=home) as context:
+    with open_context("inline", home=home) as context:
         extract_files.sweep(context)
 
 
@@ -134,11 +134,11 @@ def test_nobody_comes_back_after_a_stated_time(home: Path) -> None:
 
 
 def test_what_a_living_run_uses_is_removed_by_nobody(home: Path) -> None:
-    with running("inline", home=home) as context, extract_files.held(context, "small-1") as one:
+    with open_context("inline", home=home) as context, extract_files.extract_folder(context, "small-1") as one:
         (one / "x.parquet").touch()
         extract_files.sweep(context)
         extract_files.remove(home, "small-1")
-        with extract_files.held(context, "small-1", finishes=False) as other:
+        with extract_files.extract_folder(context, "small-1", finishes=False) as other:
             assert other == one
         assert left(home) == ["x.parquet"]
     assert left(home) == []
@@ -162,7 +162,7 @@ def test_records_are_private_whatever_the_umask_also_while_they_are_written(tmp_
         os.umask(before)
     assert {*modes, path.stat().st_mode & 0o777} == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert hashed(path)[0][:32] not in path.name
+    assert hash_with_tags(path)[0][:32] not in path.name
 
 
 def test_no_name_becomes_durable_before_what_it_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

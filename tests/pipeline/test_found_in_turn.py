@@ -16,12 +16,12 @@ from dpdist import verify
 from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidSpec
 from dpdist.pipeline import preprocess
-from dpdist.pipeline.preprocess import read_by
-from dpdist.planner.preprocessing_steps import preliminary_of
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
-from dpdist.runtime.context import Context, silent
+from dpdist.pipeline.preprocess import records_in_parts
+from dpdist.planner.preprocessing_steps import next_step
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.spec.preprocessing_budget import FoundFirst
+from dpdist.spec.preprocessing_budget import PreprocessingStep
 from dpdist.storage.array_store import Store
 from tests import small
 
@@ -85,13 +85,13 @@ def test_each_takes_its_share_and_knows_what_was_found_before(
 ) -> None:
     done = small.run(written(home, budget, groups=groups, neighbours=neighbours), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
-    written_budget = done.job.declared.guarantee.budget
+    written_budget = done.job.declared_job.guarantee.budget
     named = budget != "pure"
     whole = written_budget.rho_beside(Fraction(1, 10**9)) if named else written_budget.loss.pure
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipts = {suffix: ledger.receipt(f"small-1{suffix}") for suffix in ("", *SHARES)}
     assert [suffix for suffix, receipt in receipts.items() if receipt is None] == ([] if named else ["~categories"])
-    charged = {suffix: receipt.own for suffix, receipt in receipts.items() if receipt is not None}
+    charged = {suffix: receipt.own_loss for suffix, receipt in receipts.items() if receipt is not None}
     losses = {suffix: loss.rho if named else loss.pure for suffix, loss in charged.items()}
     assert losses == {
         "": whole - sum(each for suffix, each in losses.items() if suffix),
@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
         again = small.run(path, home)
     assert (done.charged, again.charged) == (True, False)
     assert again.certificate == done.certificate
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert all(len([r for r in ledger.entries(f"small-1{each}") if r["event"] == "reserved"]) == 1 for each in SHARES)
 
 
@@ -153,9 +153,9 @@ def test_several_of_a_kind_have_a_charge_each(home: Path, budget: str) -> None:
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     shares = {"~categories": "0.15", "~categories-2": "0.05"} if named else {}
     shares |= {"~range": "0.2", "~range-2": "0.1"}
-    with opened(home) as ledger:
-        charged = {suffix: ledger.receipt(f"small-1{suffix}").own for suffix in ("", *shares)}
-    written_budget, failure = done.job.declared.guarantee.budget, Fraction(3, 10**9) * named
+    with open_ledger(home) as ledger:
+        charged = {suffix: ledger.receipt(f"small-1{suffix}").own_loss for suffix in ("", *shares)}
+    written_budget, failure = done.job.declared_job.guarantee.budget, Fraction(3, 10**9) * named
     whole = written_budget.rho_beside(failure) if named else written_budget.loss.pure
     losses = {suffix: loss.rho if named else loss.pure for suffix, loss in charged.items()}
     assert losses == {
@@ -195,7 +195,7 @@ def test_all_charges_must_fit_before_any_is_made(home: Path) -> None:
     )
     with pytest.raises(BudgetExceeded):
         small.run(written(home, ledger=ledger_of_both), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert [ledger.receipt(f"small-1{suffix}") for suffix in SHARES] == [None] * len(SHARES)
 
 
@@ -204,11 +204,11 @@ def test_shares_are_of_what_the_delta_of_a_selection_leaves(tmp_path: Path) -> N
     job = load(small.write(tmp_path, table=purchases(), **asked("delta")))
     whole = job.guarantee.budget.rho_beside(Fraction(1, 10**9))
     bound = job.guarantee.names
-    assert isinstance(bound, FoundFirst)
-    assert [part.rho for part in bound.parts(job.guarantee.budget)] == [whole / 10, whole * 9 / 10]
-    names = job.with_found(3).guarantee.names
-    assert isinstance(names, FoundFirst)
-    assert names.parts(job.with_found(3).guarantee.budget)[0].rho == whole * Fraction("0.15")
+    assert isinstance(bound, PreprocessingStep)
+    assert [part.rho for part in bound.split_budget(job.guarantee.budget)] == [whole / 10, whole * 9 / 10]
+    names = job.with_step_result(3).guarantee.names
+    assert isinstance(names, PreprocessingStep)
+    assert names.split_budget(job.with_step_result(3).guarantee.budget)[0].rho == whole * Fraction("0.15")
 
 
 def test_records_of_any_name_count_for_the_bound_that_is_chosen_before_names(home: Path) -> None:
@@ -216,9 +216,9 @@ def test_records_of_any_name_count_for_the_bound_that_is_chosen_before_names(hom
     content = asked(workload=[{"marginals": {"of": [["town"]]}}], sums={})
     content["domain"]["town"]["other"] = "drop"
     job = load(small.write(home.parent / "data", table=purchases(), **content))
-    before = preliminary_of(job)
+    before = next_step(job)
     assert before is not None
-    counted = before.counted(read_by(Context(home, Store(home / "store"), inline(), silent), job))
+    counted = before.count_records(records_in_parts(Context(home, Store(home / "store"), inline(), ignore_progress), job))
     numbers = np.bincount(purchases()["person"].to_numpy())
     assert counted.counts.tolist() == np.bincount(np.minimum(numbers, 40), minlength=41).tolist()
 

@@ -14,7 +14,7 @@ import pytest
 
 from dpdist.errors import BudgetExceeded, LedgerError, StoreError
 from dpdist.privacy.ledger import checkpoints
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.documents import Documents
 from tests import small
 
@@ -23,7 +23,7 @@ from tests import small
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where heads are noted."""
     found = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
-    monkeypatch.setenv(checkpoints.PLACE, found)
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, found)
     return found
 
 
@@ -33,7 +33,7 @@ def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, plac
     small.run(path, home)
     small.run(path, home)  # notes nothing new
     noted = Documents(place).names("heads")
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         rows = ledger.entries()
         assert (
             checkpoints.compare(ledger.checkpoints) == len(noted) - 1 == len(rows)
@@ -41,7 +41,7 @@ def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, plac
     with sqlite3.connect(home / "ledger.db") as connection:
         connection.execute("DELETE FROM dpdist_rows WHERE event = 'committed'")
     connection.close()
-    with opened(home) as ledger, pytest.raises(LedgerError, match=f"lacks row {len(rows) - 2}, whose head is noted at"):
+    with open_ledger(home) as ledger, pytest.raises(LedgerError, match=f"lacks row {len(rows) - 2}, whose head is noted at"):
         checkpoints.compare(ledger.checkpoints)
 
 
@@ -58,7 +58,7 @@ def test_a_ledger_rolled_back_with_its_store_is_not_charged(home: Path, tmp_path
     third = small.write(tmp_path / "r3", release="r3", budget={"rho": 0.05}, ledger=cap)
     with pytest.raises(LedgerError, match="lacks row 7, whose head is noted at .* Restore the newest backup"):
         small.run(third, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("r3") is None
     shutil.rmtree(home)
     shutil.move(tmp_path / "newest", home)
@@ -75,7 +75,7 @@ def test_heads_in_a_bucket_are_locked(home: Path, tmp_path: Path, s3: str, monke
     client.put_object_lock_configuration(
         Bucket="locked", ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": retention}
     )
-    monkeypatch.setenv(checkpoints.PLACE, "s3://locked/heads-of-ours")
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, "s3://locked/heads-of-ours")
     path = small.write(tmp_path / "data")
     small.run(path, home)
     small.run(path, home)  # notes nothing new: no second version of anything
@@ -98,18 +98,18 @@ def test_a_head_that_cannot_be_noted_refuses_the_release(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv(checkpoints.PLACE, str(tmp_path / "file" / "heads"))
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, str(tmp_path / "file" / "heads"))
     path = small.write(tmp_path / "data")
     with pytest.raises(StoreError, match="cannot be noted: the store .*file/heads could not be opened: Not a directory"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None  # before the charge
-    monkeypatch.setenv(checkpoints.PLACE, str(tmp_path / "heads"))
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, str(tmp_path / "heads"))
     small.run(path, home)
 
 
 def test_nothing_is_noted_where_nobody_asked(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(checkpoints.PLACE, raising=False)
+    monkeypatch.delenv(checkpoints.HEADS_ENVIRONMENT, raising=False)
     small.run(small.write(tmp_path / "data"), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert checkpoints.compare(ledger.checkpoints) is None

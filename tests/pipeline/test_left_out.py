@@ -16,16 +16,16 @@ import pytest
 
 from dpdist import engine
 from dpdist.errors import BudgetExceeded, InvalidSpec
-from dpdist.page.truncation_text import beyond_sentences
+from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
 from dpdist.planner.error_prediction import standard_errors
-from dpdist.planner.preprocessing_steps import preliminary_of
+from dpdist.planner.preprocessing_steps import next_step
 from dpdist.planner.release_plan import plan
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.spec.preprocessing_budget import DeclaredNames, LeftOut
+from dpdist.spec.preprocessing_budget import DeclaredNames, TruncationLossStep
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
@@ -88,24 +88,24 @@ def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: 
     page = (Path(done.folder) / "index.html").read_text()
     text = json.dumps([said["amounts"], said["persons"]])  # noisy numbers have no more digits than they can use
     assert max(len(digits) for digits in re.findall(r"\.(\d+)", text)) == 4
-    for sentence in beyond_sentences(facts):
+    for sentence in bound_loss_sentences(facts):
         assert sentence in page
     assert "Counts the first 3 purchases of each person" in page
     hidden = {**said["persons"], "beyond": {"share": 0.3, "low_95": 0.2, "high_95": 0.4}}
     hidden["records"] = {"share": 0.007, "low_95": 0.0, "high_95": 0.02}  # of whoever has one more, where nobody is seen
-    told = beyond_sentences({**facts, "left_out": {**said, "persons": hidden}})[0]
+    told = bound_loss_sentences({**facts, "left_out": {**said, "persons": hidden}})[0]
     assert "30.0% (20.0% to 40.0%) of the persons have more, and how many of the purchases are not counted is hidden" in told
     assert "0.7%" not in told
     assert "intervals of the records that count" in page or "count of the records that count lies" in page
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         own, before = ledger.receipt("small-1"), ledger.receipt("small-1~left-out")
         assert own is not None
         assert before is not None
-        together = own.own + before.own
+        together = own.own_loss + before.own_loss
         assert (own.state, before.state) == ("committed", "committed")
-    budgeted = done.job.declared.guarantee.budget.loss
+    budgeted = done.job.declared_job.guarantee.budget.loss
     assert (together.rho, together.pure) == (budgeted.rho, budgeted.pure)
-    assert (before.own.rho, before.own.pure) == (budgeted.rho / 5, budgeted.pure / 5)
+    assert (before.own_loss.rho, before.own_loss.pure) == (budgeted.rho / 5, budgeted.pure / 5)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
@@ -114,7 +114,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
     """Killed before the draw and before the commit: one charge, one draw, the same bytes; a corrected workload keeps them."""
     path = written(home)
     small.reserved(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1~left-out")
         assert receipt is not None
         assert (receipt.state, ledger.receipt("small-1")) == ("reserved", None)
@@ -122,7 +122,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
         small.run(path, home)
     with mock.patch.object(preprocess, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
         done = small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert len([row for row in ledger.entries("small-1~left-out") if row["event"] == "reserved"]) == 1
     again = small.run(path, home)
     assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
@@ -135,18 +135,18 @@ def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
     )
     with pytest.raises(BudgetExceeded):
         small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~left-out") is None
 
 
 def test_declared_bounds_without_it_say_that_it_is_not_known(home: Path) -> None:
     """And the plan is the same as ever: nothing is charged for what is not asked for."""
     path = written(home, left_out=None)
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(path))
     context.close()
     assert planned.loss.rho == Fraction(1, 10)
-    (said,) = beyond_sentences(planned.certificate())
+    (said,) = bound_loss_sentences(planned.certificate())
     assert said.startswith("Counts the first 3 purchases of each person; how many do not is not known")
 
 
@@ -230,7 +230,7 @@ def test_releases_are_combined_with_what_was_measured_beside_each(home: Path) ->
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     assert "earlier" in facts["post_processing"][0]
     assert facts["left_out"]["persons"]
-    found, alone = release_folder.load(done.folder)[0]["standard_error"].to_numpy(), standard_errors(done.plan)
+    found, alone = release_folder.load_release(done.folder)[0]["standard_error"].to_numpy(), standard_errors(done.plan)
     assert (found <= alone * (1 + 1e-3)).all()
     assert found.mean() < 0.95 * alone.mean()
 
@@ -243,8 +243,8 @@ def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_pat
         load({**content, **more}, folder=tmp_path) for more in ({}, {"left_out": {}}, {"left_out": None})
     )
     assert without.guarantee.stated == asked.guarantee.stated != declined.guarantee.stated
-    assert isinstance(without.guarantee.names, LeftOut)
-    assert without.guarantee.names.share == Fraction(1, 20)
+    assert isinstance(without.guarantee.names, TruncationLossStep)
+    assert without.guarantee.names.budget_share == Fraction(1, 20)
     plain = {key: each for key, each in content.items() if key != "records"} | {"records": {"path": "records.parquet"}}
     laplace = {
         "noise": "laplace",
@@ -254,8 +254,11 @@ def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_pat
     for other in (plain, {**content, "left_out": None}):
         assert isinstance(load(other, folder=tmp_path).guarantee.names, DeclaredNames)
     leaving_delta = load({**content, **laplace}, folder=tmp_path)
-    before = preliminary_of(leaving_delta)
+    before = next_step(leaving_delta)
     assert before is not None
-    assert (before.loss.pure, leaving_delta.itself.guarantee.budget.loss.pure) == (Fraction(1, 20), Fraction(19, 20))
+    assert (before.loss.pure, leaving_delta.without_extra_steps.guarantee.budget.loss.pure) == (
+        Fraction(1, 20),
+        Fraction(19, 20),
+    )
     with pytest.raises(InvalidSpec, match="budget"):
         load({**content, "budget": {"rho": -1}}, folder=tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.mechanisms.mechanism_registry import REGISTRY
-from dpdist.page.domain_text import exclusions
+from dpdist.page.domain_text import exclusion_sentences
 from dpdist.spec import load
 from tests import small
 
@@ -159,7 +159,7 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
     domain = {**LABELLED, "age": {"from": 0, "to": 2, "missing": "drop", "outside": "clip"}}
     path = small.write(tmp_path, table=TABLE, domain=domain, workload=QUERIES, **EXACT)
     release = small.run(path, tmp_path / "home")
-    assert exclusions(release.certificate) == [
+    assert exclusion_sentences(release.certificate) == [
         "Age: values below or above those declared are counted at the nearest one; records without a value are left out of the "
         "answers that use it.",
         "Sex: records with any other value are counted as “another”; records without a value are counted as “not told”.",
@@ -187,4 +187,4 @@ def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> No
     ],
 )
 def test_each_rule_is_told_once(facts: dict[str, str], said: str) -> None:
-    assert exclusions({"method": {"attributes": {"age": facts}}}) == [f"Age: {said}"]
+    assert exclusion_sentences({"method": {"attributes": {"age": facts}}}) == [f"Age: {said}"]

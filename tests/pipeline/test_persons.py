@@ -17,9 +17,9 @@ import pytest
 from dpdist import engine, verify
 from dpdist.errors import InvalidSpec, LedgerError
 from dpdist.planner.release_plan import plan
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.noise import NORMAL_95
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -90,7 +90,7 @@ def test_the_bound_of_errors_is_that_for_one_person_in_all_their_groups(home: Pa
     """However many groups those are, from the second on."""
     person = {"column": "person", "most_groups": most}
     path = small.write(home.parent / "data", table=visits(), **{**ASKED, "records": {**ASKED["records"], "person": person}})
-    planned = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    planned = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     claimed = planned.certificate()["mechanism"]
     assert claimed["bound"].startswith("what no strategy can beat for one person in all their places")
     assert claimed["certified_gap"] == pytest.approx(0, abs=1e-6)
@@ -108,7 +108,7 @@ def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
     changes = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}} if pure else {}
     changes |= {"mechanism": "identity"}
     path = small.write(home.parent / "data", table=visits(), **ASKED, **changes)
-    made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert made.strategy.name == "identity"
     draws = made.noise.draw(bytes(32), count=6 * 2000) * made.grid.spacing
     half = (float(made.noise.half_width_95(1.0)) if pure else NORMAL_95) * made.noise.deviation * made.grid.spacing
@@ -299,7 +299,7 @@ def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
     path = small.write(
         home.parent / "data", table=visits(), **{**ASKED, "records": records, "workload": [{"marginals": {"ways": [1, 2]}}]}
     )
-    made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert made.strategy.name == "coa"
     assert {row.mechanism for row in made.table} >= {"coa", "identity"}
     assert made.certificate()["mechanism"]["certified_gap"] == pytest.approx(0, abs=1e-4)
@@ -310,7 +310,7 @@ def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
 @pytest.mark.parametrize("asked", [{"ways": [2]}, {"ways": [2, 2], "among": ["work", "sex"]}, {"of": [["work", "sex"]]}])
 def test_the_tables_that_are_asked_for_decide_and_not_their_form(home: Path, asked: dict[str, Any]) -> None:
     path = small.write(home.parent / "data", **{**ASKED, "workload": [{"marginals": asked}]})
-    made = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     (block,) = made.workload.blocks
     assert (block.name, block.queries) == ("sex x work", 6)
 
@@ -396,7 +396,7 @@ def test_files_that_tell_persons_apart_otherwise_than_the_cap_are_refused_before
     (path.parent / "records.csv").write_text("age,person\n1,1\n2,01\n")
     with pytest.raises(LedgerError, match=r"tells persons apart as text, the cap of 'small' as whole numbers"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("b") is None
     records["person"]["type"] = "integer"
     path = small.write(home.parent / "c", release="b", records={"path": "records.csv", **records}, **asked)

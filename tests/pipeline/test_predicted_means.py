@@ -39,7 +39,7 @@ def test_narrow_terminals_cut_no_number(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DPDIST_ENGINE", "inline")
-    monkeypatch.setattr("flows.commands.plan_output.out", Console(width=50, highlight=False, markup=False))
+    monkeypatch.setattr("flows.commands.plan_output.console", Console(width=50, highlight=False, markup=False))
     sums = {"person": {"from": 0, "to": 1500}}
     asked = [{"marginals": {"ways": [1, 2]}}, {"marginals": {"of": [["sex"]]}, "mean": "person"}]
     path = small.write(Path("data"), sums=sums, workload=asked)

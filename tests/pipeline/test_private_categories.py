@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 
 from dpdist import engine
-from dpdist.counting.category_counts import names_of as candidates_of
-from dpdist.engine.shuffle import Parts
+from dpdist.counting.category_counts import count_names as candidates_of
+from dpdist.engine.shuffle import ShuffledParts
 from dpdist.errors import (
     BudgetExceeded,
     DpdistError,
@@ -31,14 +31,14 @@ from dpdist.errors import (
 )
 from dpdist.measurement import integer_measurement
 from dpdist.pipeline.histogram import count
-from dpdist.pipeline.preprocess import read_by, selected
-from dpdist.pipeline.validation import refused_by
+from dpdist.pipeline.preprocess import records_in_parts, run_budgeted_steps
+from dpdist.pipeline.validation import find_refusals
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.privacy.partition_selection import Selection
-from dpdist.runtime.context import Context, silent
-from dpdist.runtime.reconciliation import differences, give_back, measurement_name
+from dpdist.runtime.context import Context, ignore_progress
+from dpdist.runtime.reconciliation import abort_reserved, differences, measurement_name
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -77,8 +77,8 @@ def names_of(path: Path, home: Path) -> tuple[str, ...]:
 
 def selected_names(path: Path, home: Path) -> tuple[str, ...]:
     """The names that the stage alone selects, or has selected."""
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
-    return selected(context, load(path)).measured.domain.attribute("town").categories
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
+    return run_budgeted_steps(context, load(path)).measured.domain.attribute("town").categories
 
 
 def test_names_are_selected_kept_and_charged(home: Path) -> None:
@@ -92,10 +92,10 @@ def test_names_are_selected_kept_and_charged(home: Path) -> None:
     answers = {row["query"]: row["answer"] for row in done.answers.arrow.to_pylist() if row["group"] == "town"}
     truth = towns()["town"].to_pylist()
     assert answers["town elsewhere"] == pytest.approx(sum(name not in chosen for name in truth), abs=40)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         charges = ledger.charges("small", "total")
         assert list(charges) == ["small-1~categories", "small-1"]
-        assert sum(loss.rho for loss in charges.values()) == done.job.declared.guarantee.budget.rho
+        assert sum(loss.rho for loss in charges.values()) == done.job.declared_job.guarantee.budget.rho
         assert [float(loss.failure) for loss in charges.values()] == [1e-6, 0.0]
         assert ledger.verify().releases == 2
         assert differences(Store(home / "store"), ledger) == []
@@ -112,7 +112,7 @@ def test_a_selection_is_not_charged_where_the_measurement_would_be_refused(home:
     small.run(written(home.parent / "data", mechanism="identity", **before), home)
     with pytest.raises(BudgetExceeded):
         small.run(written(home.parent / "data"), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["before"]
 
 
@@ -202,7 +202,7 @@ def test_a_killed_selection_is_finished_with_the_same_names(
     assert exit_code(killed_run, *KILL_POINTS[point], path, home) == -signal.SIGKILL
     for _ in range(2):
         assert selected_names(path, home) == expected
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert (ledger.verify().running, list(ledger.charges("small", "total"))) == (0, ["small-1~categories"])
 
 
@@ -211,7 +211,7 @@ def test_runs_at_once_select_the_same_names(home: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: selected_names(path, home), range(4)))
     assert len(set(found)) == 1
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert len(ledger.charges("small", "total")) == 1
 
 
@@ -222,13 +222,13 @@ def test_another_charge_draws_other_names(home: Path, made: tuple[Path, Path, tu
 def test_a_drawn_selection_cannot_be_given_back(home: Path) -> None:
     path = undecided(home.parent / "data", home)
     store = Store(home / "store")
-    with opened(home) as ledger:
-        give_back(store, ledger, "small-1~categories")
+    with open_ledger(home) as ledger:
+        abort_reserved(store, ledger, "small-1~categories")
         assert ledger.budgets()[0].spent.failure == 0
     with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         small.run(path, home)
-    with opened(home) as ledger, pytest.raises(LedgerError, match="only a reserved release"):
-        give_back(store, ledger, "small-1~categories")
+    with open_ledger(home) as ledger, pytest.raises(LedgerError, match="only a reserved release"):
+        abort_reserved(store, ledger, "small-1~categories")
     small.run(path, home)
     store.delete(measurement_name("small-1~categories"))
     with pytest.raises(DpdistError, match="measurements/small-1~categories"):
@@ -246,10 +246,10 @@ def test_records_that_changed_are_refused_and_a_corrected_workload_keeps_the_nam
     with pytest.raises(ReleaseConflict, match="set of records"):
         small.run(other, home)
     narrower = written(home.parent / "narrower", workload=[{"marginals": {"of": [["town"]]}}])
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         before = ledger.receipt("small-1~categories")
     assert names_of(narrower, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~categories") == before
     shares = {**ASKED["domain"], "town": {**ASKED["domain"]["town"], "selection": {"share": 0.3, "delta": 1e-6}}}
     with pytest.raises(ReleaseConflict, match="spec"):
@@ -265,7 +265,7 @@ def test_names_are_paid_for_by_the_period_that_publishes_them(home: Path) -> Non
     with pytest.raises(ReleaseConflict, match="budget period"):
         small.run(second, home)
     small.run(first, home)
-    with opened(home) as book:
+    with open_ledger(home) as book:
         assert [(budget.period, budget.releases) for budget in book.budgets()] == [("2026-W45", 2)]
 
 
@@ -293,7 +293,7 @@ def with_candidates(number: int) -> dict[str, Any]:
 
 def test_memory_for_names_is_decided_by_what_is_declared(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what a refusal says nor whether it comes tells how many names there are: files of 2 and of 61 names are refused alike."""
-    monkeypatch.setattr("dpdist.counting.category_counts.left_bytes", lambda: 30_000)
+    monkeypatch.setattr("dpdist.counting.category_counts.free_bytes", lambda: 30_000)
     few = pa.table({"sex": ["f", "m"] * 30, "town": ["a", "b"] * 30, "person": list(range(60))})
     told = []
     for number, table in enumerate((few, towns())):
@@ -301,7 +301,7 @@ def test_memory_for_names_is_decided_by_what_is_declared(home: Path, monkeypatch
             selected_names(written(home.parent / str(number), table, **with_candidates(61)), home)
         told.append(str(caught.value))
     assert told[0] == told[1]
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 
@@ -311,7 +311,7 @@ def test_more_names_than_declared_are_refused_without_a_number_of_them(home: Pat
         selected_names(written(home.parent / "data", **with_candidates(60)), home)
     assert "61" not in str(caught.value)
     assert "\n" not in str(caught.value)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
     assert selected_names(written(home.parent / "data", **with_candidates(61)), home)
 
@@ -323,10 +323,10 @@ def test_persons_in_many_parts_select_the_same_names(home: Path, monkeypatch: py
     copy = home.parent / "copy"
     shutil.copytree(home, copy)
     expected = selected_names(path, home)
-    monkeypatch.setattr("dpdist.counting.person_histograms.parts_of", lambda *given: 9)
+    monkeypatch.setattr("dpdist.counting.person_histograms.choose_part_count", lambda *given: 9)
     monkeypatch.setattr("dpdist.counting.person_histograms.pending_rows", lambda *given: 50)
     assert 10 < len(expected) < NAMES
-    with mock.patch.object(Parts, "of", autospec=True, side_effect=Parts.of) as read:
+    with mock.patch.object(ShuffledParts, "of", autospec=True, side_effect=ShuffledParts.rows_of_part) as read:
         assert selected_names(path, copy) == expected
     assert read.call_count == 9
     assert not [each for each in (copy / "store").rglob("scratch/*/*") if each.is_file()]
@@ -337,7 +337,7 @@ def test_no_frequent_name_publishes_nothing(home: Path) -> None:
     for _ in range(2):
         with pytest.raises(InvalidInput, match="no name of 'town' is frequent enough"):
             small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories"]
 
 
@@ -379,7 +379,7 @@ def test_what_is_refused_is_refused_before_the_charge(
 ) -> None:
     with pytest.raises(error, match=said):
         small.run(written(home.parent / "data", **changes), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 
@@ -393,7 +393,7 @@ def test_more_records_than_can_be_measured_are_refused_before_names_are_charged(
     monkeypatch.setattr(integer_measurement, "MOST_RECORDS", table.num_rows - 1)
     with pytest.raises(InvalidInput, match="the grid holds up to"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
     monkeypatch.setattr(integer_measurement, "MOST_RECORDS", 16 * table.num_rows if sums else table.num_rows)
     assert small.run(path, home).charged
@@ -419,11 +419,11 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
     done = small.run(written(home.parent / "data", payments(), **PAID), home)
     chosen = done.job.measured.domain.attribute("town").categories
     assert 10 < len(chosen) < NAMES
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     of = frozenset({"elsewhere"})
     plain = {**PAID, "sums": {}, "workload": PAID["workload"][:1]}
     without = load(written(home.parent / "plain", payments(), **plain))
-    counted = [candidates_of(read_by(context, each), "town", of, 100) for each in (done.job.declared, without)]
+    counted = [candidates_of(records_in_parts(context, each), "town", of, 100) for each in (done.job.declared_job, without)]
     assert counted[0].digest == counted[1].digest
     rows = payments().to_pylist()
     by_person: dict[int, list[dict[str, Any]]] = {}
@@ -441,9 +441,9 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
         row = answers[f"town {name}, paid sum"]
         assert abs(row["answer"] - total) < 5 * row["standard_error"]
     assert (Path(done.folder) / "means.csv").read_text().count("\n") == len(true) + 1
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories", "small-1"]
-    again = small.run(done.job.declared.source.folder / "release.yaml", home)
+    again = small.run(done.job.declared_job.source.folder / "release.yaml", home)
     assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
 
 
@@ -457,7 +457,7 @@ def test_private_categories_of_a_query(home: Path, monkeypatch: pytest.MonkeyPat
     shutil.copy(data / "records.parquet", rows)
     with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories"]
     (extract,) = (home / "records").rglob("*.parquet")
     kept = extract.read_bytes()
@@ -478,25 +478,27 @@ def test_both_charges_must_fit_before_the_first(home: Path) -> None:
     small.run(small.write(home.parent / "first", release="first", budget={"rho": 0.25}, ledger=ASKED["ledger"]), home)
     with pytest.raises(DpdistError, match="rho"):
         small.run(written(home.parent / "data"), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["first"]
 
 
 def test_plans_stand_for_as_many_names_as_there_can_be(home: Path) -> None:
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(written(home.parent / "data")))
     assert planned.certificate()["cells"] == 2 * 71
     assert planned.certificate()["selections"][0]["names"] is None
-    assert refused_by(context, planned) == []
+    assert find_refusals(context, planned) == []
     with pytest.raises(InvalidInput, match="not selected yet"):
         count(context, planned.job.source, planned.job.measured, planned.layout)
 
 
 def test_a_threshold_that_is_too_low_is_seen_in_what_is_published(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other test's rare town is published once the threshold is planted below one record: the search above can find it."""
-    chosen = Selection.chosen
+    chosen = Selection.select_names
     monkeypatch.setattr(
-        Selection, "chosen", lambda self, counts, draw: chosen(self, counts, lambda size: 0 * draw(size) + self.threshold)
+        Selection,
+        "select_names",
+        lambda self, counts, draw: chosen(self, counts, lambda size: 0 * draw(size) + self.threshold),
     )
     domain = {
         **ASKED["domain"],

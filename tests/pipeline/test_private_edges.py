@@ -20,14 +20,14 @@ from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.page.domain_text import edges_sentences
 from dpdist.pipeline import preprocess
-from dpdist.pipeline.preprocess import read_by
+from dpdist.pipeline.preprocess import records_in_parts
 from dpdist.planner.domain_selection import EdgesChoice, inner_edges
-from dpdist.planner.preprocessing_steps import found_before, preliminary_of
+from dpdist.planner.preprocessing_steps import finished_steps, next_step
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.privacy.private_quantiles import edges_rule
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from dpdist.spec.attributes.numbers import Edges
@@ -100,14 +100,14 @@ def test_edges_are_chosen_charged_and_said(home: Path, budget: str, neighbours: 
         if said_in.exists():
             assert "no value was learned from the records" not in said_in.read_text()
     assert sentence in (folder / "index.html").read_text()
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         own, before = ledger.receipt("small-1"), ledger.receipt("small-1~edges")
     assert own is not None
     assert before is not None
-    loss = done.job.declared.guarantee.budget.loss
-    together = own.own + before.own
+    loss = done.job.declared_job.guarantee.budget.loss
+    together = own.own_loss + before.own_loss
     assert (together.rho, together.pure) == (loss.rho, loss.pure)
-    assert (before.own.rho, before.own.pure) == (loss.rho / 5, loss.pure / 5)
+    assert (before.own_loss.rho, before.own_loss.pure) == (loss.rho / 5, loss.pure / 5)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
     assert {claim: line for claim, line in verify.verify(folder).items() if line.startswith("wrong")} == {}
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
@@ -116,11 +116,11 @@ def test_edges_are_chosen_charged_and_said(home: Path, budget: str, neighbours: 
 def test_it_is_planned_before_it_is_drawn(home: Path) -> None:
     """The plan is of as many bins as there can be, with the errors that the release has then."""
     path = written(home)
-    planned = plan(Context(home, Store(home / "store"), inline(), silent), load(path))
+    planned = plan(Context(home, Store(home / "store"), inline(), ignore_progress), load(path))
     assert planned.job.measured.domain.attribute("paid").values == BINS
     (sentence,) = edges_sentences(planned.certificate())
     assert sentence.startswith("Up to 5 bins of paid were chosen")
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~edges") is None
     done = small.run(path, home)
     assert done.certificate["mechanism"]["rmse"] == pytest.approx(planned.certificate()["mechanism"]["rmse"])
@@ -135,7 +135,7 @@ def test_a_run_that_goes_on_chooses_nothing_twice(home: Path) -> None:
     with mock.patch.object(preprocess, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
         done = small.run(path, home)
     assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert len([row for row in ledger.entries("small-1~edges") if row["event"] == "reserved"]) == 1
     again = small.run(path, home)
     assert (again.charged, again.job.measured.attributes) == (False, done.job.measured.attributes)
@@ -145,7 +145,7 @@ def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
     small.run(written(home, release="other"), home)
     with pytest.raises(BudgetExceeded):
         small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~edges") is None
 
 
@@ -153,9 +153,9 @@ def test_several_attributes_each_have_a_charge(home: Path) -> None:
     age = {"edges": "private", "selection": {"from": 0, "to": 89, "bins": 4, "share": 0.1}}
     done = small.run(written(home, domain={**asked()["domain"], "age": age}), home)
     assert [(each["of"], each["share"]) for each in done.certificate["chosen_edges"]] == [("paid", 0.2), ("age", 0.1)]
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipts = [ledger.receipt(f"small-1{suffix}") for suffix in ("~edges", "~edges-2", "")]
-    assert [each and each.own.rho for each in receipts] == [Fraction(1, 50), Fraction(1, 100), Fraction(7, 100)]
+    assert [each and each.own_loss.rho for each in receipts] == [Fraction(1, 50), Fraction(1, 100), Fraction(7, 100)]
     assert {claim: line for claim, line in verify.verify(Path(done.folder)).items() if line.startswith("wrong")} == {}
 
 
@@ -177,9 +177,9 @@ def test_edges_are_different_and_within_the_range() -> None:
 
 
 def choice(path: Path, home: Path) -> tuple[EdgesChoice, Context]:
-    found = preliminary_of(load(path))
+    found = next_step(load(path))
     assert isinstance(found, EdgesChoice)
-    return found, Context(home, Store(home / "store"), inline(), silent)
+    return found, Context(home, Store(home / "store"), inline(), ignore_progress)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_records_that_count_are_those_with_a_number(
     content = asked(records={"path": "records.parquet", "person": person}, domain={"paid": paid})
     content["workload"] = [{"marginals": {"ways": [1]}}]
     found, context = choice(small.write(home.parent / "data", table=table, **content), home)
-    assert found.counted(read_by(context, found.job)).counts.tolist() == expected
+    assert found.count_records(records_in_parts(context, found.job)).counts.tolist() == expected
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -234,7 +234,7 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budge
         table = pa.table({"paid": [float(value) for _, value in rows], "person": [number for number, _ in rows]})
         pa.parquet.write_table(table, path.parent / "records.parquet")
         job = load(path)
-        return np.asarray(replace(found, job=job).counted(read_by(context, job)).counts)
+        return np.asarray(replace(found, job=job).count_records(records_in_parts(context, job)).counts)
 
     base = ((0, 3), (1, 1))
     one, used = chances(found.rule, counted(base)), 0.0
@@ -285,7 +285,7 @@ def test_too_little_budget_is_refused_before_the_charge(home: Path) -> None:
     content["domain"]["paid"]["selection"]["share"] = 1e-25
     with pytest.raises(InvalidInput, match="so little budget"):
         small.run(small.write(home.parent / "data", table=payments(), **content), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~edges") is None
 
 
@@ -296,7 +296,7 @@ def test_a_plan_says_how_far_edges_may_lie_from_their_ranks(
     """As often as it says so: with 200 draws of records that all differ, all edges lie within that many of them in at least 95 of 100."""
     monkeypatch.setenv("DPDIST_HOME", str(home))
     printed = CommandLine(monkeypatch, capsys)("plan", str(written(home))).out
-    rule = next(each for each, _ in found_before(PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job)).rule
+    rule = next(each for each, _ in finished_steps(PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job)).rule
     assert (
         f"edges of 'paid': 95 times of 100 each divides the records between the edges around it within {rule.farthest:,} "
         in printed
@@ -306,15 +306,15 @@ def test_a_plan_says_how_far_edges_may_lie_from_their_ranks(
     for _ in range(200):
         counts = np.zeros(4000, dtype=np.int64)
         counts[1000:2000] = 1
-        found = [-1, *few.chosen(counts, state.bytes(32)), 3999]
+        found = [-1, *few.choose_edges(counts, state.bytes(32)), 3999]
         off = 0.0
         for each in few.splits:
-            low, high = found[each.number - each.fewer], found[each.number + each.more + 2]
+            low, high = found[each.number - each.edges_below], found[each.number + each.edges_above + 2]
             part = counts[low + 1 : high + 1].sum()
-            off = max(off, abs(counts[low + 1 : found[each.number + 1] + 1].sum() - float(each.at) * part) - 1)
-        beyond += off > few.farthest
+            off = max(off, abs(counts[low + 1 : found[each.number + 1] + 1].sum() - float(each.record_share) * part) - 1)
+        beyond += off > few.largest_rank_error
     assert beyond <= 10
-    assert few.farthest < 500  # of 1,000 records: it says something
+    assert few.largest_rank_error < 500  # of 1,000 records: it says something
 
 
 def test_no_records_at_all_are_no_reason_to_refuse(home: Path) -> None:

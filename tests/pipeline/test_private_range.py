@@ -16,14 +16,14 @@ import pytest
 from dpdist import verify
 from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
-from dpdist.page.truncation_text import beyond_sentences
+from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
 from dpdist.planner.bound_selection import SHAPE, BoundChoice, RangeChoice
-from dpdist.planner.preprocessing_steps import preliminary_of
-from dpdist.privacy.contribution_histogram import WHOLES, counts_by_size, shares
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.planner.preprocessing_steps import next_step
+from dpdist.privacy.contribution_histogram import WHOLES, counts_by_size, split_budget
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
@@ -79,21 +79,21 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     true = (amounts > said["to"]).mean(), np.maximum(amounts - said["to"], 0).sum() / amounts.sum()
     for truth, name in zip(true, ("amounts_beyond", "sum_left_out"), strict=True):
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
-    (sentence,) = beyond_sentences(facts)
+    (sentence,) = bound_loss_sentences(facts)
     assert f"paid counts up to {said['to']:,.10g} EUR of each record" in sentence
     unknown = {**facts, "chosen_ranges": [{**said, "sum_left_out": {"share": 0.7, "low_95": 0.0, "high_95": 1.0}}]}
-    assert "an unknown share of their sum" in beyond_sentences(unknown)[0]
-    with opened(home) as ledger:
+    assert "an unknown share of their sum" in bound_loss_sentences(unknown)[0]
+    with open_ledger(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~range")
         assert own is not None
         assert choice is not None
-    loss = done.job.declared.guarantee.budget.loss
-    choice_made = preliminary_of(done.job.declared)
+    loss = done.job.declared_job.guarantee.budget.loss
+    choice_made = next_step(done.job.declared_job)
     assert choice_made is not None
-    part, each = shares(loss, Fraction(1, 5))[0], 2 if budget == "rho" else 1
-    assert choice_made.rule == counts_by_size(WIDEST, part, neighbours, each=each, parts=WHOLES)
-    assert ((own.own + choice.own).rho, (own.own + choice.own).pure) == (loss.rho, loss.pure)
-    assert Fraction(facts["privacy"]["rho"]) == (own.own + choice.own).zcdp
+    part, each = split_budget(loss, Fraction(1, 5))[0], 2 if budget == "rho" else 1
+    assert choice_made.rule == counts_by_size(WIDEST, part, neighbours, most_per_person=each, width_divisor=WHOLES)
+    assert ((own.own_loss + choice.own_loss).rho, (own.own_loss + choice.own_loss).pure) == (loss.rho, loss.pure)
+    assert Fraction(facts["privacy"]["rho"]) == (own.own_loss + choice.own_loss).zcdp
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
 
@@ -119,10 +119,10 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
         given.append(errors)
         return made(self, counted, draw, errors)
 
-    made = BoundChoice.kept
+    made = BoundChoice.values_to_store
     with mock.patch.object(BoundChoice, "kept", kept):
         done = small.run(written(home, workload=tables, mechanism=mechanism), home)
-    table, _ = release_folder.load(Path(done.folder))
+    table, _ = release_folder.load_release(Path(done.folder))
     sums = np.array([row["standard_error"] for row in table.to_pylist() if row["group"].startswith("sum of")])
     last = float(done.job.measured.sums["paid"].last)
     assert given[0].variances[0, -1] == pytest.approx(float(sums @ sums) / last**2, rel=0.01)
@@ -162,11 +162,11 @@ def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: 
     for truth, name in ((outside.mean(), "amounts_beyond"), (cut, "sum_left_out")):
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
     ends = f"{said['from']:,.10g} to {said['to']:,.10g}".replace("-", "−")
-    assert f"paid counts from {ends} EUR" in beyond_sentences(facts)[0]
-    made = preliminary_of(done.job.declared)
+    assert f"paid counts from {ends} EUR" in bound_loss_sentences(facts)[0]
+    made = next_step(done.job.declared_job)
     assert isinstance(made, RangeChoice)
-    part = shares(done.job.declared.guarantee.budget.loss, Fraction(1, 5))[0]
-    assert made.rule == counts_by_size(WIDEST, part, "add-remove", each=1, parts=WHOLES, below=10_000)
+    part = split_budget(done.job.declared_job.guarantee.budget.loss, Fraction(1, 5))[0]
+    assert made.rule == counts_by_size(WIDEST, part, "add-remove", most_per_person=1, width_divisor=WHOLES, below=10_000)
     found = verify.verify(Path(done.folder))
     assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
 
@@ -174,20 +174,20 @@ def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: 
 @pytest.mark.parametrize("statistic", ["sum", "mean"])
 def test_predicted_errors_are_those_of_the_range_that_is_chosen(home: Path, statistic: str) -> None:
     """Whatever its shape: of sums, those of a plan over that range; of means, as much smaller as the range."""
-    context = Context(home, Store(home / "store"), inline(), silent)
-    before = preliminary_of(load(small.write(home.parent / "data", table=with_refunds(), **around_zero(statistic))))
+    context = Context(home, Store(home / "store"), inline(), ignore_progress)
+    before = next_step(load(small.write(home.parent / "data", table=with_refunds(), **around_zero(statistic))))
     assert isinstance(before, RangeChoice)
     planned = partial(preprocess.planned_errors, context, before)
-    errors, found = before.errors(planned), before._signed(None)
+    errors, found = before.errors(planned), before._signed_counts(None)
     sums = {}
     for low, high in ((0, 6), (4, 9), (7, 3), (9, 9)):
         ends = int(found.lowest[low]), int(found.highest[high])
-        each, weight = before._of_sums(planned(ends))[0], max(ends) ** 2 / SHAPE**2
+        each, weight = before._sum_errors(planned(ends))[0], max(ends) ** 2 / SHAPE**2
         sums[low, high] = errors.variances[low, high] / (each * weight)  # the plan weighs sums by its own range
     if statistic == "sum":
         assert all(ratio == pytest.approx(1, rel=0.1) for ratio in sums.values())
     assert errors.variances[0, 6] < errors.variances[7, 6] < errors.variances[9, 9]
-    assert errors.spread * SHAPE**2 == pytest.approx(len(WORK) / len(WORK) ** 2)
+    assert errors.record_loss * SHAPE**2 == pytest.approx(len(WORK) / len(WORK) ** 2)
 
 
 @pytest.mark.parametrize(

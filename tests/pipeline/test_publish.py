@@ -23,14 +23,14 @@ from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
 from dpdist.page import release_page
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage import home_folder
 from dpdist.storage.array_store import Store, StoredArray
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from dpdist.storage.objects.bucket import Bucket
 from dpdist.strategies import eigen_design
 from tests import small
@@ -54,7 +54,7 @@ ALWAYS = (
 
 
 def table(folder: Any) -> pa.Table:
-    return release_folder.load(folder)[0]
+    return release_folder.load_release(folder)[0]
 
 
 def columns(found: pa.Table) -> dict[str, list[Any]]:
@@ -106,7 +106,7 @@ def test_formats_are_a_choice(home: Path) -> None:
     folder = run(path, home).folder
     assert sorted(file.name for file in folder.iterdir()) == ["answers.zarr", *ALWAYS]
     with pytest.raises(StoreError, match="has no Parquet table, .* left it out.; read its answers.zarr$"):
-        release_folder.load(folder)
+        release_folder.load_release(folder)
     assert "answers.csv" not in (folder / "index.html").read_text()
     assert run(path, home).charged is False  # and is known again
     text = small.run(small.write(home.parent / "text", output={"formats": ["csv"]}, release="small-2"), home)
@@ -120,11 +120,11 @@ def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
     path = small.write(home.parent / "data", output={"folder": f"{s3}/published/small-1"})
     done = run(path, home)
     assert done.folder == f"{s3}/published/small-1"
-    with done.place.copied() as copy:
+    with done.location.local_copy() as copy:
         first = small.tree(copy)
         assert table(copy).num_rows == json.loads(first["release.json"])["queries"]
     assert run(path, home).charged is False
-    with done.place.copied() as copy:
+    with done.location.local_copy() as copy:
         assert small.tree(copy) == first
     other = small.write(home.parent / "other", release="small-2", output={"folder": f"{s3}/published/small-1"})
     with pytest.raises(StoreError, match="exists and does not hold a complete copy of this release"):
@@ -165,7 +165,7 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
             home,
             home_folder.store_of(home),
             engine.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
-            silent,
+            ignore_progress,
         ),
         load(small.write(data, release="held", workload=[{"rows": {"file": "held.npy"}}], mechanism="coa")),
     )
@@ -192,7 +192,7 @@ def test_am_on_the_engine(home: Path) -> None:
         home,
         home_folder.store_of(home),
         engine.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
-        silent,
+        ignore_progress,
     )
     assert plan(context, whole).strategy.workload_cost <= done.plan.strategy.workload_cost * (1 + 1e-9)
     with pytest.raises(InvalidSpec, match="either 'group_size' or 'principal'"):
@@ -202,7 +202,7 @@ def test_am_on_the_engine(home: Path) -> None:
 def test_what_does_not_fit_names_what_does(home: Path) -> None:
     path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa")
     tiny = engine.Engine(workers=1, memory_bytes=1_160_000, threads=1, connect=None, local=True)
-    context = Context(home, home_folder.store_of(home), tiny, silent)
+    context = Context(home, home_folder.store_of(home), tiny, ignore_progress)
     with pytest.raises(OutOfMemory, match=r"planning 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"):
         plan(context, load(path))
 
@@ -219,7 +219,7 @@ def test_a_file_belongs_to_one_budget_period(home: Path) -> None:
             LedgerError, match="records.parquet was counted in period 2026-W47 by 'w1': a budget per week is for"
         ):
             run(later, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert len(ledger.entries()) == 6
     fresh = small.write(data, table=small.records(seed=1), release="w2", period="2026-11-23", ledger=ledger_spec)
     assert run(fresh, home).charged
@@ -240,7 +240,7 @@ def test_an_aborted_release_frees_its_files(home: Path) -> None:
     right = small.write(data, release="w2", period="2026-11-23", ledger=ledger_spec)
     with pytest.raises(LedgerError, match="by 'typo'"):
         run(right, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         ledger.abort("typo")
     assert run(right, home).charged
 
@@ -262,7 +262,7 @@ def test_a_folder_is_bound_to_its_measurement(home: Path) -> None:
     path = small.write(home.parent / "records", table=small.records(seed=1))
     with pytest.raises(StoreError, match="holds a published 'small-1' that this ledger has not released"):
         run(path, other)
-    with opened(other) as ledger:
+    with open_ledger(other) as ledger:
         assert ledger.entries() == []  # refused before the charge
     shutil.move(folder, home.parent / "away")
     assert run(path, other).charged
@@ -322,6 +322,6 @@ def test_a_bucket_that_is_not_there_is_told(tmp_path: Path, s3: str) -> None:
 
 
 def download(url: str, folder: Path) -> None:
-    place = place_at(url)
+    place = parse_location(url)
     assert isinstance(place, Bucket)
     place.download(folder)

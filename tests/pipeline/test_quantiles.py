@@ -15,7 +15,7 @@ import pytest
 
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.pipeline import preprocess
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.spec import load
 from tests import small
 from tests.command_line import CommandLine
@@ -87,15 +87,15 @@ def test_quantiles_are_chosen_charged_and_said(home: Path, budget: str, neighbou
     with (folder / "quantiles.csv").open() as file:
         assert [float(row["value"]) for row in csv.DictReader(file)] == [each["value"] for each in rows]
     assert f"{rows[0]['value']:,.12g}" in (folder / "index.html").read_text()
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         own_charge, before = ledger.receipt("small-1"), ledger.receipt("small-1~quantiles")
         assert own_charge is not None
         assert before is not None
-        together = own_charge.own + before.own
+        together = own_charge.own_loss + before.own_loss
         assert (own_charge.state, before.state) == ("committed", "committed")
-    budgeted = done.job.declared.guarantee.budget.loss
+    budgeted = done.job.declared_job.guarantee.budget.loss
     assert (together.rho, together.pure) == (budgeted.rho, budgeted.pure)
-    assert (before.own.rho, before.own.pure) == (budgeted.rho / 2, budgeted.pure / 2)
+    assert (before.own_loss.rho, before.own_loss.pure) == (budgeted.rho / 2, budgeted.pure / 2)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_chooses_nothing_twice(home: Path) -> None:
         small.run(path, home)
     with mock.patch.object(preprocess, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
         done = small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert len([row for row in ledger.entries("small-1~quantiles") if row["event"] == "reserved"]) == 1
     again = small.run(path, home)
     assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
@@ -118,7 +118,7 @@ def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
     small.run(written(home, release="other"), home)
     with pytest.raises(BudgetExceeded):
         small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~quantiles") is None
 
 
@@ -175,7 +175,7 @@ def test_records_without_an_amount_are_refused_before_the_charge(home: Path) -> 
     table = table.set_column(table.schema.get_field_index("amount"), "amount", [amounts])
     with pytest.raises(InvalidSpec, match="'missing: drop'"):
         small.run(small.write(home.parent / "data", table=table, **asked()), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~quantiles") is None
 
 

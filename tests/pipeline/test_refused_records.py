@@ -14,7 +14,7 @@ import pytest
 from dpdist.errors import DpdistError
 from dpdist.measurement import filter_measurement, integer_measurement
 from dpdist.pipeline import preprocess
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
 from tests.pipeline.test_found_in_turn import asked, purchases
 
@@ -120,7 +120,7 @@ def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str
     path = written(home.parent / "data", spec, last, tail)
     with pytest.raises(DpdistError):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
 
 
@@ -148,7 +148,7 @@ def test_records_with_fractions_where_a_column_is_of_lists_are_refused_before_an
         pa.parquet.write_table(broken, home.parent / "data" / "visits" / "b.parquet")
         with pytest.raises(DpdistError, match=column):
             small.run(path, home)
-        with opened(home) as ledger:
+        with open_ledger(home) as ledger:
             assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
 
 
@@ -159,7 +159,7 @@ def test_more_steps_of_amounts_than_a_filter_holds_are_refused_before_any_charge
     """The steps of all amounts are added up in the first reading: the measurement bounds them, after what was found first."""
     monkeypatch.setattr(integer_measurement, "MOST_RECORDS", 4000)
     monkeypatch.setattr(preprocess, "MOST_RECORDS", 4000)
-    assert filter_measurement.few_enough is integer_measurement.few_enough
+    assert filter_measurement.check_record_limit is integer_measurement.check_record_limit
     spec = {
         "records": {"path": "records.parquet", "person": {"column": "person"}},
         "domain": {"age": {"from": 0, "to": 60}},
@@ -175,5 +175,5 @@ def test_more_steps_of_amounts_than_a_filter_holds_are_refused_before_any_charge
         return
     with pytest.raises(DpdistError, match="without overflow"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]

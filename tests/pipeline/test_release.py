@@ -28,9 +28,9 @@ from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavaila
 from dpdist.mechanisms import dense_mechanisms
 from dpdist.pipeline import measure, release_run
 from dpdist.planner import strategy_search
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -53,7 +53,7 @@ def truth_of(path: Path) -> np.ndarray:
 def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
     path = small.write(home.parent / "data", mechanism=mechanism)
     done = run(path, home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     assert done.charged
     assert certificate["mechanism"]["name"] == ("coa" if mechanism == "auto" else mechanism)
     assert_release_fits(done, table, truth_of(path))
@@ -69,7 +69,7 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
     path = small.write(home.parent / "data", mechanism=mechanism, **pure)
     done = run(path, home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     privacy = certificate["privacy"]
     assert (privacy["epsilon"], privacy["delta"], privacy["noise"], privacy["rho"]) == (0.5, 0.0, "Laplace", "1/8")
     assert 4 * done.plan.grid.sensitivity_squared <= done.plan.noise.scale**2  # Delta_1 / s <= 1/2, in integers
@@ -130,7 +130,7 @@ SERIES = {"of": "age", "ends": "cut", "apply": [{"running_sum": True}, {"mean": 
 def test_filtered_series(home: Path, mechanism: str, filters: dict[str, Any], neighbours: str) -> None:
     path = small.write(home.parent / "data", workload=[{"filters": filters}], mechanism=mechanism, neighbours=neighbours)
     done = run(path, home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     name = certificate["mechanism"]["name"]
     assert name == (mechanism if mechanism != "auto" else "kronecker" if filters.get("by") else "coa")
     assert_release_fits(done, table, truth_of(path))
@@ -156,7 +156,7 @@ def test_formulas_over_binary_attributes(home: Path) -> None:
     }
     path = small.write(home.parent / "data", table=table, domain=domain, workload=[{"dnf": {"terms": [["sex"], ["old"]]}}])
     done = run(path, home)
-    published, certificate = release_folder.load(done.folder)
+    published, certificate = release_folder.load_release(done.folder)
     assert done.plan.layout.size == 4
     assert certificate["mechanism"]["name"] == "convolution"
     assert certificate["mechanism"]["certified_gap"] < 2e-9
@@ -175,7 +175,7 @@ def test_volatility_around_a_public_mean(home: Path, mechanism: str) -> None:
     changes = {"domain": {"age": {"from": 0, "to": 11}}, "mechanism": mechanism}
     path = small.write(home.parent / "data", workload=[{"filters": filters}], **changes)
     done = run(path, home)
-    table = release_folder.load(done.folder)[0]
+    table = release_folder.load_release(done.folder)[0]
     distances = np.abs(np.bincount(small.records()["age"].to_numpy(), minlength=12) - 250)
     truth = load(path).workload.queries.unweighted.matvec(distances)
     assert_release_fits(done, table, truth)
@@ -196,7 +196,7 @@ def test_a_long_series(home: Path) -> None:
         workload=[{"filters": {"of": "hour", "apply": [{"running_sum": True}]}}],
     )
     done = run(path, home)
-    published, certificate = release_folder.load(done.folder)
+    published, certificate = release_folder.load_release(done.folder)
     names = [row["mechanism"] for row in certificate["mechanism"]["compared"]]
     assert names == ["convolution", "square-root", "identity", "gaussian"]
     assert certificate["mechanism"]["name"] == "square-root"
@@ -222,7 +222,7 @@ def test_a_data_dependent_release(home: Path) -> None:
     }
     path = small.write(home.parent / "data", **changes)
     done = run(path, home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     assert table["low_95"].null_count == table["high_95"].null_count == table.num_rows == 12 + 78
     assert certificate["mechanism"]["biased"]
     assert certificate["mechanism"]["rmse"] is None
@@ -259,7 +259,7 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
         limits={"memory_gib": 1e-6} if mechanism == "oblique" else {},
     )
     done = run(path, home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     assert certificate["mechanism"]["name"] == mechanism
     assert certificate["mechanism"]["certified_gap"] < (0.1 if mechanism == "oblique" else 1e-6)
     seen: dict[int, int] = {}
@@ -285,7 +285,7 @@ def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
     """What the plan predicts is what the published standard errors add up to, each by the square of its scale."""
     queries = [{"ranges": {"of": ["age"], "by": ["sex"]}, "relative": True}, {"marginals": {"ways": [1]}, "weight": 2}]
     path = small.write(home.parent / "data", mechanism=mechanism, workload=queries)
-    table, certificate = release_folder.load(run(path, home).folder)
+    table, certificate = release_folder.load_release(run(path, home).folder)
     errors, weights = table["standard_error"].to_numpy(), load(path).workload.queries.weights
     predicted = certificate["mechanism"]["rmse"]
     assert np.sqrt(np.average(errors**2, weights=weights**2)) == pytest.approx(predicted, rel=1e-3)
@@ -303,7 +303,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
     )
     whole = run(path, home.parent / "whole-home") if shutil.copytree(home, home.parent / "whole-home") else None
     assert whole is not None
-    expected = release_folder.load(whole.folder)[0]
+    expected = release_folder.load_release(whole.folder)[0]
     shutil.rmtree(whole.folder)
     sizes = Sizes(streamed_cells=10, shard_bytes=8 * 50)
     small.reserved(path, home, sizes=sizes)  # one attempt: measurements tell theirs
@@ -314,11 +314,11 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         store = Store(home.parent / f"home-{memory}" / "store", sizes)
         monkeypatch.setattr(strategy_search.Planning, "check_memory", lambda *_, **__: None)
         monkeypatch.setattr("dpdist.planner.memory_estimate.check", lambda *_: None)
-        context = Context(home.parent / f"home-{memory}", store, some, silent)
+        context = Context(home.parent / f"home-{memory}", store, some, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
         assert done.plan.grid.streamed
         found.append(small.tree(done.folder))
-        table = release_folder.load(done.folder)[0]
+        table = release_folder.load_release(done.folder)[0]
         shutil.rmtree(done.folder)
         assert not list(Path(store.location, "scratch").rglob("*.json"))
     assert found[0] == found[1]
@@ -355,7 +355,7 @@ def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     plain = run(small.write(home.parent / "data"), home)
     known = [{"count": 3000}, {"where": "sex == 'f'", "count": women}]
     given = run(small.write(home.parent / "data", release="small-2", postprocess={"known": known}), home)
-    before, after = (release_folder.load(done.folder)[0] for done in (plain, given))
+    before, after = (release_folder.load_release(done.folder)[0] for done in (plain, given))
     errors = [t["standard_error"].to_numpy() for t in (before, after)]
     assert (errors[1] <= errors[0] * (1 + 1e-9)).all()
     assert errors[1].mean() < errors[0].mean() * 0.99
@@ -384,7 +384,7 @@ def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
     options = {"table": few, "mechanism": mechanism, "budget": {"rho": 0.01}}
     path = small.write(home.parent / "data", **options, postprocess={"non_negative": True, "integer": True})
     done = run(path, home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     answers = table["answer"].to_numpy()
     assert (answers >= 0).all()
     assert (answers == np.rint(answers)).all()
@@ -413,7 +413,7 @@ def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
 def test_fits_that_are_not_possible_are_told_before_the_charge(home: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         run(small.write(home.parent / "data", **changes), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 
@@ -435,22 +435,22 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
     shutil.move(alone.folder, home.parent / "alone")
     both = run(small.write(data, **shared, postprocess={"consistent_with": ["earlier.yaml"]}), home)
     assert not both.charged
-    found, errors = (release_folder.load(both.folder)[0][c].to_numpy() for c in ("answer", "standard_error"))
+    found, errors = (release_folder.load_release(both.folder)[0][c].to_numpy() for c in ("answer", "standard_error"))
     rows, values = [], []
     for release in (alone, done):
         grid, noise = release.plan.grid, release.plan.noise
         store = Store(home / "store")
         rows.append(np.concatenate(list(grid.row_blocks())) / noise.deviation)
-        values.append(store.read(store.open(f"measurements/{release.job.release}")) / noise.deviation)
+        values.append(store.read_array(store.open(f"measurements/{release.job.release}")) / noise.deviation)
     stacked = np.concatenate(rows)
     queries = alone.job.workload.queries.unweighted.dense()
     np.testing.assert_allclose(found, queries @ np.linalg.pinv(stacked) @ np.concatenate(values), atol=0.01)
     covariance = queries @ np.linalg.pinv(stacked.T @ stacked) @ queries.T
     np.testing.assert_allclose(errors, np.sqrt(np.diag(covariance)), rtol=1e-3)
-    assert (errors <= release_folder.load(home.parent / "alone")[0]["standard_error"].to_numpy() * (1 + 1e-3)).all()
-    assert errors.mean() < 0.95 * release_folder.load(home.parent / "alone")[0]["standard_error"].to_numpy().mean()
-    assert "earlier" in release_folder.load(both.folder)[1]["post_processing"][0]
-    with opened(home) as ledger:
+    assert (errors <= release_folder.load_release(home.parent / "alone")[0]["standard_error"].to_numpy() * (1 + 1e-3)).all()
+    assert errors.mean() < 0.95 * release_folder.load_release(home.parent / "alone")[0]["standard_error"].to_numpy().mean()
+    assert "earlier" in release_folder.load_release(both.folder)[1]["post_processing"][0]
+    with open_ledger(home) as ledger:
         assert sum(entry["event"] == "reserved" for entry in ledger.entries()) == 2
 
 
@@ -481,7 +481,7 @@ def test_releases_that_cannot_be_combined(home: Path) -> None:
     small.write(data, workload=distances, release="distances").rename(data / "earlier.yaml")
     with pytest.raises(InvalidSpec, match="cannot be combined: it needs .* counts"):
         run(small.write(data, **later), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert {entry["release"] for entry in ledger.entries() if entry["event"] == "reserved"} == {"earlier"}
 
 
@@ -489,10 +489,10 @@ def test_the_least_largest_error(home: Path) -> None:
     queries = [{"marginals": {"ways": [1, 2]}}]
     total = run(small.write(home.parent / "data", workload=queries), home)
     worst = run(small.write(home.parent / "data", workload=queries, objective="worst", release="small-2"), home)
-    errors = [release_folder.load(done.folder)[0]["standard_error"].to_numpy() for done in (total, worst)]
+    errors = [release_folder.load_release(done.folder)[0]["standard_error"].to_numpy() for done in (total, worst)]
     assert errors[1].max() < errors[0].max() * 0.95
     assert (errors[1] ** 2).mean() > (errors[0] ** 2).mean()
-    mechanism = release_folder.load(worst.folder)[1]["mechanism"]
+    mechanism = release_folder.load_release(worst.folder)[1]["mechanism"]
     assert mechanism["objective"] == "worst"
     assert mechanism["certified_gap_of_the_worst"] <= 1e-4
     rows = {row["mechanism"]: row["worst"] for row in mechanism["compared"]}
@@ -528,7 +528,7 @@ def test_pairs_of_adult_s_fourteen_attributes(home: Path, largest: int) -> None:
         "ledger": {"dataset": "adult", "cap": {"epsilon": 1, "delta": 1e-9}},
     }
     done = dp.run(spec, records=pa.table(columns), engine="inline")
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     assert certificate["cells"] == 641263392000000000
     assert certificate["mechanism"]["certified_gap"] < 1e-6  # of the whole numbers
     truth = []
@@ -548,7 +548,7 @@ def test_pairs_of_adult_s_fourteen_attributes(home: Path, largest: int) -> None:
 
 def test_published_files_are_whole_and_readable(home: Path) -> None:
     done = run(small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT}), home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     rows = {row["query"]: row for row in table.to_pylist()}
     one = rows["age 3, sex f"]
     assert (one["group"], one["age"], one["sex"], one["work"]) == ("age x sex", "3", "f", "")
@@ -566,14 +566,14 @@ def test_published_files_are_whole_and_readable(home: Path) -> None:
     assert certificate["queries"] == table.num_rows
     (done.folder / "answers.csv").write_text("altered")
     with pytest.raises(StoreError, match="altered"):
-        release_folder.load(done.folder)
+        release_folder.load_release(done.folder)
 
 
 @pytest.mark.parametrize("through", ["CSV", "Parquet"])
 def test_first_rows_of_a_group(through: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_rows, "SHORT_BYTES", table_rows.SHORT_BYTES if through == "CSV" else 0)
     done = run(small.write(home.parent / "data"), home)
-    table, _ = release_folder.load(done.folder)
+    table, _ = release_folder.load_release(done.folder)
     everything = table.to_pylist()
     assert release_folder.first_rows(done.folder, group=None, limit=0) == (everything, table.num_rows)
     assert release_folder.first_rows(done.folder, group=None, limit=5) == (everything[:5], table.num_rows)
@@ -589,7 +589,7 @@ def test_nothing_private_is_published(home: Path) -> None:
     path = small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT})
     done = run(path, home)
     root, counted = (home / "root.key").read_text().strip(), small.counts_digest(home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert counted not in json.dumps(ledger.entries())
     for name, content in small.tree(done.folder).items():
         text = content.decode("utf-8", errors="replace")
@@ -609,7 +609,7 @@ def test_a_second_run_changes_nothing(home: Path, monkeypatch: pytest.MonkeyPatc
     assert small.tree(second.folder) == before
     shutil.rmtree(second.folder)
     assert small.tree(run(path, home).folder) == before
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.budgets()[0].releases == 1
 
 
@@ -634,10 +634,10 @@ def test_too_small_a_budget_is_refused_before_anything_is_drawn(home: Path, monk
     monkeypatch.setattr(measure, "draw", lambda *a: drawn.append(a))
     with pytest.raises(BudgetExceeded) as refusal:
         run(small.write(home.parent / "data", release="small-3"), home)
-    assert refusal.value.left == pytest.approx(0.05)
+    assert refusal.value.remaining == pytest.approx(0.05)
     assert drawn == []
     assert not Path("releases/small-3").exists()
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-3") is None
 
 
@@ -645,17 +645,17 @@ def test_without_a_key_nothing_is_charged(home: Path) -> None:
     (home / "root.key").unlink()
     with pytest.raises(KeyUnavailable):
         run(small.write(home.parent / "data"), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 
 def test_another_key_draws_other_noise(home: Path) -> None:
     path = small.write(home.parent / "data")
-    first = release_folder.load(run(path, home).folder)[0]["answer"].to_numpy()
+    first = release_folder.load_release(run(path, home).folder)[0]["answer"].to_numpy()
     other = home.parent / "other"
     dp.privacy.keys.initialise(other)
     shutil.rmtree("releases")
-    second = release_folder.load(run(path, other).folder)[0]["answer"].to_numpy()
+    second = release_folder.load_release(run(path, other).folder)[0]["answer"].to_numpy()
     assert (first != second).mean() > 0.9  # rounded to three digits, one of the many can be the same by chance
 
 
@@ -691,11 +691,11 @@ def engine_on() -> Iterator[Callable[[str], engine.Engine]]:
         @cache
         def started(where: str) -> engine.Engine:
             if where == "our own":
-                return stack.enter_context(engine.started(workers=2))
+                return stack.enter_context(engine.open_engine(workers=2))
             cluster = stack.enter_context(LocalCluster(dashboard_address="127.0.0.1:0", **OF_OTHERS[where]))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv(engine.WITHOUT_TLS, "1")
-                return stack.enter_context(engine.started(cluster.scheduler_address))
+                return stack.enter_context(engine.open_engine(cluster.scheduler_address))
 
         yield started
 
@@ -752,7 +752,7 @@ def same_bytes(home: Path, mechanism: str, engines: dict[str, engine.Engine]) ->
         shutil.rmtree("releases", ignore_errors=True)
         where = home.parent / f"on {name}"
         shutil.copytree(home, where)
-        context = Context(where, Store(where / "store", sizes), started, silent)
+        context = Context(where, Store(where / "store", sizes), started, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
         assert small.tree(done.folder) == expected
         assert done.plan.strategy.name == mechanism.partition(" ")[0]
@@ -764,7 +764,7 @@ def test_python_interface(home: Path) -> None:
     content["records"] = {"path": str(home.parent / "data" / "records.parquet")}
     planned = dp.plan(content, engine="inline")
     assert planned.strategy.gap < 1e-6
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
     released = dp.run({**content, "records": {"path": "nowhere"}}, records=small.records(), engine="inline")
     assert not list((home / "records").rglob("*.parquet"))
@@ -788,13 +788,13 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
                 home,
                 Store(home.parent / f"store-{shard_bytes}-{workers}", Sizes(shard_bytes=shard_bytes)),
                 where,
-                silent,
+                ignore_progress,
             )
             np.testing.assert_array_equal(
                 strategy_search.Planning(context).gram(spec.workload.queries), spec.workload.queries.gram()
             )
     done = run(path, home)
-    table, _ = release_folder.load(done.folder)
+    table, _ = release_folder.load_release(done.folder)
     assert_release_fits(done, table, truth_of(path))
 
 
@@ -810,13 +810,13 @@ def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypat
 
     context = Context(home, Store(home / "store"), engine.inline(), tell)
     with pytest.raises(KeyboardInterrupt):
-        strategy_search.strategy_of(context, spec, "coa", "l2")
+        strategy_search.plan_strategy(context, spec, "coa", "l2")
     starts: list[Any] = []
     original = dense_mechanisms.coa
     monkeypatch.setattr(dense_mechanisms, "coa", lambda w, **o: starts.append(o["start"]) or original(w, **o))
-    quiet = Context(home, Store(home / "store"), engine.inline(), silent)
-    assert strategy_search.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6
+    quiet = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
+    assert strategy_search.plan_strategy(quiet, spec, "coa", "l2").gap < 1e-6
     assert starts[0] is not None
     assert not list((home / "store").rglob("*checkpoint*"))
     monkeypatch.setattr(dense_mechanisms, "coa", None)
-    assert strategy_search.strategy_of(quiet, spec, "coa", "l2").gap < 1e-6
+    assert strategy_search.plan_strategy(quiet, spec, "coa", "l2").gap < 1e-6

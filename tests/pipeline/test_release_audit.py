@@ -15,14 +15,14 @@ import pytest
 import sqlalchemy as sa
 
 from dpdist.content import measurement_file
-from dpdist.pipeline.release_audit import Verification, named, verified_ledger, verified_public
+from dpdist.pipeline.release_audit import Verification, resolve_release, verify_ledger, verify_public
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import database as db
-from dpdist.privacy.ledger.budget_ledger import Publication, opened
+from dpdist.privacy.ledger.budget_ledger import Publication, open_ledger
 from dpdist.site import editions, site_pages
 from dpdist.storage.array_store import Store
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from tests import small
 from tests.command_line import CommandLine
 
@@ -43,7 +43,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pure = {"release": "small-2", "budget": {"epsilon": "1/10"}}
     small.run(small.write(folder / "two", table=small.records(200, seed=1), **IDENTITY, **pure), folder / "home")
     found, _ = editions.releases_in(Path("releases"), "small")
-    site_pages.write("small", found, (), Path("site"))
+    site_pages.write_site("small", found, (), Path("site"))
     yield folder
     os.chdir(before)
 
@@ -59,8 +59,10 @@ def copy(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def verified(folder: Path, release: str = "small-1") -> dict[str, str]:
     """What differs, by what was checked."""
-    with opened(folder / "home") as ledger:
-        found = list(Verification(Store(folder / "home" / "store"), ledger, folder / "site").release(*named(release)))
+    with open_ledger(folder / "home") as ledger:
+        found = list(
+            Verification(Store(folder / "home" / "store"), ledger, folder / "site").verify_release(*resolve_release(release))
+        )
     return {each.checked.partition(", ")[2].partition(" at ")[0].partition(" in ")[0]: each.differs for each in found}
 
 
@@ -72,10 +74,10 @@ RECOMPUTED = "claims recomputed from its files"
 def test_what_is_right_is_told_so(copy: Path) -> None:
     right = {BLOCKS: "", FILES: "", CLAIMS: "", MEASURED: "", RECOMPUTED: "", COPY: ""}
     assert verified(copy) == verified(copy, "small-2") == verified(copy, "releases/small-1") == right
-    with opened(copy / "home") as ledger:
+    with open_ledger(copy / "home") as ledger:
         found = [
-            *verified_ledger(ledger, None),
-            *Verification(Store(copy / "home" / "store"), ledger, Path("site")).everything(),
+            *verify_ledger(ledger, None),
+            *Verification(Store(copy / "home" / "store"), ledger, Path("site")).verify_all(),
         ]
     assert [each for each in found if each.differs] == []
     assert len(found) == 14
@@ -90,7 +92,7 @@ def forged(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path.write_bytes(text)
     root = keys.load(folder / "home")
     path.with_name("release.json.sig").write_bytes(signatures.sign(root, text))
-    with opened(folder / "home") as ledger:
+    with open_ledger(folder / "home") as ledger:
         publication = Publication(hashlib.sha256(text).hexdigest(), signatures.public_key(root), str(path.parent))
         ledger.publish("small-1", publication)
     shutil.rmtree(folder / "site")
@@ -195,8 +197,8 @@ def test_whatever_is_altered_alone_is_what_differs(copy: Path, planted: str) -> 
 def test_files_that_moved_are_found_where_the_ledger_says(copy: Path, original: Path) -> None:
     shutil.rmtree(copy / "releases" / "small-1")
     assert set(verified(copy).values()) == {""}  # the place of the original, which the row names
-    with opened(copy / "home") as ledger:
-        assert ledger.publications("small-1")[0].place == str(original / "releases" / "small-1")
+    with open_ledger(copy / "home") as ledger:
+        assert ledger.publications("small-1")[0].location == str(original / "releases" / "small-1")
     (copy / "releases" / "small-1").mkdir()
     (copy / "releases" / "small-1" / "release.json").write_text("{}")
     assert verified(copy)[FILES].endswith("or its id in the place where the folder 'releases' is")
@@ -230,7 +232,7 @@ def test_an_outsider_needs_the_published_files_alone(
 ) -> None:
     """No home, no ledger, no key; whose key it is only the publisher can say."""
     command, folder = CommandLine(monkeypatch, capsys), "releases/small-1"
-    with opened(copy / "home") as ledger:
+    with open_ledger(copy / "home") as ledger:
         (tmp_path / "rows.json").write_text("".join(json.dumps(entry) + "\n" for entry in ledger.entries()))
     monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "nowhere"))
     key = json.loads((copy / folder / "release.json.sig").read_text())["public_key"]
@@ -246,12 +248,12 @@ def test_an_outsider_needs_the_published_files_alone(
     monkeypatch.delenv(signatures.KEYS)
     assert command("verify", folder, "--public").code == 0  # of another publisher, as far as anybody can tell
     altered(copy / folder / "dictionary.csv")
-    found = list(verified_public(place_at(copy / folder)))
+    found = list(verify_public(parse_location(copy / folder)))
     assert [each.checked for each in found if each.differs] == ["digests of all files"]
     claims = [each.checked for each in found[2:]]
     assert {"sensitivity", "rho", "epsilon", "answers", "standard errors", "gap to the optimum"} <= set(claims)
     assert "ledger" not in claims
-    (*_, told) = verified_public(place_at(copy / folder), tmp_path / "rows.json")
+    (*_, told) = verify_public(parse_location(copy / folder), tmp_path / "rows.json")
     assert (told.checked, told.differs) == ("ledger", "")
     assert "dictionary.csv for one" in found[1].differs
 
@@ -259,6 +261,6 @@ def test_an_outsider_needs_the_published_files_alone(
 def test_a_lie_about_rho_is_recomputed_by_whoever_has_the_files(copy: Path) -> None:
     """Signed by the publisher, with the digests of its files."""
     forged(copy, lambda facts: facts["privacy"].update({"rho": "1/1000", "rho_decimal": 0.001}))
-    found = [each for each in verified_public(place_at(copy / "releases" / "small-1")) if each.differs]
+    found = [each for each in verify_public(parse_location(copy / "releases" / "small-1")) if each.differs]
     assert [each.checked for each in found] == ["rho", "event for accountants"]
     assert "wrong: found 1/1000" in found[0].differs

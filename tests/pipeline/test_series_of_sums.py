@@ -111,7 +111,7 @@ def test_a_series_is_published_and_asked_for_in_its_unit(home: Path) -> None:
         assert "\n" not in str(refused.value)
     with pytest.raises(InvalidInput, match="measured sums of 'amount' alone"):
         released.covariance(["branch=a"])
-    assert measurement_file.read(folder / "measurement.npz").format == 3
+    assert measurement_file.read_measurement(folder / "measurement.npz").format == 3
     page = (folder / "index.html").read_text()
     assert "EUR" in page
     (asked,) = released.certificate["method"]["asked"]

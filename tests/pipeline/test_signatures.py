@@ -16,10 +16,10 @@ from dpdist.errors import KeyUnavailable, StoreError
 from dpdist.pipeline import publish
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
 from dpdist.site import editions
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from tests import small
 from tests.command_line import CommandLine
 
@@ -156,7 +156,7 @@ def test_a_finished_release_and_a_site_take_only_what_the_ledger_published(
     monkeypatch.chdir(tmp_path)
     folder, home = copied(published, tmp_path / "releases" / "small-1"), published / "home"
     assert not small.run(published / "data" / "release.yaml", home).charged
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         known = {"ledger": ledger.name(), "known": ledger.published()}
     assert [one.release for one in editions.releases_in(Path("releases"), "small", **known)[0]] == ["small-1"]
     whole = copied(published, tmp_path / "releases" / "whole")
@@ -205,7 +205,7 @@ def test_the_public_key_is_printed_for_others(published: Path, command: CommandL
     printed = command("keys", "public").out
     (tmp_path / "key.pem").write_text(printed.replace("KEY----- ", "KEY-----\n").replace(" -----END", "\n-----END"))
     assert signatures.keys_in(tmp_path / "key.pem") == {signed["public_key"]}
-    with opened(published / "home") as ledger:
+    with open_ledger(published / "home") as ledger:
         assert ledger.signers() == (signed["public_key"],)
 
 
@@ -244,12 +244,12 @@ def test_a_run_killed_around_its_signature_is_finished_with_the_same_bytes(home:
         patch.setattr(place, name, killed)
         with pytest.raises(Killed):
             small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         before = ledger.published()
     done = small.run(path, home)
     assert not done.charged
     files = small.tree(Path(done.folder))
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.verify().releases == 1
         assert list(ledger.published()) == [hashlib.sha256(files["release.json"]).hexdigest()]
         assert len(ledger.publications("small-1")) == 1
@@ -264,7 +264,7 @@ def test_a_run_killed_around_its_signature_is_finished_with_the_same_bytes(home:
 def test_a_bucket_gets_its_certificate_after_its_signature(home: Path, s3: str) -> None:
     """Killed between the two, a prefix holds no release yet; run again it has the same bytes."""
     path = small.write(home.parent / "data", **TINY, output={"folder": f"{s3}/signed", "formats": ["csv"]})
-    place = place_at(f"{s3}/signed")
+    place = parse_location(f"{s3}/signed")
     with pytest.MonkeyPatch.context() as patch:
         put = type(place).upload
 
@@ -278,11 +278,11 @@ def test_a_bucket_gets_its_certificate_after_its_signature(home: Path, s3: str) 
             small.run(path, home)
     assert place.exists("release.json.sig")
     assert not place.exists("release.json")
-    before = bytes(place.read("release.json.sig"))
+    before = bytes(place.read_bytes("release.json.sig"))
     small.run(path, home)
-    assert bytes(place.read("release.json.sig")) == before
+    assert bytes(place.read_bytes("release.json.sig")) == before
     release_folder.signed_certificate(place)
-    text = bytes(place.read("release.json"))
+    text = bytes(place.read_bytes("release.json"))
     place.write("release.json", text.replace(b"1/10", b"1/1000"))
     with pytest.raises(StoreError, match="release.json was altered"):
         small.run(path, home)
@@ -302,7 +302,7 @@ def test_a_key_that_went_away_publishes_nothing(home: Path) -> None:
     with pytest.raises(KeyUnavailable, match="no root key"):
         small.run(path, home, step=lost)
     assert not Path("releases/small-1").exists()
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.published() == {}
     away.rename(key)
     assert not small.run(path, home).charged
@@ -321,8 +321,8 @@ def test_a_new_key_gets_a_row_and_old_releases_still_hold(home: Path) -> None:
     for release, key in (("small-1", old), ("small-2", new)):
         folder = Path("releases", release)
         release_folder.certificate_of(folder)
-        assert release_folder.signed_by(place_at(folder)) == key
-    with opened(home) as ledger:
+        assert release_folder.verify_signature(parse_location(folder)) == key
+    with open_ledger(home) as ledger:
         assert ledger.signers() == (old, new)
         assert [row["facts"]["key"] for row in ledger.entries() if row["event"] == "signer"] == [old, new]
         assert ledger.verify().releases == 2

@@ -16,11 +16,11 @@ from dpdist import engine
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.measurement.coefficient_vectors import Form
-from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.pipeline import release_run
 from dpdist.planner.release_plan import plan
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -31,10 +31,10 @@ from tests import small
 from tests.often import always, first_of
 
 STEPS = 3000
-SMALL = Sizes(long_steps=1000, part_values=777, chart_rows=1000, shard_bytes=8 * 901, listed=100)
+SMALL = Sizes(long_steps=1000, part_values=777, chart_rows=1000, shard_bytes=8 * 901, listed_values=100)
 """Everything that happens beyond millions of steps happens beyond a thousand."""
-LISTED = replace(SMALL, listed=SIZES.listed)
-CELLS = Sizes(long_steps=100, part_values=77, shard_bytes=8 * 90, listed=100)
+LISTED = replace(SMALL, listed_values=SIZES.listed_values)
+CELLS = Sizes(long_steps=100, part_values=77, shard_bytes=8 * 90, listed_values=100)
 """What happens beyond millions of cells happens beyond a hundred."""
 TERMS = [["x0", "x1", "x4"], ["x2", "x3"], ["x5", "x6", "x7", "x8"]]
 
@@ -61,7 +61,7 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     path = release(home.parent / "data", **changes)
     done = small.run(path, home, sizes=SMALL)
     assert done.plan.grid.form is Form.STORED
-    table = release_folder.load(Path(done.folder))[0].to_pandas()
+    table = release_folder.load_release(Path(done.folder))[0].to_pandas()
     counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
     sums = np.cumsum(counts)
     truth = np.concatenate([sums, sums - np.concatenate([np.zeros(24), sums[:-24]])])
@@ -85,8 +85,8 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
 def test_it_is_described_after_its_workers_have_gone(home: Path) -> None:
     """As in a notebook: nothing of the description of a release, or of a plan, is worked out on the cluster that made it."""
     path = release(home.parent / "data")
-    with engine.started(workers=1) as started:
-        context = Context(home, Store(home / "store", SMALL), started, silent)
+    with engine.open_engine(workers=1) as started:
+        context = Context(home, Store(home / "store", SMALL), started, ignore_progress)
         planned = plan(context, load(path, sizes=SMALL))
         done = release_run.release(context, load(path, sizes=SMALL))
     assert done.certificate["mechanism"] == planned.certificate()["mechanism"]
@@ -129,7 +129,7 @@ def test_a_release_of_several_series(home: Path) -> None:
     )
     done = small.run(path, home, sizes=SMALL)
     assert done.plan.grid.form is Form.STORED
-    found = release_folder.load(Path(done.folder))[0].to_pandas()
+    found = release_folder.load_release(Path(done.folder))[0].to_pandas()
     assert found["query"].tolist()[:3] == ["t at 0, sex f", "t at 0, sex m", "t at 1, sex f"]
     records = table.to_pandas()
     for sex in ("f", "m"):
@@ -151,7 +151,7 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
     done = small.run(path, home, sizes=SMALL)
     assert done.plan.strategy.name == "square-root"
     assert [row["mechanism"] for row in done.certificate["mechanism"]["compared"]] == ["convolution", "square-root"]
-    found = release_folder.load(Path(done.folder))[0].to_pandas()
+    found = release_folder.load_release(Path(done.folder))[0].to_pandas()
     counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
     away = (found["answer"] - np.cumsum(counts)) / found["standard_error"]
     assert 0.5 < math.sqrt(float((away**2).mean())) < 1.5
@@ -187,8 +187,8 @@ def test_what_the_planner_says() -> None:
     formulas = dnf(Domain.of_shape((2,) * 9, CELLS), TERMS)
     for asked in (workload, formulas):
         assert is_long(asked)
-        assert considered("auto", "l2", asked) == ("convolution",)
-        reasons = why_not("l2", asked)
+        assert compared_mechanisms("auto", "l2", asked) == ("convolution",)
+        reasons = exclusion_reasons("l2", asked)
         assert "pure" not in reasons["identity"]
         assert "steps or cells" in reasons["identity"]
     assert not is_long(filtered(Domain.of_shape((3001,), LISTED), "x0", [window(3)], circular=True))
@@ -214,7 +214,7 @@ def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
     )
     done = small.run(path, home, sizes=CELLS)
     assert done.plan.grid.form is Form.STORED
-    found = release_folder.load(Path(done.folder))[0].to_pandas()
+    found = release_folder.load_release(Path(done.folder))[0].to_pandas()
     yes = {name: values == "yes" for name, values in columns.items()}
     truth = []
     for row in range(512):

@@ -15,12 +15,12 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.arrays import scaled
-from dpdist.arrays.causal_filters import Root, root_of
+from dpdist.arrays.causal_filters import FilterSquareRoot, root_of
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
-from dpdist.measurement.filter_measurement import FilterGrid
+from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.mechanisms.filter_mechanisms import Triangular
 from dpdist.privacy.accounting import rho_for
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -52,7 +52,7 @@ def truth(path: Path, steps: int) -> np.ndarray:
     for row in small.records().to_pylist():
         counts[row["age"], "fm".index(row["sex"])] += 1
     return np.asarray(
-        load(path).guarantee.course.queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3))
+        load(path).guarantee.release_mode.queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3))
     )
 
 
@@ -64,7 +64,7 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
         path = release(home, number, through, mechanism="square-root")
         done = run(path, home)
         assert done.charged == (number == 0)
-        table, certificate = release_folder.load(done.folder)
+        table, certificate = release_folder.load_release(done.folder)
         assert table.num_rows == 2 * (through + 1) == certificate["queries"]
         assert certificate["stream"] == {"name": "ages", "steps": through + 1, "of": 72}
         assert certificate["privacy"]["rho"] == "1/10"
@@ -74,28 +74,28 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
         answers.append(found)
         assert_errors_fit(found - truth(path, through + 1), errors)
         store = Store(home / "store")
-        measured.append(store.read(store.open(f"measurements/part-{number}")))
+        measured.append(store.read_array(store.open(f"measurements/part-{number}")))
         plan = done.plan
     assert [z.size for z in measured] == [8, 2, 14]
     assert table["query"].to_pylist()[-1] == "age at 11, sex m"
     # the noise of all parts together against the exact measurement of the whole series
     assert plan is not None
     grid = plan.grid
-    assert isinstance(grid, FilterGrid)
+    assert isinstance(grid, FilterMeasurement)
     counts = np.zeros((12, 2), dtype=np.int64)
     for row in small.records().to_pylist():
         counts[row["age"], "fm".index(row["sex"])] += 1
     noise = (np.concatenate(measured) - grid.measure(counts)) / plan.noise.deviation
     assert_errors_fit(noise, np.ones(noise.size), mixed=np.eye(noise.size))
     assert len(set(np.round(noise, 6))) == noise.size  # fresh noise for every step
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.budgets()[0].spent.rho == Fraction(1, 10)
         assert ledger.verify().releases == 3
     path = release(home, 1, 4, mechanism="square-root")
     again = run(path, home)
     assert not again.charged
     shutil.rmtree(again.folder)
-    np.testing.assert_array_equal(release_folder.load(run(path, home).folder)[0]["answer"].to_numpy(), answers[1])
+    np.testing.assert_array_equal(release_folder.load_release(run(path, home).folder)[0]["answer"].to_numpy(), answers[1])
 
 
 def test_auto_goes_on_with_the_mechanism_that_a_stream_was_begun_with(home: Path) -> None:
@@ -110,8 +110,8 @@ def test_auto_goes_on_with_the_mechanism_that_a_stream_was_begun_with(home: Path
     later = run(release(home, 11, 6, stream={"name": "early", "through": 6}), home)
     assert (later.plan.strategy.name, later.charged) == ("square-root", False)
     np.testing.assert_allclose(
-        release_folder.load(later.folder)[0]["answer"].to_numpy()[:8],
-        release_folder.load(other.folder)[0]["answer"].to_numpy(),
+        release_folder.load_release(later.folder)[0]["answer"].to_numpy()[:8],
+        release_folder.load_release(other.folder)[0]["answer"].to_numpy(),
         atol=0.01,
     )
     again = run(release(home, 1, 6), home)
@@ -137,7 +137,7 @@ def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch
     }
     first = run(release(home, 0, 3, **budget), home)
 
-    def other(*given: Any) -> Root:
+    def other(*given: Any) -> FilterSquareRoot:
         made = root_of(*given)
         return dataclasses.replace(made, coefficients=scaled(made.coefficients, 1 + 1e-7))
 
@@ -168,7 +168,7 @@ def test_what_a_stream_does_not_allow(home: Path) -> None:
         run(release(home, 1, 5, budget={"rho": 0.05}), home)
     with pytest.raises(LedgerError, match="measured in another way"):
         run(release(home, 1, 5, workload=[{"filters": {**FILTERS, "apply": [{"exponential": 0.7}]}}]), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert [r.release for r in ledger.stream("small", "ages")] == ["part-0"]
         ledger.verify()
 

@@ -17,10 +17,10 @@ import pyarrow.parquet
 import pytest
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
-from dpdist.content.number_format import digits_for, plain
-from dpdist.content.release_summary import compared_in_words
+from dpdist.content.number_format import digits_for, format_number
+from dpdist.content.release_summary import compared_error_text
 from dpdist.domain import Domain, amounts_attribute
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.errors import DpdistError, InvalidInput
@@ -28,10 +28,10 @@ from dpdist.pipeline.histogram import count
 from dpdist.pipeline.query_answers import answer
 from dpdist.planner.derived_statistics import statistics
 from dpdist.planner.release_plan import plan
-from dpdist.query.linear_functions import Linear
-from dpdist.query.published_release import UNPUBLISHED, Published
-from dpdist.reconstruction.answer_vectors import Wanted
-from dpdist.runtime.context import Context, silent
+from dpdist.query.linear_functions import LinearFunction
+from dpdist.query.published_release import UNPUBLISHED, PublishedRelease
+from dpdist.reconstruction.answer_vectors import AnswerRequest
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.statistics.ratio_intervals import fieller
@@ -80,7 +80,7 @@ def changes(**other: Any) -> dict[str, Any]:
 
 def planned_in(folder: Path, records: pa.Table, **other: Any) -> tuple[Context, Any]:
     path = small.write(folder / "data", table=records, **changes(**other))
-    context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), silent)
+    context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), ignore_progress)
     return context, plan(context, load(path))
 
 
@@ -151,7 +151,7 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
     if not separable:
         either = truth(records, lambda row: row["branch"] == "a" or row["age"] >= 2)
         assert values[39:41] == pytest.approx([either[1], float(either[0])], rel=1e-9)
-    space = planned.grid.space(Held(z), planned.job.measured.domain.shape, MOST_BYTES)
+    space = planned.grid.space(ArrayVector(z), planned.job.measured.domain.shape, MOST_BYTES)
     ratios = statistics(planned.job.workload, Measurement(space, planned.job.measured.domain, planned.noise))["means"]
     expected = [float(s / n) for s, n in by.values()]
     assert ratios["mean"].to_pylist()[:2] == pytest.approx(expected, abs=2e-3)
@@ -189,7 +189,7 @@ def test_errors_that_are_shown_have_one_unit(home: Path, weights: tuple[float, f
     facts = mixed.certificate()["mechanism"]
     assert (facts["unit"], facts["rmse"], {row["worst"] for row in facts["compared"]}) == (None, None, {None})
     assert "RMSE" not in repr(mixed) + mixed._repr_html_()
-    assert compared_in_words(facts["compared"][0], facts).endswith(f" times that of {facts['name']}")
+    assert compared_error_text(facts["compared"][0], facts).endswith(f" times that of {facts['name']}")
 
 
 def test_one_cell_costs_what_was_proven(home: Path) -> None:
@@ -219,8 +219,8 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     assert (inside >= 0.94).all()
     assert (inside <= 0.965).all()
     domain = planned.job.measured.domain
-    published = Published(
-        UNPUBLISHED, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise)
+    published = PublishedRelease(
+        UNPUBLISHED, Measurement(planned.grid.space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
     )
     covariance = published._covariance([each for pair in pairs_of(planned) for each in pair])
     np.testing.assert_allclose(np.cov(noise[:, [2, 0, 3, 1]].T), covariance, atol=0.1 * np.abs(covariance).max())
@@ -241,9 +241,10 @@ def noises_of(planned: Any, draws: int) -> np.ndarray:
     grid, rows = planned.grid, planned.grid.rows
     probes = (2**20 * np.eye(rows)).astype(np.int64)
     read = [
-        grid.answers(planned.workload, Held(each), planned.noise, Wanted("answers", False), Remembering()) for each in probes
+        grid.answers(planned.workload, ArrayVector(each), planned.noise, AnswerRequest("answers", False), Remembering())
+        for each in probes
     ]
-    weights = np.array([held(each.answer) for each in read]) / 2**20
+    weights = np.array([to_array(each.answer) for each in read]) / 2**20
     drawn = planned.noise.draw(b"4" * 32, count=draws * rows).reshape(draws, rows)
     return np.asarray(drawn @ weights / planned.job.measured.domain.shares_per_record)
 
@@ -251,7 +252,9 @@ def noises_of(planned: Any, draws: int) -> np.ndarray:
 def pairs_of(planned: Any) -> list[tuple[Any, Any]]:
     """Sum and number of the records of each branch, as linear functions."""
     ends, present = np.array([5.0, 105.0]), np.ones(2)
-    return [(Linear(((1.0, {0: one, 2: ends}),)), Linear(((1.0, {0: one, 2: present}),))) for one in np.eye(2)]
+    return [
+        (LinearFunction(((1.0, {0: one, 2: ends}),)), LinearFunction(((1.0, {0: one, 2: present}),))) for one in np.eye(2)
+    ]
 
 
 def test_means_and_sums_are_published_shown_and_asked_for_alike(
@@ -291,7 +294,7 @@ def test_means_and_sums_are_published_shown_and_asked_for_alike(
     assert 'id="means"' in page
     assert ">Sum of Amount paid by Branch<" in page
     half = (float(rows[0]["high_95"]) - float(rows[0]["low_95"])) / 2
-    assert f"<td>{plain(float(rows[0]['mean']), digits_for(half, float(rows[0]['mean'])))}</td>" in page
+    assert f"<td>{format_number(float(rows[0]['mean']), digits_for(half, float(rows[0]['mean'])))}</td>" in page
     assert str(number) not in certificate["method"]["sums"].values()
 
 
@@ -316,7 +319,7 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
     records = table()
     folder = home.parent
     context, planned = planned_in(folder, records)
-    whole = context.store.read(count(context, planned.job.source, planned.job.measured, planned.layout)[0])
+    whole = context.store.read_array(count(context, planned.job.source, planned.job.measured, planned.layout)[0])
     assert whole.sum() == 400 * 10_000
     places = {name: folder / name for name in ("groups.parquet", "rows.csv", "parts")}
     pyarrow.parquet.write_table(records, places["groups.parquet"], row_group_size=7)
@@ -328,11 +331,13 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
     pyarrow.parquet.write_table(exact, folder / "decimals.parquet")
     for place in (*places.values(), folder / "decimals.parquet"):
         found, _ = count(context, planned.job.with_records(place).source, planned.job.measured, planned.layout)
-        np.testing.assert_array_equal(context.store.read(found), whole)
+        np.testing.assert_array_equal(context.store.read_array(found), whole)
     little = engine.Engine(workers=2, memory_bytes=10**6, threads=1, connect=None, local=True)  # too little for all counts
-    pairs = Context(folder / "home", Store(folder / "pairs", Sizes(shard_bytes=8 * 4, pending_pairs=5)), little, silent)
+    pairs = Context(
+        folder / "home", Store(folder / "pairs", Sizes(shard_bytes=8 * 4, pending_pairs=5)), little, ignore_progress
+    )
     found, _ = count(pairs, planned.job.source, planned.job.measured, planned.layout)
-    np.testing.assert_array_equal(pairs.store.read(found), whole)
+    np.testing.assert_array_equal(pairs.store.read_array(found), whole)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.measurement.dense_measurement import JOINT_CELLS
 from dpdist.planner import release_plan
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from tests import small
 
@@ -51,7 +51,7 @@ def released(home: Path, **changes: Any) -> tuple[dict[str, np.ndarray], dict[st
     path = small.write(home.parent / "data", **{"table": records(), **ASKED, **changes})
     shutil.rmtree("releases", ignore_errors=True)  # of the same measurement under other post-processing
     done = small.run(path, home)
-    rows, certificate = release_folder.load(done.folder)
+    rows, certificate = release_folder.load_release(done.folder)
     names = rows["group"].to_pylist()
     answers = rows["answer"].to_numpy()
     return {name: answers[[each == name for each in names]] for name in dict.fromkeys(names)}, certificate, rows
@@ -93,7 +93,7 @@ def test_tables_that_are_too_many_to_be_held_say_that_they_are_fitted_apart(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the number of records is estimated, its error can raise that of the answers: no certificate denies it."""
-    monkeypatch.setattr("dpdist.measurement.consistency.table_fitting.MOST_TOGETHER", 1)
+    monkeypatch.setattr("dpdist.measurement.consistency.table_fitting.MAX_FITTED_TOGETHER", 1)
     fitted, certificate, _ = released(home, mechanism="residual", postprocess={"non_negative": True})
     assert min(table.min() for table in fitted.values()) >= 0
     said = certificate["post_processing"][0]
@@ -126,7 +126,7 @@ def test_a_public_number_of_records_is_taken_as_by_all_cells(
     known = {"known": [{"count": ROWS}]}
     by_cells, _, rows = released(home, mechanism=mechanism, **few, postprocess=known)
     shutil.rmtree(home / "store" / "answers")
-    monkeypatch.setattr(release_plan, "few_cells", lambda _: False)
+    monkeypatch.setattr(release_plan, "has_few_cells", lambda _: False)
     large, _, other = released(home, mechanism=mechanism, **few, postprocess=known)
     np.testing.assert_allclose(rows["standard_error"].to_numpy(), other["standard_error"].to_numpy(), rtol=1e-4)
     for name, table in by_cells.items():
@@ -153,7 +153,7 @@ def test_public_counts_of_some_records_are_refused_before_the_charge(home: Path)
     known = {"known": [{"where": "a == 1", "count": 3}], "non_negative": True}
     with pytest.raises(InvalidInput, match="over more than 4,096 cells"):
         released(home, mechanism="residual", postprocess=known)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 

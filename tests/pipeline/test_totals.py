@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import Held
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
 from dpdist.counting import contribution_bounding
 from dpdist.counting.histogram_counting import _count_digest
@@ -24,10 +24,10 @@ from dpdist.errors import DpdistError, InvalidSpec, ReleaseConflict
 from dpdist.pipeline.histogram import count
 from dpdist.pipeline.query_answers import answer
 from dpdist.planner.release_plan import plan
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.query.linear_functions import Linear
-from dpdist.query.published_release import UNPUBLISHED, Published
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.query.linear_functions import LinearFunction
+from dpdist.query.published_release import UNPUBLISHED, PublishedRelease
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.statistics.ratio_intervals import fieller
 from dpdist.storage.array_store import Store
@@ -88,7 +88,7 @@ def truth(records: pa.Table) -> dict[str, tuple[int, int]]:
 
 def planned_in(folder: Path, records: pa.Table, **other: Any) -> tuple[Context, Any]:
     path = small.write(folder / "data", table=records, **changes(**other))
-    context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), silent)
+    context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), ignore_progress)
     return context, plan(context, load(path))
 
 
@@ -113,11 +113,11 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     assert (inside >= 0.94).all()
     assert (inside <= 0.965).all()
     domain = planned.job.measured.domain
-    published = Published(
-        UNPUBLISHED, Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise)
+    published = PublishedRelease(
+        UNPUBLISHED, Measurement(planned.grid.space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
     )
     ends = np.array(domain.attributes[-1].amounts.ends)
-    asked = [Linear(((1.0, {0: one, 1: row}),)) for one in np.eye(2) for row in (ends, np.ones(2))]
+    asked = [LinearFunction(((1.0, {0: one, 1: row}),)) for one in np.eye(2) for row in (ends, np.ones(2))]
     covariance = published._covariance(asked)
     width = float(planned.noise.half_width_95(1.0))
     for place in (0, 1):
@@ -200,13 +200,13 @@ def test_a_bound_that_another_run_keeps_otherwise_is_found(home: Path, monkeypat
     path = small.write(home.parent / "data", table=table(200), **changes())
     small.reserved(path, home)
     without_counts(home)
-    within_total = contribution_bounding.within_total
+    within_total = contribution_bounding.scale_to_total
     state = np.random.default_rng(1)
 
     def by_chance(rows: Any, domain: Any) -> np.ndarray:
         return within_total(rows[np.sort(state.permutation(rows.size)[1:])], domain)
 
-    monkeypatch.setattr(contribution_bounding, "within_total", by_chance)
+    monkeypatch.setattr(contribution_bounding, "scale_to_total", by_chance)
     with pytest.raises(ReleaseConflict):
         small.run(path, home)
 
@@ -237,7 +237,7 @@ def test_bad_bounds_are_refused_in_one_line_before_a_charge(change: dict[str, An
     assert isinstance(caught.value, InvalidSpec)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 

@@ -31,9 +31,9 @@ from dpdist.errors import (
     StoreError,
 )
 from dpdist.pipeline import preflight, release_run, validation
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.commands import release_commands
@@ -44,7 +44,7 @@ from tests.small import run
 
 def untouched(home: Path) -> tuple[int, bool]:
     """How many rows the ledger has, and whether records were counted."""
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         return len(ledger.entries()), (home / "store" / "histograms").exists()
 
 
@@ -184,10 +184,10 @@ def test_a_store_that_overwrites_is_refused(overwriting: str, home: Path) -> Non
     """Two runs of one release would both draw its noise."""
     place = Store(f"{overwriting}/twice")
     place.write_document("before.json", {"written": 1})  # the server works, but for the condition
-    context = Context(home, place, engine.inline(), silent)
+    context = Context(home, place, engine.inline(), ignore_progress)
     with pytest.raises(StoreError, match="overwrites what must be written once .*use a server with conditional writes"):
         release_run.release(context, load(small.write(home.parent / "data")))
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 
@@ -228,7 +228,7 @@ def test_a_budget_that_noise_swamps_is_warned_of_before_the_charge(
     told: list[tuple[str, str, bool]] = []
 
     def tell(stage: str, line: str) -> None:
-        with opened(home) as ledger:
+        with open_ledger(home) as ledger:
             told.append((stage, line, ledger.receipt("small-1") is None))
 
     run(path, home, tell)
@@ -260,7 +260,7 @@ def test_a_cluster_that_cannot_work_is_refused_before_the_charge(home: Path, mon
 def test_few_records_with_other_columns_are_refused_before_anything_is_started(tmp_path: Path) -> None:
     path = small.write(tmp_path, table=small.records(20).drop_columns(["age"]))
     with pytest.raises(InvalidSpec, match="no column 'age'"):
-        preflight.engine_for(load(path), None)
+        preflight.choose_engine(load(path), None)
 
 
 def test_groups_that_are_not_listed_are_counted(home: Path) -> None:

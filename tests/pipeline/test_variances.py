@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.arrays.lazy_vector import Held
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.content import measurement_file
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
 from dpdist.domain import numeric_columns
-from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PIECES, PRESENT, SQUARE, Amounts
+from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PRESENCE, SPLINE_PIECES, SQUARE, Amounts
 from dpdist.errors import InvalidInput
 from dpdist.pipeline.histogram import count
 from dpdist.planner.derived_statistics import statistics
-from dpdist.query.linear_functions import EVERYTHING
-from dpdist.query.published_release import UNPUBLISHED, Published
+from dpdist.query.linear_functions import ALL_RECORDS
+from dpdist.query.published_release import UNPUBLISHED, PublishedRelease
 from dpdist.statistics.statistic_registry import STATISTICS
-from dpdist.statistics.value_powers import powers
+from dpdist.statistics.value_powers import bin_summands
 from dpdist.statistics.variance_statistics import correlation_of, covariance_of, variance_of
 from tests import small
 from tests.command_line import CommandLine
@@ -80,7 +80,7 @@ def truth(records: pa.Table, keep: Any) -> dict[str, float]:
 
 def bases(steps: int) -> list[list[Fraction]]:
     """Quadratic B-splines at every step, by the recursion of Cox and de Boor in exact fractions."""
-    knots = [Fraction(0)] * 2 + [Fraction(k, PIECES) for k in range(PIECES + 1)] + [Fraction(1)] * 2
+    knots = [Fraction(0)] * 2 + [Fraction(k, SPLINE_PIECES) for k in range(SPLINE_PIECES + 1)] + [Fraction(1)] * 2
 
     def spline(place: int, degree: int, x: Fraction) -> Fraction:
         if degree == 0:
@@ -93,13 +93,13 @@ def bases(steps: int) -> list[list[Fraction]]:
                 out += away / width * spline(first, degree - 1, x)
         return out
 
-    return [[spline(place, 2, Fraction(v, steps)) for place in range(PIECES + 2)] for v in range(steps + 1)]
+    return [[spline(place, 2, Fraction(v, steps)) for place in range(SPLINE_PIECES + 2)] for v in range(steps + 1)]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 6, 8, 21, 40])
 def test_a_record_is_divided_by_splines_that_give_its_square_back(steps: int) -> None:
     amounts = Amounts(Fraction(-2), Fraction(3, 7), steps, squares=True)
-    first, parts = amounts.divided(np.arange(steps + 1))
+    first, parts = amounts.divide_records(np.arange(steps + 1))
     middle = amounts.first + amounts.step * steps / 2
     for v, spline in enumerate(bases(steps)):
         shares = [0] * amounts.bins
@@ -107,7 +107,7 @@ def test_a_record_is_divided_by_splines_that_give_its_square_back(steps: int) ->
             shares[first[v] + place] = int(parts[place, v])
         assert shares == [amounts.shares_per_record * each for each in spline]
         x = amounts.first + v * amounts.step
-        for what, value in ((PRESENT, 1), (AMOUNT, x), (DEVIATION, x - middle), (SQUARE, (x - middle) ** 2)):
+        for what, value in ((PRESENCE, 1), (AMOUNT, x), (DEVIATION, x - middle), (SQUARE, (x - middle) ** 2)):
             assert shares @ amounts.values(what) / amounts.shares_per_record == pytest.approx(float(value), abs=1e-9)
 
 
@@ -123,7 +123,7 @@ def exact(planned: Any, context: Any) -> Measurement:
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     domain = planned.job.measured.domain
-    return Measurement(planned.grid.space(Held(z), domain.shape, MOST_BYTES), domain, planned.noise)
+    return Measurement(planned.grid.space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "coa" else pytest.mark.slow) for n in MECHANISMS])
@@ -140,16 +140,16 @@ def test_statistics_without_noise_are_those_of_the_records(name: str, home: Path
     ranges = [truth(records, lambda row, i=i, j=j: i <= row["age"] <= j)["covariance"] for i, j in ((0, 1), (1, 3))]
     assert rows["value"].to_pylist()[-2:] == pytest.approx(ranges, rel=2e-3)
     assert rows.num_rows == 2 + 2 + 2 + 2 + 2
-    asked = Published(UNPUBLISHED, found)
+    asked = PublishedRelease(UNPUBLISHED, found)
     for statistic, of in (("variance", "amount"), ("standard deviation", "amount"), ("correlation", "amount and tip")):
         for each in asked.ask(f"{statistic} of {of} by branch"):
             assert each.value == pytest.approx(branches[each.group["branch"]][statistic], rel=1e-6)
 
 
-@pytest.mark.parametrize(("pieces", "cost"), [(1, 7.828), (3, 6.511), (PIECES, 6.41715)])
+@pytest.mark.parametrize(("pieces", "cost"), [(1, 7.828), (3, 6.511), (SPLINE_PIECES, 6.41715)])
 def test_one_cell_costs_what_was_proven(pieces: int, cost: float, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A number, deviations and squares, each of weight one over its largest, for so many pieces of the range."""
-    monkeypatch.setattr(numeric_columns, "PIECES", pieces)
+    monkeypatch.setattr(numeric_columns, "SPLINE_PIECES", pieces)
     asked = [{"marginals": {"of": [[]]}, "variance": "amount"}]
     sums = {"amount": {"from": 0, "to": 100, "step": 1}}
     _, planned = planned_in(home.parent, table(), **changes(workload=asked, sums=sums))
@@ -177,12 +177,12 @@ def test_intervals_cover(name: str, draws: int, home: Path) -> None:
     records = table()
     asked = [{**BY_BRANCH, "correlation": ["tip", "amount"]}]
     context, planned = planned_in(home.parent, records, **changes(**chosen(name), workload=asked))
-    published = Published(UNPUBLISHED, exact(planned, context))
+    published = PublishedRelease(UNPUBLISHED, exact(planned, context))
     noise = noises_of(planned, draws)
     width = float(planned.noise.half_width_95(1.0))
     true = truth(records, lambda row: row["branch"] == "a")
     linear = sums_of_branch(published, 0)
-    values, covariance = published._read(linear).values, published._covariance(linear)
+    values, covariance = published._estimate_functions(linear).values, published._covariance(linear)
     covered: dict[str, list[bool]] = {name: [] for name in true}
     one, three = [0, 2, 5], [0, 1, 2, 3]
     for each in values + noise[:, ::2]:
@@ -194,16 +194,16 @@ def test_intervals_cover(name: str, draws: int, home: Path) -> None:
         assert 0.94 <= np.mean(inside) <= COVERED[name], (statistic, np.mean(inside))
 
 
-def sums_of_branch(published: Published, place: int) -> list[Any]:
+def sums_of_branch(published: PublishedRelease, place: int) -> list[Any]:
     """The six sums of one branch in the order of the workload: number, deviations, products, squares."""
     domain = published.measurement.domain
     of = [domain.axis("tip"), domain.axis("amount")]
-    among = EVERYTHING.within({0: np.eye(2)[place]})
+    among = ALL_RECORDS.times_vectors({0: np.eye(2)[place]})
     factors = [
-        {axis: powers(domain.attributes[axis], what) for axis, what in zip(of, each, strict=True)}
-        for each in STATISTICS["correlation"].of
+        {axis: bin_summands(domain.attributes[axis], what) for axis, what in zip(of, each, strict=True)}
+        for each in STATISTICS["correlation"].summands
     ]
-    return [among.within(each) for each in factors]
+    return [among.times_vectors(each) for each in factors]
 
 
 def test_statistics_at_the_ends_of_what_is_possible() -> None:
@@ -249,7 +249,7 @@ def test_variances_are_published_shown_and_asked_for_alike(
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
     assert certificate["variances"]["rows"] == 10
     assert certificate["measurement"]["format"] == 3
-    assert measurement_file.read(folder / "measurement.npz").domain.amounts[0].amounts == Amounts(
+    assert measurement_file.read_measurement(folder / "measurement.npz").domain.amounts[0].amounts == Amounts(
         Fraction(5), Fraction(1, 2), 200, squares=True
     )
     rows = list(csv.DictReader((folder / "variances.csv").open()))
@@ -335,7 +335,7 @@ def test_questions_that_cannot_be_answered_are_refused_in_one_line(question: str
     asked = [{**BY_BRANCH, "mean": "tip"}]
     context, planned = planned_in(home.parent, table(60), **changes(workload=asked, sums={"tip": SUMS["tip"]}))
     with pytest.raises(InvalidInput, match=message) as refused:
-        Published(UNPUBLISHED, exact(planned, context)).ask(question)
+        PublishedRelease(UNPUBLISHED, exact(planned, context)).ask(question)
     assert "\n" not in str(refused.value)
 
 
@@ -345,6 +345,6 @@ def test_the_variance_of_an_attribute_needs_no_sums(home: Path) -> None:
     context, planned = planned_in(
         home.parent, records, domain=DOMAIN, sums={}, workload=[{"marginals": {"of": [["branch", "age"]]}}]
     )
-    for each in Published(UNPUBLISHED, exact(planned, context)).ask("variance of age by branch"):
+    for each in PublishedRelease(UNPUBLISHED, exact(planned, context)).ask("variance of age by branch"):
         ages = [row["age"] for row in records.to_pylist() if row["branch"] == each.group["branch"]]
         assert each.value == pytest.approx(np.var(ages))

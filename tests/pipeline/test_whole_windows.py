@@ -77,9 +77,9 @@ def test_a_window_without_room_is_refused(home: Path) -> None:
 
 def test_a_reader_verifies_the_rows_that_are_left_out(home: Path) -> None:
     done = small.run(small.write(home.parent / "data", **asked(apply=[{"window": 4}])), home)
-    release = verify.Claimed(Path(done.folder))
+    release = verify.ReleaseClaims(Path(done.folder))
     assert release.check_column("answer") == f"{2 * 9 + 17} rows"
-    release = verify.Claimed(Path(done.folder))
+    release = verify.ReleaseClaims(Path(done.folder))
     release.certificate["whole_windows"][0]["first"] = 2
     with pytest.raises(verify.WrongClaim):
         release.check_column("answer")

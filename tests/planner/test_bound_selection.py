@@ -16,12 +16,12 @@ import pytest
 
 from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidSpec
-from dpdist.page.truncation_text import beyond_sentences
+from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
-from dpdist.planner.preprocessing_steps import preliminary_of
+from dpdist.planner.preprocessing_steps import next_step
 from dpdist.planner.release_plan import plan
-from dpdist.privacy.ledger.budget_ledger import Ledger, opened
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -92,18 +92,18 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     page = (Path(done.folder) / "index.html").read_text()
     assert f"Counts the first {bound} purchases of each person, a number that" in page
     unknown = {**facts, "chosen_bound": {**said, "records_left_out": {"share": 0.0, "low_95": 0.0, "high_95": 1.0}}}
-    assert "have more, and an unknown share of all purchases" in beyond_sentences(unknown)[0]
+    assert "have more, and an unknown share of all purchases" in bound_loss_sentences(unknown)[0]
     assert "Intervals of answers are of the records that count" in page
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
         assert own is not None
         assert choice is not None
-        together = own.own + choice.own
+        together = own.own_loss + choice.own_loss
         assert (own.state, choice.state) == ("committed", "committed")
-    written_budget = done.job.declared.guarantee.budget.loss
+    written_budget = done.job.declared_job.guarantee.budget.loss
     assert (together.rho, together.pure) == (written_budget.rho, written_budget.pure)
-    assert choice.own.rho == written_budget.rho / 10
-    assert choice.own.pure == written_budget.pure / 10
+    assert choice.own_loss.rho == written_budget.rho / 10
+    assert choice.own_loss.pure == written_budget.pure / 10
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
     said_of_it = small.verified(home, "small-1")
     assert not [each for each in said_of_it if "the ledger says" in each]
@@ -135,13 +135,13 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
     assert (
         f"Counts each person in the first {bound} of their groups, a number of groups that 10% of the budget chose" in page
     )
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
     assert own is not None
     assert choice is not None
-    together, whole = own.own + choice.own, done.job.declared.guarantee.budget.loss
+    together, whole = own.own_loss + choice.own_loss, done.job.declared_job.guarantee.budget.loss
     assert (together.rho, together.pure) == (whole.rho, whole.pure)
-    assert (choice.own.rho, choice.own.pure) == (whole.rho / 10, whole.pure / 10)
+    assert (choice.own_loss.rho, choice.own_loss.pure) == (whole.rho / 10, whole.pure / 10)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
@@ -150,12 +150,12 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
 def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mechanism: str) -> None:
     """For cells measured by themselves the variance grows with the groups, and not with their square."""
     path = small.write(home.parent / "data", table=purchases(), **of_groups(mechanism=mechanism))
-    context, job = Context(home, Store(home / "store"), inline(), silent), load(path)
-    before = preliminary_of(job)
+    context, job = Context(home, Store(home / "store"), inline(), ignore_progress), load(path)
+    before = next_step(job)
     assert before is not None
     errors = before.errors(partial(preprocess.planned_errors, context, before))
     bounds = [2, 3, 12, MOST]
-    variances = [plan(context, job.with_found(bound)).variance for bound in bounds]
+    variances = [plan(context, job.with_step_result(bound)).variance for bound in bounds]
     np.testing.assert_allclose(errors.variances[np.searchsorted(before.rule.lasts, bounds)], variances, rtol=0.02)
     if mechanism == "identity":
         np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.lasts, rtol=0.01)
@@ -167,7 +167,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[],
     path = small.write(home.parent / "data", table=purchases(), **asking())
     with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1~bound")
         assert receipt is not None
         assert (receipt.state, ledger.receipt("small-1")) == ("reserved", None)  # the charge is there before the draw
@@ -179,7 +179,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[],
         done = small.run(path, home)
     assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
     assert done.charged
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         spent = [row["facts"]["loss"] for row in ledger.entries("small-1~bound") if row["event"] == "reserved"]
     assert len(spent) == 1
     again = small.run(path, home)
@@ -191,7 +191,7 @@ def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
     small.run(small.write(home.parent / "other", release="other", table=purchases(seed=9), records=once()), home)
     with pytest.raises(BudgetExceeded):
         small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for the rest of the budget alone
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~bound") is None
 
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpdist.domain.numeric_columns import DEVIATION, PRESENT, SQUARE
+from dpdist.domain.numeric_columns import DEVIATION, PRESENCE, SQUARE
 from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
 from dpdist.planner import bound_tradeoffs
-from dpdist.planner.bound_tradeoffs import Compared, added_up, compared
-from dpdist.planner.error_prediction import predicted, standard_errors
+from dpdist.planner.bound_tradeoffs import BoundComparison, compare_bounds, mean_clipped_total
+from dpdist.planner.error_prediction import predict_errors, standard_errors
 from dpdist.planner.release_plan import plan
 from dpdist.planner.simulated_answers import AmountMoments
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.session import PlannedRelease
 from dpdist.spec import assumed
 from dpdist.spec.sections.assumptions import Distribution
@@ -40,9 +40,9 @@ ASKED: dict[str, Any] = {
 }
 
 
-def found(folder: Path, **changes: Any) -> list[Compared]:
-    context = Context(folder, Store(folder / "store"), inline(), silent)
-    return compared(context, assumed(small.write(folder / "spec", **{**ASKED, **changes})))
+def found(folder: Path, **changes: Any) -> list[BoundComparison]:
+    context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
+    return compare_bounds(context, assumed(small.write(folder / "spec", **{**ASKED, **changes})))
 
 
 def simulated(most: int, to: float) -> tuple[float, float, float, float]:
@@ -59,8 +59,8 @@ def simulated(most: int, to: float) -> tuple[float, float, float, float]:
 def test_losses_are_those_of_simulated_records(tmp_path: Path) -> None:
     records, amounts = found(tmp_path)
     for tried, bounds in (
-        (records.tried, [(each.value, 100) for each in records.tried]),
-        (amounts.tried, [(4, e.value) for e in amounts.tried]),
+        (records.predictions, [(each.value, 100) for each in records.predictions]),
+        (amounts.predictions, [(4, e.value) for e in amounts.predictions]),
     ):
         for each, (most, to) in zip(tried, bounds, strict=True):
             every, counted, paid, added = simulated(int(most), to)
@@ -69,10 +69,10 @@ def test_losses_are_those_of_simulated_records(tmp_path: Path) -> None:
             assert of_records.answer - of_records.lost == pytest.approx(counted, rel=0.01)
             assert of_euros.answer == pytest.approx(paid, rel=0.02)
             assert of_euros.answer - of_euros.lost == pytest.approx(added, rel=0.01)
-    assert [each.lost for each in records.tried] == pytest.approx(
-        [(2 / 3) ** each.value for each in records.tried], abs=1e-9
+    assert [each.lost for each in records.predictions] == pytest.approx(
+        [(2 / 3) ** each.value for each in records.predictions], abs=1e-9
     )
-    assert (amounts.tried[0].groups[1].unit, amounts.tried[0].groups[0].unit) == ("EUR", "records")
+    assert (amounts.predictions[0].groups[1].unit, amounts.predictions[0].groups[0].unit) == ("EUR", "records")
 
 
 def test_noise_is_that_of_a_plan_with_the_bound(tmp_path: Path) -> None:
@@ -80,10 +80,12 @@ def test_noise_is_that_of_a_plan_with_the_bound(tmp_path: Path) -> None:
     given = assumed(small.write(tmp_path / "spec", **ASKED))
     assert given is not None
     bound = next(given.bounds())
-    for each in records.tried[::4]:
-        planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), bound.over(each.value))
-        assert [of.half_width for of in each.groups] == [of.half_width for of in predicted(planned)]
-    one = next(each for each in records.tried if each.value == 1)
+    for each in records.predictions[::4]:
+        planned = plan(
+            Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), bound.job_with_value(each.value)
+        )
+        assert [of.half_width for of in each.groups] == [of.half_width for of in predict_errors(planned)]
+    one = next(each for each in records.predictions if each.value == 1)
     assert [
         of.half_width / first.half_width for of, first in zip(records.best.groups, one.groups, strict=True)
     ] == pytest.approx([records.best.value] * 2)
@@ -95,27 +97,27 @@ def test_the_best_bound_has_the_least_error_of_noise_and_loss(tmp_path: Path) ->
     assert 1 < noisy.best.value < records.best.value
     errors = [
         np.mean([((of.half_width / 1.96) ** 2 + of.lost**2) / of.answer**2 for of in each.groups]) ** 0.5
-        for each in records.tried
+        for each in records.predictions
     ]
-    assert records.best is records.tried[int(np.argmin(errors))]
-    assert [each.error for each in records.tried] == pytest.approx(errors, rel=1e-4)
+    assert records.best is records.predictions[int(np.argmin(errors))]
+    assert [each.error for each in records.predictions] == pytest.approx(errors, rel=1e-4)
     (fixed, *_) = found(tmp_path / "fixed", assume={"records": 9000, "records_per_person": "fixed 3"})
-    assert [(each.value, round(each.lost, 9)) for each in fixed.tried] == [(1, round(2 / 3, 9)), (3, 0), (4, 0)]
+    assert [(each.value, round(each.lost, 9)) for each in fixed.predictions] == [(1, round(2 / 3, 9)), (3, 0), (4, 0)]
     assert fixed.best.value == 3
 
 
 @pytest.mark.slow
 def test_a_loss_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: amounts that are not cut."""
-    true = bound_tradeoffs.usual
+    true = bound_tradeoffs.mean_answer
 
     def wrong(workload: Any, block: Any, records: float, amounts: Any, steps: Any) -> Any:
         return true(workload, block, records, dict.fromkeys(amounts, AmountMoments(33.0, 2000.0)), steps)
 
-    monkeypatch.setattr("dpdist.planner.bound_tradeoffs.usual", wrong)
+    monkeypatch.setattr("dpdist.planner.bound_tradeoffs.mean_answer", wrong)
     _, amounts = found(tmp_path)
-    _, _, _, added = simulated(4, amounts.tried[0].value)
-    of_euros = amounts.tried[0].groups[1]
+    _, _, _, added = simulated(4, amounts.predictions[0].value)
+    of_euros = amounts.predictions[0].groups[1]
     assert of_euros.answer - of_euros.lost != pytest.approx(added, rel=0.1)
 
 
@@ -123,8 +125,8 @@ def test_persons_by_group_lose_groups(tmp_path: Path) -> None:
     records = {"path": "records.parquet", "count": "persons", "person": {"column": "person", "most_groups": 2}}
     asked = {"records": records, "sums": {}, "workload": [{"marginals": {"of": [["branch"]]}}]}
     (groups,) = found(tmp_path, **asked, assume={"persons": 1000, "groups_per_person": "fixed 2"})
-    assert [(each.value, each.lost) for each in groups.tried] == [(1, 0.5), (2, 0.0)]
-    assert groups.tried[1].groups[0].answer == 1000
+    assert [(each.value, each.lost) for each in groups.predictions] == [(1, 0.5), (2, 0.0)]
+    assert groups.predictions[1].groups[0].answer == 1000
     assert groups.best.value == 2
 
 
@@ -134,7 +136,7 @@ def test_the_command_prints_them_and_charges_nothing(
     spec, command = small.write(home.parent / "data", **ASKED), CommandLine(monkeypatch, capsys)
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.setenv("COLUMNS", "200")  # however wide the terminal is
-    monkeypatch.setattr("flows.commands.plan_output.out", console_output.Screen())
+    monkeypatch.setattr("flows.commands.plan_output.console", console_output.ConsoleOutput())
     printed = command("plan", str(spec)).out
     assert "assumed, no record was read: 12,000 records; records per person geometric 3; paid lognormal 20 1." in printed
     assert "most_records lost branch (records) sum of paid by branch (EUR) error" in printed
@@ -146,7 +148,7 @@ def test_the_command_prints_them_and_charges_nothing(
     told = json.loads(command("plan", str(spec), "--json").out)["bounds"]
     assert [(each["bound"], each["own"]) for each in told] == [("most_records", 4), ("sums.paid.to", 100)]
     assert all(each["least"] in [one["value"] for one in each["tried"]] for each in told)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None
 
 
@@ -183,13 +185,15 @@ def of_persons(persons: int = 5000) -> list[list[NDArray[np.float64]]]:
 def test_what_a_bound_on_totals_cuts_off_is_that_of_simulated_persons(tmp_path: Path) -> None:
     """Amounts are moved into the range and to a step, and those of whoever has more scaled down to a step below, as counting does it."""
     records, amounts = found(tmp_path, sums=PER_PERSON)
-    assert [each.value for each in amounts.tried] == [50, 100, 200]  # of which the bound is a whole number of times
+    assert [each.value for each in amounts.predictions] == [50, 100, 200]  # of which the bound is a whole number of times
     random = np.random.default_rng(5)
     per_person = random.geometric(1 / 3, 400_000)
     person = np.repeat(np.arange(per_person.size), per_person)
     place = np.arange(person.size) - np.repeat(np.cumsum(per_person) - per_person, per_person)
     paid = 20 * np.exp(random.standard_normal(person.size))
-    tried = [(each, int(each.value), 100) for each in records.tried] + [(each, 4, each.value) for each in amounts.tried]
+    tried = [(each, int(each.value), 100) for each in records.predictions] + [
+        (each, 4, each.value) for each in amounts.predictions
+    ]
     for each, most, to in tried:
         steps = np.rint(np.minimum(paid, to)).astype(np.int64)[place < most]
         totals = np.bincount(person[place < most], steps)
@@ -216,7 +220,7 @@ def test_totals_of_persons_in_several_groups_are_those_of_simulated_persons(tmp_
         [min(60.0, np.minimum(each, 60).sum()) - (np.minimum(each, 60).sum() > 60) * each.size / 2 for each in kept]
     )
     for bound in (records, groups):
-        (own,) = (each for each in bound.tried if each.value == 2)
+        (own,) = (each for each in bound.predictions if each.value == 2)
         counts, sums = own.groups
         assert counts.answer == pytest.approx(1000 * 9 / 500, rel=1e-6)
         assert counts.answer - counts.lost == pytest.approx(np.mean([each.size for each in kept]) * 1000 / 500, rel=0.03)
@@ -240,8 +244,8 @@ def test_totals_of_groups_are_those_of_simulated_persons(tmp_path: Path) -> None
                 some.add(tuple(map(int, cell)))
         there.append([len(each) for each in sets])
     told = np.array(there)
-    assert {1, 2}.issubset(each.value for each in groups.tried)
-    for each in groups.tried:
+    assert {1, 2}.issubset(each.value for each in groups.predictions)
+    for each in groups.predictions:
         (of,) = each.groups
         assert of.answer == pytest.approx(told.sum() / rows * 4000 / 5000, rel=0.03)
         assert of.answer - of.lost == pytest.approx(np.minimum(told, each.value).sum() / rows * 4000 / 5000, rel=0.03)
@@ -260,8 +264,8 @@ def test_persons_by_levels_are_those_of_simulated_persons(tmp_path: Path) -> Non
     random = np.random.default_rng(7)
     days = np.minimum(random.geometric(1 / 3, 5000), 35)
     weeks = np.array([len(set(random.permutation(35)[:number] // 7)) for number in days])
-    assert {1, 2}.issubset(each.value for each in groups.tried)
-    for each in groups.tried:
+    assert {1, 2}.issubset(each.value for each in groups.predictions)
+    for each in groups.predictions:
         by_day, by_week = each.groups
         assert by_day.answer - by_day.lost == pytest.approx(np.minimum(days, each.value).sum() / 35 * 4000 / 5000, rel=0.03)
         assert by_week.answer == pytest.approx(weeks.sum() / 5 * 4000 / 5000, rel=0.03)
@@ -274,21 +278,21 @@ def test_standard_deviations_are_those_of_simulated_releases(home: Path, tmp_pat
     """Their usual answer, what the range takes of it, and their noise, which to first order is that of drawn measurements."""
     changes = {"workload": [ASKED["workload"][0], VARIANCE], "budget": {"rho": 0.05}}
     _, amounts = found(tmp_path, **changes)
-    assert [each.group for each in amounts.tried[0].groups] == [
+    assert [each.group for each in amounts.predictions[0].groups] == [
         "branch", "count of paid by branch", "standard deviation of paid by branch"
     ]  # fmt: skip
     paid = 20 * np.exp(np.random.default_rng(5).standard_normal(400_000))
-    for each in amounts.tried:
+    for each in amounts.predictions:
         of = each.groups[-1]
         assert (of.unit, of.answer) == ("EUR", pytest.approx(paid.std(), rel=0.02))
         assert of.answer - of.lost == pytest.approx(np.minimum(paid, each.value).std(), rel=0.01)
-    assert amounts.tried[0].value < amounts.best.value < amounts.tried[-1].value
-    (own,) = (each for each in amounts.tried if each.value == 100)
+    assert amounts.predictions[0].value < amounts.best.value < amounts.predictions[-1].value
+    (own,) = (each for each in amounts.predictions if each.value == 100)
     planned = PlannedRelease.read(tmp_path / "spec" / "release.yaml").plan
     sums = standard_errors(planned)[[2, 4, 6]]  # of one branch: mechanism 'identity' measures each bin by itself
     column = planned.job.measured.domain.attribute("paid").amounts
     assert column is not None
-    rows = np.stack([column.values(what) for what in (PRESENT, DEVIATION, SQUARE)])
+    rows = np.stack([column.values(what) for what in (PRESENCE, DEVIATION, SQUARE)])
     noise = np.random.default_rng(9).standard_normal((4000, 6)) * sums[0] / math.sqrt(6)
     assert np.sqrt((rows**2).sum(1) / 6) * sums[0] == pytest.approx(sums, rel=1e-6)
     kept, moved = own.groups[1].answer - own.groups[1].lost, np.minimum(paid, 100) - 50
@@ -320,7 +324,7 @@ def test_bounds_of_persons_are_compared_beside_variances(tmp_path: Path) -> None
     """Counts alone are compared where nothing is assumed of the amounts."""
     assume = {"persons": 4000, "records_per_person": "geometric 3"}
     (records,) = found(tmp_path, workload=[ASKED["workload"][0], VARIANCE], assume=assume)
-    assert all([each.group for each in tried.groups] == ["branch"] for tried in records.tried)
+    assert all([each.group for each in tried.groups] == ["branch"] for tried in records.predictions)
 
 
 def test_amounts_that_are_scaled_down_lose_half_a_step_each() -> None:
@@ -330,6 +334,6 @@ def test_amounts_that_are_scaled_down_lose_half_a_step_each() -> None:
     totals = steps.sum(axis=1, keepdims=True)
     scaled = np.where(totals > 20, steps * 20 // totals, steps).sum(axis=1).mean()
     kept = np.array([0, 0, 0, 0, 0, 0, 1.0])
-    assert added_up(kept, amounts, 20, 1) == pytest.approx(scaled, rel=0.01)
-    assert added_up(kept, amounts, 20, 0.001) > 1.1 * scaled
-    assert added_up(kept, amounts, 60, 1) == pytest.approx(6 * 5.5)
+    assert mean_clipped_total(kept, amounts, 20, 1) == pytest.approx(scaled, rel=0.01)
+    assert mean_clipped_total(kept, amounts, 20, 0.001) > 1.1 * scaled
+    assert mean_clipped_total(kept, amounts, 60, 1) == pytest.approx(6 * 5.5)

@@ -13,14 +13,14 @@ import pytest
 
 from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.pipeline.release_run import Release
 from dpdist.planner.noise_selection import more_releases
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy.accounting import Cap, Loss
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.noise_distributions import GAUSSIAN, Kind
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import Job, load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy
@@ -44,8 +44,8 @@ def asked(**changes: Any) -> dict[str, Any]:
     return small.spec(**{**given, **changes})
 
 
-def planned(folder: Path, **changes: Any) -> Plan:
-    return plan(Context(folder, Store(folder / "store"), engine.inline(), silent), load(asked(**changes)))
+def planned(folder: Path, **changes: Any) -> ReleasePlan:
+    return plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(asked(**changes)))
 
 
 def capped(releases: int | None = None, **cap: Any) -> dict[str, Any]:
@@ -126,17 +126,17 @@ def test_equal_shares_fill_the_cap_by_the_rule_of_the_ledger(epsilon: float, kin
         share = cap.equal_rho(releases) if kind is GAUSSIAN else cap.equal_epsilon(releases)
         below, above = (Fraction(share * factor).limit_denominator(10**12) for factor in (1 - 1e-4, 1 + 1e-4))
         loss = Loss.gaussian if kind == Kind.GAUSSIAN else Loss.laplace
-        assert cap.room(loss(above)) < releases <= cap.room(loss(below))
+        assert cap.remaining_releases(loss(above)) < releases <= cap.remaining_releases(loss(below))
 
 
 def test_a_cap_has_room_for_what_it_allows() -> None:
     cap, loss = Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6)), Loss.gaussian(Fraction(1, 40))
     spent = Loss.laplace(Fraction(1, 4))
-    room = cap.room(loss, spent, "exact")
+    room = cap.remaining_releases(loss, spent, "exact")
     assert cap.allows(spent + loss.times(room))
     assert not cap.allows(spent + loss.times(room + 1))
-    assert cap.room(Loss.laplace(Fraction(5))) == 0
-    assert cap.room(loss) > room
+    assert cap.remaining_releases(Loss.laplace(Fraction(5))) == 0
+    assert cap.remaining_releases(loss) > room
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_release_that_was_begun_with_the_former_default_is_finished_with_it(ho
     assert not again.charged
     assert again.certificate["privacy"] == before.certificate["privacy"]
     assert again.certificate["noise_choice"]["why"] == "the release was charged with Gaussian noise before"
-    with closing(opened(home)) as known:
+    with closing(open_ledger(home)) as known:
         assert more_releases(known, again.job, again.plan.options) == {"Gaussian": 11, "Laplace": 0}
 
 
@@ -229,7 +229,7 @@ def test_a_release_is_charged_as_announced_and_run_again_as_it_was(home: Path) -
     first, again = (_released(home, "small-0", ledger=ledger) for _ in range(2))
     assert (first.charged, again.charged) == (True, False)
     assert first.certificate == again.certificate
-    with closing(opened(home)) as known:
+    with closing(open_ledger(home)) as known:
         assert more_releases(known, again.job, again.plan.options) == {"Gaussian": 0, "Laplace": 3}
 
 
@@ -253,7 +253,7 @@ def test_a_data_set_whose_noise_cannot_answer_a_release_takes_the_other(home: Pa
     assert first == again
 
 
-def _refuses_laplace(job: Job, strategy: Strategy, grid: Grid) -> None:
+def _refuses_laplace(job: Job, strategy: Strategy, grid: IntegerMeasurement) -> None:
     del job, strategy
     if grid.norm == "l1":
         raise InvalidInput("no such fit")
@@ -269,7 +269,7 @@ def test_a_release_is_charged_the_epsilon_and_leaves_the_delta(home: Path) -> No
     given = {**asked(release="small-1", ledger=ledger), "budget": {"epsilon": 0.5, "delta": 1e-9}}
     done = small.run(small.write(home.parent / "data", **given), home)
     assert done.certificate["privacy"]["noise"] == "Laplace"
-    with closing(opened(home)) as ledger_of_home:
+    with closing(open_ledger(home)) as ledger_of_home:
         receipt = ledger_of_home.receipt("small-1")
     assert receipt is not None
     assert receipt.loss == Loss.laplace(Fraction(1, 2))
@@ -279,8 +279,8 @@ def test_a_release_is_charged_the_epsilon_and_leaves_the_delta(home: Path) -> No
 
 def test_the_share_of_a_cap_follows_the_rule_of_the_first_charge() -> None:
     half = Loss.laplace(Fraction(1, 2))
-    assert Cap(epsilon=Fraction(1)).share(half) == Fraction(1, 2)
-    assert Cap(rho=Fraction(1)).share(half) == Fraction(1, 8)
+    assert Cap(epsilon=Fraction(1)).fraction_of_cap(half) == Fraction(1, 2)
+    assert Cap(rho=Fraction(1)).fraction_of_cap(half) == Fraction(1, 8)
     both = Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6))
-    assert both.share(Loss.gaussian(both.limit / 3)) == Fraction(1, 3)
-    assert both.share(half) == Fraction(1, 4)
+    assert both.fraction_of_cap(Loss.gaussian(both.limit / 3)) == Fraction(1, 3)
+    assert both.fraction_of_cap(half) == Fraction(1, 4)

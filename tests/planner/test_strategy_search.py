@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms import dense_mechanisms
 from dpdist.planner import strategy_search
 from dpdist.planner.release_plan import plan
@@ -76,7 +76,7 @@ def test_every_compared_strategy_is_put_into_whole_numbers_once(monkeypatch: pyt
     made: list[str] = []
     true = Strategy.grid
 
-    def counted(strategy: Strategy, *arguments: Any, **options: Any) -> Grid:
+    def counted(strategy: Strategy, *arguments: Any, **options: Any) -> IntegerMeasurement:
         made.append(strategy.name)
         return true(strategy, *arguments, **options)
 

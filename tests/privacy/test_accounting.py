@@ -236,10 +236,10 @@ def test_caps_tell_their_unit() -> None:
     assert str(Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))) == "epsilon=1, delta=1e-06"
     pure = Cap(epsilon=Fraction(1))
     assert (str(pure), pure.unit, pure.limit) == ("epsilon=1", "epsilon", 1)
-    assert pure.left(Loss.laplace(Fraction(1, 3))) == Fraction(2, 3)
+    assert pure.remaining(Loss.laplace(Fraction(1, 3))) == Fraction(2, 3)
     assert not pure.allows(Loss.gaussian(Fraction(1, 10**9)))
     mixed = Cap(epsilon=Fraction(4), delta=Fraction(1, 10**9))
-    left = mixed.left(Loss.laplace(Fraction(1, 4)))
+    left = mixed.remaining(Loss.laplace(Fraction(1, 4)))
     assert mixed.allows(Loss.laplace(Fraction(1, 4)) + Loss.gaussian(left))
     assert not mixed.allows(Loss.laplace(Fraction(1, 4)) + Loss.gaussian(left + Fraction(1, 10**12)))
     assert left == rho_for(4, 1e-9) - gaussian_equivalent(Fraction(1, 4))

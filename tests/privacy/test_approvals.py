@@ -13,7 +13,7 @@ from dpdist.errors import InvalidInput, KeyUnavailable, LedgerError
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger import approvals, database
 from dpdist.privacy.ledger.approvals import Approvers
-from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, opened
+from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, open_ledger
 from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent
 from dpdist.privacy.privacy_unit import ProtectedRecords
 from flows.commands import cli
@@ -30,7 +30,7 @@ def charge(release: str, asked: str = "spec", dataset: str = "people") -> Charge
         cap=CAP,
         protection=PROTECTION,
         spec_digest="binding",
-        asked=asked,
+        approval_digest=asked,
         counted=Counted(lambda _: "counts", CountedRecords(f"records of {release}")),
     )
 
@@ -174,7 +174,7 @@ def test_the_command_line_approves(home: Path, capsys: pytest.CaptureFixture[str
     assert "1 of 1 approvals" in said("approve", str(path), "--key", str(key))
     assert small.run(path, home).charged
     exported = said("ledger", "export", "--lines")
-    with opened(home) as book:
+    with open_ledger(home) as book:
         assert [json.loads(line) for line in exported.splitlines()] == book.entries()
     assert [json.loads(line)["event"] for line in exported.splitlines()][:3] == ["declared", "approvers", "approved"]
     secrets = ((home / "root.key").read_text().strip(), key.read_text().splitlines()[1])

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpdist.arrays.lazy_vector import Held
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.engine import inline
-from dpdist.measurement.integer_measurement import Noisy
+from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.pipeline.measure import draw
 from dpdist.privacy.accounting import Loss, gaussian_epsilon
 from dpdist.privacy.keys import Secret
@@ -51,9 +51,9 @@ def released(folder: Path, count: int, budget: Loss, *, scale: float = 1.0) -> n
     noise = grid.noise(budget)
     noise = Noise(noise.kind, round(noise.scale * scale))
     counts = store.put(f"counts-{count}", np.full(CELLS, count, dtype=np.int64))
-    exact = Held(exact_values(store, inline(), grid, counts))
+    exact = ArrayVector(exact_values(store, inline(), grid, counts))
     key = Secret(hashlib.sha256(f"{count} {budget}".encode()).digest())
-    measured = store.read(draw(store, f"measurement-{count}-{scale}", Noisy(exact, key, noise), {}))
+    measured = store.read_array(draw(store, f"measurement-{count}-{scale}", NoisyVector(exact, key, noise), {}))
     return reader_of(workload, grid, direct=False).estimate(measured)
 
 

@@ -35,9 +35,9 @@ from dpdist.privacy.accounting import (
 )
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import database, ledger_audit
-from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart, opened
+from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, Receipt, StreamPart, open_ledger
 from dpdist.privacy.ledger.charges import budget_period
-from dpdist.privacy.ledger.ledger_audit import Known
+from dpdist.privacy.ledger.ledger_audit import ReplayedState
 from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords
 from tests import HANGS
@@ -202,9 +202,9 @@ def test_cap_is_exact(ledger: Ledger) -> None:
         ledger.reserve(charge(name))
     with pytest.raises(BudgetExceeded) as refusal:
         ledger.reserve(charge("d", rho=Fraction(1, 10**15)))
-    assert refusal.value.left == 0
+    assert refusal.value.remaining == 0
     budget = ledger.budgets()[0]
-    assert (budget.spent.rho, budget.left, budget.releases) == (Fraction(3, 10), 0, 3)
+    assert (budget.spent.rho, budget.remaining, budget.releases) == (Fraction(3, 10), 0, 3)
     assert ledger.receipt("d") is None
 
 
@@ -270,7 +270,7 @@ def test_a_later_search_for_the_limit_changes_nothing_that_was_allowed(
     search = budget_caps.rho_of_cap
     monkeypatch.setattr(budget_caps, "rho_of_cap", lambda *asked: search(*asked) - Fraction(1, RHO_DENOMINATOR))
     ledger.reserve(charge("b", rho=search(Fraction(1), Fraction(1, 10**6), "analytic") / 2, cap=cap))
-    assert ledger.budgets()[0].left == 0
+    assert ledger.budgets()[0].remaining == 0
     ledger.verify()
     monkeypatch.setattr(budget_caps, "rho_of_cap", lambda *asked: search(*asked) * Fraction(9, 10))
     with pytest.raises(LedgerError, match="breaks the ledger's rules"):
@@ -288,10 +288,10 @@ def test_mixed_releases_compose_under_one_cap(ledger: Ledger) -> None:
     assert budget.spent.pure == Fraction(3, 20)
     assert list(budget.charges) == ["r0", "r1", "r2"]
     counted = cap.limit / 4 + gaussian_equivalent(Fraction(1, 10)) + gaussian_equivalent(Fraction(1, 20))
-    assert budget.left == cap.limit - counted
+    assert budget.remaining == cap.limit - counted
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(charge("too much", rho=budget.left + Fraction(1, 10**12), cap=cap))
-    ledger.reserve(charge("fits", rho=budget.left, cap=cap))
+        ledger.reserve(charge("too much", rho=budget.remaining + Fraction(1, 10**12), cap=cap))
+    ledger.reserve(charge("fits", rho=budget.remaining, cap=cap))
     assert ledger.budgets()[0].spent.epsilon(1e-6) <= 1
     ledger.verify()
 
@@ -315,11 +315,11 @@ def test_a_coarse_grid_makes_its_account_add_up_as_zcdp(ledger: Ledger) -> None:
         ledger.reserve(charge(f"first {day}", loss=first, cap=cap, period=day, histogram=day))
     one, two = ledger.budgets()
     assert (one.rule, two.rule) == ("zcdp", "exact")
-    assert one.left == rho_for(1.0, 1e-6, "zcdp") - cap.limit / 2
+    assert one.remaining == rho_for(1.0, 1e-6, "zcdp") - cap.limit / 2
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("more", loss=coarse, cap=cap, period="2026-11-02", histogram="2026-11-02"))
-    ledger.reserve(charge("more", rho=one.left, cap=cap, period="2026-11-01", histogram="2026-11-01"))
-    assert ledger.budgets()[0].left == 0
+    ledger.reserve(charge("more", rho=one.remaining, cap=cap, period="2026-11-01", histogram="2026-11-01"))
+    assert ledger.budgets()[0].remaining == 0
     ledger.verify()
 
 
@@ -334,7 +334,7 @@ def test_a_refusal_speaks_the_epsilon_of_the_cap_and_what_it_says_is_left_fits(s
         exact = Fraction(epsilon).limit_denominator(10**9)
         return Loss.laplace(exact) if kind == "pure" else Loss.gaussian(rho_for(float(exact), delta, calibration))
 
-    asked, left, at = cap.asked_and_left(bought(1.9), spent, rule)
+    asked, left, at = cap.requested_and_remaining(bought(1.9), spent, rule)
     assert asked == pytest.approx(1.9, rel=1e-6)
     assert at == (0.0 if kind == "pure" else delta)
     assert 0.1 < left < 1.9
@@ -355,7 +355,7 @@ def test_pure_caps_admit_pure_releases_only(ledger: Ledger) -> None:
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("c", rho=Fraction(1, 10**9), cap=cap))
     ledger.reserve(charge("d", loss=Loss.laplace(Fraction(1, 3)), cap=cap))
-    assert ledger.budgets()[0].left == 0
+    assert ledger.budgets()[0].remaining == 0
 
 
 def test_a_year_of_weekly_releases_in_one_cap(ledger: Ledger) -> None:
@@ -500,7 +500,7 @@ def test_processes_racing_for_the_last_charges(url: str) -> None:
     book = Ledger(url)
     assert book.verify().rows == 4
     assert book.budgets()[0].spent.rho == Fraction(3, 10)
-    assert book.budgets()[0].left == 0
+    assert book.budgets()[0].remaining == 0
     book.close()
 
 
@@ -563,7 +563,7 @@ def part_of(
     **changes: object,
 ) -> Charge:
     made = charge(release, **changes)
-    return replace(made, part=StreamPart(stream, digest, start, stop, extends))
+    return replace(made, stream_part=StreamPart(stream, digest, start, stop, extends))
 
 
 def finished(ledger: Ledger, made: Charge) -> None:
@@ -576,7 +576,7 @@ def test_a_stream_is_charged_once(ledger: Ledger) -> None:
     """The whole loss with the first part, nothing with those that go on; every other release still pays."""
     for number, (start, stop) in enumerate(((0, 5), (5, 6), (6, 20))):
         finished(ledger, part_of(f"r{number}", start, stop))
-    assert [r.part.stop for r in ledger.stream("people", "hours") if r.part] == [5, 6, 20]
+    assert [r.stream_part.stop for r in ledger.stream("people", "hours") if r.stream_part] == [5, 6, 20]
     assert [r.loss.rho for r in ledger.stream("people", "hours")] == [Fraction(1, 10), 0, 0]
     (budget,) = ledger.budgets()
     assert budget.spent.rho == Fraction(1, 10)
@@ -584,7 +584,7 @@ def test_a_stream_is_charged_once(ledger: Ledger) -> None:
     assert (again.state, again.loss.rho) == ("committed", 0)
     finished(ledger, charge("other"))
     finished(ledger, part_of("b0", 0, 9, stream="days"))
-    assert ledger.budgets()[0].left == 0
+    assert ledger.budgets()[0].remaining == 0
     with pytest.raises(BudgetExceeded):
         ledger.reserve(part_of("c0", 0, 9, stream="months"))
     finished(ledger, part_of("b1", 9, 10, stream="days"))  # paid long ago, though nothing is left
@@ -645,7 +645,7 @@ def test_a_stream_measures_no_steps_of_periods_that_have_not_paid(ledger: Ledger
 
     def part(release: str, start: int, stop: int, day: str, *reaches: str, shared: bool = False) -> Charge:
         made = part_of(release, start, stop, cap=cap, period=day)
-        return replace(made, part=replace(made.part, reaches=reaches), shared=shared)
+        return replace(made, stream_part=replace(made.stream_part, reaches=reaches), allows_shared_records=shared)
 
     ledger.reserve(charge("all of week 2", cap=cap, period="2026-01-05", histogram="2"))
     with pytest.raises(
@@ -875,7 +875,7 @@ def test_caps_change_with_who_and_why(ledger: Ledger, url: str) -> None:
     ledger.reserve(charge("b", cap=Cap(rho=Fraction(1)), rho=Fraction(1, 2)))
     low = Cap(rho=Fraction(1, 10))
     ledger.set_cap("people", cap=low, why="a promise to spend no more")  # below what is spent: stops new charges
-    assert ledger.budgets()[0].left == 0
+    assert ledger.budgets()[0].remaining == 0
     with pytest.raises(BudgetExceeded):
         ledger.reserve(charge("c", cap=low, rho=Fraction(1, 10**9)))
     with pytest.raises(LedgerError, match="declare another data set"):
@@ -921,9 +921,9 @@ def test_a_server_that_starts_late_is_waited_for(shaky: Server) -> None:
 
 def test_a_wrong_password_is_not_waited_for() -> None:
     error = sa.exc.OperationalError("", {}, Exception('connection failed: FATAL:  role "nobody" does not exist'))
-    assert not database.is_away(error)
+    assert not database.is_unreachable(error)
     refused = sa.exc.OperationalError("", {}, Exception("connection failed: Connection refused"))
-    assert database.is_away(refused)
+    assert database.is_unreachable(refused)
 
 
 def _charged(url: str, start: object, results: object) -> None:
@@ -994,7 +994,7 @@ def test_a_short_outage_fails_no_charge(shaky: Server) -> None:
 def test_a_home_with_signs_of_urls_keeps_its_ledger(tmp_path: Path) -> None:
     for name in ("what?", "a#b", "100%", "x?mode=memory"):
         home = tmp_path / name
-        opened(home).close()
+        open_ledger(home).close()
         assert (home / "ledger.db").exists()
 
 
@@ -1015,14 +1015,14 @@ def test_verify_keeps_little_of_releases_that_no_row_in_hand_names(ledger: Ledge
         for number in range(9):
             step(ledger, f"r{number}")
     held: list[tuple[int, set[str]]] = []
-    turn_to = ledger_audit._turn_to
+    turn_to = ledger_audit._load_page
 
-    def watched(connection: sa.Connection, page: Sequence[database.StoredRow], known: Known) -> None:
+    def watched(connection: sa.Connection, page: Sequence[database.StoredRow], known: ReplayedState) -> None:
         held.append((len(known.receipts), {*known.standing}))
         turn_to(connection, page, known)
 
-    monkeypatch.setattr(ledger_audit, "_AT_ONCE", 2)
-    monkeypatch.setattr(ledger_audit, "_turn_to", watched)
+    monkeypatch.setattr(ledger_audit, "_PAGE_ROWS", 2)
+    monkeypatch.setattr(ledger_audit, "_load_page", watched)
     assert ledger.verify().releases == 9
     assert max(receipts for receipts, _ in held) <= 2
     assert set.union(*(standing for _, standing in held)) == {"all"}
@@ -1037,7 +1037,7 @@ def test_an_attempt_that_was_given_back_stands_nowhere(ledger: Ledger, monkeypat
     for release in "rs":
         ledger.reserve(weekly(release, period="2026-01-12"))
     drawing(ledger, "r")
-    monkeypatch.setattr(ledger_audit, "_AT_ONCE", rows)
+    monkeypatch.setattr(ledger_audit, "_PAGE_ROWS", rows)
     assert ledger.verify().running == 2
 
 

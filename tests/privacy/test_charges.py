@@ -47,10 +47,10 @@ def test_rows_are_read_back_as_they_were(loss: Loss, cap: Cap) -> None:
 
 
 def test_what_must_not_turn_up_again() -> None:
-    assert CountedRecords("source", ("b", "a"), "a").seen == ("a", "b")
-    assert CountedRecords("source", ("b", "a")).seen == ("a", "b")
-    assert CountedRecords("source", (), "c").seen == ("c",)
-    assert CountedRecords("source").seen == ()
+    assert CountedRecords("source", ("b", "a"), "a").guarded_commitments == ("a", "b")
+    assert CountedRecords("source", ("b", "a")).guarded_commitments == ("a", "b")
+    assert CountedRecords("source", (), "c").guarded_commitments == ("c",)
+    assert CountedRecords("source").guarded_commitments == ()
 
 
 KNOWN = KnownRecords("source", "content", "root", "digest")
@@ -70,9 +70,9 @@ RECEIPT = Receipt("r", "people", "total", "reserved", 1, "b", 2, Loss(), Loss(),
     ],
 )
 def test_a_release_knows_its_records(records: CountedRecords, same: bool | None) -> None:
-    assert RECEIPT.is_of(records) is same
+    assert RECEIPT.has_counted(records) is same
     if records.content is None:
-        assert replace(RECEIPT, records=replace(KNOWN, content=None)).is_of(records) is same
+        assert replace(RECEIPT, records=replace(KNOWN, content=None)).has_counted(records) is same
 
 
 def test_whether_this_call_charged_is_no_part_of_a_receipt() -> None:
@@ -85,12 +85,12 @@ def test_the_course_of_a_budget() -> None:
     """Shares that are left after each of the newest charges, behind those that are not listed."""
     charges = {"b": Loss.gaussian(Fraction(1, 10)), "c": Loss.gaussian(Fraction(1, 20))}
     budget = DatasetBudget("people", "total", CAP, RECORDS, "exact", Loss.gaussian(Fraction(1, 4)), 3, charges)
-    assert [name for name, _ in budget.course] == ["b", "c"]
-    assert [left for _, left in budget.course] == pytest.approx([1 / 3, 1 / 6], rel=1e-12)
-    assert budget.left == Fraction(1, 20)
+    assert [name for name, _ in budget.remaining_by_release] == ["b", "c"]
+    assert [left for _, left in budget.remaining_by_release] == pytest.approx([1 / 3, 1 / 6], rel=1e-12)
+    assert budget.remaining == Fraction(1, 20)
     two_of_one = replace(budget, charges={"c~left-out": charges["b"], "c": charges["c"]})
-    assert two_of_one.course == [("c", budget.course[-1][1])]  # readers count releases
-    assert replace(budget, spent=Loss.gaussian(Fraction(1))).left == 0
+    assert two_of_one.remaining_by_release == [("c", budget.remaining_by_release[-1][1])]  # readers count releases
+    assert replace(budget, spent=Loss.gaussian(Fraction(1))).remaining == 0
 
 
 PART = StreamPart("weeks", "digest", 0, 4)
@@ -137,16 +137,16 @@ def test_records_that_stand_in_no_charged_name_are_found(ledger: Ledger, url: st
 
 def test_more_files_than_are_written_at_once(ledger: Ledger) -> None:
     """Every one is guarded, whichever part it was written in; another data set may not have any of them."""
-    files = tuple(f"file-{i:05d}" for i in range(2 * index_tables.PART_ROWS + 1))
+    files = tuple(f"file-{i:05d}" for i in range(2 * index_tables.BATCH_ROWS + 1))
     ledger.reserve(charge("a", files=files))
-    for place in (0, 1, index_tables.PART_ROWS - 1, index_tables.PART_ROWS, 2 * index_tables.PART_ROWS):
+    for place in (0, 1, index_tables.BATCH_ROWS - 1, index_tables.BATCH_ROWS, 2 * index_tables.BATCH_ROWS):
         with pytest.raises(LedgerError, match="was counted by 'a'"):
             ledger.reserve(charge("b", dataset="others", files=("other", files[place])))
         with pytest.raises(LedgerError, match="was counted by 'a'"):
             ledger.reserve(charge("c", dataset="others", files=(*(f"x{i}" for i in range(place)), files[-1])))
     ledger.verify()
-    parts = list(index_tables.in_parts(list(files)))
-    assert [len(part) for part in parts] == [index_tables.PART_ROWS, index_tables.PART_ROWS, 1]
+    parts = list(index_tables.in_batches(list(files)))
+    assert [len(part) for part in parts] == [index_tables.BATCH_ROWS, index_tables.BATCH_ROWS, 1]
     assert [name for part in parts for name in part] == list(files)
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.private_quantiles import EdgeSplit, EdgesRule, Runs, edges_rule
-from dpdist.verify import split_of_edges
+from dpdist.verify import edge_fractions
 from tests.often import always
 from tests.privacy.enumeration import paths, probabilities
 
@@ -30,7 +30,7 @@ BINS = (2, 3, 4)
 
 def chances(rule: EdgesRule, counts: np.ndarray) -> Chances:
     """Of all edges together, as the rule chooses them."""
-    return probabilities(lambda: tuple(rule.chosen(counts, bytes(32))))
+    return probabilities(lambda: tuple(rule.choose_edges(counts, bytes(32))))
 
 
 def definition(rule: EdgesRule, counts: np.ndarray) -> Chances:
@@ -47,7 +47,7 @@ def definition(rule: EdgesRule, counts: np.ndarray) -> Chances:
         high = min((step for number, step in known.items() if number > split.number), default=rule.size - 1)
         values = range(low, high + 1) or [high]
         own = counts[low : high + 1]
-        parts, target = split.at.denominator, split.at.numerator * own.sum()
+        parts, target = split.record_share.denominator, split.record_share.numerator * own.sum()
         scores = [
             -max(parts * counts[low:step].sum() - target, target - parts * counts[low : step + 1].sum()) for step in values
         ]
@@ -106,7 +106,7 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_budget(bins: int, kind: 
 def test_a_level_costs_what_one_choice_does() -> None:
     """Of eight bins, three choices see a record: each has a third of the budget, whatever part it is of."""
     rule = edges_rule(100, 8, 1, Loss.laplace(Fraction(3)))
-    assert [(each.number, each.level, each.at) for each in rule.splits] == [
+    assert [(each.number, each.level, each.record_share) for each in rule.splits] == [
         (3, 0, Fraction(1, 2)),
         (1, 1, Fraction(1, 2)),
         (0, 2, Fraction(1, 2)),
@@ -122,7 +122,7 @@ def test_a_level_costs_what_one_choice_does() -> None:
 def test_splits_are_those_that_a_verifier_expects(bins: int) -> None:
     """The edges between two others, by levels, in equal parts: written down twice."""
     rule = edges_rule(1000, bins, 1, Loss.gaussian(Fraction(1)))
-    assert [(each.number + 1, each.level + 1, each.at) for each in rule.splits] == split_of_edges(1, bins - 1)
+    assert [(each.number + 1, each.level + 1, each.record_share) for each in rule.splits] == edge_fractions(1, bins - 1)
     assert max(each.level for each in rule.splits) + 1 == (bins - 1).bit_length()
 
 
@@ -145,7 +145,7 @@ def test_a_record_is_in_one_part_of_a_level(bins: int) -> None:
     with mock.patch.object(
         Runs, "of", lambda values, counts, size: seen.append(int(counts.sum())) or runs_of(values, counts, size)
     ):
-        for path, _ in paths(lambda: seen.clear() or rule.chosen(records, bytes(32))):
+        for path, _ in paths(lambda: seen.clear() or rule.choose_edges(records, bytes(32))):
             levels = [level_of[choice.number] for choice in path.choices]
             inside = np.bincount(levels, weights=seen)
             assert inside[0] == records.sum()
@@ -156,7 +156,7 @@ def test_drawn_edges_have_the_chances_of_the_definition() -> None:
     rule, counts = edges_rule(SIZE, 3, 1, Loss.laplace(Fraction(2))), counted((0, 1, 1, 3))
     expected = chances(rule, counts)
     many = 1500
-    drawn = [tuple(rule.chosen(counts, number.to_bytes(32, "big"))) for number in range(many)]
+    drawn = [tuple(rule.choose_edges(counts, number.to_bytes(32, "big"))) for number in range(many)]
     keys = sorted(expected, key=lambda key: -expected[key])
     shown = keys[:6]
     seen = np.array([*(drawn.count(key) for key in shown), sum(each not in shown for each in drawn)])
@@ -172,7 +172,7 @@ def test_edges_divide_many_records_evenly() -> None:
     state = np.random.default_rng(5)
     records = np.minimum(np.exp(state.normal(4, 0.8, 20_000)).astype(np.int64), 9_999)
     counts = np.bincount(records, minlength=10_000).astype(np.int64)
-    found = edges_rule(10_000, 10, 1, Loss.gaussian(Fraction(1, 100))).chosen(counts, bytes(32))
+    found = edges_rule(10_000, 10, 1, Loss.gaussian(Fraction(1, 100))).choose_edges(counts, bytes(32))
     upto = np.cumsum(counts)[found] / records.size
     assert np.abs(upto - np.arange(1, 10) / 10).max() < 0.02
 
@@ -181,7 +181,7 @@ def test_a_file_without_records_has_edges_too() -> None:
     """They say nothing, and nothing refuses: whether there are records is not told."""
     rule = edges_rule(SIZE, 4, 1, Loss.laplace(Fraction(1)))
     for number in range(20):
-        found = rule.chosen(counted(()), number.to_bytes(32, "big"))
+        found = rule.choose_edges(counted(()), number.to_bytes(32, "big"))
         assert found == sorted(found)
         assert 0 <= found[0] <= found[-1] < SIZE
 

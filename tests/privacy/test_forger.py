@@ -127,7 +127,7 @@ def refusing(ledger: Ledger, head: str | None = None) -> str | None:
 
 Act = Callable[[Ledger], object]
 WEEKLY, PAIR = Cap(rho=Fraction(3, 10), per="week"), Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
-WRONG = replace(PAIR, kept=(("exact", Fraction(9)), ("zcdp", Fraction(9))))
+WRONG = replace(PAIR, recorded_limits=(("exact", Fraction(9)), ("zcdp", Fraction(9))))
 ASIDE = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6), selection=Fraction(1, 10**8))
 SIGNERS = [Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2)]
 KEYS = [approvals.public_of(key) for key in SIGNERS]
@@ -401,7 +401,7 @@ def test_what_is_altered_beside_the_rows_is_found_by_its_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, rows: int
 ) -> None:
     """However many rows are held at once."""
-    monkeypatch.setattr(ledger_audit, "_AT_ONCE", rows)
+    monkeypatch.setattr(ledger_audit, "_PAGE_ROWS", rows)
     for number, alter in enumerate(ALTERED[rule]):
         with Ledger(f"sqlite:///{tmp_path}/{number}.db") as ledger:
             finished(ledger, charge("done"))
@@ -470,7 +470,7 @@ def paths(facts: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
 
 def refused(entries: list[dict[str, Any]], sequence: int, path: tuple[str, ...]) -> bool:
     """Whether the rules refuse the rows with one value changed, whatever the tables beside them say."""
-    known = ledger_audit.Known()
+    known = ledger_audit.ReplayedState()
     for entry in entries:
         facts = json.loads(json.dumps(entry["facts"]))
         if entry["sequence"] == sequence:

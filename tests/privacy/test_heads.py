@@ -29,13 +29,13 @@ AWS = ("AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where heads are noted."""
     found = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
-    monkeypatch.setenv(checkpoints.PLACE, found)
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, found)
     return found
 
 
 def environment() -> dict[str, str]:
     """What a process needs to reach the place."""
-    return {name: os.environ[name] for name in (checkpoints.PLACE, *AWS) if name in os.environ}
+    return {name: os.environ[name] for name in (checkpoints.HEADS_ENVIRONMENT, *AWS) if name in os.environ}
 
 
 def ledger_at(folder: Path) -> Ledger:
@@ -76,13 +76,15 @@ def test_a_run_killed_between_row_and_head_goes_on_with_one_charge(tmp_path: Pat
         folder, own = tmp_path / str(at), f"{place}/{at}"
         folder.mkdir()
         process = FORKED.Process(
-            target=finish_and_die, args=(folder, environment() | {checkpoints.PLACE: own}, at), kwargs={"before": before}
+            target=finish_and_die,
+            args=(folder, environment() | {checkpoints.HEADS_ENVIRONMENT: own}, at),
+            kwargs={"before": before},
         )
         process.start()
         process.join(HANGS)
         assert process.exitcode == (0 if at == 7 else -signal.SIGKILL)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(checkpoints.PLACE, own)
+            patch.setenv(checkpoints.HEADS_ENVIRONMENT, own)
             ledger = ledger_at(folder)
             finish(ledger, "r")
             assert [row["event"] for row in ledger.entries()] == ["declared", "reserved", "drawing", "committed"]
@@ -166,7 +168,7 @@ def test_a_ledger_that_lost_rows_is_charged_no_more(tmp_path: Path, place: str) 
         older.set_cap("people", cap=charge("x").cap, why="more")
     assert len(older.entries()) == 4
     with mock.patch.dict(os.environ):
-        del os.environ[checkpoints.PLACE]
+        del os.environ[checkpoints.HEADS_ENVIRONMENT]
         finish(older, "third")
     with pytest.raises(LedgerError, match="has another row 5"):
         older.reserve(charge("fourth"))
@@ -182,7 +184,7 @@ def test_a_place_belongs_to_one_ledger(tmp_path: Path, place: str) -> None:
     finish(ledger_at(tmp_path / "one"), "first")
     other = ledger_at(tmp_path / "other")
     with mock.patch.dict(os.environ):
-        del os.environ[checkpoints.PLACE]
+        del os.environ[checkpoints.HEADS_ENVIRONMENT]
         finish(other, "first")
     with pytest.raises(LedgerError, match="are another ledger's: nothing is drawn"):
         other.reserve(charge("second"))
@@ -234,7 +236,7 @@ def test_a_step_asks_as_little_of_a_long_ledger_as_of_a_short_one(monkeypatch: p
     cost = {}
     for rows in (500, 50_000):
         place = Place()
-        monkeypatch.setattr(checkpoints, "_place", lambda place=place: place)
+        monkeypatch.setattr(checkpoints, "_heads_storage", lambda place=place: place)
         book = Rows(0)
         checkpoints.Checkpoints(book.newest, book.checkpoints).check()
         book.all = Rows(rows).all
@@ -260,7 +262,7 @@ def test_a_step_asks_as_little_of_a_long_ledger_as_of_a_short_one(monkeypatch: p
 def test_a_place_that_began_late_or_was_left_out_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows, noted, fork in [(40, 7, None), (40, 7, 8), (40, 7, 7), (40, 40, 40), (8, 7, None), (6, 7, None), (3, 7, None)]:
         place = Place()
-        monkeypatch.setattr(checkpoints, "_place", lambda place=place: place)
+        monkeypatch.setattr(checkpoints, "_heads_storage", lambda place=place: place)
         first = Rows(5)
         checkpoints.Checkpoints(first.newest, first.checkpoints).check()  # the place begins with row 5
         assert len(place.content) == 2
@@ -279,7 +281,7 @@ def test_a_place_that_began_late_or_was_left_out_for_a_while(monkeypatch: pytest
 def test_of_copies_that_find_the_place_empty_one_begins_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of unlike length would not note the same number: which of them began decides."""
     place = Place()
-    monkeypatch.setattr(checkpoints, "_place", lambda: place)
+    monkeypatch.setattr(checkpoints, "_heads_storage", lambda: place)
     short, long = Rows(10, fork=9), Rows(12)
     checkpoints.Checkpoints(short.newest, short.checkpoints).check()
     with pytest.raises(LedgerError, match="has another row 10"):
@@ -287,7 +289,7 @@ def test_of_copies_that_find_the_place_empty_one_begins_it(monkeypatch: pytest.M
 
 
 def test_a_place_that_overwrites_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "_place", lambda: Place(once=False))
+    monkeypatch.setattr(checkpoints, "_heads_storage", lambda: Place(once=False))
     book = Rows(3)
     with pytest.raises(StoreError, match="overwrites what must be written once"):
         checkpoints.Checkpoints(book.newest, book.checkpoints).check()

@@ -59,7 +59,7 @@ def test_a_release_with_a_key_from_a_kms(kms: None, home: Path, tmp_path: Path, 
     altered = bytearray(base64.b64decode(file.read_text()))
     altered[-1] ^= 1
     file.write_text(base64.b64encode(bytes(altered)).decode())
-    keys._printed.cache_clear()
+    keys._key_from_command.cache_clear()
     with pytest.raises(KeyUnavailable, match="ended with code 1; run it by hand"):
         keys.load(home)
 

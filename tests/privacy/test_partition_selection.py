@@ -35,8 +35,10 @@ def partitions(records: int, least: int = 1) -> Iterator[tuple[int, ...]]:
 
 def passed(rule: Selection, counts: tuple[int, ...], trials: int = TRIALS, key: bytes = KEY) -> np.ndarray:
     """Which names of each trial reach the threshold, (trials, names): every trial has draws of its own."""
-    free = replace(rule, most=trials * len(counts))
-    chosen = free.chosen(np.tile(np.array(counts), trials), lambda count: discrete_gaussian(key, rule.scale, count=count))
+    free = replace(rule, most_names=trials * len(counts))
+    chosen = free.select_names(
+        np.tile(np.array(counts), trials), lambda count: discrete_gaussian(key, rule.scale, count=count)
+    )
     out = np.zeros(trials * len(counts), dtype=bool)
     out[chosen] = True
     return out.reshape(trials, len(counts))
@@ -164,12 +166,12 @@ def test_common_names_tell_no_more_than_rho() -> None:
 
 
 def test_the_largest_noisy_counts_are_kept() -> None:
-    rule = replace(selection(Fraction(1, 2), Fraction(1, 10**6), Distance(1, False), 2), most=2)
+    rule = replace(selection(Fraction(1, 2), Fraction(1, 10**6), Distance(1, False), 2), most_names=2)
     noise = np.array([0, 5, 0, -1, 0], dtype=np.int64) << UNIT_BITS
     counts = np.array([100, 96, 3, 101, 102])
-    assert rule.chosen(counts, lambda count: noise[:count]).tolist() == [1, 4]
-    assert rule.chosen(np.zeros(0, dtype=np.int64), lambda count: noise[:count]).size == 0
-    assert rule.chosen(np.array([2**32]), lambda count: noise[:count]).tolist() == [0]  # as many as a release counts
+    assert rule.select_names(counts, lambda count: noise[:count]).tolist() == [1, 4]
+    assert rule.select_names(np.zeros(0, dtype=np.int64), lambda count: noise[:count]).size == 0
+    assert rule.select_names(np.array([2**32]), lambda count: noise[:count]).tolist() == [0]  # as many as a release counts
 
 
 def test_counts_at_which_names_are_selected() -> None:

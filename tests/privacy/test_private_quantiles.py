@@ -34,7 +34,7 @@ def counted(records: Records) -> tuple[np.ndarray, np.ndarray]:
 
 def logs(of: QuantileRule, records: Records) -> Iterator[np.ndarray]:
     """The logarithms of the probabilities of all values: of the quantile, of the lower end and of the upper one; ends of the range last."""
-    low, high, value = first_choices(lambda: of.chosen(*counted(records), bytes(32), 0))
+    low, high, value = first_choices(lambda: of.choose_quantile(*counted(records), bytes(32), 0))
     for choice in (value, low, high):
         weights = float(choice.rate) * choice.scores
         yield weights - np.logaddexp.reduce(weights)
@@ -42,16 +42,16 @@ def logs(of: QuantileRule, records: Records) -> Iterator[np.ndarray]:
 
 def definition(of: QuantileRule, records: Records) -> Iterator[np.ndarray]:
     """The same by the definition of the scores."""
-    data, parts = np.array(records), of.at.denominator
+    data, parts = np.array(records), of.record_share.denominator
     below, upto = (
         np.array([(data < v).sum() for v in range(of.size)]),
         np.array([(data <= v).sum() for v in range(of.size)]),
     )
-    rank = of.at.numerator * len(records)
+    rank = of.record_share.numerator * len(records)
     for target, rate, end in (
         (rank, of.rate, None),
-        (rank - of.beyond, of.end_rate, of.beyond - rank),
-        (rank + of.beyond, of.end_rate, rank + of.beyond - parts * len(records)),
+        (rank - of.end_margin, of.end_rate, of.end_margin - rank),
+        (rank + of.end_margin, of.end_rate, rank + of.end_margin - parts * len(records)),
     ):
         scores = -np.maximum(parts * below - target, target - parts * upto)
         weights = float(rate) * np.append(scores, [] if end is None else [end])
@@ -68,7 +68,7 @@ def some_records(most: int) -> Iterator[Records]:
 
 
 def one_of(at: Fraction, budget: Loss, moved: int = 1) -> QuantileRule:
-    return quantiles((SIZE,), (at,), moved, budget).of[0][0]
+    return quantiles((SIZE,), (at,), moved, budget).by_column[0][0]
 
 
 def apart(of: QuantileRule, one: Records, other: Records) -> list[np.ndarray]:
@@ -147,7 +147,7 @@ def test_ends_lie_on_the_right_side_as_often_as_they_say(at: Fraction) -> None:
 
     assert missed(one_of(at, Loss.laplace(Fraction(20)))) <= MISSED
     planted = one_of(at, Loss.laplace(Fraction(20)))
-    planted.__dict__["beyond"] = -planted.beyond
+    planted.__dict__["beyond"] = -planted.end_margin
     assert missed(planted) > 5 * MISSED
 
 
@@ -159,7 +159,7 @@ def test_runs_have_the_score_of_each_of_their_values(records: list[int], target:
     wanted = [-max(parts * int((data < v).sum()) - target, target - parts * int((data <= v).sum())) for v in range(12)]
     assert found.tolist() == wanted
     assert np.concatenate(
-        [first + np.arange(times) for first, times in zip(runs.firsts, runs.times, strict=True)]
+        [first + np.arange(times) for first, times in zip(runs.first_values, runs.times, strict=True)]
     ).tolist() == [*range(12)]
 
 
@@ -174,7 +174,7 @@ def test_choices_are_those_of_the_definition(at: Fraction) -> None:
 def test_choices_have_their_probabilities() -> None:
     """Quantile and ends as they are drawn; with twice the rate they would not fit."""
     of, records, draws = one_of(Fraction(1, 2), Loss.laplace(Fraction(4))), (0, 0, 1, 3, 3, 3), 1000
-    found = np.array([of.chosen(*counted(records), number.to_bytes(32, "big"), 7) for number in range(draws)])
+    found = np.array([of.choose_quantile(*counted(records), number.to_bytes(32, "big"), 7) for number in range(draws)])
     chances = [np.exp(each) for each in logs(of, records)]
     for place, end in ((0, None), (1, 0), (2, SIZE - 1)):
         expected = chances[place][:SIZE].copy()
@@ -189,8 +189,8 @@ def test_choices_have_their_probabilities() -> None:
 def test_a_value_that_most_records_have_is_their_median() -> None:
     """Of 1,000 records 600 have no amount: a score by middle ranks would choose one of the others."""
     values, counts = np.arange(101), np.array([600, *[4] * 100])
-    of = quantiles((101,), (Fraction(1, 2),), 1, Loss.laplace(Fraction(1))).of[0][0]
-    assert {of.chosen(values, counts, number.to_bytes(32, "big"), 0)[0] for number in range(50)} == {0}
+    of = quantiles((101,), (Fraction(1, 2),), 1, Loss.laplace(Fraction(1))).by_column[0][0]
+    assert {of.choose_quantile(values, counts, number.to_bytes(32, "big"), 0)[0] for number in range(50)} == {0}
 
 
 def test_a_range_far_too_wide_changes_little() -> None:
@@ -198,8 +198,8 @@ def test_a_range_far_too_wide_changes_little() -> None:
     values, counts = counted(tuple(state.lognormal(5, 1, 3000).astype(int).tolist()))
     truth = np.searchsorted(np.cumsum(counts) / counts.sum(), 0.5)
     for size in (10**4, 2**20):
-        of = quantiles((size,), (Fraction(1, 2),), 1, Loss.gaussian(Fraction(1, 10))).of[0][0]
-        value, low, high = of.chosen(values, counts, bytes(32), 1)
+        of = quantiles((size,), (Fraction(1, 2),), 1, Loss.gaussian(Fraction(1, 10))).by_column[0][0]
+        value, low, high = of.choose_quantile(values, counts, bytes(32), 1)
         assert low <= values[truth] <= high
         assert abs(value - values[truth]) < 10
         assert high - low < 60
@@ -207,7 +207,7 @@ def test_a_range_far_too_wide_changes_little() -> None:
 
 def test_nobody_has_an_interval_of_everything() -> None:
     of = one_of(Fraction(1, 2), Loss.laplace(Fraction(8)))
-    found = of.chosen(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), bytes(32), 0)
+    found = of.choose_quantile(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), bytes(32), 0)
     assert found[1:] == (0, SIZE - 1)
 
 
@@ -230,7 +230,7 @@ def test_intervals_hold_in_simulated_releases(kind: str) -> None:
     for data in (state.gamma(6, 7, 400), state.lognormal(10, 0.6, 400), state.pareto(1.5, 400) * 100):
         values, counts = counted(tuple(data.astype(int).tolist()))
         for at in (Fraction(1, 2), Fraction(9, 10)):
-            of = quantiles((2**20,), (at,), 1, BUDGETS[kind]).of[0][0]
+            of = quantiles((2**20,), (at,), 1, BUDGETS[kind]).by_column[0][0]
             place = int(values[np.searchsorted(np.cumsum(counts) * at.denominator, at.numerator * int(counts.sum()))])
-            found = np.array([of.chosen(values, counts, number.to_bytes(32, "big"), 3) for number in range(1000)])
+            found = np.array([of.choose_quantile(values, counts, number.to_bytes(32, "big"), 3) for number in range(1000)])
             assert ((found[:, 1] <= place) & (place <= found[:, 2])).mean() >= 0.95

@@ -10,7 +10,7 @@ from scipy import stats
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords
-from dpdist.privacy.risk_in_words import found_at_most, meaning
+from dpdist.privacy.risk_in_words import describe_loss, detection_rate_bound
 
 RECORD = ProtectedRecords("add-remove", 1)
 
@@ -20,7 +20,7 @@ RECORD = ProtectedRecords("add-remove", 1)
 def test_gaussian_noise_against_the_most_powerful_test(rho: float, alarms: float) -> None:
     """Neyman and Pearson: a test between two normals that are sqrt(2 rho) apart finds Phi(Phi^-1(a) + sqrt(2 rho))."""
     truth = float(stats.norm.cdf(stats.norm.ppf(alarms) + math.sqrt(2 * rho)))
-    found = found_at_most(Loss.gaussian(Fraction(rho)), alarms)
+    found = detection_rate_bound(Loss.gaussian(Fraction(rho)), alarms)
     assert truth <= found <= 0.001 + alarms + 1.4 * (truth - alarms)
 
 
@@ -29,23 +29,26 @@ def test_pure_epsilon_against_the_most_powerful_test(epsilon: Fraction) -> None:
     """Randomised response attains the pure bound, so nothing less may be claimed; e^epsilon a, up to rounding."""
     e = float(epsilon)
     best = min(math.exp(e) * 0.05, 1 - math.exp(-e) * 0.95)
-    assert best <= found_at_most(Loss.laplace(epsilon)) <= best + 0.001
+    assert best <= detection_rate_bound(Loss.laplace(epsilon)) <= best + 0.001
 
 
 def test_nothing_spent_is_blind_guessing() -> None:
-    assert found_at_most(Loss()) == 0.05
+    assert detection_rate_bound(Loss()) == 0.05
 
 
 def test_words_follow_epsilon_unit_and_relation() -> None:
-    said = [meaning(Loss.laplace(Fraction(epsilon)), RECORD)["headline"] for epsilon in ("1/2", "2", "5/2", "12")]
+    said = [describe_loss(Loss.laplace(Fraction(epsilon)), RECORD)["headline"] for epsilon in ("1/2", "2", "5/2", "12")]
     assert "hardly anything about whether any one record is in the data." in said[0]
     assert "no more than a hint" in said[1]
     assert "may well find out" in said[2]
     assert "may be almost sure" in said[3]
     loss = Loss.laplace(Fraction(1, 2))
-    guess = meaning(loss, RECORD)["guess"]
+    guess = describe_loss(loss, RECORD)["guess"]
     assert "at most 8.3 of 100 cases where it is yes. Blind guessing gets 5." in guess
-    person = meaning(loss, ProtectedPersons("replace-one", 3, "email"))
+    person = describe_loss(loss, ProtectedPersons("replace-one", 3, "email"))
     assert "any one person is in the data, or what their records say" in person["headline"]
     assert "whether a person is in the data" in person["guess"]
-    assert "any 4 records are in the data, or what they say" in meaning(loss, ProtectedRecords("replace-one", 4))["headline"]
+    assert (
+        "any 4 records are in the data, or what they say"
+        in describe_loss(loss, ProtectedRecords("replace-one", 4))["headline"]
+    )

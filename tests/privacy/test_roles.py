@@ -159,7 +159,7 @@ def charged(database: Database, loss: Loss, release: str = "r1") -> Receipt:
             cap=cap,
             protection=protection,
             spec_digest="spec",
-            asked="asked",
+            approval_digest="asked",
             counted=Counted(lambda _: "counts", CountedRecords(f"records of {release}")),
         )
     )

@@ -17,7 +17,7 @@ from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger import index_tables, ledger_audit
 from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.privacy.ledger.charges import Charge, Counted, CountedRecords, StreamPart
-from dpdist.privacy.ledger.ledger_audit import Known
+from dpdist.privacy.ledger.ledger_audit import ReplayedState
 from dpdist.privacy.ledger.receipts import Receipt
 from dpdist.privacy.ledger.rules import apply, decide
 from dpdist.privacy.ledger.rules.ledger_commands import Abort, BeginDrawing, ChangeCap, Command, Commit, Reserve
@@ -116,11 +116,11 @@ def charge_of(ask: Ask, cap: tuple[Fraction, Fraction]) -> Charge:
         cap=Cap(rho=rho, selection=selection, per="week" if ask.dataset == "weeks" else "total"),
         protection=ProtectedRecords("add-remove", ask.most_records),
         spec_digest="spec",
-        asked="asked",
+        approval_digest="asked",
         counted=Counted(lambda _: ask.counts, CountedRecords(f"{ask.counts} {sorted(ask.files)}", tuple(sorted(ask.files)))),
         period=ask.period,
-        part=None if ask.part is None else StreamPart(*ask.part, ask.reaches),
-        shared=ask.shared,
+        stream_part=None if ask.part is None else StreamPart(*ask.part, ask.reaches),
+        allows_shared_records=ask.shared,
     )
 
 
@@ -129,7 +129,7 @@ class InMemory:
 
     def __init__(self) -> None:
         self.records: dict[str, tuple[int | None, list[str]]] = {}
-        self.known, self.rows, self.commands = Known(shared="xyz"), [], 0
+        self.known, self.rows, self.commands = ReplayedState(shared_commitments="xyz"), [], 0
         self.known.records = self.records
 
     def takes(self, ask: Ask, cap: tuple[Fraction, Fraction]) -> None:
@@ -141,7 +141,7 @@ class InMemory:
             event = event._replace(dataset=receipt.dataset)
         if ask.what == "reserve":
             self.records[ask.release], before = (0, sorted(ask.files)), self.records.get(ask.release)
-        state = self.known._part(event, self.known._seen_by(event) or ())
+        state = self.known._state_before(event, self.known._commitments_of(event) or ())
         try:
             events = decide(state, command)
         finally:
@@ -156,7 +156,7 @@ class InMemory:
             self.rows.append(
                 {"event": decided.kind, "dataset": decided.dataset, "release": decided.release, "facts": decided.facts}
             )
-            self.known._take(decided, state, self.known._seen_by(decided))
+            self.known._take(decided, state, self.known._commitments_of(decided))
 
     def _forget(self, release: str) -> None:
         for file, others in self.known.standing.items():
@@ -173,7 +173,7 @@ class InMemory:
         if ask.what == "reserve":
             assert charge.counted is not None
             records = charge.counted.records.facts()
-            part = {} if charge.part is None else {"part": charge.part.facts()}
+            part = {} if charge.stream_part is None else {"part": charge.stream_part.facts()}
             facts = {"period": ask.period, "records": records, **part}
             return Reserve(charge, str(self.commands), "name", "salt", ask.counts, records), facts
         attempt, binding = (1, "") if receipt is None else (receipt.attempt - ask.attempt, receipt.binding)
@@ -252,8 +252,8 @@ def test_the_rules_agree_with_an_independent_auditor(life: list[Ask]) -> None:
 def test_the_ledger_agrees_with_an_independent_auditor(life: list[Ask]) -> None:
     """The same over SQLite: what is loaded for each command is what the rules need, and every ledger is verified."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_audit, "_AT_ONCE", 2)  # a release goes on in another page of rows than it began in
-        patch.setattr(index_tables, "PART_ROWS", 1)
+        patch.setattr(ledger_audit, "_PAGE_ROWS", 2)  # a release goes on in another page of rows than it began in
+        patch.setattr(index_tables, "BATCH_ROWS", 1)
         world = InDatabase(f"sqlite:///{folder}/ledger.db")
         lived(world, life)
         world.ledger.close()

@@ -28,7 +28,7 @@ def test_places_are_those_in_the_dictionary(values: list[str | None], data: st.D
     start = data.draw(st.integers(0, len(values)))
     encoded = pa.array(values, pa.string()).slice(start).dictionary_encode()
     names = encoded.dictionary.to_pylist()
-    assert [None if place < 0 else names[place] for place in arrow_arrays.places_of(encoded)] == values[start:]
+    assert [None if place < 0 else names[place] for place in arrow_arrays.dictionary_indices(encoded)] == values[start:]
 
 
 @pytest.mark.parametrize(

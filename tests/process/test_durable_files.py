@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.content.destination import DraftFolder, TaskMap, Written
-from dpdist.content.release_content import Content
+from dpdist.content.destination import DraftFolder, TaskMap, WrittenFile
+from dpdist.content.release_content import ReleaseContent
 from dpdist.counting import contribution_bounding
 from dpdist.errors import StoreError
 from dpdist.privacy import keys
@@ -20,7 +20,7 @@ from dpdist.publish import release_folder
 from dpdist.storage.array_store import Store
 from dpdist.storage.documents import Documents
 from dpdist.storage.leases import Lease
-from dpdist.storage.objects.atomic_folder import parts_of
+from dpdist.storage.objects.atomic_folder import unfinished_folder
 from tests import forked, small
 
 
@@ -56,8 +56,8 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         amid.extend(open_to_others(home))
         return original(*arguments)
 
-    def writing(content: Content, place: DraftFolder, spread: TaskMap | None) -> tuple[list[Written], bytes]:
-        assert mode(place.draft) == mode(parts_of(place.draft)) == 0o700
+    def writing(content: ReleaseContent, place: DraftFolder, spread: TaskMap | None) -> tuple[list[WrittenFile], bytes]:
+        assert mode(place.draft) == mode(unfinished_folder(place.draft)) == 0o700
         return written(content, place, spread)
 
     monkeypatch.setattr(contribution_bounding, "_count_parts", watched)

@@ -19,10 +19,10 @@ from dpdist import engine
 from dpdist.engine import Engine
 from dpdist.planner import memory_estimate
 from dpdist.planner.release_plan import plan, stage_memory
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.process import resource_limits
 from dpdist.process.durable_files import private_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS, small
@@ -63,9 +63,9 @@ def test_control_groups(tmp_path: Path, case: str) -> None:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert resource_limits.cores(groups, tmp_path / "own") == (cores or len(os.sched_getaffinity(0)))
     assert resource_limits.memory_bytes(groups, tmp_path / "own") == (memory_bytes or total)
-    left = resource_limits.left_bytes(0, groups, tmp_path / "own")
+    left = resource_limits.free_bytes(0, groups, tmp_path / "own")
     assert left <= max(0, (memory_bytes or total) - resource_limits.PROGRAM_BYTES)
-    workers = resource_limits.left_bytes(2, groups, tmp_path / "own")
+    workers = resource_limits.free_bytes(2, groups, tmp_path / "own")
     assert workers == pytest.approx(
         max(0, left - 2 * resource_limits.WORKER_BYTES) // 3, abs=2**24
     )  # this process grows meanwhile
@@ -79,10 +79,10 @@ def test_others_in_a_control_group_leave_less(tmp_path: Path, limit: str, taken:
     (tmp_path / "own").write_text("3:memory:/\n0::/\n")
     (group / limit).write_text(f"{16 * GIB}\n")
     (group / "memory.stat").write_text(f"cache {9 * GIB}\nfile {9 * GIB}\n")
-    alone = resource_limits.left_bytes(0, tmp_path, tmp_path / "own")
+    alone = resource_limits.free_bytes(0, tmp_path, tmp_path / "own")
     mine = resource_limits.status_bytes("RssAnon")
     (group / "memory.stat").write_text(f"cache {9 * GIB}\n{taken} {mine + GIB}\nfile {9 * GIB}\n")
-    assert alone - resource_limits.left_bytes(0, tmp_path, tmp_path / "own") == pytest.approx(GIB, abs=2**26)
+    assert alone - resource_limits.free_bytes(0, tmp_path, tmp_path / "own") == pytest.approx(GIB, abs=2**26)
 
 
 def test_limits_are_never_above_what_dask_finds() -> None:
@@ -98,7 +98,7 @@ def test_a_small_release_fits_on_a_node_of_many_cores(home: Path, tmp_path: Path
     monkeypatch.setattr(memory_estimate, "cores", lambda: 64)
     path = small.write(tmp_path / "spec", workload=[{"marginals": {"ways": [3]}}], mechanism="identity")
     node = Engine(workers=1, memory_bytes=4 * GIB, threads=64, connect=None, local=True)
-    planned = plan(Context(home, Store(home / "store"), node, silent), load(path))
+    planned = plan(Context(home, Store(home / "store"), node, ignore_progress), load(path))
     assert max(stage.bytes for stage in stage_memory(planned, node)) < GIB
 
 
@@ -167,7 +167,7 @@ def check_refused(done: subprocess.CompletedProcess[str], home: Path, *, said: s
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert done.stderr.count("\n") == 1, done.stderr
     assert re.search(said, done.stderr), done.stderr
-    with opened(home) as book:
+    with open_ledger(home) as book:
         assert book.receipt("small-1") is None
 
 

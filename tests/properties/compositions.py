@@ -26,9 +26,9 @@ from dpdist.engine import inline
 from dpdist.errors import DpdistError
 from dpdist.pipeline.release_run import Release, release
 from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.storage.array_store import Store
@@ -308,10 +308,10 @@ def context_of_all() -> Context:
     """Where the releases are made: one ledger and one store."""
     home = Path(tempfile.mkdtemp())
     keys.initialise(home)
-    return Context(home, Store(home / "store"), inline(), silent)
+    return Context(home, Store(home / "store"), inline(), ignore_progress)
 
 
-def planned(choice: Choice) -> Plan:
+def planned(choice: Choice) -> ReleasePlan:
     """The plan of chosen parts. Raises: DpdistError."""
     found = plan(context_of_all(), load(content_of(choice), records=choice.get("sources") != "Arrow"))
     check_means(found.job.workload, found.grid)

@@ -12,11 +12,11 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.measurement.adaptive.aim import RoundsGrid
-from dpdist.measurement.adaptive.dawa import TOTALS_FROM, AdaptiveGrid, interval_costs
-from dpdist.measurement.integer_measurement import Grid
-from dpdist.planner.bound_selection import BoundChoice, GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
-from dpdist.planner.budgeted_step import Preliminary
+from dpdist.measurement.adaptive.aim import AimMeasurement
+from dpdist.measurement.adaptive.dawa import TOTALS_FROM, DawaMeasurement, interval_costs
+from dpdist.measurement.integer_measurement import IntegerMeasurement
+from dpdist.planner.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice, TruncationLossMeasurement
+from dpdist.planner.budgeted_step import BudgetedStep
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.privacy import exponential_mechanism, keys, sampler
 from dpdist.privacy.private_quantiles import CHOICES
@@ -94,31 +94,31 @@ def recorded() -> Iterator[Draws]:
 
 
 def _of_bins(found: BoundChoice) -> Owned:
-    return {"noise": [(0, found.rule.firsts.size)]}
+    return {"noise": [(0, found.rule.bin_starts.size)]}
 
 
 def _of_quantiles(found: QuantileChoice) -> Owned:
     groups = math.prod(each.shown for each in found.groups)
-    return {"choice": [(0, 2 * CHOICES * groups * sum(map(len, found.rule.of)))]}
+    return {"choice": [(0, 2 * CHOICES * groups * sum(map(len, found.rule.by_column)))]}
 
 
-PURPOSES: dict[type[Preliminary], Callable[[Any], Owned]] = {
+PURPOSES: dict[type[BudgetedStep], Callable[[Any], Owned]] = {
     NameSelection: lambda found: {"noise": [(0, 2**32)]},  # one for every name of the records, however many they are
     EdgesChoice: lambda found: {"choice": [(0, 2 * len(found.rule.splits))]},
     RecordsChoice: _of_bins,
     GroupsChoice: _of_bins,
     RangeChoice: _of_bins,
-    LeftOutMeasurement: lambda found: {"noise": [(0, sum(found.rule.sizes))]},
+    TruncationLossMeasurement: lambda found: {"noise": [(0, sum(found.rule.sizes))]},
     QuantileChoice: _of_quantiles,
 }
 """Which addresses each budgeted step owns under its key."""
 
 
-def owned_by(grid: Grid) -> Owned:
+def owned_by(grid: IntegerMeasurement) -> Owned:
     """Which addresses a measurement owns under the key of its release."""
-    if isinstance(grid, AdaptiveGrid):
+    if isinstance(grid, DawaMeasurement):
         costs = sum(each.size for each in interval_costs(np.zeros(grid.cells)))
         return {"noise": [(0, costs), (TOTALS_FROM, TOTALS_FROM + 2 * grid.cells)]}
-    if isinstance(grid, RoundsGrid):
+    if isinstance(grid, AimMeasurement):
         return {"noise": [(0, grid.rows)], "choice": [(0, len(grid.importances))]}
     return {"noise": [(0, grid.rows)]}

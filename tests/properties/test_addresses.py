@@ -14,18 +14,18 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import Held, Vector
-from dpdist.measurement.integer_measurement import Noisy
+from dpdist.arrays.lazy_vector import ArrayVector, Vector
+from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.pipeline import release_run
 from dpdist.pipeline.measure import draw
 from dpdist.pipeline.release_run import Release
 from dpdist.planner.bound_selection import GroupsChoice, RecordsChoice
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection
-from dpdist.planner.preprocessing_steps import MADE, found_before
+from dpdist.planner.preprocessing_steps import STEP_CLASSES, finished_steps
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.stored_vectors import StoredVector
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -67,7 +67,7 @@ def run(path: Path, home: Path) -> tuple[Release, dict[str, Any]]:
         handed[name] = work()
         return handed[name]
 
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     return release_run.release(context, load(path), step=step), handed
 
 
@@ -142,7 +142,7 @@ def test_a_release_draws_every_address_once(case: str, home: Path, drawn: Draws)
     assert (ranges[0][0], ranges[-1][1]) == (0, rows)
     assert all(stop == start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
     store, counts = Store(home / "store"), handed["count"][0]
-    measured = store.read(handed["measure"][0])
+    measured = store.read_array(handed["measure"][0])
     exact = exact_values(store, engine.inline(), done.plan.grid, counts, done.plan.layout)
     np.testing.assert_array_equal(measured - exact, done.plan.noise.draw(key, start=0, count=rows))
 
@@ -155,7 +155,7 @@ def test_every_release_of_a_stream_has_a_key_of_its_own(home: Path, drawn: Draws
         table = small.records(400)
         kept = table.filter(pa.compute.less_equal(table["age"], through))
         _, handed = run(small.write(home.parent / f"data-{number}", table=kept, **changes), home)
-        sizes[changes["release"]] = Store(home / "store").read(handed["measure"][0]).size
+        sizes[changes["release"]] = Store(home / "store").read_array(handed["measure"][0]).size
     drawn.check({release: {"noise": [(0, size)]} for release, size in sizes.items()})
     for release, size in sizes.items():
         assert np.concatenate([np.arange(*part) for part in drawn.of(release)["noise"]]).tolist() == list(range(size))
@@ -167,8 +167,8 @@ def test_shards_of_any_size_are_parts_of_one_draw(tmp_path: Path, form: str, kin
     store, noise, key = Store(tmp_path), Noise(kind, 1000), Secret(b"k" * 32)
     values = np.random.default_rng(0).integers(-50, 50, 11)
     kept = store.put("exact", values)
-    exact: Vector = Held(values) if form == "in memory" else StoredVector(store, kept)
-    measured = store.read(draw(store, "measured", Noisy(exact, key, noise), {}))
+    exact: Vector = ArrayVector(values) if form == "in memory" else StoredVector(store, kept)
+    measured = store.read_array(draw(store, "measured", NoisyVector(exact, key, noise), {}))
     whole = noise.draw(key.reveal(), start=0, count=values.size)
     np.testing.assert_array_equal(measured - values, whole)
     assert np.unique(whole).size > values.size - 3
@@ -187,7 +187,7 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
     found = asked(budget, groups=groups)
     found["domain"]["wait"] = {"edges": "private", "selection": BINS}
     done = small.run(small.write(home.parent / "data", table=purchases(), **found), home)
-    steps = [before for before, _ in found_before(done.job)]
+    steps = [before for before, _ in finished_steps(done.job)]
     drawn.check({each.release: PURPOSES[type(each)](each) for each in steps} | {done.job.release: owned_by(done.plan.grid)})
     lacking = {NameSelection} if budget == "pure" else set()
     assert {type(each) for each in steps} == {*PURPOSES} - {RecordsChoice if groups else GroupsChoice} - lacking
@@ -199,7 +199,7 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
 
 
 def test_every_budgeted_step_says_which_addresses_it_owns() -> None:
-    assert {*PURPOSES} == {*MADE.values()}
+    assert {*PURPOSES} == {*STEP_CLASSES.values()}
 
 
 def test_synthetic_records_read_no_key_and_no_seed_twice(home: Path, drawn: Draws) -> None:

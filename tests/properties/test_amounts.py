@@ -19,7 +19,7 @@ from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.planner import memory_estimate
 from dpdist.planner.release_plan import plan, stage_memory
 from dpdist.privacy.accounting import SLACK_DENOMINATOR, Cap, Loss, gaussian_scale, gaussian_slack
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import prefix
@@ -123,7 +123,7 @@ def test_what_answering_is_given(case: str, home: Path) -> None:
     """Three copies of the inverse, three blocks of rows: limits just below are refused before anything is charged."""
     changes, inverse = CASES[case]
     path = small.write(home.parent / "data", domain={"age": {"from": 0, "to": 11}}, **changes)
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(path))
     stages = {stage.stage: stage for stage in stage_memory(planned, context.engine)}
     stage = stages["answer"]

@@ -25,9 +25,9 @@ DOMAIN = Domain(
 )
 BLOCKS: dict[str, Workload] = {
     "total": listed_marginals(DOMAIN, [()]),
-    "one interval": ranges_of(DOMAIN, ("age",), listed={"age": [(1, 3)]}),
-    "another interval": ranges_of(DOMAIN, ("age",), listed={"age": [(2, 2)]}),
-    "by sex": ranges_of(DOMAIN, ("age",), ("sex",), listed={"age": [(0, 0)]}),
+    "one interval": ranges_of(DOMAIN, ("age",), intervals={"age": [(1, 3)]}),
+    "another interval": ranges_of(DOMAIN, ("age",), intervals={"age": [(2, 2)]}),
+    "by sex": ranges_of(DOMAIN, ("age",), ("sex",), intervals={"age": [(0, 0)]}),
     "distribution": cdf(DOMAIN, "age", ("work",)),
     "work": listed_marginals(DOMAIN, [("work",)]),
     "either": predicates(DOMAIN, ["sex == 'm' or work == 'a'"]),

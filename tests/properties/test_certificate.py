@@ -295,7 +295,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str
             patch.chdir(home.parent / "work")
             done = small.run(small.write(home.parent / "data", table=records(), **changes), home)
             assert (done.tally.dropped, done.tally.clipped) == ((0, CLIPPED) if "clip" in case else (DROPPED, 0))
-            table, certificate = release_folder.load(Path(done.folder))
+            table, certificate = release_folder.load_release(Path(done.folder))
             assert certificate == json.loads((Path(done.folder) / "release.json").read_text())
             out[case] = {"certificate": certificate, "errors": table["standard_error"].to_numpy()}
     return out

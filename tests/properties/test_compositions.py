@@ -13,7 +13,7 @@ from dpdist.pipeline import release_audit
 from dpdist.spec import Job, consistency_checks, load
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Distances, PersonsByGroup
-from dpdist.statistics.sum_statistics import Shares
+from dpdist.statistics.sum_statistics import RecordShares
 from tests.often import first_of
 from tests.properties.compositions import (
     AMOUNTS,
@@ -103,7 +103,7 @@ def found_in(row: Choice, folder: Path) -> Iterator[release_audit.Finding]:
     folder.mkdir()
     assert released(row, folder).charged
     assert (folder / "published" / "index.html").is_file()
-    return release_audit.Verification(context_of_all().store, context_of_all().ledger, folder).release(folder.name)
+    return release_audit.Verification(context_of_all().store, context_of_all().ledger, folder).verify_release(folder.name)
 
 
 @pytest.mark.parametrize("choice", [{"queries": "filters around a count"}, {"quantities": "persons by group"}])
@@ -112,7 +112,7 @@ def test_amounts_that_nobody_asks_for_divide_no_records(choice: Choice) -> None:
     content = content_of(choice) | {"sums": {"m": AMOUNTS}}
     with pytest.raises(InvalidSpec, match="no group of the workload asks for 'm'|and leave 'most_records' and 'sums' out"):
         load(content)
-    shares = Shares(8, counts_records=True)
+    shares = RecordShares(8, counts_records=True)
     moved = Distance(2, replaced=True)
     assert Distances(3, shares).stability(moved).records == 2 * 2 * 8
     assert PersonsByGroup(shares).stability(moved).records == 2 * 8

@@ -105,7 +105,7 @@ def asked(
             budget={"rho": 10**7},
             ledger={"dataset": release, "cap": {"rho": 10**7}, "shared_records": True},
         )
-        return [round(value) for value in release_folder.load(small.run(path, home).folder)[0]["answer"].to_pylist()]
+        return [round(value) for value in release_folder.load_release(small.run(path, home).folder)[0]["answer"].to_pylist()]
 
     return publish
 
@@ -202,6 +202,6 @@ def test_a_count_is_not_taken_for_that_of_another_domain(home: Path) -> None:
             budget={"rho": 10**7},
             ledger={"dataset": "small", "cap": {"rho": 2 * 10**7}},
         )
-        found.append([round(v) for v in release_folder.load(small.run(path, home).folder)[0]["answer"].to_pylist()])
+        found.append([round(v) for v in release_folder.load_release(small.run(path, home).folder)[0]["answer"].to_pylist()])
     ages = counted(TABLE)
     assert found == [[ages[0] + ages[1], ages[2], ages[3], ages[4] + ages[5]], ages[1:5]]

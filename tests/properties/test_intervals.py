@@ -18,7 +18,7 @@ from dpdist.pipeline import release_run
 from dpdist.pipeline.query_answers import answer as answers_of
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.spec.sections.output import PostprocessSpec
@@ -101,7 +101,7 @@ def in_standard_errors(half: np.ndarray, error: np.ndarray, case: str) -> None:
 def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
     mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
     path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     handed: dict[str, Any] = {}
 
     def step(name: str, work: Any) -> Any:
@@ -110,7 +110,7 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
 
     done = release_run.release(context, load(path), step=step)
     answer, error, half = columns(done.columns)
-    table = release_folder.load(done.folder)[0]
+    table = release_folder.load_release(done.folder)[0]
     low, high = (table[name].to_numpy(zero_copy_only=False) for name in ("low_95", "high_95"))
     digit = 10.0 ** -decimals_of(done.columns.error)
     if mechanism == "dawa":

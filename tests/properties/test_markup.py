@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
-from dpdist.arrays import Constant, Held
-from dpdist.content.release_content import Content
+from dpdist.arrays import ArrayVector, Constant
+from dpdist.content.release_content import ReleaseContent
 from dpdist.planner.release_plan import plan
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from dpdist.workloads import Workload
 from tests import small
 from tests.page.test_page import browser, page
@@ -59,21 +59,21 @@ def published(home: Path) -> Path:
         domain={"sex": {"categories": ["f", "m"]}, COLUMN: {"categories": ["a", LABEL]}},
         workload=[{"marginals": {"ways": [1, 2]}}],
     )
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(path))
     first, *others = planned.workload.blocks
     workload = Workload(planned.workload.domain, (replace(first, name=GROUP), *others))
     size = workload.shape[0]
-    content = Content(
+    content = ReleaseContent(
         release=RELEASE,
         title=TITLE,
         workload=workload,
-        answer=Held(np.arange(size) * 10.0),
+        answer=ArrayVector(np.arange(size) * 10.0),
         error=Constant(2.0, size),
         half_width=Constant(3.92, size),
         certificate={**planned.certificate(), "release": RELEASE, "dataset": RELEASE},
     )
-    folder = release_folder.write(content, place_at(home.parent / "out"), small.Seal()).given
+    folder = release_folder.write_release(content, parse_location(home.parent / "out"), small.Seal()).path_or_url
     assert isinstance(folder, Path)
     return folder
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from dpdist.errors import BudgetExceeded, InvalidInput, LedgerError, ReleaseConflict, StoreError
-from dpdist.measurement.dense_measurement import DenseGrid
-from dpdist.measurement.integer_measurement import Grid
+from dpdist.measurement.dense_measurement import DenseMeasurement
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.pipeline import measure
 from dpdist.pipeline.distributed_noise import noisy_array
 from dpdist.privacy.ledger import database as tables
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.array_store import Store
 from flows.prefect import release_flow as flow
 from tests import small
@@ -44,7 +44,7 @@ def test_a_week_has_one_budget_when_the_year_ends_in_it(first: str, second: str,
     run(small.write(home.parent / "data", period=first, release=f"on-{first}", ledger=WEEKLY), home)
     with pytest.raises(BudgetExceeded):
         run(small.write(home.parent / "data", period=second, release=f"on-{second}", ledger=WEEKLY), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert [budget.period for budget in ledger.budgets()] == [week]
     monday = datetime.date.fromisocalendar(int(week[:4]), int(week[-2:]), 1)
     after = (monday + datetime.timedelta(days=7)).isoformat()
@@ -83,7 +83,7 @@ def test_days_end_at_midnight_where_the_release_is(
 def test_no_row_can_be_rewritten_even_with_a_fresh_digest(home: Path) -> None:
     """Every row names the one before: whoever alters one has to alter all that follow, and the noted head tells."""
     run(small.write(home.parent / "data"), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         whole = ledger.verify()
         rows = ledger.entries()
     assert len(rows) >= 3
@@ -98,7 +98,7 @@ def test_no_row_can_be_rewritten_even_with_a_fresh_digest(home: Path) -> None:
             assert digest != row["digest"]
             change = "UPDATE dpdist_rows SET written_at = ?, digest = ? WHERE sequence = ?"
             database.execute(change, (content["written_at"], digest, row["sequence"]))
-        with opened(copy) as ledger:
+        with open_ledger(copy) as ledger:
             if altered is rows[-1]:
                 ledger.verify()  # nothing follows the last row: its digest, noted elsewhere, is what tells
             with pytest.raises(LedgerError, match="restore a backup"):
@@ -112,7 +112,7 @@ def swap(home: Path, one: str, other: str) -> None:
     """Two whole measurements in each other's place, as from the backup of another store: the store finds no fault in them."""
     store = Store(home / "store")
     found = {name: store.open(f"measurements/{name}") for name in (one, other)}
-    values = {name: store.read(stored) for name, stored in found.items()}
+    values = {name: store.read_array(stored) for name, stored in found.items()}
     for name, from_ in ((one, other), (other, one)):
         store.delete(f"measurements/{name}")
         plan = noisy_array(store, f"measurements/{name}", values[from_].size)
@@ -136,7 +136,7 @@ def test_a_swapped_measurement_is_not_combined_with_others(home: Path) -> None:
     swap(home, "earlier", "other")
     with pytest.raises(StoreError, match="is not what the ledger knows"):
         run(small.write(data, **later), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("later") is None  # refused before the charge
     swap(home, "earlier", "other")
     run(small.write(data, **later), home)
@@ -156,19 +156,19 @@ def test_one_noise_is_never_on_two_grids(home: Path, monkeypatch: pytest.MonkeyP
     """A reserved release whose scale or grid would be another one now, from the same spec, is refused: nothing is drawn."""
     path = small.write(home.parent / "data")
     small.reserved(path, home)
-    noise, digest = Grid.noise, DenseGrid.digest
+    noise, digest = IntegerMeasurement.noise, DenseMeasurement.digest
 
-    def louder(self: Grid, budget: Any) -> Any:
+    def louder(self: IntegerMeasurement, budget: Any) -> Any:
         found = noise(self, budget)
         return type(found)(found.kind, found.scale + 1)
 
     for patch in (("noise", louder), ("digest", property(lambda self: "0" * 64))):
         with monkeypatch.context() as changed:
-            changed.setattr(Grid if patch[0] == "noise" else DenseGrid, *patch)
+            changed.setattr(IntegerMeasurement if patch[0] == "noise" else DenseMeasurement, *patch)
             with pytest.raises((ReleaseConflict, InvalidInput)):
                 run(path, home)
         assert not Store(home / "store").exists("measurements/small-1")
-    assert (Grid.noise, DenseGrid.digest) == (noise, digest)
+    assert (IntegerMeasurement.noise, DenseMeasurement.digest) == (noise, digest)
     assert run(path, home).charged is False
 
 

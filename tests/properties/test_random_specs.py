@@ -18,10 +18,10 @@ from dpdist.pipeline.release_audit import Verification
 from dpdist.pipeline.release_run import release
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.ledger.charges import PRELIMINARIES
-from dpdist.query.published_release import published
+from dpdist.query.published_release import load_published
 from dpdist.spec import load
 from dpdist.spec.release_spec import json_schema
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from flows.commands import cli
 from tests.often import first_of
 from tests.properties.compositions import context_of_all
@@ -127,12 +127,12 @@ def refused_or_published(draw: Draw, tmp_path: Path) -> None:
         charged = context.ledger.states_of([name, *(f"{name}{end}" for end in PRELIMINARIES)])
         assert not charged or any(told in refused for told in SPENT), (refused, draw.content)
         return
-    found = Verification(context.store, context.ledger, tmp_path / "site").release(name)
+    found = Verification(context.store, context.ledger, tmp_path / "site").verify_release(name)
     assert [str(each) for each in found if each.differs] == [], draw.content
     read_by_commands(tmp_path, name, context.home)
     named = re.search(r'<code>dpdist ask \S+ "([^<]*)"</code>', (tmp_path / "published/index.html").read_text())
     if named is not None:
-        published(place_at(tmp_path / "published")).ask(html.unescape(named[1]))
+        load_published(parse_location(tmp_path / "published")).ask(html.unescape(named[1]))
     first, amounts = next(iter(draw.kinds)), draw.content.get("sums", {})
     for question in (
         "count",
@@ -141,4 +141,4 @@ def refused_or_published(draw: Draw, tmp_path: Path) -> None:
         *(f"mean of {each} by {first}" for each in amounts),
     ):
         with contextlib.suppress(InvalidInput):
-            published(place_at(tmp_path / "published")).ask(question)
+            load_published(parse_location(tmp_path / "published")).ask(question)

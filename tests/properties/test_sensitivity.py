@@ -16,7 +16,7 @@ import pytest
 from dpdist import strategies
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.engine import inline
-from dpdist.measurement.adaptive.dawa import adaptive_grid, best_tree, interval_costs, reduced
+from dpdist.measurement.adaptive.dawa import best_tree, dawa_measurement, interval_costs, reduce_to_buckets
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.measurement.sensitivity import column_norms
 from dpdist.operators import Dense, ListedRanges
@@ -119,7 +119,7 @@ def all_partitions(first: int, cells: int) -> list[list[int]]:
 def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None:
     """Whatever partition is chosen, the totals move by no more than their noise hides; so do the costs that choose it."""
     cells, workload, epsilon = 4, prefix(4), Fraction(1)
-    grid, budget = adaptive_grid(workload, neighbours, most), Loss.laplace(epsilon)
+    grid, budget = dawa_measurement(workload, neighbours, most), Loss.laplace(epsilon)
     assert grid.loss(budget, grid.noise(budget)) == budget
     worst_total = 0
     for stops in all_partitions(0, cells):
@@ -127,7 +127,7 @@ def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None
         member = np.zeros((len(stops), cells), dtype=np.int64)
         for bucket, (start, stop) in enumerate(pairwise(bounds)):
             member[bucket, start:stop] = 1
-        ends, weights = best_tree(reduced(workload, np.array(stops)).gram())
+        ends, weights = best_tree(reduce_to_buckets(workload, np.array(stops)).gram())
         rows = weights[:, None] * ListedRanges(len(stops), ends).dense().astype(np.int64) @ member
         worst_total = max(worst_total, brute_force_sensitivity(rows, neighbours, most, power=1))
     histograms = [np.array(h) for h in ((0, 0, 0, 0), (3, 0, 0, 0), (1, 4, 1, 2), (2, 0, 0, 9))]

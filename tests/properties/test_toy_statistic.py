@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from dpdist.domain.numeric_columns import DEVIATION, PRESENT, SQUARE
+from dpdist.domain.numeric_columns import DEVIATION, PRESENCE, SQUARE
 from dpdist.operators import Matrix
 from dpdist.spec import load
 from dpdist.statistics.ratio_intervals import fieller, ratio_error
@@ -26,20 +26,22 @@ class SecondMoment(Statistic):
     """The mean of the squares of a column's amounts."""
 
     name = "second_moment"
-    of = ((PRESENT,), (DEVIATION,), (SQUARE,))
-    tells = ("second moment",)
-    published = tells
-    asks = "asks for the mean of the squares of these amounts, with its interval"
+    summands = ((PRESENCE,), (DEVIATION,), (SQUARE,))
+    statistic_names = ("second moment",)
+    published = statistic_names
+    help_text = "asks for the mean of the squares of these amounts, with its interval"
     plural = "counts, deviations, squares and second moments"
     interval = "Fieller 1954, of the mean of squares"
 
-    def made(self, told: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]) -> Estimated:
+    def compute(
+        self, statistic: str, values: Matrix, covariance: Matrix, width: float, ranges: Sequence[Range]
+    ) -> Estimated:
         ((low, high),) = ranges
         middle = (low + high) / 2
         rows = np.array([[middle**2, 2 * middle, 1.0], [1.0, 0.0, 0.0]])  # the sum of squares, and the number
         both, joint = rows @ values, rows @ covariance @ rows.T
         first, last = fieller(both, joint, width) or (0.0, high**2)
-        return Estimated(told, float(both[0] / both[1]), ratio_error(both, joint), max(first, 0.0), last)
+        return Estimated(statistic, float(both[0] / both[1]), ratio_error(both, joint), max(first, 0.0), last)
 
 
 @pytest.fixture(autouse=True)

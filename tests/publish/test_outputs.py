@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.content.destination import Written
+from dpdist.content.destination import WrittenFile
 from dpdist.publish import release_folder
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.publish.outputs import output_registry
 from tests import small
 
@@ -23,8 +23,8 @@ class Totals(Output):
     files = r"number-of-answers\.txt"
     about = "How many answers the release has."
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        return [release.place.put("number-of-answers.txt", f"{release.content.answer.size}\n".encode())]
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        return [release.destination.write_bytes("number-of-answers.txt", f"{release.content.answer.size}\n".encode())]
 
 
 @pytest.mark.parametrize("output", output_registry.OUTPUTS, ids=lambda output: type(output).__name__)

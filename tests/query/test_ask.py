@@ -17,9 +17,9 @@ import dpdist as dp
 from dpdist.content import measurement_file
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.publish import release_folder
-from dpdist.query.published_release import published
+from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from flows.commands import cli, console_output
 from tests import small
 from tests.often import first_of
@@ -61,7 +61,7 @@ def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, m
 @pytest.mark.parametrize("mechanism", first_of(2, ["coa", "identity", "marginals"]))
 def test_a_published_question_has_its_published_answer(home: Path, mechanism: str) -> None:
     done = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home)
-    table, certificate = release_folder.load(done.folder)
+    table, certificate = release_folder.load_release(done.folder)
     rows = [row for row in table.to_pylist() if row["age"]]
     found = dp.published(done.folder).ask(*(f"age={row['age']}, sex={row['sex']}" for row in rows))
     digits = certificate["decimals"]
@@ -74,7 +74,7 @@ def test_a_published_question_has_its_published_answer(home: Path, mechanism: st
 @pytest.mark.parametrize("mechanism", ["coa", "residual"])
 def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mechanism: str) -> None:
     folder = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home).folder
-    release = published(place_at(folder))
+    release = load_published(parse_location(folder))
     with pytest.raises(InvalidInput, match="did not measure the table of (age by work|work by age|age by sex by work)"):
         release.ask("age=3, work=a")
     with pytest.raises(InvalidInput, match="it measured .*age by sex"):
@@ -164,7 +164,7 @@ def test_people_ask_as_they_speak(home: Path) -> None:
             assert (one.low, one.high) == (pytest.approx(other.low), pytest.approx(other.high)), spoken
     assert [each.group for each in done.ask("count by sex")] == [{"sex": "f"}, {"sex": "m"}]
     with pytest.raises(InvalidInput, match="without 'by'"):
-        published(place_at(done.folder)).covariance(["count by sex"])
+        load_published(parse_location(done.folder)).covariance(["count by sex"])
 
 
 BAD = {
@@ -191,10 +191,10 @@ def test_questions_that_cannot_be_read_are_refused_in_one_line(home: Path) -> No
     folder = run(small.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
     for text, problem in BAD.items():
         with pytest.raises(InvalidInput, match=problem) as refusal:
-            published(place_at(folder)).ask(text)
+            load_published(parse_location(folder)).ask(text)
         assert "\n" not in str(refusal.value)
     with pytest.raises(InvalidInput, match="sums and differences"):
-        published(place_at(folder)).covariance(["median of age"])
+        load_published(parse_location(folder)).covariance(["median of age"])
 
 
 def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path) -> None:
@@ -220,7 +220,7 @@ def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path)
     }
     assert set(facts["noise"]) == {"kind", "scale", "deviation"}
     stored = Store(home / "store").open("measurements/small-1")
-    np.testing.assert_array_equal(arrays.pop("values"), Store(home / "store").read(stored))
+    np.testing.assert_array_equal(arrays.pop("values"), Store(home / "store").read_array(stored))
     assert (
         facts["measurement"] == stored.digest == done.certificate.get("measurements", {"small-1": stored.digest})["small-1"]
     )
@@ -244,9 +244,9 @@ def test_the_certificate_covers_the_file_and_an_altered_one_is_refused(home: Pat
     assert "dpdist ask small-1" in (folder / "index.html").read_text()
     (folder / "measurement.npz").write_bytes(b"PK\x03\x04 damaged")
     with pytest.raises(StoreError, match="altered"):
-        published(place_at(folder))
+        load_published(parse_location(folder))
     with pytest.raises(StoreError, match="cannot be read"):
-        measurement_file.read(folder / "measurement.npz")
+        measurement_file.read_measurement(folder / "measurement.npz")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_release_without_its_measurement_says_why(home: Path, changes: dict[st
     assert "dpdist ask" not in (folder / "index.html").read_text()
     assert why in json.loads((folder / "release.json").read_text())["measurement"]["why"]
     with pytest.raises(InvalidInput, match=f"answers no further questions: .*{why}"):
-        published(place_at(folder))
+        load_published(parse_location(folder))
 
 
 def test_numpy_alone_answers_from_the_file(home: Path) -> None:
@@ -293,7 +293,7 @@ def test_numpy_alone_answers_from_the_file(home: Path) -> None:
 
 
 def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console_output.out, "_width", 240)
+    monkeypatch.setattr(console_output.console, "_width", 240)
     path = small.write(home.parent / "data", workload=TABLES, mechanism="identity", postprocess={"integer": True})
     folder = run(path, home).folder
     told = CliRunner().invoke(

@@ -14,10 +14,10 @@ from dpdist.domain import Attribute, Domain, Level, even_edges
 from dpdist.errors import InvalidInput
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.query.attribute_conditions import condition
-from dpdist.query.published_release import Published
-from dpdist.query.question_text import question
-from dpdist.reconstruction.product_space import Cells, OpenTerm, ProductSpace
+from dpdist.query.attribute_conditions import parse_condition
+from dpdist.query.published_release import PublishedRelease
+from dpdist.query.question_text import parse_question
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
 from dpdist.workloads import marginals
 
 LAND = Level("land", ("North", "South"), (0, 0, 1))
@@ -36,7 +36,7 @@ DOMAIN = Domain((Attribute("city", categories=("Kiel", "Hamburg", "Ulm"), missin
     ],
 )
 def test_conditions_name_values_bins_and_groups_of_levels(text: str, mask: list[int]) -> None:
-    ((coefficient, vectors),) = condition(DOMAIN, text).products
+    ((coefficient, vectors),) = parse_condition(DOMAIN, text).products
     np.testing.assert_array_equal(coefficient * vectors[0], mask)
 
 
@@ -44,39 +44,39 @@ def test_conditions_name_values_bins_and_groups_of_levels(text: str, mask: list[
 def test_an_attribute_of_yes_and_no_is_a_condition_by_itself(values: tuple[str, ...]) -> None:
     domain = Domain((Attribute("borrowed", categories=values), DOMAIN.attributes[0]))
     for text in ("borrowed", "'borrowed'"):
-        ((_, vectors),) = condition(domain, text).products
+        ((_, vectors),) = parse_condition(domain, text).products
         np.testing.assert_array_equal(vectors[0], [value in ("yes", "True") for value in values])
     for more in (("yes",), ("yes", "no", "never"), ("on", "off")):
         with pytest.raises(InvalidInput, match="'borrowed' alone is no condition"):
-            condition(Domain((Attribute("borrowed", categories=more),)), "borrowed")
+            parse_condition(Domain((Attribute("borrowed", categories=more),)), "borrowed")
 
 
 def test_a_group_that_a_level_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="'East' is no group of level 'land'; there are North, South"):
-        condition(DOMAIN, "land=East")
+        parse_condition(DOMAIN, "land=East")
     with pytest.raises(
         InvalidInput, match=r"'north' is no group of level 'land' \(did you mean 'North'\?\); there are North"
     ):
-        condition(DOMAIN, "land=north")
+        parse_condition(DOMAIN, "land=north")
 
 
 def test_the_file_of_a_measurement_keeps_levels(tmp_path: Path) -> None:
-    space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.arange(4))
+    space = ProductSpace((SpaceTerm((0,), (IdentityFactor(4),)),), (4,), np.arange(4))
     with (tmp_path / "measurement.npz").open("wb") as file:
-        measurement_file.write(
+        measurement_file.write_measurement(
             Measurement(space, DOMAIN, Noise(GAUSSIAN, 5)), Evidence(marginals(DOMAIN, 1)), "levels", file
         )
-    assert measurement_file.read(tmp_path / "measurement.npz").domain == DOMAIN
+    assert measurement_file.read_measurement(tmp_path / "measurement.npz").domain == DOMAIN
 
 
 def test_levels_group_with_bins_of_their_own_for_missing_values() -> None:
     """The groups of 'top 3 of land' are North, South and those without a city; 'city, land' leaves out cities of other lands."""
-    (by,) = question(DOMAIN, "top 3 of land").of
+    (by,) = parse_question(DOMAIN, "top 3 of land").axis
     assert list(by.labels) == ["North", "South", "unknown"]
     np.testing.assert_array_equal(by.rows.dense(), [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
-    space = ProductSpace((OpenTerm((0,), (Cells(4),)),), (4,), np.array([5.0, 3.0, 9.0, 1.0]))
+    space = ProductSpace((SpaceTerm((0,), (IdentityFactor(4),)),), (4,), np.array([5.0, 3.0, 9.0, 1.0]))
     claimed: Any = {"post_processing": [], "mechanism": {"consistent": True}}
-    asked = Published(claimed, Measurement(space, DOMAIN, Noise(GAUSSIAN, 1)))
+    asked = PublishedRelease(claimed, Measurement(space, DOMAIN, Noise(GAUSSIAN, 1)))
     assert {each.group["land"]: each.value for each in asked.ask("top 3 of land")} == {
         "North": 8.0,
         "South": 9.0,
@@ -85,18 +85,18 @@ def test_levels_group_with_bins_of_their_own_for_missing_values() -> None:
     pairs = {(each.group["land"], each.group["city"]) for each in asked.ask("top 9 of land, city")}
     assert pairs == {("North", "Kiel"), ("North", "Hamburg"), ("South", "Ulm"), ("unknown", "unknown")}
     with pytest.raises(InvalidInput, match="'land' holds more than one value, so it has no mean; ask for that of city"):
-        question(DOMAIN, "mean of land by city")
+        parse_question(DOMAIN, "mean of land by city")
     with pytest.raises(InvalidInput, match="no order"):
-        question(DOMAIN, "median of land")
+        parse_question(DOMAIN, "median of land")
 
 
 def test_numbers_within_bins_are_not_guessed() -> None:
     """Counts of bins determine no mean; a median they determine to its bin."""
     domain = Domain((Attribute("age", edges=(0, 3, 7, 12)), Attribute("born", edges=(0, 1, 2, 3))))
     with pytest.raises(InvalidInput, match=r"bins of 'age' hold more than one number.*median of age"):
-        question(domain, "mean of age")
-    question(domain, "median of age")
-    question(domain, "mean of born")
+        parse_question(domain, "mean of age")
+    parse_question(domain, "median of age")
+    parse_question(domain, "mean of born")
 
 
 def test_a_domain_of_even_bins_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_a_domain_of_even_bins_comes_back_as_it_was(tmp_path: Path) -> None:
     domain = Domain(
         (Attribute("hour", edges=even_edges(-3, 2, many), missing="unknown"), Attribute("born", edges=(0, 1, 3)))
     )
-    space = ProductSpace((OpenTerm((1,), (Cells(2),)),), domain.shape, np.arange(2.0))
+    space = ProductSpace((SpaceTerm((1,), (IdentityFactor(2),)),), domain.shape, np.arange(2.0))
     with (tmp_path / "measurement.npz").open("wb") as file:
         asked = Evidence(marginals(domain, 1, among=("born",)))
-        measurement_file.write(Measurement(space, domain, Noise(GAUSSIAN, 5)), asked, "even", file)
-    found = measurement_file.read(tmp_path / "measurement.npz").domain
+        measurement_file.write_measurement(Measurement(space, domain, Noise(GAUSSIAN, 5)), asked, "even", file)
+    found = measurement_file.read_measurement(tmp_path / "measurement.npz").domain
     assert found == domain
     edges = found.attributes[0].edges
     assert (edges[0], edges[1], edges[many]) == (-3, -1, -3 + 2 * many)

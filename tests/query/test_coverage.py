@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.content.suppression import suppressed
+from dpdist.content.suppression import suppress_small_answers
 from dpdist.errors import InvalidInput
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.privacy.noise_distributions import LAPLACE
 from dpdist.query import simultaneous_intervals
-from dpdist.query.linear_functions import EVERYTHING, Linear, functionals
+from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction, functionals
 from dpdist.query.published_release import quantile_interval, rank_ranges
 from dpdist.query.simultaneous_intervals import critical_value
-from dpdist.reconstruction.product_space import Cells, ListedFactor, OpenTerm, ProductSpace
+from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
 from dpdist.statistics.ratio_intervals import fieller
 from tests.often import first_of
 
@@ -32,16 +32,16 @@ LOW, HIGH = 0.94, 0.965
 
 
 def simulated(
-    space: ProductSpace, asked: Sequence[Linear], counts: np.ndarray, scale: int, seed: int
+    space: ProductSpace, asked: Sequence[LinearFunction], counts: np.ndarray, scale: int, seed: int
 ) -> tuple[Any, Any, Any]:
     """Estimates of every simulated release, (releases, functions), their standard errors, and their covariance."""
     made = functionals(asked, space.shape)
     size = space.values.size
-    (((term, within, (side,)), _),) = space.spreads(made)
+    (((term, within, (side,)), _),) = space.weighted_terms(made)
     weights = made.matrix @ (term.unit * within[:, None] * np.broadcast_to(side, (within.size, size)))
     exact = _measured(space, counts)
     noise = np.rint(np.random.default_rng(seed).normal(0, scale, (RELEASES, size)))
-    reading = replace(space, values=exact).read(made)
+    reading = replace(space, values=exact).estimate(made)
     estimates = reading.values + noise @ weights.T
     return estimates, np.sqrt(reading.squares) * scale, space.gram(made) * scale**2
 
@@ -50,21 +50,21 @@ def _measured(space: ProductSpace, counts: np.ndarray) -> np.ndarray:
     (term,) = space.terms
     out = counts.astype(np.int64)
     for axis, factor in enumerate(term.factors):
-        matrix = factor.matrix if isinstance(factor, ListedFactor) else np.eye(factor.shape[1], dtype=np.int64)
+        matrix = factor.matrix if isinstance(factor, MatrixFactor) else np.eye(factor.shape[1], dtype=np.int64)
         out = np.moveaxis(np.tensordot(matrix, out, axes=(1, axis)), 0, axis)
     return np.asarray(term.multiplier * out).ravel()
 
 
 def cells(*shape: int) -> ProductSpace:
-    term = OpenTerm(tuple(range(len(shape))), tuple(Cells(size) for size in shape), multiplier=1000)
+    term = SpaceTerm(tuple(range(len(shape))), tuple(IdentityFactor(size) for size in shape), multiplier=1000)
     return ProductSpace((term,), shape, np.zeros(int(np.prod(shape)), dtype=np.int64))
 
 
 def tree(size: int) -> ProductSpace:
     """Every value and every pair of neighbouring values: estimates of cells are dependent."""
     pairs = np.eye(size, dtype=np.int64) + np.eye(size, k=1, dtype=np.int64)
-    factor = ListedFactor(np.concatenate([1000 * np.eye(size, dtype=np.int64), 700 * pairs]))
-    term = OpenTerm((0,), (factor,))
+    factor = MatrixFactor(np.concatenate([1000 * np.eye(size, dtype=np.int64), 700 * pairs]))
+    term = SpaceTerm((0,), (factor,))
     return ProductSpace((term,), (size,), np.zeros(2 * size, dtype=np.int64))
 
 
@@ -72,7 +72,7 @@ def tree(size: int) -> ProductSpace:
 def test_means_and_ratios_cover(space: ProductSpace) -> None:
     values = np.arange(30.0)
     counts = np.random.default_rng(3).poisson(40, 30)
-    asked = [EVERYTHING.within({0: values}), EVERYTHING]
+    asked = [ALL_RECORDS.times_vectors({0: values}), ALL_RECORDS]
     estimates, _, covariance = simulated(space, asked, counts, 15_000, seed=1)
     truth = float(values @ counts / counts.sum())
     found = [fieller(each, covariance, NORMAL_95) for each in estimates]
@@ -84,7 +84,7 @@ def test_ratios_with_a_doubtful_denominator_cover_where_the_delta_method_does_no
     """The denominator is 3 of its standard errors: Fieller's interval holds, and is unbounded in some releases."""
     counts = np.array([5, 60])
     space = cells(2)
-    asked = [Linear(((1.0, {0: np.array([1.0, 0.0])}),)), Linear(((1.0, {0: np.array([0.0, 1.0])}),))]
+    asked = [LinearFunction(((1.0, {0: np.array([1.0, 0.0])}),)), LinearFunction(((1.0, {0: np.array([0.0, 1.0])}),))]
     estimates, _, covariance = simulated(space, asked, counts, 20_000, seed=2)
     found = [fieller(each, covariance, NORMAL_95) for each in estimates]
     assert 0.05 < np.mean([interval is None for interval in found]) < 0.3
@@ -96,7 +96,7 @@ def test_ratios_with_a_doubtful_denominator_cover_where_the_delta_method_does_no
 def test_quantiles_cover_what_they_say_and_hardly_more_over_fine_bins(share: float) -> None:
     counts = np.full(400, 25)
     below = np.tril(np.ones((400, 400)))[:-1] - share
-    asked = [EVERYTHING.within({0: row}) for row in below]
+    asked = [ALL_RECORDS.times_vectors({0: row}) for row in below]
     estimates, errors, _ = simulated(cells(400), asked, counts, 20_000, seed=9)
     truth = int((below @ counts < 0).sum())
     found = [quantile_interval(each, NORMAL_95 * errors) for each in estimates]
@@ -112,7 +112,7 @@ def test_quantiles_cover_what_they_say_and_hardly_more_over_fine_bins(share: flo
 def test_quantiles_over_coarse_bins_cover_at_least_what_they_say() -> None:
     counts = np.random.default_rng(5).poisson(200, 12)
     below = np.tril(np.ones((12, 12)))[:-1] - 0.5
-    asked = [EVERYTHING.within({0: row}) for row in below]
+    asked = [ALL_RECORDS.times_vectors({0: row}) for row in below]
     estimates, errors, _ = simulated(tree(12), asked, counts, 50_000, seed=4)
     truth = int((below @ counts < 0).sum())
     covered = np.mean(
@@ -125,7 +125,7 @@ def test_quantiles_over_coarse_bins_cover_at_least_what_they_say() -> None:
 def test_ranks_cover_all_places_at_once(space: ProductSpace) -> None:
     """Of equal counts every place must stay possible: the hardest case, where coverage is exactly what is said."""
     counts = np.full(8, 100)
-    asked = [EVERYTHING.within({0: row}) for row in np.eye(8)]
+    asked = [ALL_RECORDS.times_vectors({0: row}) for row in np.eye(8)]
     estimates, _, covariance = simulated(space, asked, counts, 15_000, seed=5)
     critical = critical_value(covariance)
     found = [rank_ranges(each, covariance, critical) for each in estimates]
@@ -139,7 +139,7 @@ def test_all_differences_lie_within_the_critical_value_at_once(
     groups: int, simulated: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulated for few groups, Bonferroni's bound for many; of each at least 95 %, whatever the number from which they are many."""
-    monkeypatch.setattr(simultaneous_intervals, "SIMULATED", simulated)
+    monkeypatch.setattr(simultaneous_intervals, "MOST_SIMULATED", simulated)
     state = np.random.default_rng(8)
     root = np.eye(groups) + 0.3 * state.standard_normal((groups, groups)) / np.sqrt(groups)
     covariance = root @ root.T
@@ -182,10 +182,12 @@ def test_shares_of_spurious_and_lost_rows_are_those_predicted() -> None:
         (100.0, "dropped_at_double", False),
     ):
         rows = pa.table({"answer": np.zeros(200), "standard_error": errors})
-        predicted = getattr(suppressed(rows, below=50, at=2, certificate=FITTED).predicted, name)
+        predicted = getattr(suppress_small_answers(rows, below=50, at=2, certificate=FITTED).predicted, name)
         shown = (truth + draws >= 50 + 2 * errors).mean()
         assert (shown if wanted else 1 - shown) == pytest.approx(predicted, rel=0.05, abs=2e-4)
-    kept = suppressed(pa.table({"answer": [60.0, 80.0], "standard_error": [10.0, 10.0]}), below=50, at=2, certificate=FITTED)
+    kept = suppress_small_answers(
+        pa.table({"answer": [60.0, 80.0], "standard_error": [10.0, 10.0]}), below=50, at=2, certificate=FITTED
+    )
     assert kept.table["answer"].to_pylist() == [80.0]
     with pytest.raises(InvalidInput, match="below >= 0"):
-        suppressed(rows, below=-1, certificate=FITTED)
+        suppress_small_answers(rows, below=-1, certificate=FITTED)

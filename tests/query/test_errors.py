@@ -22,7 +22,7 @@ from dpdist.planner.derived_statistics import statistics
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.query import linear_functions, published_release, simultaneous_intervals
-from dpdist.query.published_release import UNPUBLISHED, Answer, Published
+from dpdist.query.published_release import UNPUBLISHED, Answer, PublishedRelease
 from dpdist.statistics.statistic_registry import STATISTICS
 from tests.pipeline.test_sums import chosen, planned_in
 from tests.pipeline.test_variances import exact
@@ -52,18 +52,18 @@ def records() -> pa.Table:
     return pa.table({"branch": state.choice(BRANCHES, 1500), "amount": 2 * amounts, "tip": tips})
 
 
-def simulated(centre: Measurement, releases: int) -> Iterator[Published]:
+def simulated(centre: Measurement, releases: int) -> Iterator[PublishedRelease]:
     """Releases of the same records, each with noise of its own, drawn as a release draws it."""
     values = centre.space.values
     drawn = centre.noise.draw(b"5" * 32, count=releases * values.size).reshape(releases, values.size)
     for noise in drawn:
         space: Any = replace(centre.space, values=values + noise)
-        yield Published(UNPUBLISHED, replace(centre, space=space))
+        yield PublishedRelease(UNPUBLISHED, replace(centre, space=space))
 
 
 def test_every_statistic_is_asked_for() -> None:
     """Whoever adds one asks for it above."""
-    assert {each for statistic in STATISTICS.values() for each in statistic.tells} <= {
+    assert {each for statistic in STATISTICS.values() for each in statistic.statistic_names} <= {
         each.partition(" of ")[0] for each in ASKED
     }
 
@@ -85,12 +85,12 @@ def test_standard_errors_are_those_of_simulated_releases(name: str, home: Path, 
     with monkeypatch.context() as patch:
         patch.setattr(published_release, "SUMS_AT_ONCE", 8)  # a group at a time: the tables are the same
         assert statistics(planned.job.workload, centre) == whole
-    told = Published(UNPUBLISHED, centre).ask(*ASKED)
+    told = PublishedRelease(UNPUBLISHED, centre).ask(*ASKED)
     with monkeypatch.context() as patch:
         patch.setattr(
-            linear_functions, "WRITTEN", 0
+            linear_functions, "MOST_COMBINATIONS", 0
         )  # products of vectors are never multiplied out: the answers are the same
-        for answer, other in zip(told, Published(UNPUBLISHED, centre).ask(*ASKED), strict=True):
+        for answer, other in zip(told, PublishedRelease(UNPUBLISHED, centre).ask(*ASKED), strict=True):
             assert (other.value, other.standard_error) == pytest.approx((answer.value, answer.standard_error))
     values = np.array([[each.value for each in release.ask(*ASKED)] for release in simulated(centre, SPREADS)])
     assert len(told) == 3 + 6 * len(BRANCHES)
@@ -157,6 +157,6 @@ def test_laplace_noise_needs_a_longer_lead_to_be_surely_the_first() -> None:
     for kind, first in ((GAUSSIAN, "surely"), (LAPLACE, "perhaps")):
         noise = Noise(kind, 1000)
         values = np.array([round(2.04 * 2**0.5 * noise.deviation), 0])
-        release = Published(UNPUBLISHED, Measurement(replace(cells(2), values=values), domain, noise))
+        release = PublishedRelease(UNPUBLISHED, Measurement(replace(cells(2), values=values), domain, noise))
         (answer,) = release.ask("top 1 of group")
         assert answer.remark.startswith(first)

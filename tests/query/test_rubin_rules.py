@@ -15,10 +15,10 @@ from scipy import stats
 
 import dpdist as dp
 from dpdist.errors import InvalidInput
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query import synthetic_records
-from dpdist.query.published_release import Published
-from dpdist.query.rubin_rules import combined
+from dpdist.query.published_release import PublishedRelease
+from dpdist.query.rubin_rules import combine_estimates
 from tests import small
 from tests.command_line import CommandLine
 from tests.contracts.golden import known_key
@@ -33,7 +33,7 @@ def published(home: Path, **changes: Any) -> Any:
 
 def test_two_sets_combined_by_hand() -> None:
     """Between them a variance of 2, times 1 + 1/2; one degree of freedom, whose quantile is tan(0.475 pi)."""
-    found = combined([10.0, 12.0])
+    found = combine_estimates([10.0, 12.0])
     assert (found.value, found.standard_error, found.degrees) == (11.0, pytest.approx(math.sqrt(3)), 1.0)
     assert found.high_95 - found.value == pytest.approx(math.tan(0.475 * math.pi) * math.sqrt(3))
     assert found.value - found.low_95 == pytest.approx(found.high_95 - found.value)
@@ -42,7 +42,7 @@ def test_two_sets_combined_by_hand() -> None:
 def test_variances_of_a_sample_are_added_and_the_degrees_grow() -> None:
     """Of five sets by Rubin's rules: T = u + 1.2 b, and 4 (T / 1.2 b)^2 degrees."""
     given, own = [4.0, 5.0, 6.0, 7.0, 3.0], [2.0, 1.0, 3.0, 2.0, 2.0]
-    found = combined(given, own)
+    found = combine_estimates(given, own)
     between = 1.2 * 2.5
     assert found.standard_error == pytest.approx(math.sqrt(2.0 + between))
     assert found.degrees == pytest.approx(4 * (5.0 / between) ** 2)
@@ -50,8 +50,8 @@ def test_variances_of_a_sample_are_added_and_the_degrees_grow() -> None:
 
 
 def test_sets_that_do_not_differ_leave_the_variance_of_a_sample() -> None:
-    assert combined([3.0, 3.0, 3.0]).high_95 == 3.0
-    assert combined([3.0, 3.0], [4.0, 4.0]).high_95 == pytest.approx(3.0 + 1.959964 * 2.0)
+    assert combine_estimates([3.0, 3.0, 3.0]).high_95 == 3.0
+    assert combine_estimates([3.0, 3.0], [4.0, 4.0]).high_95 == pytest.approx(3.0 + 1.959964 * 2.0)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_sets_that_do_not_differ_leave_the_variance_of_a_sample() -> None:
 )
 def test_what_cannot_be_combined_is_refused(estimates: list[float], variances: list[float] | None) -> None:
     with pytest.raises(InvalidInput, match="two numbers or more, with a variance of zero or more each"):
-        combined(estimates, variances)
+        combine_estimates(estimates, variances)
 
 
 @pytest.mark.parametrize("mechanism", always(["adaptive"], ["marginals", "adaptive", "identity"]))
@@ -73,13 +73,13 @@ def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: 
     known_key(home)
     release = published(home, mechanism=mechanism, budget={"rho": 0.2})
     known = replace(release.published, measurement=replace(release.published.measurement, digest="5c" * 32))
-    tables = synthetic_records.tables_of(known)
-    sets = [tables.model(number).made(None, 0).records for number in range(1, 21)]
+    tables = synthetic_records.load_tables(known)
+    sets = [tables.fit_model(number).draw_records(None, 0).records for number in range(1, 21)]
     records, held, spreads = small.records(), list[bool](), list[float]()
     for name, values in (("sex", ["f", "m"]), ("work", ["a", "b", "c"])):
         for value in values:
             counts = [float((made[name].to_numpy(zero_copy_only=False) == value).sum()) for made in sets]
-            found = combined(counts)
+            found = combine_estimates(counts)
             true = float((records[name].to_numpy(zero_copy_only=False) == value).sum())
             held.append(found.low_95 - 0.5 <= true <= found.high_95 + 0.5)
             (answer,) = release.ask(f"count where {name}={value}")
@@ -91,17 +91,17 @@ def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: 
 def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
     """The same number gives the same set, another number another, and nothing is charged."""
     release = published(home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         before = ledger.entries()
     first, again, other = (release.synthetic(redrawn=number).records for number in (1, 1, 2))
     assert first.equals(again)
     assert not first.equals(other)
     assert not first.equals(release.synthetic().records)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.entries() == before
     nearest, drawn = (
-        synthetic_records.tables_of(release.published).model(),
-        synthetic_records.tables_of(release.published).model(1),
+        synthetic_records.load_tables(release.published).fit_model(),
+        synthetic_records.load_tables(release.published).fit_model(1),
     )
     assert nearest.seed != drawn.seed
     assert not np.array_equal(nearest.tables[0], drawn.tables[0])
@@ -109,7 +109,7 @@ def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
 
 def test_the_measurement_is_read_once_for_all_sets(home: Path) -> None:
     release = published(home)
-    with mock.patch.object(Published, "estimates", autospec=True, side_effect=Published.estimates) as read:
+    with mock.patch.object(PublishedRelease, "estimates", autospec=True, side_effect=PublishedRelease.estimates) as read:
         sets = [release.synthetic(redrawn=1).records]
         asked = read.call_count
         sets += [release.synthetic(redrawn=number).records for number in (2, 3)]
@@ -129,7 +129,7 @@ def test_the_command_writes_a_file_for_each_set(
     assert [each.num_rows for each in written] == [500] * 3
     assert not written[0].equals(written[1])
     assert not written[1].equals(written[2])
-    assert all(each.schema.metadata == synthetic_records.MARK for each in written)
+    assert all(each.schema.metadata == synthetic_records.SYNTHETIC_METADATA for each in written)
     assert all(f"wrote 500 synthetic records to made-{number}.parquet" in ended.out for number in (1, 2, 3))
     assert "made-1.parquet exists; remove it" in command("synthesize", "small-1", "--to", "made.parquet", "--sets", "3").err
     assert command("synthesize", "small-1", "--to", "one.parquet", "--sets", "1").code == 2

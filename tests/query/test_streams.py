@@ -22,7 +22,7 @@ def test_a_later_release_of_a_stream_answers_about_all_its_steps(home: Path) -> 
         stream = {"stream": {"name": "steps", "through": through}, "release": f"part-{through}"}
         done = run(small.write(home.parent / "data", **changes, **stream), home)
     ages = np.array(small.records()["age"].to_pylist())
-    rows = release_folder.load(done.folder)[0].to_pylist()
+    rows = release_folder.load_release(done.folder)[0].to_pylist()
     (sums, window) = done.ask("age<=7", "age>=3, age<=7")
     assert isinstance(sums.value, float)
     assert sums.value == pytest.approx(rows[7]["answer"], abs=0.01)

@@ -18,9 +18,9 @@ import pytest
 import dpdist as dp
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query import synthetic_records
-from dpdist.query.synthetic_records import MARK, Model
+from dpdist.query.synthetic_records import SYNTHETIC_METADATA, TableModel
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
@@ -47,7 +47,7 @@ def test_consistent_tables_are_met_by_whole_records(seed: int) -> None:
     axes = tuple(itertools.combinations(range(4), 2))
     tables = tuple(table_of(true, a, sizes).reshape([sizes[i] for i in a]).astype(float) for a in axes)
     attributes = tuple(Attribute(f"x{i}", categories=tuple(map(str, range(size)))) for i, size in enumerate(sizes))
-    made = Model(attributes, axes, tables, seed).made()
+    made = TableModel(attributes, axes, tables, seed).draw_records()
     assert made.records.num_rows == number
     for a, table in zip(axes, tables, strict=True):
         assert np.abs(table_of(made.codes, a, sizes) - table.ravel()).sum() <= 0.02 * number
@@ -64,7 +64,7 @@ def test_one_table_of_all_attributes_is_met_exactly() -> None:
     attributes = tuple(
         Attribute(name, categories=tuple("abcd"[:size])) for name, size in zip("xyz", table.shape, strict=True)
     )
-    made = Model(attributes, ((0, 1, 2),), (table,), 1).made()
+    made = TableModel(attributes, ((0, 1, 2),), (table,), 1).draw_records()
     assert table_of(made.codes, (0, 1, 2), table.shape).tolist() == table.ravel().tolist()
 
 
@@ -75,13 +75,13 @@ def test_records_keep_what_the_release_measured(home: Path) -> None:
     made = release.synthetic()
     found = made.kept(release.answers.arrow)
     assert sum(each.inside for each in found) >= 0.9 * sum(each.answers for each in found) > 0
-    assert made.records.schema.metadata == MARK
+    assert made.records.schema.metadata == SYNTHETIC_METADATA
     assert made.records.column_names == list(NAMES)
     assert release.synthetic().records.equals(made.records)
     assert not release.synthetic(copy=1).records.equals(made.records)
     assert release.synthetic(records=500).records.num_rows == 500
     assert release.synthetic(records=0).records.num_rows == 0
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert [each.releases for each in ledger.budgets()] == [1]
     assert {file: file.read_bytes() for file in Path(release.folder).rglob("*") if file.is_file()} == before
 
@@ -94,7 +94,9 @@ def test_records_depend_on_nothing_but_the_published_measurement(
     shutil.copytree(release.folder, tmp_path / "elsewhere")
     shutil.rmtree(home)
     monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "nowhere"))
-    assert synthetic_records.tables_of(dp.published(tmp_path / "elsewhere")).model().made().records.equals(wanted)
+    assert (
+        synthetic_records.load_tables(dp.published(tmp_path / "elsewhere")).fit_model().draw_records().records.equals(wanted)
+    )
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -172,9 +174,9 @@ def test_too_many_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_tables_that_are_read_in_pieces_are_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = published(home)
-    whole = synthetic_records.tables_of(release.published).model()
+    whole = synthetic_records.load_tables(release.published).fit_model()
     monkeypatch.setattr("dpdist.query.synthetic_records.MOST_PRODUCTS", 7)
-    parts = synthetic_records.tables_of(release.published).model()
+    parts = synthetic_records.load_tables(release.published).fit_model()
     for one, other in zip(whole.tables, parts.tables, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-6)
 
@@ -192,7 +194,9 @@ def test_the_command_says_what_the_records_keep(
     assert "age x sex" in ended.out
     table = pyarrow.parquet.read_table(to) if form == "parquet" else pyarrow.csv.read_csv(to)
     assert table.num_rows == 700
-    marked = table.schema.metadata == MARK if form == "parquet" else set(table["synthetic"].to_pylist()) == {True}
+    marked = (
+        table.schema.metadata == SYNTHETIC_METADATA if form == "parquet" else set(table["synthetic"].to_pylist()) == {True}
+    )
     assert marked
     assert "exists; remove it" in command("synthesize", "small-1", "--to", str(to)).err
     assert "is a .parquet or .csv file" in command("synthesize", "small-1", "--to", "made.txt").err

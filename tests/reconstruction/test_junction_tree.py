@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.reconstruction.junction_tree import TableModel, margin, nearest_model
+from dpdist.reconstruction.junction_tree import TableModel, fit_model, margin
 from dpdist.reconstruction.nonnegative_tables import Axes
 
 SHAPE = (2, 3, 2, 3)
@@ -69,7 +69,7 @@ def test_noisy_tables_become_non_negative_ones_that_agree() -> None:
     state, cells = np.random.default_rng(5), joint(((0, 1), 1), ((1, 2), 2))
     axes = [*combinations(range(4), 1), (0, 1), (1, 2)]
     noisy = {each: margin(cells, (0, 1, 2, 3), each) + 30 * state.standard_normal([SHAPE[a] for a in each]) for each in axes}
-    found = nearest_model(SHAPE, noisy, dict.fromkeys(axes, 1 / 30**2))
+    found = fit_model(SHAPE, noisy, dict.fromkeys(axes, 1 / 30**2))
     for each in (*axes, (0, 2), (0, 1, 2), (0, 1, 2, 3)):
         table = found.table(each)
         assert table.min() >= 0

@@ -13,14 +13,14 @@ from scipy import stats
 from scipy.optimize import nnls
 
 from dpdist import engine
-from dpdist.digests import digest_of
+from dpdist.digests import compute_digest
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.publish import release_folder
 from dpdist.reconstruction import nonnegative_cells
-from dpdist.reconstruction.nonnegative_cells import Effect, Fit, closest
-from dpdist.runtime.context import Context, silent
+from dpdist.reconstruction.nonnegative_cells import Effect, Fit, nonnegative_least_squares
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
@@ -57,7 +57,7 @@ def test_cells_that_keep_changing_sides_are_fitted_all_the_same(seed: int, monke
     rng = np.random.default_rng(seed)
     rows, answers = rng.normal(size=(30, 12)), rng.normal(size=30)
     gram, linear = rows.T @ rows, rows.T @ answers
-    found = closest(gram, linear)
+    found = nonnegative_least_squares(gram, linear)
     slopes = gram @ found - linear
     assert found.min() >= 0
     assert slopes.min() > -1e-6
@@ -77,7 +77,7 @@ def test_cells_are_the_closest_ones(name: str) -> None:
     for scale in (0.5, 5.0, 50.0):
         x = state.poisson(2.0, workload.shape[1]) + scale * state.standard_normal(workload.shape[1])
         expected, distance = nnls(dense, dense @ x, maxiter=10_000)
-        found = fit.closest(over_cells @ x)
+        found = fit.closest_cells(over_cells @ x)
         assert (found >= 0).all()
         answers = dense[:, fit.cells] @ found
         np.testing.assert_allclose(answers, dense @ expected, atol=1e-6 * np.abs(dense @ x).max())
@@ -86,24 +86,26 @@ def test_cells_are_the_closest_ones(name: str) -> None:
 
 def test_closed_forms() -> None:
     """Cells asked one by one are clipped; of a total alone the total is; an estimate without negative cells stays as it is."""
-    np.testing.assert_allclose(closest(np.diag([1.0, 4.0, 9.0]), np.array([2.0, -4.0, 9.0])), [2, 0, 1])
-    np.testing.assert_allclose(closest(np.ones((3, 3)), np.full(3, -5.0)), 0, atol=1e-6)
-    np.testing.assert_allclose(closest(np.ones((3, 3)), np.full(3, 5.0)).sum(), 5)
+    np.testing.assert_allclose(nonnegative_least_squares(np.diag([1.0, 4.0, 9.0]), np.array([2.0, -4.0, 9.0])), [2, 0, 1])
+    np.testing.assert_allclose(nonnegative_least_squares(np.ones((3, 3)), np.full(3, -5.0)), 0, atol=1e-6)
+    np.testing.assert_allclose(nonnegative_least_squares(np.ones((3, 3)), np.full(3, 5.0)).sum(), 5)
     x = np.arange(1.0, 13.0)
-    np.testing.assert_allclose(closest(prefix(12).gram(), prefix(12).gram() @ x), x, rtol=1e-8)
+    np.testing.assert_allclose(nonnegative_least_squares(prefix(12).gram(), prefix(12).gram() @ x), x, rtol=1e-8)
     # two cells by hand: both of (x0, x0 + x1), estimated as (2, 1): x1 >= 0 binds, x0 is their mean
-    np.testing.assert_allclose(closest(prefix(2).gram(), prefix(2).operator.dense().T @ np.array([2.0, 1.0])), [1.5, 0])
+    np.testing.assert_allclose(
+        nonnegative_least_squares(prefix(2).gram(), prefix(2).operator.dense().T @ np.array([2.0, 1.0])), [1.5, 0]
+    )
 
 
 def test_a_problem_that_pivoting_leaves_is_solved_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(3).standard_normal(24) * 9
     gram = prefix(24).gram()
-    expected = closest(gram, gram @ x)
+    expected = nonnegative_least_squares(gram, gram @ x)
     monkeypatch.setattr(nonnegative_cells, "PIVOTS", 0)
-    np.testing.assert_allclose(closest(gram, gram @ x), expected, atol=1e-6)
+    np.testing.assert_allclose(nonnegative_least_squares(gram, gram @ x), expected, atol=1e-6)
     monkeypatch.setattr(nonnegative_cells, "PIVOTS", 10_000)
     monkeypatch.setattr(nonnegative_cells, "PATIENCE", 0)  # one cell at a time
-    np.testing.assert_allclose(closest(gram, gram @ x), expected, atol=1e-6)
+    np.testing.assert_allclose(nonnegative_least_squares(gram, gram @ x), expected, atol=1e-6)
 
 
 def drawn(
@@ -125,7 +127,7 @@ def test_no_draw_makes_random_ranges_worse() -> None:
     former, ratios = [], []
     for estimate in estimates.T:
         before = (estimate - truth) @ fit.inner @ (estimate - truth)
-        away = fit.columns @ fit.closest(estimate) - truth
+        away = fit.columns @ fit.closest_cells(estimate) - truth
         ratios.append(away @ fit.inner @ away / before)
         away = fit.columns @ nnls(rows @ fit.columns, rows @ estimate)[0] - truth
         former.append(away @ fit.inner @ away / before)
@@ -154,7 +156,9 @@ def test_the_effect_is_that_of_draws_from_the_cells() -> None:
     for group in (effect.total, *effect.groups):
         rows = dense[places[group.name]] * weights[places[group.name], None]
         before = np.array([np.sum((rows @ on_cells @ (estimate - truth)) ** 2) for estimate in estimates.T])
-        after = np.array([np.sum((rows @ (fit.closest(estimate) - on_cells @ truth)) ** 2) for estimate in estimates.T])
+        after = np.array(
+            [np.sum((rows @ (fit.closest_cells(estimate) - on_cells @ truth)) ** 2) for estimate in estimates.T]
+        )
         ratio = after.mean() / before.mean()
         spread = np.std(after - ratio * before, ddof=1) / np.sqrt(before.size) / before.mean()
         assert abs(group.ratio - ratio) <= stats.norm.isf(RATE / 2) * np.hypot(spread, group.error)
@@ -195,12 +199,12 @@ def test_a_release_says_what_its_fit_does(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     path = small.write(home.parent / "data", **SPEC)
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     assert (
         "how far it falls is simulated from the noisy data" in plan(context, load(path)).certificate()["post_processing"][0]
     )
     done = small.run(path, home)
-    certificate = release_folder.load(done.folder)[1]
+    certificate = release_folder.load_release(done.folder)[1]
     jsonschema.validate(certificate, SCHEMA)
     assert done.certificate["non_negative"] == certificate["non_negative"]
     facts = certificate["non_negative"]
@@ -218,12 +222,14 @@ def test_a_release_says_what_its_fit_does(
         "rule": nonnegative_cells.RULE,
         "measurement": certificate["measurements"]["small-1"],
     }
-    seed = int(digest_of("simulation", asked)[:8], 16)
+    seed = int(compute_digest("simulation", asked)[:8], 16)
     reader = done.plan.grid.least_squares(done.plan.workload)
     cells, effect = reader.non_negative(reader.estimate(space.values), done.plan.noise, seed)
     assert effect.facts() == facts
     np.testing.assert_allclose(
-        done.plan.workload.unweighted.matvec(cells), release_folder.load(done.folder)[0]["answer"].to_numpy(), atol=0.01
+        done.plan.workload.unweighted.matvec(cells),
+        release_folder.load_release(done.folder)[0]["answer"].to_numpy(),
+        atol=0.01,
     )
     # the same bytes again, from the stored answers, and from the measurement alone
     before = small.tree(Path(done.folder))
@@ -253,7 +259,7 @@ def test_cells_keep_public_counts_and_are_never_worse_given_them() -> None:
         noise = state.standard_normal(64) * 10
         noise -= rows.T @ np.linalg.solve(rows @ rows.T, rows @ noise)
         unbiased = over_cells @ (truth + noise)
-        found = fit.columns @ fit.closest(unbiased)
+        found = fit.columns @ fit.closest_cells(unbiased)
         np.testing.assert_allclose(known @ found, rows @ truth, atol=0.01)
         errors = [given - over_cells @ truth for given in (found, unbiased)]
         inner = Fit.of(basis).inner

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.measurement.consistency import table_fitting
-from dpdist.measurement.consistency.table_fitting import fitted_answers, kind_of, parts_of, together
+from dpdist.measurement.consistency.table_fitting import classify_block, fit_answers, fit_together, query_groups
 from dpdist.operators import Groups, Identity, Padded, Prefix, Total
 from dpdist.reconstruction import nonnegative_tables
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
-from dpdist.reconstruction.nonnegative_tables import TableFamily, nearest, threshold
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables, threshold
 from dpdist.workloads import Block, Workload, explicit, marginals, random_ranges, union
 
 SHAPE = (3, 2, 4)
@@ -96,7 +96,7 @@ def test_the_nearest_tables_against_a_general_solver(kind: TableFamily) -> None:
         method="SLSQP",
         options={"maxiter": 500, "ftol": 1e-12},
     )
-    found = nearest(kind, given_, 42.0, 1e-6)
+    found = fit_tables(kind, given_, 42.0, 1e-6)
     assert found.distance <= 1e-6
     assert all((table >= 0).all() for table in found.tables)
     assert min(table.min() for table in first) < -1  # there was something to do
@@ -118,26 +118,26 @@ def test_fitted_tables_are_never_worse(cells: np.ndarray, kind: TableFamily, sca
 
     total, before = float(cells.sum()), squared(given_)
     slack = 1e-5 * (before + 1)
-    assert squared(nearest(kind, given_, total, 1e-7).tables) <= before + slack
+    assert squared(fit_tables(kind, given_, total, 1e-7).tables) <= before + slack
     if total > 0:
         estimated = max(kind.total(given_), 0.0)
         more = (estimated / total - 1) ** 2 * float((w * truth**2).sum())
-        assert squared(nearest(kind, given_, estimated, 1e-7).tables) <= before + more + slack
+        assert squared(fit_tables(kind, given_, estimated, 1e-7).tables) <= before + more + slack
 
 
 def test_momentum_saves_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = np.zeros(SHAPE)
     truth[0, 0, 1] = 300.0
     given_ = noisy(family(), truth, 40.0, 1)
-    fast = nearest(family(), given_, 300.0, 1e-4)
-    monkeypatch.setattr(nonnegative_tables, "_uphill", lambda *_: True)
-    slow = nearest(family(), given_, 300.0, 1e-4)
+    fast = fit_tables(family(), given_, 300.0, 1e-4)
+    monkeypatch.setattr(nonnegative_tables, "_moved_uphill", lambda *_: True)
+    slow = fit_tables(family(), given_, 300.0, 1e-4)
     assert fast.rounds < slow.rounds
     np.testing.assert_allclose(flat(fast.tables), flat(slow.tables), atol=0.01)
 
 
 def test_without_records_all_cells_are_empty() -> None:
-    found = nearest(family(), noisy(family(), np.zeros(SHAPE), 5.0, 2), -3.0, 1e-4)
+    found = fit_tables(family(), noisy(family(), np.zeros(SHAPE), 5.0, 2), -3.0, 1e-4)
     assert not flat(found.tables).any()
 
 
@@ -152,7 +152,7 @@ def test_kinds_of_groups() -> None:
         "any": [*explicit(np.array([[1.0, -1.0, 0.0, 2.0]])).blocks],
     }
     for kind, blocks in kinds.items():
-        assert [kind_of(block, SHAPE) for block in blocks] == [kind] * len(blocks)
+        assert [classify_block(block, SHAPE) for block in blocks] == [kind] * len(blocks)
 
 
 def answers(workload: Workload, seed: int = 0) -> tuple[np.ndarray, Answers]:
@@ -160,7 +160,9 @@ def answers(workload: Workload, seed: int = 0) -> tuple[np.ndarray, Answers]:
     state = np.random.default_rng(seed)
     truth = workload.unweighted.matvec(state.poisson(0.5, workload.shape[1]).astype(float))
     errors = np.full(truth.size, 4.0)
-    return truth, Answers(Held(truth + 4 * state.standard_normal(truth.size)), Held(errors), Held(1.96 * errors))
+    return truth, Answers(
+        ArrayVector(truth + 4 * state.standard_normal(truth.size)), ArrayVector(errors), ArrayVector(1.96 * errors)
+    )
 
 
 def test_weighted_tables_far_from_zero_are_fitted_by_weighted_least_squares() -> None:
@@ -169,10 +171,18 @@ def test_weighted_tables_far_from_zero_are_fitted_by_weighted_least_squares() ->
     queries = workload.unweighted.dense()
     y = queries @ np.full(queries.shape[1], 1000.0) + np.random.default_rng(0).standard_normal(len(queries))
     ones = np.ones(len(y))
-    done = fitted_answers(workload, Answers(Held(y), Held(ones), Held(ones)), None, None, Wanted("x", False), 0, MEMORY)
+    done = fit_answers(
+        workload,
+        Answers(ArrayVector(y), ArrayVector(ones), ArrayVector(ones)),
+        None,
+        None,
+        AnswerRequest("x", False),
+        0,
+        MEMORY,
+    )
     weights = np.concatenate([np.full(block.queries, block.weight) for block in workload.blocks])
     cells = np.linalg.lstsq(weights[:, None] * queries, weights * y, rcond=1e-10)[0]
-    np.testing.assert_allclose(held(done.answer), queries @ cells, rtol=1e-9)
+    np.testing.assert_allclose(to_array(done.answer), queries @ cells, rtol=1e-9)
 
 
 @pytest.mark.parametrize("records", [None, 14.0])
@@ -182,26 +192,26 @@ def test_groups_by_themselves_and_together_are_fitted_alike(records: float | Non
     workload = Workload(domain, (*marginals(SHAPE, 3).blocks[:1], LEVEL, Block("cdf", (2,), (Prefix(4),), (("",) * 4,))))
     _, unbiased = answers(workload)
     made = []
-    for most in (table_fitting.MOST_HELD, 1):
-        monkeypatch.setattr(table_fitting, "MOST_HELD", most)
-        done = fitted_answers(workload, unbiased, records, None, Wanted("x", False), 0, MEMORY)
-        made.append(held(done.answer))
+    for most in (table_fitting.MAX_IN_MEMORY, 1):
+        monkeypatch.setattr(table_fitting, "MAX_IN_MEMORY", most)
+        done = fit_answers(workload, unbiased, records, None, AnswerRequest("x", False), 0, MEMORY)
+        made.append(to_array(done.answer))
     np.testing.assert_allclose(*made, atol=1e-9)
     assert (made[0] >= 0).all()
-    total = 14.0 if records else max(float(held(unbiased.answer)[:24].sum()), 0.0)
+    total = 14.0 if records else max(float(to_array(unbiased.answer)[:24].sum()), 0.0)
     assert made[0][:24].sum() == pytest.approx(total)
 
 
 def test_intervals_hold_those_of_the_unbiased_answers() -> None:
     workload = marginals((5, 4), 2)
     truth, unbiased = answers(workload, 3)
-    done = fitted_answers(workload, unbiased, None, None, Wanted("x", True), 0, MEMORY)
-    fitted, half = held(done.answer), held(done.half_width)
+    done = fit_answers(workload, unbiased, None, None, AnswerRequest("x", True), 0, MEMORY)
+    fitted, half = to_array(done.answer), to_array(done.half_width)
     assert (fitted == np.rint(fitted)).all()
-    low, high = (np.maximum(held(unbiased.answer) + side * held(unbiased.half_width), 0) for side in (-1, 1))
+    low, high = (np.maximum(to_array(unbiased.answer) + side * to_array(unbiased.half_width), 0) for side in (-1, 1))
     assert (fitted - half <= low).all()
     assert (fitted + half >= high).all()
-    inside = np.abs(truth - held(unbiased.answer)) <= held(unbiased.half_width)
+    inside = np.abs(truth - to_array(unbiased.answer)) <= to_array(unbiased.half_width)
     assert (np.abs(truth - fitted) <= half)[inside].all()
 
 
@@ -213,7 +223,7 @@ def test_the_effect_is_simulated_from_a_public_seed() -> None:
         return np.asarray(true + 4 * state.standard_normal(true.size))
 
     first, second = (
-        fitted_answers(workload, unbiased, None, simulate, Wanted("x", False), seed, MEMORY).effect for seed in (1, 2)
+        fit_answers(workload, unbiased, None, simulate, AnswerRequest("x", False), seed, MEMORY).effect for seed in (1, 2)
     )
     assert first is not None
     assert first.total is not None
@@ -226,16 +236,16 @@ def test_the_effect_is_simulated_from_a_public_seed() -> None:
 
 def test_the_tables_of_a_workload_are_found() -> None:
     workload = marginals(SHAPE, 2)
-    assert [part.axes for part in parts_of(workload)] == list(itertools.combinations(range(3), 2))
+    assert [part.axes for part in query_groups(workload)] == list(itertools.combinations(range(3), 2))
     values = workload.unweighted.matvec(np.arange(24.0))
-    np.testing.assert_allclose(together(parts_of(workload), SHAPE, None, 1e-9, values)[0], values, atol=1e-6)
+    np.testing.assert_allclose(fit_together(query_groups(workload), SHAPE, None, 1e-9, values)[0], values, atol=1e-6)
 
 
 def test_fitting_together_takes_the_memory_that_is_planned() -> None:
     workload = marginals((300, 200, 100), 2)
     values = np.random.default_rng(2).standard_normal(workload.shape[0]) * 20
     tracemalloc.start()
-    together(parts_of(workload), (300, 200, 100), 1000.0, 1.0, values)
+    fit_together(query_groups(workload), (300, 200, 100), 1000.0, 1.0, values)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert values.nbytes * 8 < peak < values.nbytes * table_fitting.COPIES

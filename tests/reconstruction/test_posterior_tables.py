@@ -11,7 +11,7 @@ import scipy.stats
 
 from dpdist.operators import Matrix
 from dpdist.reconstruction import posterior_tables
-from dpdist.reconstruction.posterior_tables import agreeing, posterior
+from dpdist.reconstruction.posterior_tables import fit_to_tables, posterior
 
 CELLS = 2000
 
@@ -127,14 +127,14 @@ def test_the_mean_of_many_values_is_hardly_moved_since_they_are_halved() -> None
 
 def test_large_cells_are_corrected_as_far_as_they_are_uncertain() -> None:
     """A sum that lies 10 too high comes off the uncertain cells, not off the large one."""
-    table = agreeing(np.array([1000.0, 20.0, 20.0]), np.array([1.0, 50.0, 50.0]), (0,), {(): np.array(1030.0)})
+    table = fit_to_tables(np.array([1000.0, 20.0, 20.0]), np.array([1.0, 50.0, 50.0]), (0,), {(): np.array(1030.0)})
     assert table == pytest.approx([999.9, 15.05, 15.05], abs=0.05)
 
 
 def test_cells_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     _, values, expected = drawn(4, 5.0)
     whole = posterior(values, np.full(CELLS, 5.0), expected)
-    monkeypatch.setattr("dpdist.reconstruction.posterior_tables.PIECE", 7)
+    monkeypatch.setattr("dpdist.reconstruction.posterior_tables.BLOCK_CELLS", 7)
     for one, other in zip(whole, posterior(values, np.full(CELLS, 5.0), expected), strict=True):
         assert one == pytest.approx(other, rel=1e-12)
 
@@ -142,8 +142,8 @@ def test_cells_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_shapes_from_their_terms_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against SciPy's incomplete Gamma function, for values from next to nothing to far beyond every mean."""
     values = np.concatenate([[0.0], np.logspace(-8, 5, 200)])
-    found = {form: posterior_tables._below(form, values) for form in (2.0, 10.0)}
+    found = {form: posterior_tables._gamma_distribution(form, values) for form in (2.0, 10.0)}
     monkeypatch.setattr("dpdist.reconstruction.posterior_tables.ERLANG", 1)
     for form, each in found.items():
-        np.testing.assert_allclose(each, posterior_tables._below(form, values), rtol=0, atol=1e-14)
-        assert not np.array_equal(each, posterior_tables._below(form, values))
+        np.testing.assert_allclose(each, posterior_tables._gamma_distribution(form, values), rtol=0, atol=1e-14)
+        assert not np.array_equal(each, posterior_tables._gamma_distribution(form, values))

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays.lazy_vector import Held
-from dpdist.query.linear_functions import functionals, products_of
+from dpdist.arrays.lazy_vector import ArrayVector
+from dpdist.query.linear_functions import decompose_function, functionals
 from dpdist.reconstruction.measured_space import Functionals, NotMeasured
-from dpdist.reconstruction.product_space import Cells, OpenTerm, ProductSpace
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
 
@@ -19,14 +19,14 @@ def test_no_variance_is_negative_where_products_cancel(tmp_path: Path) -> None:
     """0.1 x + 0.2 x - 0.3 x is nothing, up to what rounding leaves on either side of it."""
     planned = Pipeline(CASES["kronecker"], tmp_path, 3).plan("add-remove")
     shape = planned.workload.domain.shape
-    space = planned.grid.space(Held(np.zeros(planned.grid.rows, dtype=np.int64)), shape, 2**20)
+    space = planned.grid.space(ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), shape, 2**20)
     assert isinstance(space, ProductSpace)
     state = np.random.default_rng(0)
     shares = state.random((50, 2))
     coefficients = np.column_stack([shares, -shares.sum(axis=1)]).ravel()
     vectors = {axis: np.repeat(state.random((50, size)), 3, axis=0) for axis, size in enumerate(shape)}
-    squares = space.read(Functionals(coefficients, np.repeat(np.arange(50), 3), vectors, 50)).squares
-    alone = space.read(Functionals(np.ones(150), np.arange(150), vectors, 150)).squares
+    squares = space.estimate(Functionals(coefficients, np.repeat(np.arange(50), 3), vectors, 50)).squares
+    alone = space.estimate(Functionals(np.ones(150), np.arange(150), vectors, 150)).squares
     assert (squares >= 0).all()
     assert squares.max() < 1e-12 * alone.min()
 
@@ -36,7 +36,7 @@ def test_how_near_noise_is_to_one_draw_hangs_on_no_unit(times: float, tmp_path: 
     """An answer and many times the answer add the same draws."""
     planned = Pipeline(CASES["kronecker"], tmp_path, 3).plan("add-remove")
     shape = planned.workload.domain.shape
-    space = planned.grid.space(Held(np.zeros(planned.grid.rows, dtype=np.int64)), shape, 2**20)
+    space = planned.grid.space(ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), shape, 2**20)
     state = np.random.default_rng(0)
     vectors = {axis: state.random((20, size)) for axis, size in enumerate(shape)}
     once, often = (space.read(Functionals(np.full(20, each), np.arange(20), vectors, 20)) for each in (1.0, times))
@@ -57,7 +57,7 @@ def test_tables_that_hold_each_other_are_read_by_least_squares(seed: int) -> Non
     cells, terms, rows = np.arange(np.prod(SHAPE)).reshape(SHAPE), [], []
     for axes in (SETS[i] for i in chosen):
         weight = int(state.integers(1, 9))
-        terms.append(OpenTerm(axes, tuple(Cells(SHAPE[axis]) for axis in axes), weight))
+        terms.append(SpaceTerm(axes, tuple(IdentityFactor(SHAPE[axis]) for axis in axes), weight))
         sums = np.zeros((int(np.prod([SHAPE[axis] for axis in axes], dtype=int)), cells.size))
         where, sizes = np.unravel_index(cells.ravel(), SHAPE), [SHAPE[axis] for axis in axes]
         places = np.ravel_multi_index([where[axis] for axis in axes], sizes) if axes else 0
@@ -71,14 +71,14 @@ def test_tables_that_hold_each_other_are_read_by_least_squares(seed: int) -> Non
     for axes, whole in zip(SETS, functions, strict=True):
         over = whole.reshape([size if axis in axes else 1 for axis, size in enumerate(SHAPE)])
         function = np.broadcast_to(over, SHAPE).ravel()
-        asked = functionals([products_of(axes, whole)], SHAPE)
+        asked = functionals([decompose_function(axes, whole)], SHAPE)
         weights = function @ inverse
         if np.abs(weights @ strategy - function).max() > 1e-9:
             with pytest.raises(NotMeasured):
-                space.read(asked)
+                space.estimate(asked)
             continue
         known += 1
-        found = space.read(asked)
+        found = space.estimate(asked)
         np.testing.assert_allclose(found.values, weights @ measured, rtol=1e-9)
         np.testing.assert_allclose(found.squares, weights @ weights, rtol=1e-9)
         np.testing.assert_allclose(space.gram(asked), [[weights @ weights]], rtol=1e-9)

@@ -17,7 +17,7 @@ from dpdist import engine, workloads
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.operators import Generated, Tall
-from dpdist.operators.out_of_core import mirrored, row_gram
+from dpdist.operators.out_of_core import mirror_upper, row_gram
 from dpdist.planner import strategy_search
 from dpdist.runtime.context import Context
 from dpdist.runtime.gram_computation import ENTRY_BYTES, WORKER_SHARE, block_columns, gram, stored_gram, task_bytes
@@ -70,7 +70,7 @@ def test_sums_of_whole_numbers_are_exact(kind: str, sizes: Sizes) -> None:
     expected = truth(array)
     upper = row_gram(Kept(array), 0, array.shape[0], sizes=sizes)
     assert not np.tril(upper, -1).any()
-    found = mirrored(upper)
+    found = mirror_upper(upper)
     if kind in ("float64", "sparse"):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
     else:
@@ -79,7 +79,7 @@ def test_sums_of_whole_numbers_are_exact(kind: str, sizes: Sizes) -> None:
     left, right = slice(n // 2, n), slice(0, n // 3)
     part = row_gram(Kept(array), 0, array.shape[0], left, right, sizes)
     np.testing.assert_allclose(part, expected[left, right], rtol=1e-12, atol=1e-12 * np.abs(expected).max())
-    some = mirrored(row_gram(Kept(array), 7, 200, sizes=sizes))
+    some = mirror_upper(row_gram(Kept(array), 7, 200, sizes=sizes))
     np.testing.assert_allclose(some, truth(array[7:200]), rtol=1e-12, atol=1e-9)
 
 
@@ -96,7 +96,7 @@ def made(kind: str, start: int, stop: int) -> Any:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[engine.Engine]:
-    with engine.started(workers=2) as started:
+    with engine.open_engine(workers=2) as started:
         yield started
 
 
@@ -111,7 +111,7 @@ def test_stored_grams_are_the_same_for_every_cut(tmp_path: Path, kind: str, memo
     stored = stored_gram(Store(tmp_path, sizes), some, source, "gram")
     expected = truth(KINDS[kind])
     tolerance = 0 if kind == "signs" else 1e-12
-    np.testing.assert_allclose(Store(tmp_path).read(stored), expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(Store(tmp_path).read_array(stored), expected, rtol=tolerance, atol=tolerance)
     assert task_bytes(60, memory, sizes) <= memory // 2
     assert task_bytes(60, 2**33, Sizes(row_block_bytes=1000)) == 28 * 60**2 + 3 * 1000
 
@@ -139,7 +139,7 @@ def test_on_workers_and_resumed(tmp_path: Path, cluster: engine.Engine, monkeypa
         patched.setattr("dpdist.runtime.gram_computation.row_gram", lambda *a: calls.append(1) or row_gram(*a))
         found = stored_gram(store, inline, source, "gram")
     assert len(calls) == 8 - 2
-    np.testing.assert_array_equal(store.read(found), truth(KINDS["signs"]))
+    np.testing.assert_array_equal(store.read_array(found), truth(KINDS["signs"]))
     cluster.exchange = Store(tmp_path / "other")
     again = stored_gram(Store(tmp_path / "other"), cluster, source, "gram")
     assert again.digest == found.digest

@@ -15,9 +15,9 @@ from dpdist import engine
 from dpdist.errors import LedgerError, StoreError
 from dpdist.pipeline import release_run
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt, opened
+from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt, open_ledger
 from dpdist.runtime import reconciliation
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -63,7 +63,7 @@ def test_a_store_of_another_format_is_refused_in_one_line(home: Path, form: int 
     ) as refused:
         small.run(other, home)
     assert "\n" not in str(refused.value)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("other") is None
 
 
@@ -78,15 +78,15 @@ def test_a_store_that_was_emptied_or_exchanged_is_refused_until_it_is_begun(
         LedgerError, match="finished 'small-1': the store was emptied or exchanged.*run 'dpdist ledger new-store'"
     ):
         small.run(other, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("other") is None
         with pytest.raises(LedgerError, match="is not new"):
-            reconciliation.begin(Store(home.parent / "old-store"), ledger)
+            reconciliation.begin_store(Store(home.parent / "old-store"), ledger)
     command = CommandLine(monkeypatch, capsys)
     assert "belongs to this ledger now" in command("ledger", "new-store").out
     assert small.run(other, home).charged
     assert "is not new" in command("ledger", "new-store").err
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert len(reconciliation.differences(Store(home / "store"), ledger)) == 1  # the lost measurement
 
 
@@ -100,16 +100,16 @@ def test_a_restored_ledger_that_is_older_than_the_store_is_refused(home: Path) -
     with pytest.raises(LedgerError, match="older than the store"):
         small.run(path, home)
     store = Store(home / "store")
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         with pytest.raises(LedgerError, match="older than the store"):
-            reconciliation.give_back(store, ledger, "small-1")
+            reconciliation.abort_reserved(store, ledger, "small-1")
         assert len(reconciliation.differences(store, ledger)) == 2
         store.delete("ledger.json")
         with pytest.raises(LedgerError, match="drawn, perhaps published, and its charge stays"):
-            reconciliation.give_back(store, ledger, "small-1")
+            reconciliation.abort_reserved(store, ledger, "small-1")
         assert ledger.receipt("small-1").state == "reserved"
     shutil.copy(home.parent / "newest.db", home / "ledger.db")
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert reconciliation.differences(store, ledger) == []
     assert not small.run(path, home).charged
 
@@ -121,8 +121,8 @@ def test_a_suspended_run_whose_charge_was_replaced_draws_nothing(home: Path) -> 
     original: Callable[..., object] = Ledger.begin_drawing
 
     def suspended(self: Ledger, *arguments: object) -> object:
-        with opened(home) as operator:
-            reconciliation.give_back(Store(home / "store"), operator, "small-1")
+        with open_ledger(home) as operator:
+            reconciliation.abort_reserved(Store(home / "store"), operator, "small-1")
         with mock.patch.object(Ledger, "begin_drawing", original):
             small.reserved(second, home)
         return original(self, *arguments)
@@ -135,7 +135,7 @@ def test_a_suspended_run_whose_charge_was_replaced_draws_nothing(home: Path) -> 
     assert not Store(home / "store").exists("measurements/small-1")
     done = small.run(second, home)
     assert done.certificate["privacy"]["rho"] == "1/100"
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.verify().running == 0
         assert ledger.budgets()[0].spent.rho == done.plan.loss.rho
 
@@ -147,11 +147,11 @@ def test_a_measurement_that_was_drawn_for_another_charge_is_not_published(home: 
     def of_another(receipt: Receipt) -> dict[str, object]:
         return {"attempt": receipt.attempt, "charge": "0" * 64}
 
-    with mock.patch("dpdist.pipeline.measure.drawn_for", of_another), pytest.raises(LedgerError, match="for another charge"):
+    with mock.patch("dpdist.pipeline.measure.charge_facts", of_another), pytest.raises(LedgerError, match="for another charge"):
         small.run(path, home)
     with pytest.raises(LedgerError, match="drawn for another charge of the same id: nothing is published"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         known = ledger.receipt("small-1")
         assert known is not None
         assert known.state != "committed"
@@ -163,11 +163,11 @@ def test_the_guard_outlives_the_store_and_recompression(home: Path) -> None:
     later = small.write(data, release="w2", period="2026-11-23", ledger=WEEKLY)
 
     second = Store(home.parent / "second")
-    with opened(home) as ledger:
-        reconciliation.begin(second, ledger)
+    with open_ledger(home) as ledger:
+        reconciliation.begin_store(second, ledger)
 
     def run_in_a_new_store() -> object:
-        return release_run.release(Context(home, second, engine.inline(), silent), load(later))
+        return release_run.release(Context(home, second, engine.inline(), ignore_progress), load(later))
 
     with pytest.raises(LedgerError, match="records.parquet was counted in period 2026-W47 by 'w1'"):
         run_in_a_new_store()
@@ -181,7 +181,7 @@ def test_nothing_that_outlives_a_release_is_a_plain_digest_of_its_records(home: 
     path = small.write(home.parent / "data")
     small.run(path, home)
     source, counted = load(path).source.files, small.counts_digest(home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         text = json.dumps(ledger.entries())
     plain = [counted, source.digest, *(digest for _, digest in source.files)]
     names = " ".join(Store(home / "store").names(""))

@@ -20,12 +20,12 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
-from dpdist.planner.bound_tradeoffs import compared
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.runtime.context import running, silent
+from dpdist.planner.bound_tradeoffs import compare_bounds
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.runtime.context import ignore_progress, open_context
 from dpdist.session import PlannedRelease, planned_release
 from dpdist.spec import assumed, load
-from dpdist.spec.preprocessing_budget import LeftOut
+from dpdist.spec.preprocessing_budget import TruncationLossStep
 from tests import small
 from tests.often import always, first_of
 from tests.planner.test_bound_tradeoffs import ASKED
@@ -97,12 +97,12 @@ def test_the_budget_of_a_wanted_error_is_the_least(home: Path, name: str) -> Non
     planned = PLANS[name](session())
     group = planned.errors.groups[0].group
     for factor in (0.3, 0.9, 5):
-        wanted = planned.errors.of(group) * factor
+        wanted = planned.errors.half_width_of(group) * factor
         found = planned.for_half_width(group, wanted)
         amount = {key: float(each) for key, each in found.content.items() if key != "delta"}
-        assert planned._errors_with(found.content).of(group) <= wanted
+        assert planned._errors_with(found.content).half_width_of(group) <= wanted
         less = {**found.content, **{key: 0.97 * each for key, each in amount.items()}}
-        assert planned._errors_with(less).of(group) > wanted
+        assert planned._errors_with(less).half_width_of(group) > wanted
     with pytest.raises(
         InvalidInput, match=re.escape(f"no group '{group}e' is asked for (did you mean {group!r}?); there are")
     ):
@@ -317,10 +317,10 @@ def test_a_notebook_shows_no_progress_that_depends_on_the_records(monkeypatch: p
     shows: Any = types.ModuleType("IPython.display")
     shows.HTML = str
     shows.display = lambda html, display_id: types.SimpleNamespace(update=shown.append)
-    assert planned_release.shown() is silent
+    assert planned_release.notebook_progress() is ignore_progress
     monkeypatch.setitem(sys.modules, "ipykernel", shows)
     monkeypatch.setitem(sys.modules, "IPython.display", shows)
-    tell = planned_release.shown()
+    tell = planned_release.notebook_progress()
     for stage in ("extract", "count", "answer"):
         tell(stage, "3 of 17 blocks")
     assert all(stage in shown[-1] for stage in ("extract", "count"))
@@ -360,7 +360,7 @@ OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
 def test_what_declared_bounds_leave_out_is_measured_unless_it_is_not_wanted(home: Path, name: str) -> None:
     protect, asked, more, measured = OF_LEFT_OUT[name]
     planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.1), **more)
-    assert isinstance(planned.job.guarantee.names, LeftOut) == measured
+    assert isinstance(planned.job.guarantee.names, TruncationLossStep) == measured
     assert "None" not in planned.to_yaml()
     assert planned.job.guarantee.stated == load(yaml.safe_load(planned.to_yaml()), records=False).guarantee.stated
 
@@ -379,10 +379,10 @@ def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
     )
     path = home / "asked.yaml"
     planned.to_yaml(path)
-    with running("inline") as context:
-        told = compared(context, assumed(path))
+    with open_context("inline") as context:
+        told = compare_bounds(context, assumed(path))
     assert planned.bounds.compared == tuple(told)
-    assert planned.bounds.least == {each.key: each.best.value for each in told}
+    assert planned.bounds.best_values == {each.key: each.best.value for each in told}
     rows = planned.bounds.pandas()
     assert rows[rows.as_planned].value.tolist() == [4.0, 100.0]
     assert rows.groupby("bound").least.sum().tolist() == [1, 1]
@@ -391,5 +391,5 @@ def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
     assert PlannedRelease({**planned.content, "release": "other"}, home).bounds.compared == tuple(told)
     with pytest.raises(InvalidSpec, match="nothing is assumed of the records; plan with assume="):
         _ = PlannedRelease({key: each for key, each in planned.content.items() if key != "assume"}).bounds
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not ledger.budgets()

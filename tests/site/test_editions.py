@@ -41,7 +41,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two releases and their site, which was written when all of their files had settled; and the third, elsewhere."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dpdist.site.editions.SETTLED", 0.0)
+    monkeypatch.setattr("dpdist.site.editions.SETTLING_SECONDS", 0.0)
     shutil.copytree(weeks / "releases", "releases")
     write(SITE)
     return weeks / "w3"
@@ -50,7 +50,7 @@ def two(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(target: Path, *, anew: bool = False) -> list[str]:
     """The site; why folders were left out."""
     found, left_out = editions.releases_in(Path("releases"), "weekly", earlier=None if anew else target)
-    site_pages.write("weekly", found, (), target)
+    site_pages.write_site("weekly", found, (), target)
     return left_out
 
 
@@ -63,7 +63,7 @@ def read_again() -> set[str]:
         left_out = write(SITE)
     shutil.rmtree("anew", ignore_errors=True)
     assert write(Path("anew"), anew=True) == left_out
-    written = [{**small.tree(folder), editions.SEEN: b""} for folder in (SITE, Path("anew"))]
+    written = [{**small.tree(folder), editions.STAMPS_FILE: b""} for folder in (SITE, Path("anew"))]
     assert written[0] == written[1]
     return seen
 
@@ -116,7 +116,7 @@ def added() -> None:
             (lambda: Path("releases/w1").rename("releases/elsewhere"), set(), {"w1", "w2"}),
             (lambda: (SITE / "w1" / "index.html").write_text("altered"), set(), {"w1", "w2"}),
             (lambda: (SITE / "w1" / "index.html").unlink(), set(), {"w1", "w2"}),
-            (lambda: (SITE / editions.SEEN).write_text("[]"), {"w1", "w2"}, {"w1", "w2"}),
+            (lambda: (SITE / editions.STAMPS_FILE).write_text("[]"), {"w1", "w2"}, {"w1", "w2"}),
         ],
     ),
 )
@@ -133,7 +133,7 @@ def test_what_another_version_noted_is_not_believed(two: Path, monkeypatch: pyte
 
 def test_files_that_changed_just_now_are_read_again(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second change within a tick of the system's clock would not show."""
-    monkeypatch.setattr("dpdist.site.editions.SETTLED", 3600.0)
+    monkeypatch.setattr("dpdist.site.editions.SETTLING_SECONDS", 3600.0)
     assert [read_again(), read_again()] == [{"w1", "w2"}] * 2
 
 

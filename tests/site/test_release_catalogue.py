@@ -68,14 +68,14 @@ def test_a_site_is_called_what_its_titles_have_in_common(titles: list[str], call
     entries = [
         release_catalogue.CatalogueEntry(one, title, None, 1, "", "") for one, title in zip(ones, titles, strict=True)
     ]
-    assert release_catalogue.name_of(entries) == called
+    assert release_catalogue.site_name(entries) == called
 
 
 def test_a_site_is_headed_by_its_title_and_names_its_data_set(found: list[editions.Edition]) -> None:
     for one in found:
         titled = one.folder / "citation.json"
         titled.write_text(titled.read_text().replace("Visits of", "Visits, week of"))
-    site_pages.write("visits", found, (), Path("site"), address="https://example.org/v")
+    site_pages.write_site("visits", found, (), Path("site"), address="https://example.org/v")
     index = Path("site/index.html").read_text()
     assert re.search(r"<h1>Visits</h1>\n<p[^>]*>Data set <code>visits</code>", index)
     assert "<title>Visits: differentially private releases</title>" in index
@@ -86,7 +86,7 @@ def test_a_site_is_headed_by_its_title_and_names_its_data_set(found: list[editio
 
 def test_calendar_of_releases_revisions_and_what_comes(found: list[editions.Edition]) -> None:
     coming = [datetime.date(2026, 12, 7), datetime.date(2026, 11, 30)]
-    site_pages.write("visits", found, (), Path("site"), address="https://example.org/v", coming=coming)
+    site_pages.write_site("visits", found, (), Path("site"), address="https://example.org/v", coming=coming)
     written = Path("site/calendar.ics").read_bytes()
     assert all(len(line) <= 75 for line in written.split(b"\r\n"))
     lines = written.decode().replace("\r\n ", "").split("\r\n")
@@ -112,7 +112,7 @@ def test_calendar_of_releases_revisions_and_what_comes(found: list[editions.Edit
 
 
 def test_entries_of_feeds_say_what_changed(found: list[editions.Edition], monkeypatch: pytest.MonkeyPatch) -> None:
-    site_pages.write("visits", found, (), Path("site"))
+    site_pages.write_site("visits", found, (), Path("site"))
     revised, replaced, first = json.loads(Path("site/feed.json").read_text())["items"]
     assert re.fullmatch(
         r"Period 16 November 2026\. Replaces w2\. .+ more records than in the period of 9 November 2026\. .+"
@@ -122,23 +122,23 @@ def test_entries_of_feeds_say_what_changed(found: list[editions.Edition], monkey
     assert "Replaced by w2-revised." in replaced["content_text"]
     assert not re.search("more|fewer|Replace", first["content_text"] + replaced["content_text"].replace("Replaced by", ""))
     monkeypatch.setattr("dpdist.site.feeds.MOST_ENTRIES", 2)
-    site_pages.write("visits", found, (), Path("site"))
+    site_pages.write_site("visits", found, (), Path("site"))
     assert json.loads(Path("site/feed.json").read_text())["items"] == [revised, replaced]
     assert Path("site/calendar.ics").read_text().count("BEGIN:VEVENT") == 3
 
 
 def test_a_line_of_a_calendar_is_cut_between_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("dpdist.site.feeds.OCTETS", 3)
-        assert feeds._folded("ab€cé") == "ab\r\n €\r\n cé"
+        patch.setattr("dpdist.site.feeds.MOST_OCTETS", 3)
+        assert feeds._fold_line("ab€cé") == "ab\r\n €\r\n cé"
     for text in ("é" * 100, "x" * 74, "x" * 75, ""):
-        folded = feeds._folded(text)
+        folded = feeds._fold_line(text)
         assert folded.replace("\r\n ", "") == text
         assert all(len(line.encode()) <= 75 for line in folded.split("\r\n"))
 
 
 def test_licence_contact_and_citation(found: list[editions.Edition]) -> None:
-    assert release_catalogue.about(release_catalogue.entries(found)[-1]) == {
+    assert release_catalogue.publication_facts(release_catalogue.catalogue_entries(found)[-1]) == {
         "cited": "City library (2026): Visits of 2026-11-16; all, every one. Differentially private release w2-revised. "
         "https://example.org/visitors",
         "curator": "City library",
@@ -146,15 +146,15 @@ def test_licence_contact_and_citation(found: list[editions.Edition]) -> None:
         "license": "CC-BY-4.0",
         "address": "https://example.org/visitors",
     }
-    site_pages.write("visits", found, (), Path("site"))
+    site_pages.write_site("visits", found, (), Path("site"))
     front = Path("site/index.html").read_text()
     for target in ("mailto:statistics@example.org", "https://spdx.org/licenses/CC-BY-4.0.html", "w2-revised/citation.bib"):
         assert f'href="{target}"' in front
 
 
 def test_long_lists_are_folded(found: list[editions.Edition], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.site.site_pages.MOST_LISTED", 1)
-    site_pages.write("visits", found, (), Path("site"))
+    monkeypatch.setattr("dpdist.site.site_pages.MOST_LIST_ROWS", 1)
+    site_pages.write_site("visits", found, (), Path("site"))
     shown_first, folded = Path("site/index.html").read_text().split("2 earlier releases</summary>")
     assert ('href="w2-revised/release.json"' in shown_first, 'href="w1/release.json"' in shown_first) == (True, False)
     assert 'href="w1/release.json"' in folded.partition("</details>")[0]
@@ -164,7 +164,7 @@ def test_long_lists_are_folded(found: list[editions.Edition], monkeypatch: pytes
 def test_the_list_of_releases_fits_a_desk(found: list[editions.Edition], page: Any, language: str) -> None:
     """With revisions and days of publishing it was a third wider than the page in German."""
     found[-1].certificate["language"] = language
-    site_pages.write("visits", found, (), Path("site"))
+    site_pages.write_site("visits", found, (), Path("site"))
     page.set_viewport_size({"width": 1400, "height": 900})
     page.goto(Path("site/index.html").resolve().as_uri())
     assert page.evaluate("(one => one.scrollWidth - one.clientWidth)(document.querySelector('.list'))") == 0
@@ -176,12 +176,12 @@ def test_days_of_publishing_have_a_column_where_one_is_known(
     """Releases without a period or a day of publishing had a column without entries."""
     monkeypatch.chdir(tmp_path)
     run(small.write(tmp_path / "data", release="once"), home)
-    site_pages.write("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
+    site_pages.write_site("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
     assert '<th scope="col">published</th>' not in Path("site/index.html").read_text()
 
 
 def test_search_over_all_tables_from_the_file_system(found: list[editions.Edition], page: Any) -> None:
-    site_pages.write("visits", found, (), Path("site"))
+    site_pages.write_site("visits", found, (), Path("site"))
     page.goto(Path("site/search.html").resolve().as_uri())
     assert page.locator("[data-table]:visible").count() == 7
     page.fill("#find", "sex f work b")
@@ -212,8 +212,8 @@ def _rows(release: str) -> list[dict[str, Any]]:
 def test_tables_that_are_too_large_are_named_and_not_searched(
     found: list[editions.Edition], page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdist.site.site_pages.MOST_FOUND", 20)
-    site_pages.write("visits", found, (), Path("site"))
+    monkeypatch.setattr("dpdist.site.site_pages.MOST_SEARCHED_ANSWERS", 20)
+    site_pages.write_site("visits", found, (), Path("site"))
     page.goto(Path("site/search.html").resolve().as_uri())
     assert page.locator("[data-table]:visible").count() == 7
     assert "The answers of 4 tables are too many to be searched here" in page.locator("main").text_content()
@@ -223,7 +223,7 @@ def test_tables_that_are_too_large_are_named_and_not_searched(
 
 @pytest.mark.parametrize(("screen", "look"), first_of(1, [("phone", "dark"), ("desk", "light")]))
 def test_search_is_accessible(found: list[editions.Edition], browser: Any, screen: str, look: str) -> None:
-    site_pages.write("visits", found, (), Path("site"))
+    site_pages.write_site("visits", found, (), Path("site"))
     page = shown(browser, Path("site/search.html").resolve(), screen, look)
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")

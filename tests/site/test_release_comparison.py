@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpdist.site.editions import Edition
-from dpdist.site.release_comparison import differences, share_noise
-from dpdist.site.trends import Answers, periods, trends
+from dpdist.site.release_comparison import differences, may_share_noise
+from dpdist.site.trends import Answers, period_axis, trend_charts
 
 
 def answers(values: list[float], half: float, group: str = "g") -> Answers:
@@ -17,15 +17,15 @@ def answers(values: list[float], half: float, group: str = "g") -> Answers:
 
 
 def test_differences_by_hand() -> None:
-    found = differences(answers([100.0, 50.0, 7.0], 3.0), answers([90.0, 51.0, 107.0], 4.0), shared=False)
+    found = differences(answers([100.0, 50.0, 7.0], 3.0), answers([90.0, 51.0, 107.0], 4.0), shares_draws=False)
     assert [(one.query, one.change, one.half, one.sure) for one in found] == [
         ("q2", 100.0, 5.0, True),
         ("q0", -10.0, 5.0, True),  # 5 times 1 + ln 3 / ln 20 is 6.8
         ("q1", 1.0, 5.0, False),
     ]
-    assert [one.half for one in differences(answers([1.0], 3.0), answers([2.0], 4.0), shared=True)] == [7.0]
-    assert differences(answers([1.0], 3.0, "a"), answers([2.0], 4.0, "b"), shared=False) == []
-    (unknown,) = differences(answers([1.0], float("nan")), answers([900.0], 4.0), shared=False)
+    assert [one.half for one in differences(answers([1.0], 3.0), answers([2.0], 4.0), shares_draws=True)] == [7.0]
+    assert differences(answers([1.0], 3.0, "a"), answers([2.0], 4.0, "b"), shares_draws=False) == []
+    (unknown,) = differences(answers([1.0], float("nan")), answers([900.0], 4.0), shares_draws=False)
     assert not unknown.sure
 
 
@@ -38,7 +38,7 @@ def test_intervals_of_differences_cover(noise: str) -> None:
     state = np.random.default_rng(4)
     size, half = 8000, 1.96 if noise == "normal" else float(np.log(20.0))
     drawn = [state.normal(size=size) if noise == "normal" else state.laplace(size=size) for _ in range(2)]
-    found = differences(*(answers(list(part), half) for part in drawn), shared=False)
+    found = differences(*(answers(list(part), half) for part in drawn), shares_draws=False)
     covered = float(np.mean([abs(one.change) <= one.half for one in found]))
     low, high = (0.938, 0.962) if noise == "normal" else (0.944, 0.968)
     assert low < covered < high
@@ -63,19 +63,19 @@ def certificate(release: str, **facts: object) -> Edition:
 
 def test_common_noise_is_seen() -> None:
     """Parts of one stream, and estimates from common measurements."""
-    assert not share_noise(certificate("a"), certificate("b"))
+    assert not may_share_noise(certificate("a"), certificate("b"))
     joint = certificate("b", measurements={"a": "digest of a", "b": "digest of b"})
-    assert share_noise(certificate("a"), joint)
+    assert may_share_noise(certificate("a"), joint)
     streams = [certificate(name, stream={"name": "clicks"}) for name in ("c", "d")]
-    assert share_noise(*streams)
-    assert not share_noise(streams[0], certificate("e", stream={"name": "views"}))
+    assert may_share_noise(*streams)
+    assert not may_share_noise(streams[0], certificate("e", stream={"name": "views"}))
 
 
 def test_periods_are_as_far_apart_as_their_days() -> None:
-    axis = periods(["2026-01-01", "2026-01-08", "2026-02-01"])
+    axis = period_axis(["2026-01-01", "2026-01-08", "2026-02-01"])
     np.testing.assert_array_equal(axis.edges[:-1], [0, 7, 31])
     assert axis.clock.text(31.0) == "1 Feb 2026"
-    named = periods(["first", "second"])
+    named = period_axis(["first", "second"])
     assert named.named
     np.testing.assert_array_equal(named.edges, [0, 1, 2])
 
@@ -83,14 +83,14 @@ def test_periods_are_as_far_apart_as_their_days() -> None:
 def test_series_say_what_changed_beyond_the_noise() -> None:
     found = [certificate(f"r{k}", period=f"2026-01-0{k}") for k in (1, 2)]
     values = {"r1": answers([100.0, 20.0, 5.0, 5.0, 5.0, 5.0], 3.0), "r2": answers([100.0, 60.0, 5.0, 6.0, 5.0, 5.0], 4.0)}
-    ((figure, text),) = trends(found, values)
+    ((figure, text),) = trend_charts(found, values)
     assert text == "Q1: 40.0 ± 5.0 more records than in the period of 1 January 2026."
     assert "q1" in figure.series
     assert len(figure.series) == 4
     assert "of 6 answers, the largest one and the 3 others that moved most" in figure.note
     stream = [certificate(f"r{k}", period=f"2026-01-0{k}", stream={"name": "clicks"}) for k in (1, 2)]
-    ((_, text),) = trends(stream, values)
+    ((_, text),) = trend_charts(stream, values)
     assert text.startswith("Q1: 40.0 ± 7.0 more")  # they may hold the same noise: half widths add
     still = {"r1": answers([100.0, 20.0], 3.0), "r2": answers([101.0, 21.0], 4.0)}
-    ((_, text),) = trends(found, still)
+    ((_, text),) = trend_charts(found, still)
     assert text == ""

@@ -16,7 +16,7 @@ import pytest
 import dpdist as dp
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.site import editions, release_comparison, site_pages, trends
 from tests import small
@@ -55,9 +55,9 @@ def three(weeks: Path, home: Path) -> Path:
 def test_site(three: Path) -> None:
     found = editions.releases_in(Path("releases"), "weekly")[0]
     assert [one.certificate["release"] for one in found] == ["w1", "w2", "w2-revised"]
-    with opened(three) as ledger:
-        folder = site_pages.write("weekly", found, ledger.budgets(charges=True), Path("site"))
-        again = site_pages.write("weekly", found, ledger.budgets(charges=True), Path("site"))
+    with open_ledger(three) as ledger:
+        folder = site_pages.write_site("weekly", found, ledger.budgets(charges=True), Path("site"))
+        again = site_pages.write_site("weekly", found, ledger.budgets(charges=True), Path("site"))
     assert folder == again
     page = (folder / "index.html").read_text()
     for one in found:
@@ -77,17 +77,17 @@ def test_site(three: Path) -> None:
 
 def test_sites_of_two_data_sets_never_overwrite_each_other(three: Path) -> None:
     found = editions.releases_in(Path("releases"), "weekly")[0]
-    site_pages.write("weekly", found, [], Path("site"))
+    site_pages.write_site("weekly", found, [], Path("site"))
     other = editions.releases_in(Path("releases"), found[0].certificate["dataset"])[0]
     before = Path("site/index.html").read_bytes()
     with pytest.raises(InvalidInput, match=r"site is the site of 'weekly'; choose another folder with --out"):
-        site_pages.write("another", other, [], Path("site"))
+        site_pages.write_site("another", other, [], Path("site"))
     assert Path("site/index.html").read_bytes() == before
 
 
 def test_a_page_reached_from_the_site_leads_on_and_back(three: Path, page: Any) -> None:
     """By the ids in its address, which are names and nothing else: the published page is the same everywhere."""
-    folder = site_pages.write("weekly", editions.releases_in(Path("releases"), "weekly")[0], [], Path("site")).resolve()
+    folder = site_pages.write_site("weekly", editions.releases_in(Path("releases"), "weekly")[0], [], Path("site")).resolve()
     page.goto((folder / "index.html").as_uri())
     page.locator("#releases ~ .scroll a", has_text="w2").last.click()
     series = page.locator("#series")
@@ -114,7 +114,7 @@ def test_titles_of_levels_stand_on_the_page_and_the_site(home: Path, tmp_path: P
             small.write(tmp_path / release, table=table, release=release, period=day, domain=domain, workload=workload), home
         )
     found = editions.releases_in(Path("releases"), "small")[0]
-    folder = site_pages.write("small", found, [], Path("site"))
+    folder = site_pages.write_site("small", found, [], Path("site"))
     for name in ("index", "compare", "search", "t1/index"):
         words = (folder / f"{name}.html").read_text()
         assert "Side of the river west" in words
@@ -127,8 +127,8 @@ def test_titles_of_levels_stand_on_the_page_and_the_site(home: Path, tmp_path: P
 def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     """Any two releases with the interval of every difference, a methodology from the spec, two feeds; axe-core finds nothing."""
     found = editions.releases_in(Path("releases"), "weekly")[0]
-    with opened(three) as ledger:
-        folder = site_pages.write(
+    with open_ledger(three) as ledger:
+        folder = site_pages.write_site(
             "weekly", found, ledger.budgets(charges=True), Path("site"), address="https://example.org/t/"
         )
     items = json.loads((folder / "feed.json").read_text())["items"]
@@ -149,10 +149,10 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
     ):  # fmt: skip
         assert text in words
     page = shown(browser, (folder / "compare.html").resolve(), "phone")
-    by_hand = {one.release: trends.answers_of(one, trends.ReaderNames({}, {})) for one in found}
+    by_hand = {one.release: trends.read_answers(one, trends.ReaderNames({}, {})) for one in found}
     page.select_option("#first", "w1")
     page.select_option("#second", "w2-revised")
-    listed = release_comparison.differences(by_hand["w1"], by_hand["w2-revised"], shared=False)
+    listed = release_comparison.differences(by_hand["w1"], by_hand["w2-revised"], shares_draws=False)
     rows = page.eval_on_selector_all("#differences tbody tr", "rows => rows.map(r => [...r.cells].map(c => c.textContent))")
     assert [row[0] for row in rows] == [one.query for one in listed[:20]]
     for row, one in zip(rows, listed, strict=False):
@@ -179,8 +179,8 @@ def test_pages_and_site_tell_nothing_that_is_private(home: Path) -> None:
     records = {"path": "records.parquet", "columns": {"age": "secretcolumn"}, "called": "visits"}
     path = small.write(home.parent / "secretfolder", table=table, records=records)
     run(path, home)
-    with opened(home) as ledger:
-        site_pages.write(
+    with open_ledger(home) as ledger:
+        site_pages.write_site(
             "small", editions.releases_in(Path("releases"), "small")[0], ledger.budgets(charges=True), Path("site")
         )
     written = [file for file in Path("site").rglob("*") if file.is_file() and file.suffix in (".html", ".json", ".csv")]
@@ -200,7 +200,7 @@ def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:
         editions.releases_in(Path("releases"), "nothing")
     Path("mine").mkdir()
     with pytest.raises(InvalidInput, match="mine exists and is not a site that dpdist wrote"):
-        site_pages.write("weekly", editions.releases_in(Path("releases"), "weekly")[0], (), Path("mine"))
+        site_pages.write_site("weekly", editions.releases_in(Path("releases"), "weekly")[0], (), Path("mine"))
     (Path("releases") / "w1" / "answers.csv").write_text("altered")
     found, left_out = editions.releases_in(Path("releases"), "weekly")
     assert [one.certificate["release"] for one in found] == ["w2", "w2-revised"]
@@ -223,13 +223,13 @@ def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
     Path("releases/linking/extra").symlink_to(Path("private").resolve())
     found = editions.releases_in(Path("releases"), "small")[0]
     assert [one.folder for one in found] == [whole]
-    site_pages.write("small", found, (), Path("out/site"))
+    site_pages.write_site("small", found, (), Path("out/site"))
     assert sorted(path.name for path in Path("out").iterdir()) == ["site"]
     assert not Path("escaped").exists()
     assert not list(Path("out").rglob("root.key"))
     shutil.copytree(whole, "releases/copy")
     with pytest.raises(InvalidInput, match="both hold release 'small-1'; move one of them away"):
-        site_pages.write("small", editions.releases_in(Path("releases"), "small")[0], (), Path("out/site"))
+        site_pages.write_site("small", editions.releases_in(Path("releases"), "small")[0], (), Path("out/site"))
 
 
 def test_answers_in_every_form(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.errors import InvalidSpec
 from dpdist.extracts.column_projection import uses_of
-from dpdist.extracts.table_extracts import DeltaTable, Query, RecordTable, extracted
+from dpdist.extracts.table_extracts import DeltaTable, Query, RecordTable, extract_table
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats import json_lines
-from dpdist.sources.formats.column_conversion import Unconvertible, converted, moments_of, texts_of
+from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
 from dpdist.sources.record_sources import PersonColumn, Source, source_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -46,12 +46,12 @@ def counts_of(place: Path, domain: Domain, work: Path, **given: Any) -> np.ndarr
     """All counts of files, the last two cells of an attribute of categories being missing and other values."""
     source: Source = source_of(place, columns={}, attributes=domain.names, **small.whose(**given))
     store = Store(work / "store")
-    return store.read(count(source, domain, store, engine.inline(), root=ROOT)[0])
+    return store.read_array(count(source, domain, store, engine.inline(), root=ROOT)[0])
 
 
 def extract(table: RecordTable, work: Path, domain: Domain, types: dict[str, ColumnType], person: str | None = None) -> Path:
     work.mkdir(exist_ok=True, parents=True)
-    return extracted(
+    return extract_table(
         table,
         "r",
         work / "records",
@@ -80,9 +80,9 @@ SAME = [
 @pytest.mark.parametrize("column", SAME, ids=lambda each: str(each.type))
 def test_a_value_is_the_same_however_its_column_is_stored(column: pa.Array) -> None:
     assert texts_of(column).to_pylist() == ["1", "2", None]
-    assert converted(column, "number").to_pylist() == [1.0, 2.0, None]
-    assert converted(column, "whole").to_pylist() == [1, 2, None]
-    assert converted(column, "text").type == pa.string()
+    assert convert_column(column, "number").to_pylist() == [1.0, 2.0, None]
+    assert convert_column(column, "whole").to_pylist() == [1, 2, None]
+    assert convert_column(column, "text").type == pa.string()
 
 
 def test_texts_of_numbers_and_times() -> None:
@@ -103,17 +103,17 @@ def test_texts_of_numbers_and_times() -> None:
 def test_what_does_not_convert_is_missing_and_its_neighbours_are_not() -> None:
     texts = ["1", "+5", " 7 ", "1.0", "1.5", "x", "", None, "9223372036854775807", "9223372036854775808", "9007199254740993"]
     whole = [1, 5, 7, 1, None, None, None, None, 2**63 - 1, None, 2**53 + 1]
-    assert converted(pa.array(texts), "whole").to_pylist() == whole
-    assert converted(pa.array([2**64 - 1, 3], pa.uint64()), "whole").to_pylist() == [None, 3]
-    assert converted(pa.array([1.5, 2.0, 1e300, None]), "whole").to_pylist() == [None, 2, None, None]
+    assert convert_column(pa.array(texts), "whole").to_pylist() == whole
+    assert convert_column(pa.array([2**64 - 1, 3], pa.uint64()), "whole").to_pylist() == [None, 3]
+    assert convert_column(pa.array([1.5, 2.0, 1e300, None]), "whole").to_pylist() == [None, 2, None, None]
     days = ["2026-09-01", "2026-09-01T12:00", "2026-09-01 01:00:00+02:00", "01.09.2026", "2026-02-30", "", None]
     before = datetime.date(2026, 8, 31)
-    assert converted(pa.array(days), "date").to_pylist() == [DAY, DAY, before, None, None, None, None]
+    assert convert_column(pa.array(days), "date").to_pylist() == [DAY, DAY, before, None, None, None, None]
     midnight, evening = datetime.datetime(2026, 9, 1), datetime.datetime(2026, 8, 31, 23)
-    assert converted(pa.array(days), "time").to_pylist() == [midnight, NOON, evening, None, None, None, None]
+    assert convert_column(pa.array(days), "time").to_pylist() == [midnight, NOON, evening, None, None, None, None]
     words = ["true", "false", "True", "FALSE", "1", "true ", None]
-    assert converted(pa.array(words), "boolean").to_pylist() == [True, False, True, False, None, None, None]
-    assert converted(pa.array([None, None]), "date").to_pylist() == [None, None]
+    assert convert_column(pa.array(words), "boolean").to_pylist() == [True, False, True, False, None, None, None]
+    assert convert_column(pa.array([None, None]), "date").to_pylist() == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_what_does_not_convert_is_missing_and_its_neighbours_are_not() -> None:
 )
 def test_columns_that_cannot_convert_are_refused_without_their_type(column: list[Any], kind: ColumnType) -> None:
     with pytest.raises(Unconvertible, match="^holds .*; allowed are") as refused:
-        converted(pa.array(column), kind)
+        convert_column(pa.array(column), kind)
     assert "KNOWN" not in str(refused.value)
 
 
@@ -140,7 +140,7 @@ def test_texts_that_are_not_utf_8_convert_to_nothing(kind: ColumnType) -> None:
     """Files may hold them under the name of texts; what they would become differs between readers."""
     column = pa.Array.from_buffers(pa.string(), 2, pa.array([b"2\xff", b"3"], pa.binary()).buffers())
     with pytest.raises(pa.ArrowException):
-        converted(column, kind)
+        convert_column(column, kind)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from dpdist.errors import InvalidSpec
 from dpdist.sources.formats import csv_batches
-from dpdist.sources.formats.csv_files import dates_of_texts, unpacked
-from dpdist.sources.formats.csv_grammar import PLAIN, Broken, Grammar, check_dates, is_encoding, records_in
+from dpdist.sources.formats.csv_files import dates_of_texts, decompressed_stream
+from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, Grammar, MalformedLine, check_dates, is_encoding, records_in
 from dpdist.sources.formats.number_parsing import numbers_of_texts
 from dpdist.sources.formats.record_format import WantedRows
-from dpdist.sources.record_sources import _is_empty, hashed_file, source_of
-from dpdist.sources.source_labels import Called, File
+from dpdist.sources.record_sources import _is_empty, hash_file, source_of
+from dpdist.sources.source_labels import File, SourceLabel
 
 RFC = Grammar(multiline=True)
 BARE = Grammar(quoting="none")
@@ -28,13 +28,13 @@ SEMICOLONS = Grammar(delimiter=";", decimal=",")
 Rows = list[list[str | None]]
 
 
-def rows(content: bytes, grammar: Grammar = PLAIN, size: int = 2**20, header: Sequence[str] = ("x", "y")) -> Rows:
+def rows(content: bytes, grammar: Grammar = DEFAULT_GRAMMAR, size: int = 2**20, header: Sequence[str] = ("x", "y")) -> Rows:
     """What the reader makes of a file of two columns."""
     found = csv_batches.batches(io.BytesIO(content), grammar, list(header), "x.csv", header=header, block_bytes=size)
     return [list(row.values()) for batch in found for row in batch.to_pylist()]
 
 
-def said(content: bytes, grammar: Grammar = PLAIN) -> Rows:
+def said(content: bytes, grammar: Grammar = DEFAULT_GRAMMAR) -> Rows:
     """The same by the grammar's words."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode()
     return [[None, None] if each.values is None else list(each.values) for each in records_in(text, grammar, columns=2)]
@@ -43,19 +43,19 @@ def said(content: bytes, grammar: Grammar = PLAIN) -> Rows:
 @pytest.mark.parametrize(
     ("content", "grammar", "expected"),
     [
-        (b"a,1\nb,2\r\nc,3", PLAIN, [["a", "1"], ["b", "2"], ["c", "3"]]),
-        (b"\xef\xbb\xbfa,1\n\xef\xbb\xbfb,2\n", PLAIN, [["a", "1"], ["\ufeffb", "2"]]),
-        (b"\n\r\na,1\n\n", PLAIN, [["a", "1"]]),
-        (b"a\r,1\n\r\r\nb,2\r", PLAIN, [["a\r", "1"], [None, None], ["b", "2\r"]]),
-        (b"a\0,\x0b\n\xe2\x80\xa8,\xc2\x85\n", PLAIN, [["a\0", "\x0b"], ["\u2028", "\x85"]]),
-        (b'"a,b","say ""x"""\n"",""""\n', PLAIN, [["a,b", 'say "x"'], ["", '"']]),
-        (b'5" pipe,a"b"\n', PLAIN, [['5" pipe', 'a"b"']]),
-        (b'a,1\n"b"x,2\nc,3\n', PLAIN, [["a", "1"], [None, None], ["c", "3"]]),
-        (b"a,1\nb\nc,3,4\n,\n", PLAIN, [["a", "1"], [None, None], [None, None], ["", ""]]),
+        (b"a,1\nb,2\r\nc,3", DEFAULT_GRAMMAR, [["a", "1"], ["b", "2"], ["c", "3"]]),
+        (b"\xef\xbb\xbfa,1\n\xef\xbb\xbfb,2\n", DEFAULT_GRAMMAR, [["a", "1"], ["\ufeffb", "2"]]),
+        (b"\n\r\na,1\n\n", DEFAULT_GRAMMAR, [["a", "1"]]),
+        (b"a\r,1\n\r\r\nb,2\r", DEFAULT_GRAMMAR, [["a\r", "1"], [None, None], ["b", "2\r"]]),
+        (b"a\0,\x0b\n\xe2\x80\xa8,\xc2\x85\n", DEFAULT_GRAMMAR, [["a\0", "\x0b"], ["\u2028", "\x85"]]),
+        (b'"a,b","say ""x"""\n"",""""\n', DEFAULT_GRAMMAR, [["a,b", 'say "x"'], ["", '"']]),
+        (b'5" pipe,a"b"\n', DEFAULT_GRAMMAR, [['5" pipe', 'a"b"']]),
+        (b'a,1\n"b"x,2\nc,3\n', DEFAULT_GRAMMAR, [["a", "1"], [None, None], ["c", "3"]]),
+        (b"a,1\nb\nc,3,4\n,\n", DEFAULT_GRAMMAR, [["a", "1"], [None, None], [None, None], ["", ""]]),
         (b'x,"oops\ny"\n,"\n', BARE, [["x", '"oops'], [None, None], ["", '"']]),
         (b'"a\r\nb",1\nc,"\n"\n', RFC, [["a\r\nb", "1"], ["c", "\n"]]),
         (b'"a;b";1,5\n', SEMICOLONS, [["a;b", "1,5"]]),
-        ("é,ß\n".encode(), PLAIN, [["é", "ß"]]),
+        ("é,ß\n".encode(), DEFAULT_GRAMMAR, [["é", "ß"]]),
         ("€,\u2019\n".encode("cp1252"), Grammar(encoding="windows-1252"), [["€", "\u2019"]]),
         ('é,"ß\na'.encode("latin-1") + b'",b\n', Grammar(encoding="latin-1", quoting="none"), [["é", '"ß'], ['a"', "b"]]),
     ],
@@ -68,13 +68,18 @@ def test_records_by_example(content: bytes, grammar: Grammar, expected: Rows) ->
 @pytest.mark.parametrize(
     ("content", "grammar", "line", "message"),
     [
-        (b'a,1\nx,"oops\ny"\n', PLAIN, 2, "still open at the end of the line.*'records.csv.quoting: none'.*multiline: true"),
-        (b'x,"oops\r\n', PLAIN, 1, "still open"),
-        (b'a,1\n\n"x"y,"\n', PLAIN, 3, "still open"),
-        (b'x,"oops""', PLAIN, 1, "still open"),
+        (
+            b'a,1\nx,"oops\ny"\n',
+            DEFAULT_GRAMMAR,
+            2,
+            "still open at the end of the line.*'records.csv.quoting: none'.*multiline: true",
+        ),
+        (b'x,"oops\r\n', DEFAULT_GRAMMAR, 1, "still open"),
+        (b'a,1\n\n"x"y,"\n', DEFAULT_GRAMMAR, 3, "still open"),
+        (b'x,"oops""', DEFAULT_GRAMMAR, 1, "still open"),
         (
             b"a,1\nb,2\nc,\xff\n",
-            PLAIN,
+            DEFAULT_GRAMMAR,
             3,
             "not UTF-8; save the file as UTF-8, or say its encoding in 'records.csv.encoding'",
         ),
@@ -106,14 +111,14 @@ def outcome(read: object) -> object:
     assert callable(read)
     try:
         return read()
-    except Broken as broken:
-        return f"line {broken.line:,}", broken.what
+    except MalformedLine as broken:
+        return f"line {broken.line_number:,}", broken.problem
     except InvalidSpec as refused:
         text = str(refused)
         return f"line {text.rpartition('(line ')[2].partition(')')[0]}", text.partition("read: ")[2].rpartition(" (line ")[0]
 
 
-@pytest.mark.parametrize("grammar", [PLAIN, BARE, RFC], ids=["plain", "bare", "rfc"])
+@pytest.mark.parametrize("grammar", [DEFAULT_GRAMMAR, BARE, RFC], ids=["plain", "bare", "rfc"])
 @given(TEXTS, st.sampled_from([1, 3, 8, 16, 2**20]))
 def test_whatever_the_bytes_and_blocks_the_reader_reads_what_the_grammar_says(
     grammar: Grammar, text: str, size: int
@@ -140,7 +145,7 @@ def test_a_line_changes_nothing_of_its_neighbours(before: str, after: str, line:
 NUMBERS = st.text('0123456789.,-+eEinfaNA \t"', max_size=8)
 
 
-@given(st.lists(NUMBERS, max_size=8), st.sampled_from([PLAIN, SEMICOLONS]), st.sampled_from([4, 2**20]))
+@given(st.lists(NUMBERS, max_size=8), st.sampled_from([DEFAULT_GRAMMAR, SEMICOLONS]), st.sampled_from([4, 2**20]))
 def test_numbers_are_what_their_own_text_says(texts: list[str], grammar: Grammar, size: int) -> None:
     """A value that is no number is missing, whatever the other lines of its block hold."""
     quoted = ["" if not text else '"' + text.replace('"', '""') + '"' for text in texts]
@@ -165,7 +170,7 @@ def test_records_of_16_mib_are_the_longest(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_header_rows_are_read_by_the_same_grammar() -> None:
     for grammar, content, names, records in (
-        (PLAIN, b'\xef\xbb\xbf\n"a,b",c\r\n1,2\n', ["a,b", "c"], 4),
+        (DEFAULT_GRAMMAR, b'\xef\xbb\xbf\n"a,b",c\r\n1,2\n', ["a,b", "c"], 4),
         (SEMICOLONS, b"a;b\n", ["a", "b"], 1),
         (RFC, b'"a\nb",c\n', ["a\nb", "c"], 1),
         (BARE, b'"a,b"\n', ['"a', 'b"'], 1),
@@ -176,7 +181,7 @@ def test_header_rows_are_read_by_the_same_grammar() -> None:
         assert sum(batch.num_rows for batch in read) == records
     for content, message in ((b"", "the file is empty"), (b"\n\r\n", "is empty"), (b'a,"b\n', r"still open .*\(line 1\)")):
         with pytest.raises(InvalidSpec, match=message):
-            csv_batches.header_of(io.BytesIO(content), PLAIN, "x.csv")
+            csv_batches.header_of(io.BytesIO(content), DEFAULT_GRAMMAR, "x.csv")
 
 
 def test_dates_in_a_declared_form() -> None:
@@ -227,7 +232,7 @@ def test_gz_files_of_several_members(members: int, tmp_path: Path) -> None:
     with path.open("rb") as file:
         found = [
             row
-            for batch in csv_batches.batches(unpacked(file, str(path)), PLAIN, ["x"], "x.csv")
+            for batch in csv_batches.batches(decompressed_stream(file, str(path)), DEFAULT_GRAMMAR, ["x"], "x.csv")
             for row in batch["x"].to_pylist()
         ]
     assert found == [["a"], None, ["a", "b", "c"]][members - 1]
@@ -237,7 +242,7 @@ def test_the_charge_is_bound_to_the_grammar(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("x,y\n1,2\n")
     grammars = [
-        PLAIN,
+        DEFAULT_GRAMMAR,
         SEMICOLONS,
         BARE,
         RFC,
@@ -252,19 +257,19 @@ def test_the_charge_is_bound_to_the_grammar(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "grammar", "header", "empty"),
     [
-        (b"x,y\n", PLAIN, True, True),
-        (b"x,y\n\r\n\n", PLAIN, True, True),
-        (b"x,y\n" + b"\n" * 2**17 + b"a,1", PLAIN, True, False),
-        (b"\nx,y\n", PLAIN, False, False),
-        (b"\xef\xbb\xbf\n\n", PLAIN, False, True),
+        (b"x,y\n", DEFAULT_GRAMMAR, True, True),
+        (b"x,y\n\r\n\n", DEFAULT_GRAMMAR, True, True),
+        (b"x,y\n" + b"\n" * 2**17 + b"a,1", DEFAULT_GRAMMAR, True, False),
+        (b"\nx,y\n", DEFAULT_GRAMMAR, False, False),
+        (b"\xef\xbb\xbf\n\n", DEFAULT_GRAMMAR, False, True),
         (b'"x\ny",z\n', RFC, True, True),
-        (b"x,y\n \n", PLAIN, True, False),
+        (b"x,y\n \n", DEFAULT_GRAMMAR, True, False),
     ],
 )
 def test_files_without_a_record(content: bytes, grammar: Grammar, header: bool, empty: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(content)
-    file = File(str(path), Called("x.csv"))
+    file = File(str(path), SourceLabel("x.csv"))
     assert (
-        _is_empty(file.path, hashed_file(file)[1], WantedRows((), header=() if header else ("x",), grammar=grammar)) == empty
+        _is_empty(file.path, hash_file(file)[1], WantedRows((), header=() if header else ("x",), grammar=grammar)) == empty
     )

@@ -18,13 +18,13 @@ from distributed import LocalCluster
 from dpdist import engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.sources import file_digests
-from dpdist.sources.file_digests import Memory, hashing, seen_at, verify
+from dpdist.sources.file_digests import DigestCache, hashing, read_file_state, verify
 from dpdist.sources.formats import record_format
-from dpdist.sources.record_sources import hashed_here, source_of
-from dpdist.sources.source_labels import Called, File, called_by
-from dpdist.sources.verified_files import BLOCK_BYTES, hashed
+from dpdist.sources.record_sources import hash_in_process, source_of
+from dpdist.sources.source_labels import File, SourceLabel, label_of_location
+from dpdist.sources.verified_files import BLOCK_BYTES, hash_with_tags
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import folder
 from tests import small
@@ -39,16 +39,16 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> Memory:
-    return Memory(Store(tmp_path / "store"), ROOT)
+def memory(tmp_path: Path) -> DigestCache:
+    return DigestCache(Store(tmp_path / "store"), ROOT)
 
 
 def file_at(path: Path) -> File:
-    return File(str(path), called_by(path))
+    return File(str(path), label_of_location(path))
 
 
-def recalled(memory: Memory, path: Path) -> Any:
-    return memory.recalled([file_at(path)], [seen_at(file_at(path))])[0]
+def recalled(memory: DigestCache, path: Path) -> Any:
+    return memory.recall([file_at(path)], [read_file_state(file_at(path))])[0]
 
 
 def none(*_: object) -> Any:
@@ -57,14 +57,14 @@ def none(*_: object) -> Any:
 
 @pytest.mark.usefixtures("settled")
 def test_a_file_is_hashed_again_when_anything_says_that_it_was_written(
-    tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, memory: DigestCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
     pyarrow.parquet.write_table(small.records(), path)
     first = source_of(path, columns={}, hashing=by)
     assert not any(tags.remembered for tags in first.tags)
     with monkeypatch.context() as amid:
-        amid.setattr(record_format, "hashed", none)
+        amid.setattr(record_format, "hash_with_tags", none)
         again = source_of(path, columns={}, hashing=by)
     assert again.files == first.files
     assert [(tags.key, tags.tags) for tags in again.tags] == [(tags.key, tags.tags) for tags in first.tags]
@@ -73,17 +73,17 @@ def test_a_file_is_hashed_again_when_anything_says_that_it_was_written(
     content[10] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))  # of the same size and time
-    assert source_of(path, columns={}, hashing=by).files[0][1] == hashed(path)[0] != first.files[0][1]
+    assert source_of(path, columns={}, hashing=by).files[0][1] == hash_with_tags(path)[0] != first.files[0][1]
     path.with_name("other").write_bytes(content)
     path.with_name("other").replace(path)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    monkeypatch.setattr(record_format, "hashed", none)
+    monkeypatch.setattr(record_format, "hash_with_tags", none)
     with pytest.raises(AssertionError, match="hashed"):
         source_of(path, columns={}, hashing=by)
 
 
 def test_a_file_that_was_just_written_is_not_remembered(
-    tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, memory: DigestCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It could be written again within the same tick of the clock."""
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
@@ -95,23 +95,23 @@ def test_a_file_that_was_just_written_is_not_remembered(
 
 @pytest.mark.usefixtures("settled")
 def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
-    tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, memory: DigestCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
     pyarrow.parquet.write_table(small.records(), path)
 
-    def amid(place: str, called: Called) -> Any:
-        found = hashed(place, called)
+    def amid(place: str, called: SourceLabel) -> Any:
+        found = hash_with_tags(place, called)
         os.utime(place)
         return found
 
-    monkeypatch.setattr(record_format, "hashed", amid)
+    monkeypatch.setattr(record_format, "hash_with_tags", amid)
     source_of(path, columns={}, hashing=by)
     assert memory.store.names(file_digests.FOLDER) == []
 
 
 @pytest.mark.usefixtures("settled")
-def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: Memory) -> None:
+def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: DigestCache) -> None:
     """No guess of a file, or of its name, can be tested by whoever reads the store; another root key opens nothing."""
     path = tmp_path / "x.parquet"
     pyarrow.parquet.write_table(small.records(), path)
@@ -127,7 +127,7 @@ def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: Memory) -> Non
         assert secret not in file_digests.base64.b64decode(sealed)
         assert secret.hex() not in name + content
     assert recalled(memory, path)
-    other = Memory(memory.store, Secret(bytes(32)))
+    other = DigestCache(memory.store, Secret(bytes(32)))
     (theirs,) = other._names([str(path)])
     assert theirs != name
     memory.store.write_document(theirs, {"sealed": sealed})
@@ -136,24 +136,26 @@ def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: Memory) -> Non
     moved = path.replace(path.parent / "folder" / path.name)
     (mine,) = memory._names([str(moved)])
     memory.store.write_document(mine, {"sealed": sealed})  # what is known of one folder's files, for another's
-    assert memory._known(name)
-    assert memory._known(mine) == {}
+    assert memory._read_document(name)
+    assert memory._read_document(mine) == {}
     assert recalled(memory, moved) is None
 
 
 @pytest.mark.usefixtures("settled")
-def test_many_files_are_remembered_in_few_documents(tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_are_remembered_in_few_documents(
+    tmp_path: Path, memory: DigestCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that is written again is hashed again and the others are not; those of another source stay known while there is room."""
     folder, by, counted = tmp_path / "data", hashing(memory, engine.inline()), list[str]()
     folder.mkdir()
     for number in range(100):
         (folder / f"{number:03}.csv").write_text(f"age\n{number}\n")
 
-    def noted(path: str, called: Called) -> Any:
+    def noted(path: str, called: SourceLabel) -> Any:
         counted.append(Path(path).name)
-        return hashed(path, called)
+        return hash_with_tags(path, called)
 
-    monkeypatch.setattr(record_format, "hashed", noted)
+    monkeypatch.setattr(record_format, "hash_with_tags", noted)
     first = source_of(folder, columns={}, hashing=by)
     assert len(counted) == 100
     assert (
@@ -186,17 +188,17 @@ def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: p
     path = small.write(home.parent / "data")
     data = home.parent / "data" / "records.parquet"
     small.run(path, home)
-    seen = seen_at(file_at(data))
+    seen = read_file_state(file_at(data))
     content = data.read_bytes()
     at = len(content) // 2
     data.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     second = home.parent / "data" / "second.yaml"
     second.write_text(yaml.safe_dump(small.spec(release="small-2")))
     with monkeypatch.context() as amid:
-        amid.setattr(file_digests, "seen_at", lambda _: seen)
+        amid.setattr(file_digests, "read_file_state", lambda _: seen)
         with pytest.raises(InvalidInput, match="was changed or replaced since this run hashed it; the run charged nothing"):
             small.run(second, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.receipt("small-2") is None
     assert Store(home / "store").names(file_digests.FOLDER) == []
     data.write_bytes(content)
@@ -207,13 +209,13 @@ def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: p
 def test_a_finished_release_reads_no_records(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small.write(home.parent / "data")
     small.run(path, home)
-    monkeypatch.setattr(record_format, "hashed", none)
-    monkeypatch.setattr(file_digests, "_verified", none)
+    monkeypatch.setattr(record_format, "hash_with_tags", none)
+    monkeypatch.setattr(file_digests, "_verify_blocks", none)
     assert not small.run(path, home).charged
 
 
 @pytest.mark.usefixtures("settled")
-def test_every_block_is_compared(tmp_path: Path, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_is_compared(tmp_path: Path, memory: DigestCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_digests, "VERIFIED_BLOCKS", 2)
     path, by = tmp_path / "x.csv", hashing(memory, engine.inline())
     content = b"age\n" + b"1\n" * (5 * BLOCK_BYTES // 4)
@@ -232,7 +234,7 @@ def test_every_block_is_compared(tmp_path: Path, memory: Memory, monkeypatch: py
 @pytest.mark.usefixtures("without_tls")
 def test_workers_hash_and_the_scheduler_sees_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are read on workers; what they answer lies sealed in the store."""
-    monkeypatch.setattr(file_digests, "hashed_here", none)
+    monkeypatch.setattr(file_digests, "hash_in_process", none)
     kept: list[bytes] = []
     put = Store.put_values
     folder = tmp_path / "data"
@@ -242,7 +244,7 @@ def test_workers_hash_and_the_scheduler_sees_no_digest(tmp_path: Path, monkeypat
     zarr.save_array(tmp_path / "counts.zarr", np.arange(6))
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
-        engine.started(cluster.scheduler_address) as started,
+        engine.open_engine(cluster.scheduler_address) as started,
     ):
         started.exchange = Store(tmp_path / "store")
 
@@ -252,17 +254,17 @@ def test_workers_hash_and_the_scheduler_sees_no_digest(tmp_path: Path, monkeypat
 
         monkeypatch.setattr(Store, "put_values", noted)
         assert started.elsewhere
-        by = hashing(Memory(Store(tmp_path / "store"), ROOT), started)
+        by = hashing(DigestCache(Store(tmp_path / "store"), ROOT), started)
         found, array = (source_of(place, columns={}, hashing=by) for place in (folder, tmp_path / "counts.zarr"))
-    expected = [(str(path), hashed(path)[0]) for path in sorted(folder.iterdir())]
+    expected = [(str(path), hash_with_tags(path)[0]) for path in sorted(folder.iterdir())]
     assert list(found.files) == expected
     assert array.tags[0].members
-    assert array.files == source_of(tmp_path / "counts.zarr", columns={}, hashing=hashed_here).files
+    assert array.files == source_of(tmp_path / "counts.zarr", columns={}, hashing=hash_in_process).files
     assert len(kept) == 4 + 2 * 2  # and of both stages what they do, and what their worker is asked to read
     assert not any(digest.encode() in each or bytes.fromhex(digest) in each for each in kept for _, digest in expected)
 
 
-def test_objects_are_known_by_their_etag(memory: Memory, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_known_by_their_etag(memory: DigestCache, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, by = obstore.store.from_url(s3), hashing(memory, engine.inline())
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(small.records(), sink)
@@ -271,7 +273,7 @@ def test_objects_are_known_by_their_etag(memory: Memory, s3: str, monkeypatch: p
     url = f"{s3}/records-etag/x.parquet"
     first = source_of(url, columns={}, hashing=by)
     with monkeypatch.context() as amid:
-        amid.setattr(record_format, "hashed", none)
+        amid.setattr(record_format, "hash_with_tags", none)
         again = source_of(url, columns={}, hashing=by)
         assert again.files == first.files
     verify(memory, engine.inline(), again)

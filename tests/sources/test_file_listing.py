@@ -20,7 +20,7 @@ from dpdist.counting.record_cells import CountSummary
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import DpdistError, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.sources import file_listing
 from dpdist.sources.record_sources import source_of
 from dpdist.spec import check_many_periods, load
@@ -176,7 +176,7 @@ def test_files_whose_names_are_not_utf_8_are_refused(tmp_path: Path) -> None:
     (folder / "a.parquet").write_bytes(parquet())
     (folder / os.fsdecode(b"caf\xe9.parquet")).write_bytes(parquet())
     with pytest.raises(InvalidSpec, match=r"the path of 'file 2 of data/' is not UTF-8; rename the file"):
-        file_listing.listed(folder)
+        file_listing.list_files(folder)
 
 
 def test_hidden_and_temporary_files_are_no_records(tmp_path: Path) -> None:
@@ -199,13 +199,13 @@ def test_hidden_and_temporary_files_are_no_records(tmp_path: Path) -> None:
         (folder / name).write_bytes(ROW)
     (folder / "_temporary" / "a.csv").write_bytes(ROW)
     (folder / ".cache" / "a.csv").write_bytes(ROW)
-    assert [(Path(file.path).name, file.called) for file in file_listing.listed(folder)] == [
+    assert [(Path(file.path).name, file.source_label) for file in file_listing.list_files(folder)] == [
         ("a.parquet", "file 1 of data/")
     ]
     assert counted(tmp_path, folder).read == 400
     (folder / "part.parquet" / "a.parquet").unlink()
     with pytest.raises(InvalidSpec, match="no records in data"):
-        file_listing.listed(folder)
+        file_listing.list_files(folder)
 
 
 @pytest.mark.parametrize("empty", [("csv", HEAD), ("parquet", parquet(TABLE[:0]))])
@@ -255,7 +255,7 @@ def test_no_record_is_refused_before_the_charge_unless_it_is_meant(home: Path) -
     path = small.write(home.parent / "data", table=small.records()[:0])
     with pytest.raises(InvalidSpec, match="nothing was charged; give the right file, or set 'records.empty: allow'"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not ledger.entries()
     path = small.write(
         home.parent / "data", table=small.records()[:0], records={"path": "records.parquet", "empty": "allow"}
@@ -300,4 +300,4 @@ def test_a_folder_that_cannot_be_read_is_no_folder_without_records(tmp_path: Pat
     for each in held:
         os.close(each)
     with pytest.raises(InvalidSpec, match="has a folder that cannot be read"):
-        file_listing.listed(tmp_path)
+        file_listing.list_files(tmp_path)

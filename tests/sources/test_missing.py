@@ -13,8 +13,8 @@ import pytest
 from dpdist import engine
 from dpdist.errors import InvalidSpec, MissingRecords
 from dpdist.pipeline import release_run
-from dpdist.privacy.ledger.budget_ledger import opened
-from dpdist.runtime.context import Context, silent
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.service.release_process import refusal
@@ -26,7 +26,7 @@ WORKLOAD = [{"marginals": {"ways": [1]}}]
 
 def release(path: Path, home: Path, *, accept: bool = False) -> None:
     job = load(path)
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     try:
         release_run.release(context, job.accepting_missing() if accept else job)
     finally:
@@ -34,7 +34,7 @@ def release(path: Path, home: Path, *, accept: bool = False) -> None:
 
 
 def charges(home: Path) -> int:
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         return sum(len(budget.charges) for budget in ledger.budgets(charges=True))
 
 

@@ -36,10 +36,10 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, NoRecords, Sto
 from dpdist.privacy.keys import Secret
 from dpdist.sources import file_listing
 from dpdist.sources.file_columns import columns_of
-from dpdist.sources.file_digests import seen_at
+from dpdist.sources.file_digests import read_file_state
 from dpdist.sources.record_sources import source_of, write_records
-from dpdist.sources.source_labels import File, called_by
-from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hashed
+from dpdist.sources.source_labels import File, label_of_location
+from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hash_with_tags
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import Folder, file_at
@@ -55,7 +55,7 @@ def counted(tmp_path: Path, location: str | Path, **options: Any) -> tuple[np.nd
     store = Store(tmp_path / "store")
     source = source_of(location, columns={}, **small.whose(**options))
     stored, tally = count(source, DOMAIN, store, engine.inline(), root=ROOT)
-    return store.read(stored), tally
+    return store.read_array(stored), tally
 
 
 def content(form: str, table: pa.Table = TABLE) -> bytes:
@@ -168,10 +168,10 @@ def test_objects_of_azure_are_counted_as_files_are(azurite: str, tmp_path: Path)
     for name, part in (("a.parquet", TABLE[:1000]), ("deeper/b.csv", TABLE[1000:])):
         put(azurite, f"many/{name}", content(name.rpartition(".")[2], part))
     np.testing.assert_array_equal(counted(tmp_path / "many", f"{azurite}/many/")[0], truth(TABLE))
-    _, tags = hashed(url)
-    size, mark = file_at(url).seen()
+    _, tags = hash_with_tags(url)
+    size, mark = file_at(url).file_state()
     put(azurite, "one/records.parquet", content("parquet")[:-1] + b"?")
-    assert (file_at(url).seen().size, file_at(url).seen().mark != mark) == (size, True)
+    assert (file_at(url).file_state().size, file_at(url).file_state().version != mark) == (size, True)
     with HashedFile(url, tags) as file, pytest.raises(InvalidInput, match="was changed or replaced"):
         file.read()
 
@@ -238,7 +238,7 @@ def test_numbers_dates_nulls_and_escaped_texts_of_folders(tmp_path: Path) -> Non
     store = Store(tmp_path / "store")
     source = source_of(tmp_path / "hive", columns={"age": "years"}, attributes=domain.names)
     stored, _ = count(source, domain, store, engine.inline(), root=ROOT)
-    np.testing.assert_array_equal(store.read(stored).reshape(2, 3), [[5, 0, 5], [0, 5, 0]])
+    np.testing.assert_array_equal(store.read_array(stored).reshape(2, 3), [[5, 0, 5], [0, 5, 0]])
     moved = tmp_path / "hive" / "years=3"
     moved.rename(tmp_path / "hive" / "years=4")
     assert source_of(tmp_path / "hive", columns={"age": "years"}, attributes=domain.names).digest != source.digest
@@ -283,9 +283,9 @@ def test_a_release_from_hives_folders(tmp_path: Path) -> None:
 def test_an_object_that_changes_after_it_was_hashed_is_never_read(s3: str, tmp_path: Path) -> None:
     data = np.random.default_rng(1).bytes(9 * BLOCK_BYTES + 17)
     url = put(s3, f"{tmp_path.name}/x.csv", data)
-    digest, tags = hashed(url)
+    digest, tags = hash_with_tags(url)
     (tmp_path / "x.csv").write_bytes(data)
-    assert digest == hashed(tmp_path / "x.csv")[0]
+    assert digest == hash_with_tags(tmp_path / "x.csv")[0]
     with HashedFile(url, tags) as file:
         file.seek(3 * BLOCK_BYTES - 5)
         assert file.read(BLOCK_BYTES) == data[3 * BLOCK_BYTES - 5 : 4 * BLOCK_BYTES - 5]
@@ -315,7 +315,10 @@ def test_a_store_that_answers_no_more_is_told_as_that(monkeypatch: pytest.Monkey
     url = put(bucket, "records.parquet", content("parquet"))
     source = source_of(url, columns={})
     server.stop()
-    for attempt in (lambda: HashedFile(url, source.tags[0]).read(), lambda: seen_at(File(url, called_by(url)))):
+    for attempt in (
+        lambda: HashedFile(url, source.tags[0]).read(),
+        lambda: read_file_state(File(url, label_of_location(url))),
+    ):
         with pytest.raises(StoreError, match=r"could not be read: \w+; check the bucket, its credentials") as told:
             attempt()
         assert "\n" not in str(told.value)
@@ -352,7 +355,7 @@ def test_an_empty_prefix_and_strange_objects_are_refused(s3: str, tmp_path: Path
     for name in ("", "/notes.txt"):
         with pytest.raises((NoRecords, InvalidSpec)):
             source_of(f"{s3}/{tmp_path.name}{name}", columns={})
-    assert isinstance(file_listing.place_of("records.csv"), Folder)
+    assert isinstance(file_listing.locate_records("records.csv"), Folder)
 
 
 STREAMS = {

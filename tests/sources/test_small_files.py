@@ -45,7 +45,7 @@ def written(folder: Path) -> pa.Table:
 def counted(folder: Path, store: Path) -> tuple[np.ndarray, CountSummary]:
     kept = Store(store)
     stored, tally = count(source_of(folder, columns={}), DOMAIN, kept, engine.inline(), root=ROOT)
-    return kept.read(stored), tally
+    return kept.read_array(stored), tally
 
 
 @pytest.mark.parametrize("batch_rows", [250_000, 250, 1])

@@ -123,7 +123,7 @@ def test_no_name_of_a_file_is_made_a_word_elsewhere() -> None:
 
 
 def test_what_files_are_called() -> None:
-    assert source_labels.called_by("/data/2026/visits.csv") == "visits.csv"
-    assert source_labels.called_by("s3://bucket/visits/") == "visits"
-    assert source_labels.called_by("s3://bucket") == "bucket"
-    assert source_labels.called_within(source_labels.called_by("/data/visits/"), 3) == "file 3 of visits/"
+    assert source_labels.label_of_location("/data/2026/visits.csv") == "visits.csv"
+    assert source_labels.label_of_location("s3://bucket/visits/") == "visits"
+    assert source_labels.label_of_location("s3://bucket") == "bucket"
+    assert source_labels.label_in_folder(source_labels.label_of_location("/data/visits/"), 3) == "file 3 of visits/"

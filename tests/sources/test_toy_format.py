@@ -27,16 +27,16 @@ class Blanks(RowFormat):
     name = "blanks"
     endings = (".blanks",)
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
+    def column_names(self, file: HashedFile | IO[bytes], source_file: File, reading: WantedRows) -> Sequence[str]:
         return file.read().decode().splitlines()[0].split()
 
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         names, *rows = (line.split() for line in file.read().decode().splitlines())
-        check_names(names, reading.columns, partition.called)
+        check_names(names, reading.columns, partition.source_label)
         columns = {name: pa.array([row[names.index(name)] for row in rows], pa.string()) for name in reading.columns}
         yield pa.record_batch(columns)
 
-    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
+    def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
         return len(file.read().decode().splitlines()) < 2
 
 
@@ -65,7 +65,7 @@ def test_a_format_of_one_file_is_released(home: Path, blanks: None) -> None:
     second = small.run(path, home)
     assert second.tally.read == first.tally.read == small.records().num_rows
     store = Store(home / "store")
-    one, other = (store.read(store.open(f"histograms/{name}")) for name in store.folders("histograms"))
+    one, other = (store.read_array(store.open(f"histograms/{name}")) for name in store.folders("histograms"))
     np.testing.assert_array_equal(one, other)
     certificate = release_folder.certificate_of(Path(second.folder))
     assert certificate["release"] == "in-blanks"
@@ -77,7 +77,7 @@ def test_a_format_that_nobody_registered_is_refused(home: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"cannot be read: allowed are \.parquet, "):
         small.run(path, home)
     with pytest.raises(InvalidSpec, match="cannot be read"):
-        file_listing.listed(records)
+        file_listing.list_files(records)
 
 
 def test_columns_that_it_lacks_are_refused_before_the_charge(home: Path, blanks: None) -> None:

@@ -17,11 +17,11 @@ from dpdist import engine
 from dpdist.counting import histogram_counting, record_cells
 from dpdist.errors import InvalidInput
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.sources import verified_files
 from dpdist.sources.formats.record_format import Partition
 from dpdist.sources.record_sources import source_of
-from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hashed
+from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hash_with_tags
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.counting.test_histogram_counting import DOMAIN, truth
@@ -34,7 +34,7 @@ def test_any_part_of_a_file_comes_back(tmp_path: Path) -> None:
     for size in (0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES + 17):
         data = state.bytes(size)
         path.write_bytes(data)
-        file, plain = HashedFile(str(path), hashed(path)[1]), io.BytesIO(data)
+        file, plain = HashedFile(str(path), hash_with_tags(path)[1]), io.BytesIO(data)
         for _ in range(30):
             start, length = int(state.integers(0, size + 2)), int(state.integers(0, size + 2))
             assert file.seek(start) == plain.seek(start)
@@ -48,7 +48,7 @@ def test_no_altered_bit_is_ever_read(tmp_path: Path) -> None:
     path, state = tmp_path / "x", np.random.default_rng(1)
     data = state.bytes(2 * BLOCK_BYTES + 5)
     path.write_bytes(data)
-    _, tags = hashed(path)
+    _, tags = hash_with_tags(path)
     for place in (0, BLOCK_BYTES - 1, BLOCK_BYTES, 2 * BLOCK_BYTES, len(data) - 1):
         altered = bytearray(data)
         altered[place] ^= 1 << int(state.integers(8))
@@ -106,7 +106,7 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
     assert not store.folders("histograms")
     saved.replace(path)
     stored, _ = histogram_counting.count(source, DOMAIN, store, engine.inline(), root=ROOT)
-    np.testing.assert_array_equal(store.read(stored), truth(table))
+    np.testing.assert_array_equal(store.read_array(stored), truth(table))
 
 
 def test_a_file_of_one_block_is_counted_as_one_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_a_file_of_one_block_is_counted_as_one_of_many(tmp_path: Path, monkeypat
         source = source_of(tmp_path / "records.parquet", columns={})
         assert (source.tags[0].size <= block_bytes) == (block_bytes == 2**20)
         stored, _ = histogram_counting.count(source, DOMAIN, store, engine.inline(), root=ROOT)
-        np.testing.assert_array_equal(store.read(stored), truth(table))
+        np.testing.assert_array_equal(store.read_array(stored), truth(table))
 
 
 @pytest.mark.parametrize(("block_bytes", "group"), [(2**20, None), (4096, 1)])
@@ -144,7 +144,7 @@ def test_a_release_of_replaced_records_charges_nothing(
     monkeypatch.setattr("dpdist.counting.record_cells.tables_of", swapped)
     with pytest.raises(InvalidInput, match="was changed or replaced"):
         small.run(path, home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert not ledger.budgets()
     monkeypatch.setattr("dpdist.counting.record_cells.tables_of", reading)
     assert small.run(path, home).tally.read == table.num_rows
@@ -153,8 +153,8 @@ def test_a_release_of_replaced_records_charges_nothing(
 def test_tags_show_no_key(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"records")
-    _, tags = hashed(path)
+    _, tags = hash_with_tags(path)
     assert tags.key.hex() not in repr(tags)
     assert repr(tags.key) not in repr(tags)
-    assert hashed(path)[1].tags != tags.tags
+    assert hash_with_tags(path)[1].tags != tags.tags
     assert len(tags.tags) == verified_files.TAG_BYTES

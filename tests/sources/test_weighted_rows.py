@@ -15,7 +15,7 @@ import pytest
 from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.measurement.integer_measurement import MOST_RECORDS
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.size_limits import SIZES
 from dpdist.spec import load
 from tests import small
@@ -62,7 +62,7 @@ def test_tables_of_attributes_are_counted_with_the_numbers(tmp_path: Path) -> No
     stored, _ = count(source, DOMAIN, store, engine.inline(), root=ROOT, tables=asked)
     cells = truth(TABLE).reshape(DOMAIN.shape)
     expected = np.concatenate([cells.sum(axis=1).ravel(), cells.sum(axis=(0, 2))])
-    np.testing.assert_array_equal(store.read(stored), expected)
+    np.testing.assert_array_equal(store.read_array(stored), expected)
 
 
 REFUSED = {
@@ -120,5 +120,5 @@ def test_a_release_of_counts_names_its_unit_and_shares_no_cap_with_another(home:
         small.run(other, home)
     again = small.write(data, table=tabulated(small.records(seed=2)), release="small-2", records=given)
     assert small.run(again, home).charged
-    with opened(home) as book:
+    with open_ledger(home) as book:
         assert book.verify().rows > 0

@@ -21,7 +21,7 @@ ASSUMED = {"persons": 500, "records_per_person": "geometric 3"}
 def test_means_and_what_bounds_keep_are_those_of_the_distributions(tmp_path: Path) -> None:
     geometric = distribution_of("geometric 4", tmp_path)
     assert geometric.mean == pytest.approx(4)
-    assert geometric.within(0, 3) == pytest.approx(4 * (1 - 0.75**3))  # E min(N, k) = (1 - q^k) / (1 - q)
+    assert geometric.clipped_mean(0, 3) == pytest.approx(4 * (1 - 0.75**3))  # E min(N, k) = (1 - q^k) / (1 - q)
     poisson = distribution_of("poisson 2.5", tmp_path)
     assert (poisson.mean, poisson.values[0]) == (pytest.approx(2.5), 1)
     assert poisson.weights[0] == pytest.approx(math.exp(-1.5))
@@ -29,16 +29,16 @@ def test_means_and_what_bounds_keep_are_those_of_the_distributions(tmp_path: Pat
     lognormal = distribution_of("lognormal 20 1.2", tmp_path)
     assert lognormal.mean == pytest.approx(20 * math.exp(0.72))
     drawn = 20 * np.exp(1.2 * np.random.default_rng(3).standard_normal(10**6))
-    assert lognormal.within(0, 100) == pytest.approx(np.minimum(drawn, 100).mean(), rel=5e-3)
-    assert lognormal.at(0.5) == pytest.approx(20, rel=1e-3)
+    assert lognormal.clipped_mean(0, 100) == pytest.approx(np.minimum(drawn, 100).mean(), rel=5e-3)
+    assert lognormal.quantile(0.5) == pytest.approx(20, rel=1e-3)
     uniform = distribution_of("uniform 10 20", tmp_path)
-    assert (uniform.mean, uniform.within(0, 15)) == (pytest.approx(15), pytest.approx(13.75))
+    assert (uniform.mean, uniform.clipped_mean(0, 15)) == (pytest.approx(15), pytest.approx(13.75))
 
 
 def test_a_public_file_is_its_numbers(tmp_path: Path) -> None:
     (tmp_path / "numbers.txt").write_text("1\n1\n2\n8\n")
     found = distribution_of("file numbers.txt", tmp_path)
-    assert (found.mean, found.within(0, 2), found.at(0.75)) == (3, 1.5, 2)
+    assert (found.mean, found.clipped_mean(0, 2), found.quantile(0.75)) == (3, 1.5, 2)
     (tmp_path / "numbers.txt").write_text("1\nmany\n")
     with pytest.raises(InvalidSpec, match=r"numbers\.txt is not a file with a number"):
         distribution_of("file numbers.txt", tmp_path)
@@ -106,9 +106,9 @@ def test_the_bounds_that_are_compared_lie_on_their_grids(tmp_path: Path) -> None
     given = assumed(spec)
     assert given is not None
     records, amounts = given.bounds()
-    assert (records.key, records.own, records.values[:4]) == ("most_records", 2, (1, 2, 4, 6))
-    assert (amounts.key, amounts.own) == ("sums.m.to", 105)
+    assert (records.key, records.current_value, records.values[:4]) == ("most_records", 2, (1, 2, 4, 6))
+    assert (amounts.key, amounts.current_value) == ("sums.m.to", 105)
     assert all((value - 5) % 10 == 0 for value in amounts.values)
     assert 105 in amounts.values
-    assert amounts.over(45).measured.domain.amounts[0].amounts.range == (5, 45)
-    assert records.over(6).source.records.person.most_records == 6
+    assert amounts.job_with_value(45).measured.domain.amounts[0].amounts.range == (5, 45)
+    assert records.job_with_value(6).source.records.person.most_records == 6

@@ -11,16 +11,16 @@ import pytest
 
 from dpdist.content import table_rows
 from dpdist.domain import Attribute, even_edges
-from dpdist.domain.calendar import Every, Times
+from dpdist.domain.calendar import CalendarUnit, Times
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.page.headings import Words, titles
-from dpdist.planner.certificate import method
+from dpdist.page.headings import Words, titles_by_name
+from dpdist.planner.certificate import method_facts
 from dpdist.spec import Job, load
 from dpdist.spec.attributes.attribute_kind import level_of
 from tests import small
 
 
-def dates(first: str, steps: int, every: Every = "day") -> Attribute:
+def dates(first: str, steps: int, every: CalendarUnit = "day") -> Attribute:
     times = Times(datetime.datetime.fromisoformat(first), steps, every)
     return Attribute("day", edges=even_edges(0, 1, steps), times=times)
 
@@ -37,7 +37,7 @@ NAMES = {
 @pytest.mark.parametrize(
     ("first", "steps"), [("2024-01-01", 366), ("2026-12-29", 9), ("2025-11-17", 800), ("1969-12-30", 4)]
 )
-def test_days_lie_in_the_steps_that_the_calendar_names(first: str, steps: int, every: Every) -> None:
+def test_days_lie_in_the_steps_that_the_calendar_names(first: str, steps: int, every: CalendarUnit) -> None:
     """Against Python's own calendar; a step that is cut by the first or last day says which days it has."""
     level = level_of(dates(first, steps), every, every)
     days = [datetime.date.fromisoformat(first) + datetime.timedelta(days=number) for number in range(steps)]
@@ -74,7 +74,7 @@ def test_hours_lie_in_days_and_months_in_years() -> None:
     ids=str,
 )
 def test_steps_that_are_no_parts_are_refused(
-    attribute: Attribute, every: Every, told: str, monkeypatch: pytest.MonkeyPatch
+    attribute: Attribute, every: CalendarUnit, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpdist.spec.attributes.attribute_kind.MOST_STEPS", 32)
     with pytest.raises(InvalidInput, match=told):
@@ -105,13 +105,13 @@ def titled(folder: Path, **titles: str) -> Job:
 def test_titles_of_levels_stand_on_the_page_and_change_no_digest(tmp_path: Path) -> None:
     plain, named = titled(tmp_path / "plain"), titled(tmp_path / "named", side="Side of the river")
     assert plain.digest == named.digest
-    facts = method(named)
+    facts = method_facts(named)
     assert facts["attributes"]["work"]["level_titles"] == {"side": "Side of the river"}
     words = Words("people", facts["attributes"])
     assert words.heading("side x sex", words.names).startswith("Side of the river and ")
-    assert table_rows.titled({"query": "side west, sex m", "side": "west", "sex": "m"}, titles(facts), {}).startswith(
-        "Side of the river west, "
-    )
+    assert table_rows.titled_query(
+        {"query": "side west, sex m", "side": "west", "sex": "m"}, titles_by_name(facts), {}
+    ).startswith("Side of the river west, ")
 
 
 def test_titles_are_of_levels_that_there_are(tmp_path: Path) -> None:

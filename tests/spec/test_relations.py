@@ -22,7 +22,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.pipeline.histogram import count
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import Job, load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import explicit, union
@@ -115,7 +115,7 @@ def test_a_release_of_relations_is_right_certified_shown_and_verified(home: Path
 def test_all_numbers_of_ten_thousand_million_pairs_are_planned(tmp_path: Path) -> None:
     """Within a tenth of a bound that no strategy beats, in memory of one attribute's size; a few bounds exactly."""
     many = {name: {"from": 0, "to": 99_999} for name in ("start", "end")}
-    context = Context(tmp_path, Store(tmp_path / "store"), inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress)
     bounds = {"of": {"start": 1, "end": -1}, "at_most": [-1, 30]}
     for asked, queries, cells in (({"of": {"start": 1, "end": -1}}, 199_999, 199_999), (bounds, 2, 3)):
         made = plan(context, load(small.spec(domain=many, workload=[{"relation": asked}])))
@@ -175,9 +175,9 @@ def test_every_form_of_files_counts_the_same_numbers(form: str, tmp_path: Path) 
     keys.initialise(tmp_path)
     store, of = Store(tmp_path / "store"), made.measured.domain
     tables = Layout(of.shape, ((0,), (1,)), of.shares_per_record, of.max_abs_shares)
-    counts, _ = count(Context(tmp_path, store, inline(), silent), made.source, made.measured, tables)
+    counts, _ = count(Context(tmp_path, store, inline(), ignore_progress), made.source, made.measured, tables)
     differences, rest = [0, 0, 0, 1, 1, 1, 0, 1, 0], 1
-    assert store.read(counts).ravel().tolist() == [*differences, rest, *[0, 1, 1, 0, 1], 2]
+    assert store.read_array(counts).ravel().tolist() == [*differences, rest, *[0, 1, 1, 0, 1], 2]
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ from dpdist.spec.attributes.attribute_kind import Values
 from dpdist.spec.load import check_many_periods
 from dpdist.spec.queries import QUERIES
 from dpdist.spec.queries.filter_kinds import FILTERS, FilterKind
-from dpdist.spec.queries.query_kind import OverOrder
+from dpdist.spec.queries.query_kind import OrderedQuery
 from dpdist.spec.sections.sources import LOCATIONS, Location
-from dpdist.spec.spec_template import Stated, outline
+from dpdist.spec.spec_template import OutlineRequest, outline
 from dpdist.spec.value_types import SpecPart
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.workloads import Filter, Workload, predicates
@@ -47,7 +47,7 @@ class EverySpec(SpecPart):
     step: int = Field(2, ge=2, le=9, description="how many values apart", examples=[3])
 
 
-class EveryQuery(OverOrder):
+class EveryQuery(OrderedQuery):
     """Every so many values."""
 
     every: EverySpec = Field(description="counts of every so many values of an attribute, as one number")
@@ -68,8 +68,8 @@ class Letters(Values):
 
     letters: str = Field(min_length=1, max_length=1, description="the last of the letters from a on", examples=["z"])
 
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
-        return Attribute(name, categories=tuple(map(chr, range(ord("a"), ord(self.letters) + 1))), **others)
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
+        return Attribute(name, categories=tuple(map(chr, range(ord("a"), ord(self.letters) + 1))), **other_options)
 
     def words(self) -> str:
         return f"the letters from a to {self.letters}"
@@ -84,7 +84,7 @@ class Difference(FilterKind):
 
     difference: int = Field(ge=1, description="the difference from so many steps before", examples=[1])
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return Filter(f"difference of {self.difference}", np.array([1.0, *[0.0] * (self.difference - 1), -1.0]))
 
 
@@ -178,7 +178,7 @@ def test_a_kind_of_values_is_counted_described_and_outlined(home: Path) -> None:
     done = small.run(path, home)
     assert done.certificate["method"]["attributes"]["work"]["values"] == "the letters from a to d"
     assert done.answers.arrow["work"].to_pylist() == ["a", "b", "c", "d", "others"]
-    asked = Stated("records.parquet", "small")
+    asked = OutlineRequest("records.parquet", "small")
     columns = [Column("flag", "text"), Column("odd", "unknown")]
     assert "    # letters: LAST" in outline(columns, asked, schema="x", public=False)
 

@@ -16,9 +16,9 @@ from docs.generate import spec_page
 from dpdist import engine
 from dpdist.errors import InvalidSpec, StoreError
 from dpdist.planner.release_plan import plan, stage_memory
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import error_messages, json_schema, load
 from dpdist.spec.targets import TARGETS
 from dpdist.spec.targets.warehouse import PublishedRows, TargetKind
@@ -44,7 +44,7 @@ class ToLines(TargetKind):
         file.write_text("".join(f"{line}\n" for line in [*others, *mine]))
         return sorted(written) != sorted([*others, *mine])
 
-    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, release: str) -> Iterator[pa.RecordBatch]:
         rows = [json.loads(line) for line in Path(self.lines).read_text().splitlines()]
         yield pa.RecordBatch.from_pylist([row for row in rows if row["release"] == release])
 
@@ -63,7 +63,7 @@ def to(folder: Path) -> dict[str, Any]:
 
 def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lines: None) -> None:
     path = small.write(tmp_path / "data", **to(tmp_path))
-    planned = plan(Context(home, Store(home / "store"), engine.inline(), silent), load(path))
+    planned = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert "deliver" in {stage.stage for stage in stage_memory(planned, engine.inline())}
     steps: list[str] = []
 
@@ -74,7 +74,7 @@ def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lin
     done, _ = (small.run(path, home, step=step) for _ in range(2))
     assert steps[-1] == "deliver"
     rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    table, certificate = release_folder.load(Path(done.folder))
+    table, certificate = release_folder.load_release(Path(done.folder))
     assert [row["answer"] for row in rows] == table["answer"].to_pylist()
     assert {row["release"] for row in rows} == {certificate["release"]}
 
@@ -82,7 +82,7 @@ def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lin
 def test_what_it_lacks_is_refused_before_the_charge(home: Path, tmp_path: Path, lines: None) -> None:
     with pytest.raises(StoreError, match="there is no folder for"):
         small.run(small.write(tmp_path / "data", **to(tmp_path / "nowhere")), home)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.budgets() == []
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpdist.measurement.integer_measurement import Norm
-from dpdist.planner.release_plan import Plan
+from dpdist.planner.release_plan import ReleasePlan
 
 
 def squared_length(change: np.ndarray, norm: Norm) -> int:
@@ -16,7 +16,7 @@ def squared_length(change: np.ndarray, norm: Norm) -> int:
     return int(np.abs(change).sum()) ** 2 if norm == "l1" else int((change**2).sum())
 
 
-def covered(planned: Plan, squared: int) -> bool:
+def covered(planned: ReleasePlan, squared: int) -> bool:
     """Whether a change of this squared length is no more than the grid declares, and the noise for that no more than is charged."""
     grid, noise, loss = planned.grid, planned.noise, planned.loss
     if squared > grid.sensitivity_squared:

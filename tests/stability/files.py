@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from dpdist.counting.person_histograms import RecordsInParts
+from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.domain import Domain
 from dpdist.engine import Engine
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
@@ -79,10 +79,10 @@ PART_BYTES = 60_000
 """Memory of a task so small that persons are dealt out to several parts."""
 
 
-def in_parts(source: Source, domain: Domain, folder: Path) -> RecordsInParts:
+def in_parts(source: Source, domain: Domain, folder: Path) -> PartitionedRecords:
     """The records as they are read before a release, persons in several parts."""
     engine = Engine(workers=1, memory_bytes=PART_BYTES, threads=1, connect=None, local=True)
-    return RecordsInParts(source, domain, Store(folder / "store"), engine)
+    return PartitionedRecords(source, domain, Store(folder / "store"), engine)
 
 
 def as_parquet(data: Data, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from dpdist.counting import person_histograms as counting
 from dpdist.domain import DROP, Attribute, Domain, amounts_attribute
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.noisy_truncation_loss import UNIT, Beyond, beyond
+from dpdist.privacy.noisy_truncation_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
 from tests import small
@@ -36,9 +36,9 @@ def domain() -> Domain:
     return Domain((Attribute("b", categories=("x", "y"), outside="drop"), amounts))
 
 
-def rule_of(bounds: dict[str, Any], neighbours: Any, budget: Loss) -> Beyond:
+def rule_of(bounds: dict[str, Any], neighbours: Any, budget: Loss) -> NoisyBoundLoss:
     records = bounds["most_records"] * bounds.get("most_groups", 1)
-    return beyond(MOST if bounds["person"] else None, records, ("a",), budget, neighbours)
+    return calibrate_bound_loss(MOST if bounds["person"] else None, records, ("a",), budget, neighbours)
 
 
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
@@ -46,7 +46,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
     bounds = BOUNDS[name]
     source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
-    return counting.beyond_bounds(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
+    return counting.count_truncation_loss(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -72,9 +72,9 @@ def test_no_person_moves_more_than_the_noise_hides(tmp_path: Path, name: str, ne
 @pytest.mark.parametrize("records", [1, 7, 4096])
 def test_the_bound_is_reached(most: int, records: int) -> None:
     """A person with as many records as count, all of them and those beyond at the end of a rung, moves as far as is taken for granted."""
-    rule = beyond(most, records, ("a",), Loss.gaussian(Fraction(1)), "add-remove")
-    persons = rule.of_persons(np.array([records]), np.array([most]))
-    amounts = rule.of_amounts(np.full(records, 2.0**9))
+    rule = calibrate_bound_loss(most, records, ("a",), Loss.gaussian(Fraction(1)), "add-remove")
+    persons = rule.person_totals(np.array([records]), np.array([most]))
+    amounts = rule.amount_totals(np.full(records, 2.0**9))
     moved = np.append(persons, amounts)
     assert int((moved**2).sum()) == rule.squared
     assert int(moved.sum()) == rule.absolute
@@ -84,17 +84,17 @@ def test_the_bound_is_reached(most: int, records: int) -> None:
 @pytest.mark.parametrize("lost", [0, 1, 2, 3, 5, 900, 10**6])
 @pytest.mark.parametrize("used", [1, 5, 10])
 def test_nobody_moves_more(used: int, lost: int) -> None:
-    rule = beyond(1000, 10, (), Loss.gaussian(Fraction(1)), "add-remove")
-    moved = rule.of_persons(np.array([used]), np.array([lost]))
+    rule = calibrate_bound_loss(1000, 10, (), Loss.gaussian(Fraction(1)), "add-remove")
+    moved = rule.person_totals(np.array([used]), np.array([lost]))
     assert int((moved**2).sum()) <= rule.squared == 6 * UNIT**2
     assert int(moved.sum()) <= rule.absolute == 4 * UNIT
 
 
 def test_mixed_amounts_of_a_person_move_less() -> None:
-    state, rule = np.random.default_rng(3), beyond(None, 6, ("a",), Loss.gaussian(Fraction(1)), "add-remove")
+    state, rule = np.random.default_rng(3), calibrate_bound_loss(None, 6, ("a",), Loss.gaussian(Fraction(1)), "add-remove")
     for _ in range(300):
         excess = state.choice([0.0, 0.3, 1.0, -1.0, 5.7, -17.0, 3000.0, np.inf, -np.inf], int(state.integers(0, 7)))
-        moved = rule.of_amounts(excess)
+        moved = rule.amount_totals(excess)
         assert int((moved**2).sum()) <= rule.squared
         assert int(moved.sum()) <= rule.absolute
         assert (moved >= 0).all()
@@ -115,7 +115,7 @@ def test_files_and_forms_agree(tmp_path: Path) -> None:
 
 def test_a_bound_that_counting_does_not_keep_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Had every record of a person counted for the amounts, one person would move more than the noise hides."""
-    monkeypatch.setattr(counting, "kept_records", lambda source, domain, rows: np.arange(rows.size))
+    monkeypatch.setattr(counting, "select_records", lambda source, domain, rows: np.arange(rows.size))
     protection = Protection.from_facts({"neighbours": "add-remove", "person": "who", "most_records": 2})
     base = counted(FILE, tmp_path / "base", "records")
     moved = [counted(data, tmp_path / str(n), "records") - base for n, data in enumerate(changed(FILE, protection))]

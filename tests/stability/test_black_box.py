@@ -20,12 +20,12 @@ import pytest
 from scipy import stats
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain, Layout
 from dpdist.engine import inline
-from dpdist.measurement.adaptive.aim import Rounds, rounds_grid
-from dpdist.measurement.adaptive.dawa import AdaptiveGrid
-from dpdist.measurement.adaptive.dawa import measured as measured_by_dawa
+from dpdist.measurement.adaptive.aim import Rounds, aim_measurement
+from dpdist.measurement.adaptive.dawa import DawaMeasurement
+from dpdist.measurement.adaptive.dawa import measure_buckets as measured_by_dawa
 from dpdist.measurement.integer_measurement import Counts
 from dpdist.operators import Matrix
 from dpdist.pipeline import measure
@@ -33,7 +33,7 @@ from dpdist.pipeline.histogram import count
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import marginals
@@ -84,7 +84,7 @@ def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple
         place = folder / str(side)
         spec = load(written(place, case, table))
         keys.initialise(place)
-        context = Context(place, Store(place / "store"), inline(), silent)
+        context = Context(place, Store(place / "store"), inline(), ignore_progress)
         planned = plan(context, spec)
         counts, _ = count(context, spec.source, spec.measured, planned.layout)
         exact = measured(context.store, context.engine, planned.grid, counts, planned.layout)
@@ -147,8 +147,8 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     """Buckets and their totals, whose partition is private too: never beyond the epsilon that is charged, and beyond a tenth of it."""
     path = written(tmp_path, "laplace", files("laplace")[0], mechanism="dawa", workload=[{"cdf": {"of": "a"}}])
     spec = load(path)
-    planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), spec)
-    assert isinstance(planned.grid, AdaptiveGrid)
+    planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), spec)
+    assert isinstance(planned.grid, DawaMeasurement)
     out = []
     for side, x in enumerate((np.array([2, 1, 2, 0]), np.array([1, 1, 2, 0]))):
         rows, source = [], spec.source.files.digest
@@ -169,12 +169,12 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
 def test_outputs_of_rounds(part: float) -> None:
     """Rounds over three attributes, of a record more or less: right noise passes, and half of it (rates of choosing doubled) is found."""
     rho, domain = Fraction(2), Domain.of_shape((2, 2, 2))
-    grid = rounds_grid(marginals(domain, 2), "add-remove", 1)
+    grid = aim_measurement(marginals(domain, 2), "add-remove", 1)
     bought = Loss.gaussian(rho / Fraction(part) ** 2)
     noise, claimed, out = grid.noise(bought), Loss.gaussian(rho), []
     for side, more in enumerate((0, 1)):
         cells, rows = np.array([[[2, 0], [0, 1 + more]], [[0, 1], [1, 0]]]), []
-        counts = held(grid.exact(Counts(Held(cells.ravel()), Layout(grid.shape)), MEMORY))
+        counts = to_array(grid.exact_values(Counts(ArrayVector(cells.ravel()), Layout(grid.shape)), MEMORY))
         for i in range(4000):
             key = hashlib.sha256(f"{side} {i}".encode()).digest()
             values = Rounds(grid, counts, Layout(grid.shape, grid.tables), noise, bought.rho, key).values()

@@ -27,9 +27,9 @@ from dpdist.counting.contribution_bounding import PersonKey, person_hashes
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.engine import inline
 from dpdist.errors import DpdistError
-from dpdist.pipeline.histogram import as_read
+from dpdist.pipeline.histogram import materialize_table
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources.record_sources import partitions_of, write_records
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -56,13 +56,13 @@ def decoded(folder: Path, records: dict[str, Any], declared: dict[str, Any] = DO
     path = folder / "release.yaml"
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
     key, out = PersonKey(bytes(32)), []
-    context = Context(folder / "home", Store(folder / "home" / "store"), inline(), silent)
+    context = Context(folder / "home", Store(folder / "home" / "store"), inline(), ignore_progress)
     try:
-        read = as_read(context, load(path), folder / "home" / "records")
+        read = materialize_table(context, load(path), folder / "home" / "records")
         source, domain = read.source.files, read.measured.domain
         for partition in partitions_of(source):
             for table in tables_of(source, domain, partition):
-                cells, _ = cells_of(table, source, domain, partition.called)
+                cells, _ = cells_of(table, source, domain, partition.source_label)
                 persons = [b""] * len(cells)
                 if source.person is not None:
                     persons = [each.tobytes() for each in person_hashes(table, source, partition, 0, key)[0]]

@@ -82,8 +82,8 @@ def test_amounts_of_one_person_move_as_many_records(tmp_path: Path, name: str, n
     moved = [by_amount(data, tmp_path / str(n), bounds, below=below) - base for n, data in neighbouring]
     squared, length = max(int((each**2).sum()) for each in moved), max(int(np.abs(each).sum()) for each in moved)
     unit = 2**UNIT_BITS
-    gaussian = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, each=each, below=below)
-    laplace = counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, each=each, below=below)
+    gaussian = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, most_per_person=each, below=below)
+    laplace = counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, most_per_person=each, below=below)
     assert squared * unit**2 <= gaussian.noise.scale**2
     assert length * unit <= laplace.noise.scale
     assert squared * unit**2 >= (0.2 if each > 1 else 0.9) * gaussian.noise.scale**2  # below, all of a person's are alike
@@ -94,11 +94,14 @@ def test_amounts_of_one_person_move_as_many_records(tmp_path: Path, name: str, n
 def test_noise_for_several_records_is_as_large_as_needed(neighbours: Any, times: int) -> None:
     """A person whose records all have one amount, and another one in the place of which they have another."""
     base, other = np.array([0, 3, 0, 0, 0]), np.array([0, 0, 0, 0, 3])
-    rule = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, each=3)
+    rule = counts_by_size(MOST, Loss.gaussian(Fraction(1, 2)), neighbours, most_per_person=3)
     moved = rule.binned(base) - (rule.binned(other) if times == 2 else 0)
     scale, unit = rule.noise.scale, 2**UNIT_BITS
     assert int((moved**2).sum()) * unit**2 <= scale**2 <= int((moved**2).sum()) * unit**2 + 2 * scale
-    assert counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, each=3).noise.scale == int(np.abs(moved).sum()) * unit
+    assert (
+        counts_by_size(MOST, Loss.laplace(Fraction(1)), neighbours, most_per_person=3).noise.scale
+        == int(np.abs(moved).sum()) * unit
+    )
 
 
 def test_amounts_are_counted_alike_in_files_and_parts(tmp_path: Path) -> None:

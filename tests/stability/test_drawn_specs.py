@@ -24,7 +24,7 @@ from dpdist.engine import inline
 from dpdist.errors import InvalidInput, UnknownValue
 from dpdist.pipeline.histogram import count
 from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy.privacy_unit import ProtectedPersons, Protection
 from dpdist.spec import load
 from tests.often import first_of
@@ -48,7 +48,7 @@ PLACES = ("path", "sql", "connection", "delta", "snapshot", "csv", "header", "co
 Rows = list[dict[str, Any]]
 
 
-def files_of(draw: Draw, planned: Plan) -> Iterator[Rows]:
+def files_of(draw: Draw, planned: ReleasePlan) -> Iterator[Rows]:
     """Records, and after them the records of neighbours, each with one person's or unit's records less, more, or other ones."""
     random, protection = Random(1), planned.job.guarantee.protection
     before = some_of(draw)
@@ -82,7 +82,7 @@ def places_of_one(random: Random, rows: Rows, protection: Protection) -> set[int
     return {chosen} if who is None else {place for place, row in enumerate(rows) if row["who"] == who}
 
 
-def integers(planned: Plan, content: Content, records: pa.Table, folder: Path) -> np.ndarray:
+def integers(planned: ReleasePlan, content: Content, records: pa.Table, folder: Path) -> np.ndarray:
     """What is measured of a file, without noise, as integers of any size."""
     context = context_of_all()
     folder.mkdir()
@@ -96,7 +96,7 @@ def integers(planned: Plan, content: Content, records: pa.Table, folder: Path) -
     return np.array([int(value) for value in z], dtype=object)
 
 
-def farthest(draw: Draw, planned: Plan, folder: Path) -> int:
+def farthest(draw: Draw, planned: ReleasePlan, folder: Path) -> int:
     """How far neighbours move what is measured, squared. Raises: DpdistError for records that the spec refuses."""
     check_means(planned.job.workload, planned.grid)
     schema = draw.table().schema
@@ -105,7 +105,7 @@ def farthest(draw: Draw, planned: Plan, folder: Path) -> int:
     return max(squared_length(each - first, planned.grid.norm) for each in after)
 
 
-def drawn(draw: Draw) -> tuple[Draw, Plan] | None:
+def drawn(draw: Draw) -> tuple[Draw, ReleasePlan] | None:
     """A spec that can be planned, with what it would find first declared; None where nothing is left of it."""
     content, person = draw.content, draw.content["records"].get("person", {})
     for part in IDLE:

@@ -17,12 +17,12 @@ import pytest
 from dpdist.counting import contribution_bounding, histogram_counting
 from dpdist.domain import Layout
 from dpdist.engine import inline
-from dpdist.measurement.adaptive.dawa import interval_costs, longest
+from dpdist.measurement.adaptive.dawa import interval_costs, longest_interval
 from dpdist.pipeline import histogram
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.stability import Distance
@@ -62,7 +62,7 @@ BINS: dict[str, dict[str, Any]] = {
 """Attributes whose missing and other values have bins of their own: counted ones, and ones that no query asks for."""
 
 
-def planned(folder: Path, mechanism: str, protection: Protection, outside: str, **changes: Any) -> Plan:
+def planned(folder: Path, mechanism: str, protection: Protection, outside: str, **changes: Any) -> ReleasePlan:
     """The plan of a release of such files."""
     asked = dict(MECHANISMS[mechanism])
     path = small.write(
@@ -81,7 +81,7 @@ def planned(folder: Path, mechanism: str, protection: Protection, outside: str, 
             **changes,
         },
     )
-    context = Context(folder, Store(folder / "store"), inline(), silent)
+    context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
     return plan(context, load(path))
 
 
@@ -117,10 +117,10 @@ class Pipeline:
             self.counted[key] = found
         return self.counted[key]
 
-    def integers(self, counts: StoredArray, plan: Plan) -> list[int]:
+    def integers(self, counts: StoredArray, plan: ReleasePlan) -> list[int]:
         """What is measured, without noise."""
-        context = Context(self.folder, self.store, self.engine, silent)
-        around = plan.job.measured.around
+        context = Context(self.folder, self.store, self.engine, ignore_progress)
+        around = plan.job.measured.centre
         near = counts if around is None else histogram._distances(context, counts, around)
         key = (plan.grid.digest, near.digest)
         if key not in self.measured:
@@ -130,13 +130,13 @@ class Pipeline:
 
 
 def farthest(
-    pipeline: Pipeline, plan: Plan, form: str, protection: Protection, *, thorough: bool = False
+    pipeline: Pipeline, plan: ReleasePlan, form: str, protection: Protection, *, thorough: bool = False
 ) -> tuple[int, int]:
     """The largest distance of counts (L1), and of what is measured (squared; of Laplace noise the squared L1), over all neighbours."""
     counts, integers = [], []
     for data in (BASE, *changed(BASE, protection, thorough=thorough)):
         stored = pipeline.counts(data, form, protection, plan.job, plan.layout)
-        counts.append(pipeline.store.read(stored).astype(np.int64))
+        counts.append(pipeline.store.read_array(stored).astype(np.int64))
         integers.append(pipeline.integers(stored, plan))
     tables = max(1, len(plan.layout.tables))
     moved = max(int(np.abs(other - counts[0]).sum()) for other in counts) // tables
@@ -268,7 +268,7 @@ def test_costs_of_a_partition_move_as_declared(tmp_path: Path) -> None:
             if neighbours == "replace-one":
                 other = other + np.eye(6, dtype=int)[state.integers(6)]
             pairs = zip(interval_costs(x), interval_costs(other), strict=True)
-            assert max(int(np.abs(a - b).max()) for a, b in pairs) <= 2 * longest(6) * changes
+            assert max(int(np.abs(a - b).max()) for a, b in pairs) <= 2 * longest_interval(6) * changes
 
 
 FAULTS = [
@@ -288,8 +288,8 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     plan = planned(tmp_path / "plan", "marginals" if "table" in fault else "identity", protection, "drop")
     assert plan is not None
     if fault == "one record more of a person":
-        first_of_each = contribution_bounding.first_of_each
-        monkeypatch.setattr(contribution_bounding, "first_of_each", lambda rows, most: first_of_each(rows, most + 1))
+        first_of_each = contribution_bounding.first_records
+        monkeypatch.setattr(contribution_bounding, "first_records", lambda rows, most: first_of_each(rows, most + 1))
     elif fault == "the bound is forgotten":
         made = plan.grid
         plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))

@@ -17,10 +17,10 @@ from dpdist.domain import Attribute, Domain, amounts_attribute
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine import inline
 from dpdist.measurement import dense_measurement
-from dpdist.measurement.dense_measurement import DenseGrid
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.measurement.dense_measurement import DenseMeasurement
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.statistics import statistic
@@ -41,14 +41,14 @@ FILE: Data = BASE + SPREAD
 PURE: dict[str, Any] = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}}
 
 
-def planned(folder: Path, neighbours: str, groups: int, most: int, **changes: Any) -> Plan:
+def planned(folder: Path, neighbours: str, groups: int, most: int, **changes: Any) -> ReleasePlan:
     records = {"path": "records.parquet", "person": {"column": "who", "most_records": most, "most_groups": groups}}
     asked = {"domain": DOMAIN, "workload": [{"marginals": {"of": [["a", "b"]]}}], "neighbours": neighbours}
     path = small.write(folder / "spec", **{"records": records, **asked, **changes})
-    return plan(Context(folder, Store(folder / "store"), inline(), silent), load(path))
+    return plan(Context(folder, Store(folder / "store"), inline(), ignore_progress), load(path))
 
 
-def cells(data: Data, folder: Path, made: Plan, form: Any = as_parquet) -> np.ndarray:
+def cells(data: Data, folder: Path, made: ReleasePlan, form: Any = as_parquet) -> np.ndarray:
     folder.mkdir()
     person = made.job.source.records.person
     source = record_sources.source_of(
@@ -58,7 +58,7 @@ def cells(data: Data, folder: Path, made: Plan, form: Any = as_parquet) -> np.nd
     )
     store = Store(folder / "store")
     stored, _ = histogram_counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
-    return np.asarray(store.read(stored))
+    return np.asarray(store.read_array(stored))
 
 
 @pytest.mark.parametrize("neighbours", always(["replace-one"], ["add-remove", "replace-one"]))
@@ -113,12 +113,12 @@ IN_ALL = {name: {**part, "total": "all"} for name, part in DOMAIN.items()}
 COUNTED_ONCE: dict[str, Any] = {"domain": IN_ALL, "mechanism": "identity"}
 
 
-def in_all(folder: Path, neighbours: str, groups: int, **changes: Any) -> Plan:
+def in_all(folder: Path, neighbours: str, groups: int, **changes: Any) -> ReleasePlan:
     records = {"path": "records.parquet", "count": "persons", "person": {"column": "who", "most_groups": groups}}
     return planned(folder, neighbours, groups, 1, **{**COUNTED_ONCE, "records": records, **changes})
 
 
-def farthest_file(made: Plan, folder: Path) -> tuple[int, int]:
+def farthest_file(made: ReleasePlan, folder: Path) -> tuple[int, int]:
     """How far neighbouring files move the counts at most: squared, and in absolute values."""
     base = cells(FILE, folder / "base", made)
     moved = [
@@ -196,7 +196,7 @@ def test_levels_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
             statistic.PersonsByGroup, "stability", lambda self, moved: true(replace(self, groups=self.groups[:-1]), moved)
         )
     else:
-        monkeypatch.setattr(contribution_bounding, "within", lambda source, domain, table: source)
+        monkeypatch.setattr(contribution_bounding, "with_group_bound", lambda source, domain, table: source)
     made = in_all(tmp_path, "add-remove", 3, **BY_LEVELS)
     assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
 
@@ -227,7 +227,7 @@ def test_a_group_is_one_whatever_the_amounts_of_its_records_are(groups: int, mos
     rows = np.zeros(3, dtype=HASHED)
     rows["cell"] = [0, 3, amounts.kinds + 1]
     source = record_sources.Source((), {}, person=record_sources.PersonColumn("who", most_groups=groups), most_records=most)
-    assert sorted(contribution_bounding.kept_records(source, domain, rows).tolist()) == places
+    assert sorted(contribution_bounding.select_records(source, domain, rows).tolist()) == places
 
 
 COUNTED: dict[str, dict[str, Any]] = {
@@ -236,7 +236,7 @@ COUNTED: dict[str, dict[str, Any]] = {
 }
 
 
-def farthest(made: Plan, groups: int, most: int) -> int:
+def farthest(made: ReleasePlan, groups: int, most: int) -> int:
     """How far persons in up to so many of the six cells move what is measured, squared: all, and all pairs where one is replaced."""
     rows = np.concatenate(list(made.grid.row_blocks() or ())).astype(object)
     every = [np.array(u) * most for u in product((0, 1), repeat=rows.shape[1]) if sum(u) <= groups]
@@ -267,14 +267,14 @@ def test_the_optimum_for_persons_is_hidden(tmp_path: Path, neighbours: str, coun
 
 @pytest.mark.parametrize("fault", ["a cross term", "its sign", "a group"])
 def test_a_sensitivity_that_forgets_something_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    true = dense_measurement.squared_over_cells
+    true = dense_measurement.squared_cells_bound
 
     def wrong(gram: np.ndarray, most: int, *, replaced: bool) -> int:
         alone = np.diag(np.diag(gram))
         forgotten = {"a cross term": alone, "its sign": 2 * alone - gram, "a group": gram}[fault]
         return true(forgotten, most - (fault == "a group"), replaced=replaced)
 
-    monkeypatch.setattr(dense_measurement, "squared_over_cells", wrong)
+    monkeypatch.setattr(dense_measurement, "squared_cells_bound", wrong)
     made = planned(tmp_path, "add-remove", 3, 1, mechanism="wavelet", workload=[{"ranges": {"of": ["a"], "by": ["b"]}}])
     assert farthest(made, 3, 1) > made.grid.sensitivity_squared
 
@@ -301,6 +301,6 @@ def test_other_grids_take_what_their_columns_have_together(tmp_path: Path) -> No
     asked: dict[str, Any] = {"workload": [{"cdf": {"of": "a"}}]}
     one = planned(tmp_path / "one", "add-remove", 1, 2, mechanism="eigen", **asked)
     made = planned(tmp_path / "made", "add-remove", 3, 2, mechanism="eigen", **asked)
-    assert not (isinstance(made.grid, DenseGrid) and made.grid.mixing.ndim == 1)
+    assert not (isinstance(made.grid, DenseMeasurement) and made.grid.mixing.ndim == 1)
     assert 3 * one.grid.sensitivity_squared < made.grid.sensitivity_squared <= 9 * one.grid.sensitivity_squared
     assert planned(tmp_path / "auto", "add-remove", 6, 1, **asked).strategy.name == "coa"

@@ -14,7 +14,7 @@ import scipy.stats
 
 from dpdist.counting import category_counts
 from dpdist.counting import person_histograms as counting
-from dpdist.counting.category_counts import Names, names_of
+from dpdist.counting.category_counts import NameCounts, count_names
 from dpdist.domain import Attribute, Domain
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
@@ -46,7 +46,7 @@ def counted(data: Data, form: str, folder: Path, protection: Protection) -> dict
         "counts": "n" if form == "counts" else None,
     }
     source = record_sources.source_of(where, columns={}, **small.whose(**facts))
-    found = names_of(in_parts(source, DOMAIN, folder), "b", frozenset({"other", "none"}), 100)
+    found = count_names(in_parts(source, DOMAIN, folder), "b", frozenset({"other", "none"}), 100)
     return dict(zip(found.names, found.counts.tolist(), strict=True))
 
 
@@ -86,7 +86,7 @@ def test_names_are_counted_alike_in_all_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, pending: int
 ) -> None:
     """Of each person the first two records that have a name, in the order of files and rows, however persons are dealt out."""
-    monkeypatch.setattr(counting, "parts_of", lambda *given: parts)
+    monkeypatch.setattr(counting, "choose_part_count", lambda *given: parts)
     monkeypatch.setattr(counting, "pending_rows", lambda *given: pending)
     data: Data = (*BASE, *((f"p{number % 5}", number, f"town {number % 11 % 4}") for number in range(60)))
     own: dict[str, list[str]] = {}
@@ -98,7 +98,7 @@ def test_names_are_counted_alike_in_all_parts(
 
 
 def test_names_and_their_counts_show_nowhere() -> None:
-    assert repr(Names(("maria", "jan"), np.array([12345, 67890]), 777)) == "Names()"
+    assert repr(NameCounts(("maria", "jan"), np.array([12345, 67890]), 777)) == "Names()"
 
 
 def test_persons_who_are_in_several_parts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_persons_who_are_in_several_parts_are_found(tmp_path: Path, monkeypatch:
 
 
 def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(category_counts, "first_of_each", lambda rows, most: np.arange(rows.size))
+    monkeypatch.setattr(category_counts, "first_records", lambda rows, most: np.arange(rows.size))
     protection = ProtectedPersons("add-remove", 2, "who")
     assert moved(tmp_path, "parquet", protection)[0] > protection.distance.records**2
 
@@ -137,11 +137,11 @@ def test_an_audit_of_two_files_whose_rare_names_differ(tmp_path: Path, planted: 
         one = selection(Fraction(1, 4), Fraction(1, 20), ProtectedPersons("add-remove", 1, "who").distance, 10)
         assert scipy.stats.binom.cdf(scipy.stats.binom.ppf(1 - WRONG, trials, delta), trials, one.chance(2)) < 1e-3
         rule = one
-    found = Names(tuple(sorted(with_person)), np.array([with_person[name] for name in sorted(with_person)]), 11)
+    found = NameCounts(tuple(sorted(with_person)), np.array([with_person[name] for name in sorted(with_person)]), 11)
     place, root, published = found.names.index("Hamlet"), Secret(bytes(32)), 0
     for trial in range(trials):
         facts = {"release": "r~categories", "spec_digest": "s", "histogram_digest": found.digest}
         key = keys.release_key(root, salt=trial.to_bytes(32, "big"), **facts).reveal()
-        chosen = rule.chosen(found.counts, lambda count, key=key: discrete_gaussian(key, rule.scale, count=count))
+        chosen = rule.select_names(found.counts, lambda count, key=key: discrete_gaussian(key, rule.scale, count=count))
         published += place in chosen
     assert (published > scipy.stats.binom.ppf(1 - WRONG, trials, delta)) == planted

@@ -15,7 +15,7 @@ import pytest
 import scipy
 
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.counting import contribution_bounding, histogram_counting
 from dpdist.counting.contribution_bounding import HASHED, first_of_steps
 from dpdist.domain import Layout
@@ -26,20 +26,20 @@ from dpdist.measurement.integer_measurement import Counts
 from dpdist.measurement.sensitivity import participation
 from dpdist.measurement.sensitivity.participation import (
     Crossing,
-    falls,
-    fitting,
-    squared_at_most,
-    squared_of_band,
-    squared_of_chains,
-    squared_of_falling,
-    squared_of_rows,
+    band_squared,
+    chains_squared,
+    falling_squared,
+    fitting_participations,
+    gram_squared_bound,
+    is_falling,
+    rows_squared_bound,
 )
 from dpdist.measurement.sensitivity.participation import band_of as band_width
-from dpdist.measurement.triangular_measurement import TriangularGrid
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.measurement.triangular_measurement import TriangularMeasurement
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
 from dpdist.privacy.privacy_unit import RecordsInSteps
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.sources.record_sources import Participations
 from dpdist.spec import load
@@ -88,7 +88,7 @@ def planned(
     apart: tuple[int | None, int] = (3, 2),
     neighbours: str = "add-remove",
     **changes: Any,
-) -> Plan:
+) -> ReleasePlan:
     bound = {"most_records": most, **({} if apart[0] is None else {"participations": apart[0], "separation": apart[1]})}
     path = small.write(
         folder / "spec",
@@ -103,7 +103,7 @@ def planned(
             **changes,
         },
     )
-    return plan(Context(folder, Store(folder / "store"), inline(), silent), load(path))
+    return plan(Context(folder, Store(folder / "store"), inline(), ignore_progress), load(path))
 
 
 def table(data: tuple[Record, ...]) -> pa.Table:
@@ -112,25 +112,25 @@ def table(data: tuple[Record, ...]) -> pa.Table:
     return pa.table({name: pa.array(column, t) for name, column, t in zip(("who", "a", "b"), columns, types, strict=True)})
 
 
-def counts(data: tuple[Record, ...], made: Plan) -> np.ndarray:
+def counts(data: tuple[Record, ...], made: ReleasePlan) -> np.ndarray:
     """The counts of records, those of persons bounded as counting does it."""
     rows = np.zeros(len(data), dtype=HASHED)
     rows["high"] = [sum(map(ord, who)) for who, _, _ in data]
     spec = made.job
     one = len(spec.measured.domain.shape) == 1
     rows["cell"] = [step if one else 2 * step + "xy".index(series) for _, step, series in data]
-    kept = contribution_bounding.kept_records(spec.source.files, spec.measured.domain, rows)
+    kept = contribution_bounding.select_records(spec.source.files, spec.measured.domain, rows)
     return np.bincount(rows["cell"][kept], minlength=spec.measured.domain.shape[0] * (1 if one else 2))
 
 
-def integers(data: tuple[Record, ...], made: Plan) -> np.ndarray:
+def integers(data: tuple[Record, ...], made: ReleasePlan) -> np.ndarray:
     """What is measured of them, without noise."""
-    return held(made.grid.exact(Counts(Held(counts(data, made)), Layout(made.job.measured.domain.shape)), MEMORY)).astype(
-        object
-    )
+    return to_array(
+        made.grid.exact_values(Counts(ArrayVector(counts(data, made)), Layout(made.job.measured.domain.shape)), MEMORY)
+    ).astype(object)
 
 
-def neighbours_of(made: Plan) -> Iterator[tuple[Record, ...]]:
+def neighbours_of(made: ReleasePlan) -> Iterator[tuple[Record, ...]]:
     """Every person goes, comes or changes; without a column a record comes or is replaced in every choice of steps that are apart."""
     protection = made.job.guarantee.protection
     replaced = protection.neighbours == "replace-one"
@@ -153,7 +153,7 @@ def neighbours_of(made: Plan) -> Iterator[tuple[Record, ...]]:
                         yield BASE[1:] + come  # one that has been there: u in step 4
 
 
-def farthest(made: Plan) -> int:
+def farthest(made: ReleasePlan) -> int:
     base = integers(BASE, made)
     return max(int(((integers(data, made) - base) ** 2).sum()) for data in neighbours_of(made))
 
@@ -230,10 +230,10 @@ def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_w
             workload=[{"filters": {"of": "step", "apply": [{"running_sum": True}]}}],
             stream={"name": every, "through": "2026-06-14"},
         )
-        made[every] = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
+        made[every] = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), load(path))
     day, week = made["day"].job.guarantee.protection, made["week"].job.guarantee.protection
     assert (day.steps, week.steps) == ("every day of column 'when'", "every week of column 'when'")
-    two = held(made["week"].grid.exact(Counts(Held(np.array([2, 0])), Layout((2,))), MEMORY)).astype(object)
+    two = to_array(made["week"].grid.exact(Counts(ArrayVector(np.array([2, 0])), Layout((2,))), MEMORY)).astype(object)
     assert int((two**2).sum()) > made["week"].grid.sensitivity_squared
     scale = made["week"].noise.scale
     assert Fraction(int((two**2).sum()), 2 * scale**2) <= made["week"].loss.for_group(week.steps_to(day) or 0).rho
@@ -273,12 +273,12 @@ def test_files_are_counted_so(tmp_path: Path) -> None:
             most_records=2,
         )
         stored, _ = histogram_counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))
-        np.testing.assert_array_equal(store.read(stored), counts(data, made))
+        np.testing.assert_array_equal(store.read_array(stored), counts(data, made))
 
 
 @pytest.mark.parametrize("fault", ["separation", "most", "records of a step", "one step only", "sides"])
 def test_a_bound_that_is_forgotten_is_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true, alone = contribution_bounding.first_of_steps, squared_of_falling
+    true, alone = contribution_bounding.first_of_steps, falling_squared
 
     def wrong(rows: np.ndarray, steps: np.ndarray, apart: Participations, most: int) -> np.ndarray:
         if fault == "records of a step":
@@ -288,13 +288,13 @@ def test_a_bound_that_is_forgotten_is_found(fault: str, tmp_path: Path, monkeypa
 
     given: dict[str, Any] = {"apart": (2, 2) if fault == "most" else (2, 3)}
     if fault == "one step only":
-        monkeypatch.setattr(filter_measurement, "squared_of_falling", lambda listed, most, separation: alone(listed, 1, 1))
+        monkeypatch.setattr(filter_measurement, "falling_squared", lambda listed, most, separation: alone(listed, 1, 1))
     if fault == "sides":
         given["neighbours"] = "replace-one"
         monkeypatch.setattr(
-            filter_measurement.FilterGrid,
+            filter_measurement.FilterMeasurement,
             "joint_distance",
-            lambda grid, distance, **_: grid.joint_squared(2, 3, Crossing.AS_IT_IS),
+            lambda grid, distance, **_: grid.joint_squared(2, 3, Crossing.UNCHANGED),
         )
     monkeypatch.setattr(contribution_bounding, "first_of_steps", wrong)
     made = planned(tmp_path, **given)
@@ -342,24 +342,24 @@ def test_sensitivities_against_every_choice_of_steps(seed: int) -> None:
     """Exact for coefficients that fall; for other matrices never below, and at most a quarter above."""
     state = np.random.default_rng(seed)
     steps, separation = int(state.integers(2, 9)), int(state.integers(1, 4))
-    most = fitting(int(state.integers(1, 5)), separation, steps)
+    most = fitting_participations(int(state.integers(1, 5)), separation, steps)
     every = patterns(steps, most, separation)
     listed = np.sort(state.integers(0, 2**30, steps))[::-1]
-    assert falls(listed)
+    assert is_falling(listed)
     rows = scipy.linalg.toeplitz(listed, np.zeros_like(listed)).astype(object)
     true = max(int((rows[:, chosen].sum(axis=1) ** 2).sum()) for chosen in map(list, every))
-    assert squared_of_falling(listed, most, separation) == true
+    assert falling_squared(listed, most, separation) == true
     factor = np.tril(state.integers(-(2**29), 2**29, (steps, steps)))
     gram = np.abs(factor.T.astype(object) @ factor.astype(object))
     true = max(sum(gram[i, j] for i in chosen for j in chosen) for chosen in every)
-    assert true <= squared_at_most(factor, most, separation) <= true * 5 // 4 + 2**20
+    assert true <= gram_squared_bound(factor, most, separation) <= true * 5 // 4 + 2**20
     signed = factor.T.astype(object) @ factor.astype(object)
     for crossing in Crossing:
         true = max(length_of(signed, chosen, crossing) for chosen in every)
-        assert true <= squared_of_chains(factor, most, separation, crossing) <= true + true // 2**40 + most**2
+        assert true <= chains_squared(factor, most, separation, crossing) <= true + true // 2**40 + most**2
 
 
-CROSSED = {Crossing.AS_IT_IS: int, Crossing.POSITIVE: lambda entry: max(entry, 0), Crossing.ABSOLUTE: abs}
+CROSSED = {Crossing.UNCHANGED: int, Crossing.POSITIVE: lambda entry: max(entry, 0), Crossing.ABSOLUTE: abs}
 
 
 def length_of(gram: np.ndarray, chosen: tuple[int, ...], crossing: Crossing) -> int:
@@ -377,7 +377,7 @@ def band_of(seed: int) -> tuple[np.ndarray, np.ndarray, int, int]:
     listed = np.zeros(steps, dtype=np.int64)
     listed[:width] = state.integers(-(2**29), 2**29, width)
     rows = scipy.linalg.toeplitz(listed, np.zeros_like(listed)).astype(object)
-    return listed, rows.T @ rows, fitting(int(state.integers(2, 6)), separation, steps), separation
+    return listed, rows.T @ rows, fitting_participations(int(state.integers(2, 6)), separation, steps), separation
 
 
 @pytest.mark.parametrize("crossing", Crossing)
@@ -386,9 +386,9 @@ def test_bands_against_every_choice_of_steps(seed: int, crossing: Crossing, monk
     """Exact: rounding upwards adds less than one part in 2^40; too many chains are bounded."""
     listed, gram, most, separation = band_of(seed)
     true = max(length_of(gram, chosen, crossing) for chosen in patterns(listed.size, most, separation))
-    assert true <= squared_of_band(listed, most, separation, crossing) <= true + true // 2**40 + most
+    assert true <= band_squared(listed, most, separation, crossing) <= true + true // 2**40 + most
     monkeypatch.setattr(participation, "CHAIN_WORK", 0)
-    assert true <= squared_of_band(listed, most, separation, crossing)
+    assert true <= band_squared(listed, most, separation, crossing)
 
 
 def below_the_truth(made: Callable[[int], tuple[Any, ...]], squared: Callable[..., int]) -> int:
@@ -396,23 +396,23 @@ def below_the_truth(made: Callable[[int], tuple[Any, ...]], squared: Callable[..
     below = 0
     for seed in range(12):
         rows, gram, most, separation = made(seed)
-        true = max(length_of(gram, chosen, Crossing.AS_IT_IS) for chosen in patterns(len(rows), most, separation))
-        below += squared(rows, most, separation, Crossing.AS_IT_IS) < true
+        true = max(length_of(gram, chosen, Crossing.UNCHANGED) for chosen in patterns(len(rows), most, separation))
+        below += squared(rows, most, separation, Crossing.UNCHANGED) < true
     return below
 
 
 @pytest.mark.parametrize("fault", ["a cross term", "its sign", "a step"])
 def test_a_chain_that_forgets_something_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted faults every one is below the truth for some filter."""
-    true, products = participation.heaviest_chain, participation.products_at
+    true, products = participation.heaviest_chain, participation.lag_products
     if fault == "a step":
         monkeypatch.setattr(
             participation, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - 1, *rest)
         )
     else:
         factor = 0 if fault == "a cross term" else -1
-        monkeypatch.setattr(participation, "products_at", lambda listed, lag: factor * products(listed, lag))
-    assert below_the_truth(band_of, squared_of_band) >= 3
+        monkeypatch.setattr(participation, "lag_products", lambda listed, lag: factor * products(listed, lag))
+    assert below_the_truth(band_of, band_squared) >= 3
 
 
 def rows_in_bands(seed: int) -> tuple[np.ndarray, np.ndarray, int, int]:
@@ -429,7 +429,7 @@ def rows_in_bands(seed: int) -> tuple[np.ndarray, np.ndarray, int, int]:
 def test_rows_in_bands_against_every_choice_of_steps(seed: int, crossing: Crossing) -> None:
     factor, gram, most, separation = rows_in_bands(seed)
     true = max(length_of(gram, chosen, crossing) for chosen in patterns(len(factor), most, separation))
-    assert true <= squared_of_rows(factor, most, separation, crossing) <= true + true // 2**40 + most
+    assert true <= rows_squared_bound(factor, most, separation, crossing) <= true + true // 2**40 + most
 
 
 def far_alike(seed: int) -> tuple[np.ndarray, np.ndarray, int, int]:
@@ -442,7 +442,7 @@ def far_alike(seed: int) -> tuple[np.ndarray, np.ndarray, int, int]:
     gram -= state.uniform(0.1, 0.9) / np.linalg.inv(gram).sum()
     factor = np.rint(2.0**24 * np.linalg.cholesky(gram[::-1, ::-1]).T[::-1, ::-1]).astype(np.int64)
     exact = factor.T.astype(object) @ factor.astype(object)
-    return factor, exact, fitting(int(state.integers(3, 7)), separation, steps), separation
+    return factor, exact, fitting_participations(int(state.integers(3, 7)), separation, steps), separation
 
 
 @pytest.mark.parametrize("crossing", Crossing)
@@ -451,14 +451,14 @@ def test_rows_that_reach_far_against_every_choice_of_steps(seed: int, crossing: 
     """One product below zero for all far steps: as good as exact. Any other matrix: never below."""
     factor, gram, most, separation = far_alike(seed)
     true = max(length_of(gram, chosen, crossing) for chosen in patterns(len(factor), most, separation))
-    found = squared_of_rows(factor, most, separation, crossing)
+    found = rows_squared_bound(factor, most, separation, crossing)
     assert true <= found
     if crossing is not Crossing.ABSOLUTE:
         assert found <= true + true // 2**15
     other = np.tril(np.random.default_rng(seed).integers(-(2**29), 2**29, factor.shape))
     gram = other.T.astype(object) @ other.astype(object)
     true = max(length_of(gram, chosen, crossing) for chosen in patterns(len(factor), most, separation))
-    assert true <= squared_of_rows(other, most, separation, crossing)
+    assert true <= rows_squared_bound(other, most, separation, crossing)
 
 
 @pytest.mark.parametrize("fault", ["none", "the least far product", "pairs twice", "a step"])
@@ -474,7 +474,7 @@ def test_far_products_that_are_forgotten_are_found(fault: str, monkeypatch: pyte
     if fault == "the least far product":
         products = participation.far_products
         monkeypatch.setattr(participation, "far_products", lambda gram, lag: -products(-gram, lag) - 2**30)
-    below = below_the_truth(far_alike, squared_of_rows)
+    below = below_the_truth(far_alike, rows_squared_bound)
     assert below == 0 if fault == "none" else below >= 3
 
 
@@ -493,7 +493,7 @@ def test_rows_in_bands_that_forget_something_are_found(fault: str, monkeypatch: 
     monkeypatch.setattr(
         participation, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - fewer, *rest)
     )
-    below = below_the_truth(rows_in_bands, squared_of_rows)
+    below = below_the_truth(rows_in_bands, rows_squared_bound)
     assert below == 0 if fault == "none" else below >= 3
 
 
@@ -508,7 +508,7 @@ def test_persons_of_rows_in_bands_move_the_integers_no_further(
     given |= {} if case == "series" else ONE_SERIES
     given |= {"neighbours": "replace-one"} if case == "replaced" else {}
     made = planned(tmp_path, **given)
-    assert isinstance(made.grid, TriangularGrid)
+    assert isinstance(made.grid, TriangularMeasurement)
     assert band_width(made.grid.factor) == (6 if case == "one series" else 2)
     moved = farthest(made)
     assert moved <= made.grid.sensitivity_squared
@@ -519,17 +519,17 @@ def test_persons_of_rows_in_bands_move_the_integers_no_further(
 def test_a_separation_beyond_the_series_leaves_one_step() -> None:
     """Steps that are further apart than the series is long: one step, and its column."""
     factor = np.tril(np.arange(1, 26, dtype=np.int64).reshape(5, 5))
-    assert squared_at_most(factor, fitting(4, 7, 5), 7) == int((factor**2).sum(axis=0).max())
+    assert gram_squared_bound(factor, fitting_participations(4, 7, 5), 7) == int((factor**2).sum(axis=0).max())
 
 
 def test_coefficients_that_rise_are_not_taken_for_falling_ones() -> None:
     """[1, 0, 1] in steps 0 and 1: the theorem does not hold, and its formula would be below the truth."""
     listed = np.array([1, 0, 1, 0, 1, 0])
-    assert not falls(listed)
-    assert not falls(np.array([3, 2, -1]))
+    assert not is_falling(listed)
+    assert not is_falling(np.array([3, 2, -1]))
     rows = scipy.linalg.toeplitz(listed, np.zeros_like(listed))
     true = max(int((rows[:, list(chosen)].sum(axis=1) ** 2).sum()) for chosen in patterns(6, 2, 1))
-    assert squared_of_falling(listed, 2, 1) < true <= squared_at_most(rows, 2, 1)
+    assert falling_squared(listed, 2, 1) < true <= gram_squared_bound(rows, 2, 1)
 
 
 WINDOW = [{"filters": {"of": "a", "by": ["b"], "apply": [{"window": 2}]}}]
@@ -539,8 +539,8 @@ WINDOW = [{"filters": {"of": "a", "by": ["b"], "apply": [{"window": 2}]}}]
 def test_filters_that_do_not_fall_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their gram, and long ones by the triangle inequality."""
     made = planned(tmp_path / "short", workload=WINDOW, neighbours="replace-one")
-    assert isinstance(made.grid, filter_measurement.FilterGrid)
-    assert not falls(held(made.grid.coefficients))
+    assert isinstance(made.grid, filter_measurement.FilterMeasurement)
+    assert not is_falling(to_array(made.grid.coefficients))
     assert 0.3 * made.grid.sensitivity_squared < farthest(made) <= made.grid.sensitivity_squared
     monkeypatch.setattr(filter_measurement, "GRAM_STEPS", STEPS - 1)
     longer = planned(tmp_path / "long", workload=WINDOW, neighbours="replace-one").grid

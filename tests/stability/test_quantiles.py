@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpdist.counting import person_histograms as counting
-from dpdist.domain import NOWHERE, Attribute, Domain, amounts_attribute
+from dpdist.domain import EXCLUDE_RECORD, Attribute, Domain, amounts_attribute
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
@@ -20,7 +20,7 @@ from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in
 from tests.stability.test_beyond import BOUNDS
 
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
-COLUMN = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), 9), NOWHERE)
+COLUMN = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), 9), EXCLUDE_RECORD)
 
 
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_no_person_moves_more_records_than_choices_hide(
 
     assert most - 1 <= moved(tmp_path / "right") <= most
     if bounds["person"]:
-        monkeypatch.setattr(counting, "kept_records", lambda source, domain, rows: np.arange(rows.size))
+        monkeypatch.setattr(counting, "select_records", lambda source, domain, rows: np.arange(rows.size))
         assert moved(tmp_path / "wrong") > most  # a planted fault: all records of a person
 
 

@@ -21,11 +21,11 @@ from dpdist.engine import inline
 from dpdist.errors import DpdistError
 from dpdist.pipeline.histogram import count
 from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
 from dpdist.privacy.privacy_unit import ProtectedPersons, Protection, RecordsInSteps
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources.formats.weighted_rows import counted_rows
 from dpdist.spec import load
 from dpdist.stability import Distance
@@ -51,7 +51,7 @@ class Case:
     seed: int
     folder: Path
     content: Content
-    planned: Plan
+    planned: ReleasePlan
     context: Context
     state: Random
     fractions: bool
@@ -89,7 +89,7 @@ class Moved:
             "filters": "filters" in self.case.content["workload"][0],
             "dates": "t" in spec.measured.attributes,
             "counts": spec.source.records.counts is not None,
-            "around": spec.measured.around is not None,
+            "around": spec.measured.centre is not None,
             "relations": any("relation" in entry for entry in self.case.content["workload"]),
             "squares": any({"variance", "covariance", "correlation"} & {*entry} for entry in self.case.content["workload"]),
         }
@@ -103,7 +103,7 @@ def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
     home = folder / "home"
     if not home.exists():
         keys.initialise(home)
-    context = Context(home, Store(home / "store"), inline(), silent)
+    context = Context(home, Store(home / "store"), inline(), ignore_progress)
     state = Random(seed)
     for refused in range(again):
         content, fractions = specs.spec(state), state.random() < 0.6

@@ -17,7 +17,7 @@ from dpdist.domain import Layout
 from dpdist.engine import inline
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -66,7 +66,7 @@ def reached(folder: Path, queries: str, grid: str, relation: str, most: int) -> 
         **GRIDS[grid],
     )
     store, engine = Store(folder / "store"), inline()
-    made = plan(Context(folder, store, engine, silent), load(path))
+    made = plan(Context(folder, store, engine, ignore_progress), load(path))
     power = 1 if made.grid.norm == "l1" else 2
 
     def integers(number: int, data: tuple[Record, ...]) -> list[int]:

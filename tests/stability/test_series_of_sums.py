@@ -15,12 +15,12 @@ from dpdist.counting import histogram_counting
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine import inline
 from dpdist.errors import InvalidInput
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.spec import load
-from dpdist.statistics.sum_statistics import Shares
+from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.readers import measured
@@ -44,7 +44,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan_of(folder: Path, mechanism: str, neighbours: str, most: int = 1) -> tuple[Context, Plan]:
+def plan_of(folder: Path, mechanism: str, neighbours: str, most: int = 1) -> tuple[Context, ReleasePlan]:
     path = small.write(
         folder,
         neighbours=neighbours,
@@ -52,11 +52,11 @@ def plan_of(folder: Path, mechanism: str, neighbours: str, most: int = 1) -> tup
         domain={"step": {"from": 0, "to": 4}, "b": {"categories": ["x", "y"]}},
         **{"sums": SUMS, "workload": [{"filters": FILTERS, "sum": "amount"}], **MECHANISMS[mechanism]},
     )
-    context = Context(folder, Store(folder / "store"), inline(), silent)
+    context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
     return context, plan(context, load(path))
 
 
-def alone(context: Context, planned: Plan, folder: Path) -> list[np.ndarray]:
+def alone(context: Context, planned: ReleasePlan, folder: Path) -> list[np.ndarray]:
     """The integers of every record by itself, each different one once: those of several records add up."""
     found = {}
     for number, (step, amount, group) in enumerate(RECORDS):
@@ -119,7 +119,7 @@ def test_more_steps_than_the_integers_hold_are_refused_before_the_charge(tmp_pat
 @pytest.mark.parametrize(
     ("kind", "name", "fault"),
     [
-        (Shares, "stability", lambda self, moved: moved),
+        (RecordShares, "stability", lambda self, moved: moved),
         (Amounts, "shares_per_record", property(lambda self: self.steps)),  # the lower end is forgotten
     ],
 )

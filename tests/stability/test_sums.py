@@ -13,12 +13,12 @@ import pytest
 from dpdist.domain import Domain
 from dpdist.engine import inline
 from dpdist.errors import InvalidInput
-from dpdist.measurement.integer_measurement import few_enough
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.measurement.integer_measurement import check_record_limit
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.statistics.sum_statistics import Shares
+from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.stability.files import FORMS, PROTECTIONS, Data, tells
@@ -42,7 +42,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan_of(folder: Path, mechanism: str, protection: Protection, asked: str) -> Plan:
+def plan_of(folder: Path, mechanism: str, protection: Protection, asked: str) -> ReleasePlan:
     chosen = dict(MECHANISMS[mechanism])
     path = small.write(
         folder,
@@ -56,7 +56,7 @@ def plan_of(folder: Path, mechanism: str, protection: Protection, asked: str) ->
         ledger={"dataset": "small", "cap": chosen.pop("cap", {"rho": 1})},
         **{"budget": {"rho": 0.1}, **AMOUNTS, **chosen},
     )
-    return plan(Context(folder, Store(folder / "store"), inline(), silent), load(path))
+    return plan(Context(folder, Store(folder / "store"), inline(), ignore_progress), load(path))
 
 
 OFTEN = [("csv, drop", PROTECTIONS[3], "coa")]
@@ -93,7 +93,7 @@ def small_files(most: int) -> Iterator[Data]:
         yield from product(kinds, repeat=size)
 
 
-def pushed(planned: Plan, data: Data, most: int | None) -> np.ndarray:
+def pushed(planned: ReleasePlan, data: Data, most: int | None) -> np.ndarray:
     """The counted shares of a file, from its definition: a person's first records, each divided between the ends by its amount."""
     domain, seen = planned.job.measured.domain, dict.fromkeys("uv", 0)
     table = np.zeros(domain.shape, dtype=int)
@@ -125,7 +125,7 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
         tables[data] = pushed(plans[0], data, 1 if person else None)
         if number % 199 == 0:
             found = pipeline.counts(data, "parquet, clip", protection, plans[0].job, plans[0].layout)
-            np.testing.assert_array_equal(pipeline.store.read(found).reshape(tables[data].shape), tables[data])
+            np.testing.assert_array_equal(pipeline.store.read_array(found).reshape(tables[data].shape), tables[data])
     moved: set[tuple[int, ...]] = set()
     for data, table in tables.items():
         for place, record in enumerate(data):
@@ -147,7 +147,7 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
 def test_shares_that_are_forgotten_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is not blind: with noise for one record in place of its four shares the bound is exceeded."""
     protection = ProtectedRecords("add-remove", 1)
-    monkeypatch.setattr(Shares, "stability", lambda self, moved: moved)
+    monkeypatch.setattr(RecordShares, "stability", lambda self, moved: moved)
     planned = plan_of(tmp_path / "plan", "coa", protection, "counts and sums")
     _, reach = farthest(Pipeline(tmp_path), planned, "parquet, clip", protection)
     assert reach > planned.grid.sensitivity_squared
@@ -163,8 +163,8 @@ def test_amounts_beyond_the_range_are_found(tmp_path: Path, monkeypatch: pytest.
         cells, shares = divided(self, kinds, numbers)
         return cells, np.where(shares == 4, 18, shares)
 
-    divided = Domain.divided
-    monkeypatch.setattr(Domain, "divided", unclamped)
+    divided = Domain.divide_records
+    monkeypatch.setattr(Domain, "divide_records", unclamped)
     _, reach = farthest(Pipeline(tmp_path), planned, "parquet, clip", protection)
     assert reach > planned.grid.sensitivity_squared
 
@@ -173,10 +173,10 @@ def test_no_file_is_read_before_the_records_fit(tmp_path: Path) -> None:
     """More records than the grid holds are refused by their number alone."""
     planned = plan_of(tmp_path, "coa", ProtectedRecords("add-remove", 1), "counts and sums")
     assert planned.layout.shares_per_record == 4
-    few_enough(2**32, 4)
+    check_record_limit(2**32, 4)
     with pytest.raises(InvalidInput, match="holds up to 1073741824 records without overflow"):
-        few_enough(2**32 + 1, 4)
+        check_record_limit(2**32 + 1, 4)
     for bits in (4, 5, 16, 20):
-        few_enough(2 ** (28 + bits), 2**bits)
+        check_record_limit(2 ** (28 + bits), 2**bits)
         with pytest.raises(InvalidInput, match="holds up to 268435456 records"):
-            few_enough(2 ** (28 + bits) + 1, 2**bits)
+            check_record_limit(2 ** (28 + bits) + 1, 2**bits)

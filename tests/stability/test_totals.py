@@ -15,20 +15,20 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.arrays.array_workspace import InMemory
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.counting import contribution_bounding, histogram_counting
 from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import Amounts, Bound
 from dpdist.engine import inline
 from dpdist.errors import InvalidInput
 from dpdist.measurement import laplace_terms
-from dpdist.measurement.integer_measurement import Counts, few_enough
+from dpdist.measurement.integer_measurement import Counts, check_record_limit
 from dpdist.measurement.sensitivity import bounded_totals
 from dpdist.mechanisms.mechanism_registry import mechanism_of
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
 from dpdist.reconstruction.kronecker_terms import Term
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -52,7 +52,7 @@ BOUNDS = ((2, 1), (4, 1), (3, 2))
 
 
 @cache
-def _planned(folder: Path, mechanism: str, neighbours: str, most: int, times: int, missing: bool) -> Plan:
+def _planned(folder: Path, mechanism: str, neighbours: str, most: int, times: int, missing: bool) -> ReleasePlan:
     chosen = dict(MECHANISMS[mechanism])
     amounts = {"from": 0, "to": WIDTH, "most_per_person": times * WIDTH, **({"missing": "drop"} if missing else {})}
     path = small.write(
@@ -65,7 +65,7 @@ def _planned(folder: Path, mechanism: str, neighbours: str, most: int, times: in
         ledger={"dataset": "small", "cap": chosen.pop("cap", {"rho": 1})},
         **{"budget": {"rho": 0.1}, **chosen},
     )
-    return plan(Context(folder, Store(folder / "store"), inline(), silent), load(path))
+    return plan(Context(folder, Store(folder / "store"), inline(), ignore_progress), load(path))
 
 
 def people(most: int) -> Iterator[Person]:
@@ -94,18 +94,21 @@ def shares_of(person: Person, domain: Domain, most: int, times: int) -> np.ndarr
     return table
 
 
-def reached(planned: Plan, tables: list[np.ndarray], *, replaced: bool) -> int:
+def reached(planned: ReleasePlan, tables: list[np.ndarray], *, replaced: bool) -> int:
     """The largest distance, squared, of what is measured: of persons from nobody, or from each other."""
     grid = planned.grid
     points = np.array(
-        [held(grid.exact(Counts(Held(_counted(planned, table)), planned.layout), InMemory())) for table in tables]
+        [
+            to_array(grid.exact_values(Counts(ArrayVector(_counted(planned, table)), planned.layout), InMemory()))
+            for table in tables
+        ]
     ).astype(object)
     power = 1 if grid.norm == "l1" else 2
     origins = points if replaced else np.zeros_like(points[:1])
     return max(int((np.abs(points - each) ** power).sum(axis=1).max()) for each in origins) ** (2 // power)
 
 
-def _counted(planned: Plan, table: np.ndarray) -> np.ndarray:
+def _counted(planned: ReleasePlan, table: np.ndarray) -> np.ndarray:
     """The tables that are counted, of a table of all cells."""
     layout = planned.layout
     cells = np.arange(table.size)
@@ -165,7 +168,7 @@ def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, 
         budget=amount,
         ledger={"dataset": "small", "cap": amount},
     )
-    planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), silent), load(path))
+    planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), load(path))
     domain = planned.job.measured.domain
     assert domain.shares_per_record == 1 < domain.max_abs_shares
     tables = unique(shares_of(person, domain, 3, 1) for person in people(3))
@@ -185,7 +188,7 @@ def written(folder: Path, data: list[tuple[str, int | None, str]], rows: int = 1
 def counted(folder: Path, source: record_sources.Source, domain: Domain) -> np.ndarray:
     store = Store(folder / "store")
     found, _ = histogram_counting.count(source, domain, store, inline(), root=keys.Secret(bytes(range(32))))
-    return np.asarray(store.read(found)).reshape(domain.shape)
+    return np.asarray(store.read_array(found)).reshape(domain.shape)
 
 
 def some_files() -> list[list[tuple[str, int | None, str]]]:
@@ -199,7 +202,7 @@ def some_files() -> list[list[tuple[str, int | None, str]]]:
     return [*out, [("u", 2, "x")] * 3, [("u", 2, "x"), ("u", 1, "y"), ("u", 2, "y")], []]
 
 
-def agrees(folder: Path, planned: Plan, rows: int) -> bool:
+def agrees(folder: Path, planned: ReleasePlan, rows: int) -> bool:
     """Whether counting gives what its definition says, for all files."""
     domain = planned.job.measured.domain
     for number, data in enumerate(some_files()):
@@ -260,7 +263,7 @@ def in_order(rows: Any, domain: Domain) -> np.ndarray:
     return np.array(out, dtype=np.int64)
 
 
-within_total = contribution_bounding.within_total
+within_total = contribution_bounding.scale_to_total
 
 
 @pytest.mark.parametrize("fault", [forgotten, by_blocks], ids=lambda fault: fault.__name__)
@@ -268,7 +271,7 @@ def test_faults_of_the_bound_are_found(
     fault: Callable[..., np.ndarray], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counts differ from their definition, and a person moves what is measured by more than is declared."""
-    monkeypatch.setattr(contribution_bounding, "within_total", fault)
+    monkeypatch.setattr(contribution_bounding, "scale_to_total", fault)
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
     assert not agrees(tmp_path / "all", planned, 100)
     data: list[tuple[str, int | None, str]] = [("u", 2, "x")] * 3
@@ -277,20 +280,20 @@ def test_faults_of_the_bound_are_found(
 
 
 def test_a_bound_that_depends_on_the_order_is_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contribution_bounding, "within_total", in_order)
+    monkeypatch.setattr(contribution_bounding, "scale_to_total", in_order)
     assert not ordered_alike(folder, tmp_path)
 
 
 def test_a_sensitivity_without_mixed_corners_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A person with most records of nothing in one group and the largest amounts in the other moves farther than either alone."""
-    corners = bounded_totals._farthest_of_zero
+    corners = bounded_totals._longest_corner
 
     def alone(bound: bounded_totals.Totals, products: np.ndarray, none: int) -> float:
         own = products.diagonal()
         assert corners(bound, products, none) > 0
         return max(bound.records**2 * float(own[:none].max()), bound.times**2 * float(own[none:].max()))
 
-    monkeypatch.setattr(bounded_totals, "_farthest_of_zero", alone)
+    monkeypatch.setattr(bounded_totals, "_longest_corner", alone)
     planned = _planned(tmp_path, "coa", "add-remove", 4, 1, missing=True)
     tables = unique(shares_of(person, planned.job.measured.domain, 4, 1) for person in people(4))
     assert reached(planned, tables, replaced=False) > planned.grid.sensitivity_squared
@@ -304,7 +307,7 @@ def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypa
     bound = bounded_totals.Totals(5, 2, 3, (6, 3), (-4, 13))
     rows = state.integers(-50, 50, (7, 12))
     sizes = small.SIZES
-    found = {"l2": bounded_totals.squared, "l1": bounded_totals.absolute}[norm]
+    found = {"l2": bounded_totals.totals_l2_squared, "l1": bounded_totals.totals_l1}[norm]
     exact = found(bound, iter([rows[:4], rows[4:]]), neighbours, sizes)
     parts = np.concatenate(bound.columns(rows), axis=1)
     points = bound.matrix(8, 4) @ parts.T
@@ -325,7 +328,7 @@ def test_rounding_moves_every_value_that_a_person_touches(neighbours: Any, monke
     term = Term((0, 1), (0.5 * np.eye(2), 0.5 * np.eye(2)))
     monkeypatch.setattr(bounded_totals.Totals, "of", lambda domain: bound)
     domain = Domain.of_shape((2, 2))
-    grid = laplace_terms.pure_term_grid([term], domain, neighbours=neighbours, most_records=1, groups=((0,),))
+    grid = laplace_terms.laplace_term_measurement([term], domain, neighbours=neighbours, most_records=1, groups=((0,),))
     (whole,) = grid.terms
     assert whole.shift > 0
     people = [np.multiply.outer(group, ends) for group in np.eye(2, dtype=int) for ends in (bound.none, bound.full)]
@@ -371,9 +374,9 @@ def test_more_records_than_fit_are_refused_by_their_shares(folder: Path) -> None
     layout = _planned(folder, "coa", "add-remove", 4, 1, missing=True).layout
     assert (layout.shares_per_record, layout.max_abs_shares) == (2, 4)
     assert _planned(folder, "coa", "add-remove", 3, 2, missing=True).layout.max_abs_shares == 2
-    few_enough(2**28 * 64, 64, 2**10)
+    check_record_limit(2**28 * 64, 64, 2**10)
     with pytest.raises(InvalidInput, match="holds up to 268435456 records"):
-        few_enough(2**28 * 64 + 1, 64, 2**10)
+        check_record_limit(2**28 * 64 + 1, 64, 2**10)
 
 
 def test_counting_keeps_to_the_bound_that_the_noise_is_for(folder: Path, tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from dpdist.counting import histogram_counting
 from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine import inline
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.spec import load
-from dpdist.statistics.sum_statistics import Shares
+from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.readers import measured
@@ -44,14 +44,14 @@ SHARES = {"variance": 8, "covariance": 16, "correlation": 16}
 PURE = {"mechanism": "p-identity", "budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
 
 
-def plan_of(folder: Path, asked: str, neighbours: str, **chosen: Any) -> tuple[Context, Plan]:
+def plan_of(folder: Path, asked: str, neighbours: str, **chosen: Any) -> tuple[Context, ReleasePlan]:
     domain = {"b": {"categories": ["x", "y"]}}
     path = small.write(folder, neighbours=neighbours, domain=domain, **{"mechanism": "coa", **ASKED[asked], **chosen})
-    context = Context(folder, Store(folder / "store"), inline(), silent)
+    context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
     return context, plan(context, load(path))
 
 
-def counted(context: Context, planned: Plan, data: list[Record], folder: Path) -> Any:
+def counted(context: Context, planned: ReleasePlan, data: list[Record], folder: Path) -> Any:
     """The stored counts of a file."""
     folder.mkdir()
     columns = zip(*data, strict=True) if data else ((), (), ())
@@ -66,7 +66,7 @@ def counted(context: Context, planned: Plan, data: list[Record], folder: Path) -
     return found
 
 
-def moves(context: Context, planned: Plan, folder: Path, neighbours: str, records: list[Record]) -> int:
+def moves(context: Context, planned: ReleasePlan, folder: Path, neighbours: str, records: list[Record]) -> int:
     """The farthest that one record in or out, or in the place of another one, moves the integers: squared, of Laplace noise the squared L1.
 
     Every record is counted and measured alone: integers of several records add up.
@@ -118,10 +118,10 @@ def unbalanced(self: Amounts, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray
     )
 
 
-DIVIDED = Amounts.divided
+DIVIDED = Amounts.divide_records
 FIRST = property(lambda self: self.amounts[0].amounts.shares_per_record if self.amounts else 1)
 FAULTS: dict[str, tuple[str, tuple[Any, str, Any]]] = {
-    "the shares of a record are forgotten": ("variance", (Shares, "stability", lambda self, moved: moved)),
+    "the shares of a record are forgotten": ("variance", (RecordShares, "stability", lambda self, moved: moved)),
     "a third share is not taken from the second": ("variance", (Amounts, "divided", unbalanced)),
     "the second column of a product is forgotten": ("covariance", (Domain, "shares_per_record", FIRST)),
 }
@@ -139,7 +139,7 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
 def test_a_file_is_counted_by_the_sum_of_its_records(tmp_path: Path) -> None:
     """Records of two columns whose shares multiply, in one file; each is all its shares."""
     context, planned = plan_of(tmp_path / "plan", "correlation", "add-remove")
-    alone = [context.store.read(counted(context, planned, [each], tmp_path / str(k))) for k, each in enumerate(FEW)]
-    whole = context.store.read(counted(context, planned, FEW, tmp_path / "all"))
+    alone = [context.store.read_array(counted(context, planned, [each], tmp_path / str(k))) for k, each in enumerate(FEW)]
+    whole = context.store.read_array(counted(context, planned, FEW, tmp_path / "all"))
     np.testing.assert_array_equal(whole, sum(each.astype(np.int64) for each in alone))
     assert {int(each.sum()) for each in alone} == {0, 16}  # a record without an amount is in none of these answers

@@ -18,14 +18,14 @@ import pytest
 
 from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
-from dpdist.pipeline.preprocess import read_by
-from dpdist.planner.bound_selection import GroupsChoice, LeftOutMeasurement, RangeChoice, RecordsChoice
-from dpdist.planner.budgeted_step import NoisyPreliminary, Preliminary
+from dpdist.pipeline.preprocess import records_in_parts
+from dpdist.planner.bound_selection import GroupsChoice, RangeChoice, RecordsChoice, TruncationLossMeasurement
+from dpdist.planner.budgeted_step import BudgetedStep, NoisyStep
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
-from dpdist.planner.preprocessing_steps import MADE, preliminary_of
+from dpdist.planner.preprocessing_steps import STEP_CLASSES, next_step
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.partition_selection import UNIT_BITS
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -76,7 +76,7 @@ class Case:
 CORNERS = ((0, "x"), (3, "x"), (0, "y"), (3, "y"))
 OF_B = {"domain": {"b": B}, "workload": [{"marginals": {"of": [["b"]]}}]}
 SUM = [{"marginals": {"of": [["b"]]}}, {"marginals": {"of": [[]]}, "sum": "a"}]
-CASES: dict[type[Preliminary], Case] = {
+CASES: dict[type[BudgetedStep], Case] = {
     NameSelection: Case(
         {
             "domain": {"b": {"categories": "private", "selection": {"share": 0.5, "delta": 1e-6, "most": 4}}},
@@ -112,7 +112,7 @@ CASES: dict[type[Preliminary], Case] = {
         },
         ((1, "x"), (4, "x"), (1, "y"), (4, "y")),
     ),
-    LeftOutMeasurement: Case(
+    TruncationLossMeasurement: Case(
         {**OF_B, "workload": SUM, "sums": {"a": AMOUNT}, "left_out": {"share": 0.5, "most": 2}},
         ((129, "x"), (-128, "x"), (129, "y"), (-128, "y")),
         spent={
@@ -135,7 +135,7 @@ def contents(values: tuple[Record, ...], person: bool) -> list[Content]:
     return few + [own + more for own in few if person and len(own) == 2 for more in (own[:1], own)]
 
 
-def written(folder: Path, kind: type[Preliminary], unit: str, budget: str, neighbours: str) -> Path:
+def written(folder: Path, kind: type[BudgetedStep], unit: str, budget: str, neighbours: str) -> Path:
     """A spec that asks for one step alone."""
     case = CASES[kind]
     content = {**case.asked, **BUDGETS[budget], "neighbours": neighbours}
@@ -147,20 +147,20 @@ def written(folder: Path, kind: type[Preliminary], unit: str, budget: str, neigh
     return small.write(folder, table=table([]), **content)
 
 
-def step_of(path: Path) -> Preliminary:
-    found = preliminary_of(load(path))
+def step_of(path: Path) -> BudgetedStep:
+    found = next_step(load(path))
     assert found is not None
     return found
 
 
-def counted(before: Preliminary, home: Path, path: Path, people: list[Content]) -> Any:
+def counted(before: BudgetedStep, home: Path, path: Path, people: list[Content]) -> Any:
     """What a step counts of the records of some people."""
     pa.parquet.write_table(table(people), path.parent / "records.parquet")
-    context = Context(home, Store(home / "store"), inline(), silent)
-    return before.counted(read_by(context, load(path)))
+    context = Context(home, Store(home / "store"), inline(), ignore_progress)
+    return before.count_records(records_in_parts(context, load(path)))
 
 
-def numbers(before: Preliminary, found: Any) -> np.ndarray:
+def numbers(before: BudgetedStep, found: Any) -> np.ndarray:
     """The exact numbers to which noise is added."""
     if isinstance(before, NameSelection):
         by_name = dict(zip(found.names, found.counts.tolist(), strict=True))
@@ -168,7 +168,7 @@ def numbers(before: Preliminary, found: Any) -> np.ndarray:
     return np.asarray(before.rule.noisy(found.counts, lambda count: np.zeros(count, dtype=np.int64)))
 
 
-def noise_spent(before: NoisyPreliminary, one: np.ndarray, other: np.ndarray) -> Fraction:
+def noise_spent(before: NoisyStep, one: np.ndarray, other: np.ndarray) -> Fraction:
     """Of what is charged, by a pair of neighbours."""
     moved, scale, loss = [*map(abs, (one - other).tolist())], before.noise.scale, before.loss
     if loss.pure:
@@ -180,14 +180,16 @@ Ways = dict[Any, list[Choice]]
 """The choices on the way to every outcome."""
 
 
-def ways(before: Preliminary, found: Any) -> Ways:
+def ways(before: BudgetedStep, found: Any) -> Ways:
     """Edges are chosen of what other edges leave; quantiles do not depend on each other."""
     if isinstance(before, EdgesChoice):
-        return {str(outcome): path.choices for path, outcome in paths(lambda: before.kept(found, bytes(32), None))}
-    return {"": first_choices(lambda: before.kept(found, bytes(32), None))}
+        return {
+            str(outcome): path.choices for path, outcome in paths(lambda: before.values_to_store(found, bytes(32), None))
+        }
+    return {"": first_choices(lambda: before.values_to_store(found, bytes(32), None))}
 
 
-def choices_spent(before: Preliminary, one: Ways, other: Ways) -> float:
+def choices_spent(before: BudgetedStep, one: Ways, other: Ways) -> float:
     """Of what is charged, by a pair of neighbours: on the way to the outcome that spends most, with the farthest that scores move."""
     most, loss = 0.0, before.loss
     for outcome in one.keys() & other.keys():
@@ -202,7 +204,7 @@ def choices_spent(before: Preliminary, one: Ways, other: Ways) -> float:
 
 @pytest.mark.parametrize("unit", always(["records", "persons", "groups", "steps"], UNITS))
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
-def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: type[Preliminary], unit: str) -> None:
+def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: type[BudgetedStep], unit: str) -> None:
     """Both relations and both kinds of noise, by all that one unit may have."""
     case, exact = CASES[kind], list[Any]()
     for budget, neighbours in product(BUDGETS, ("add-remove", "replace-one")):
@@ -216,7 +218,7 @@ def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: t
         if not exact:
             base = [(value,) for value in case.values for _ in range(2)]
             exact = [counted(before, home, path, [*base, own]) for own in contents(case.values, "column" in UNITS[unit])]
-        if isinstance(before, NoisyPreliminary):
+        if isinstance(before, NoisyStep):
             found: list[Any] = [numbers(before, each) for each in exact]
             spent: Any = partial(noise_spent, before)
         else:
@@ -229,7 +231,7 @@ def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: t
 
 
 def test_every_step_has_a_worst_pair() -> None:
-    assert {*CASES} == {*MADE.values()}
+    assert {*CASES} == {*STEP_CLASSES.values()}
 
 
 def table(people: list[Content]) -> pa.Table:

@@ -11,7 +11,7 @@ import pytest
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.contribution_histogram import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.statistics import truncation_loss
-from dpdist.statistics.truncation_loss import AMOUNTS_SEEN, NoisyCounts, SignedCounts
+from dpdist.statistics.truncation_loss import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
 
 MOST = 200
 
@@ -29,11 +29,11 @@ def persons(name: str, seed: int = 1, many: int = 30_000) -> np.ndarray:
 
 def simulated(rule: CountsBySize, counts: np.ndarray, state: np.random.Generator) -> NoisyCounts:
     deviation = rule.noise.deviation / 2.0**UNIT_BITS
-    noise = state.normal(0, deviation, rule.firsts.size)
+    noise = state.normal(0, deviation, rule.bin_starts.size)
     if rule.loss.pure:
-        noise = state.laplace(0, deviation / 2**0.5, rule.firsts.size)
+        noise = state.laplace(0, deviation / 2**0.5, rule.bin_starts.size)
     width = float(rule.noise.half_width_95(1.0))
-    return NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts) + noise, deviation, width, bool(rule.loss.pure))
+    return NoisyCounts(rule.bin_starts, rule.bin_ends, rule.binned(counts) + noise, deviation, width, bool(rule.loss.pure))
 
 
 @pytest.mark.parametrize("budget", [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))])
@@ -46,7 +46,7 @@ def test_intervals_hold_the_true_shares(name: str, budget: Loss) -> None:
     runs = 1000
     for _ in range(runs):
         found = simulated(rule, counts, state)
-        shares = found.beyond(10), found.excess(10)
+        shares = found.person_share_above(10), found.record_share_above(10)
         held += [each.low <= truth <= each.high for each, truth in zip(shares, true, strict=True)]
     assert 0.935 * runs <= held[0] <= 0.985 * runs  # shares near 0 end there
     assert held[1] >= 0.94 * runs  # the bins' widths only widen it
@@ -58,8 +58,10 @@ def test_the_choice_is_near_the_best_bound(name: str) -> None:
     counts, rule = persons(name), counts_by_size(MOST, Loss.gaussian(Fraction(1, 200)), "add-remove")
     numbers, state = np.arange(MOST + 1), np.random.default_rng(6)
     for variance in (1e4, 1e6, 1e8):  # the best bounds are 15 to 57, 12 to 24, and below 10
-        errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
-        chosen = [errors[simulated(rule, counts, state).chosen(variance * rule.lasts**2.0, 1.0)] for _ in range(50)]
+        errors = {
+            k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.bin_ends.tolist()
+        }
+        chosen = [errors[simulated(rule, counts, state).choose_bound(variance * rule.bin_ends**2.0, 1.0)] for _ in range(50)]
         assert np.mean(chosen) <= 1.5 * min(errors.values())
 
 
@@ -67,8 +69,8 @@ def test_noise_far_away_seldom_decides() -> None:
     """Nobody has over 30 records. If bins counted as seen from two errors on, up to the last bin, the error were 3.6 times the best."""
     counts, rule = persons("poisson"), counts_by_size(MOST, Loss.laplace(Fraction(1, 100)), "add-remove")
     numbers, state, variance = np.arange(MOST + 1), np.random.default_rng(8), 1e5
-    errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
-    chosen = [errors[simulated(rule, counts, state).chosen(variance * rule.lasts**2.0, 1.0)] for _ in range(200)]
+    errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.bin_ends.tolist()}
+    chosen = [errors[simulated(rule, counts, state).choose_bound(variance * rule.bin_ends**2.0, 1.0)] for _ in range(200)]
     assert np.mean(chosen) <= 2.5 * min(errors.values())
 
 
@@ -77,11 +79,11 @@ def test_a_tail_that_noise_hides_is_reckoned_with(budget: Loss, monkeypatch: pyt
     """Persons lie beyond the last bin that stands out: if they were taken for nobody, squared errors were 1.4 and 4.2 times as large."""
     counts, rule = persons("lognormal"), counts_by_size(MOST, budget, "add-remove")
     numbers, state, variance = np.arange(MOST + 1), np.random.default_rng(12), 2e4
-    errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
+    errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.bin_ends.tolist()}
     runs = [simulated(rule, counts, state) for _ in range(100)]
-    chosen = np.mean([errors[each.chosen(variance * rule.lasts**2.0, 1.0)] for each in runs])
-    monkeypatch.setattr(truncation_loss, "NOBODY", 1e300)
-    nobody = np.mean([errors[replace(each).chosen(variance * rule.lasts**2.0, 1.0)] for each in runs])
+    chosen = np.mean([errors[each.choose_bound(variance * rule.bin_ends**2.0, 1.0)] for each in runs])
+    monkeypatch.setattr(truncation_loss, "ABSENCE_PRIOR", 1e300)
+    nobody = np.mean([errors[replace(each).choose_bound(variance * rule.bin_ends**2.0, 1.0)] for each in runs])
     assert chosen < 0.8 * nobody
 
 
@@ -89,8 +91,10 @@ def test_a_range_begins_at_zero_where_nothing_is_seen_beneath_it() -> None:
     """Noise in the first bin beneath zero made it begin a step below, in half of the cases."""
     counts, rule = persons("poisson"), counts_by_size(MOST, Loss.gaussian(Fraction(1, 200)), "add-remove", below=MOST)
     state, signed = np.random.default_rng(3), np.append(np.zeros(MOST, dtype=np.int64), counts)
-    found = [SignedCounts(replace(simulated(rule, signed, state), seen=AMOUNTS_SEEN), rule.above) for _ in range(40)]
-    chosen = [each.chosen(np.maximum.outer(each.lowest, each.highest) ** 2.0, 1.0) for each in found]
+    found = [
+        SignedCounts(replace(simulated(rule, signed, state), detection_nats=AMOUNT_DETECTION_NATS), rule.above) for _ in range(40)
+    ]
+    chosen = [each.choose_bound(np.maximum.outer(each.lowest, each.highest) ** 2.0, 1.0) for each in found]
     assert {low for low, _ in chosen} == {0}
 
 
@@ -101,21 +105,24 @@ def test_ranges_of_amounts_are_near_the_best_and_said_with_intervals(name: str, 
     state, most = np.random.default_rng(7), 20_000
     drawn = np.exp(state.normal(4, 1, 60_000)) if name == "lognormal" else 40 * (1 + state.pareto(1.8, 60_000))
     counts, sizes = np.bincount(np.minimum(drawn.round().astype(np.int64), most), minlength=most + 1), np.arange(most + 1)
-    rule = counts_by_size(most, budget, "add-remove", each=3, parts=WHOLES)
+    rule = counts_by_size(most, budget, "add-remove", most_per_person=3, width_divisor=WHOLES)
     runs = [simulated(rule, counts, state) for _ in range(300)]
-    bound, held = int(rule.lasts[np.searchsorted(rule.lasts, 300)]), np.zeros(2)
+    bound, held = int(rule.bin_ends[np.searchsorted(rule.bin_ends, 300)]), np.zeros(2)
     true = (
         counts[bound + 1 :].sum() / counts[1:].sum(),
         (np.maximum(sizes - bound, 0) * counts).sum() / (sizes * counts).sum(),
     )
     for found in runs:
-        shares = found.beyond(bound), found.excess(bound)
+        shares = found.person_share_above(bound), found.record_share_above(bound)
         held += [each.low <= truth <= each.high for each, truth in zip(shares, true, strict=True)]
     assert 0.91 * len(runs) <= held[0] <= 0.99 * len(runs)
     assert held[1] >= 0.92 * len(runs)
     for variance in (1e4, 1e6, 1e8):
-        errors = {k: k**2 * variance + float((np.maximum(sizes - k, 0) * counts).sum()) ** 2 for k in rule.lasts.tolist()}
-        chosen = [errors[replace(each, seen=AMOUNTS_SEEN).chosen(variance * rule.lasts**2.0, 1.0)] for each in runs[:50]]
+        errors = {k: k**2 * variance + float((np.maximum(sizes - k, 0) * counts).sum()) ** 2 for k in rule.bin_ends.tolist()}
+        chosen = [
+            errors[replace(each, detection_nats=AMOUNT_DETECTION_NATS).choose_bound(variance * rule.bin_ends**2.0, 1.0)]
+            for each in runs[:50]
+        ]
         assert np.mean(chosen) <= 6 * min(
             errors.values()
         )  # where anything beyond two errors is seen, up to 15 times, with Gaussian noise
@@ -124,10 +131,10 @@ def test_ranges_of_amounts_are_near_the_best_and_said_with_intervals(name: str, 
 @pytest.mark.parametrize("most", [2, 8, 9, 10, 37, 200, 10_000])
 def test_every_number_of_records_is_in_one_bin(most: int) -> None:
     rule = counts_by_size(most, Loss.gaussian(Fraction(1)), "add-remove")
-    assert rule.firsts[0] == 1
-    assert rule.lasts[-1] == most
-    assert (rule.lasts >= rule.firsts).all()
-    assert (rule.lasts[:-1] + 1 == rule.firsts[1:]).all()
+    assert rule.bin_starts[0] == 1
+    assert rule.bin_ends[-1] == most
+    assert (rule.bin_ends >= rule.bin_starts).all()
+    assert (rule.bin_ends[:-1] + 1 == rule.bin_starts[1:]).all()
     counts = np.arange(most + 1)
     assert rule.binned(counts).sum() == counts.sum()
 
@@ -136,9 +143,9 @@ def test_both_ends_of_a_range_are_those_of_least_error() -> None:
     """Without noise the pair that a search over all finds; what is cut off above makes up for nothing beneath."""
     state = np.random.default_rng(2)
     amounts = np.where(state.random(5000) < 0.3, -state.exponential(20, 5000), state.exponential(80, 5000)).astype(int)
-    rule = counts_by_size(2000, Loss.gaussian(Fraction(1)), "add-remove", parts=WHOLES, below=500)
+    rule = counts_by_size(2000, Loss.gaussian(Fraction(1)), "add-remove", width_divisor=WHOLES, below=500)
     counts = np.bincount(np.clip(amounts, -500, 2000) + 500, minlength=2501)
-    exact = NoisyCounts(rule.firsts, rule.lasts, rule.binned(counts).astype(float), 1e-6, 1.96, laplace=False)
+    exact = NoisyCounts(rule.bin_starts, rule.bin_ends, rule.binned(counts).astype(float), 1e-6, 1.96, laplace=False)
     found = SignedCounts(exact, rule.above)
     low, high = np.meshgrid(found.lowest, found.highest, indexing="ij")
     variances = 1e3 * np.maximum(low, high) ** 2.0
@@ -147,14 +154,14 @@ def test_both_ends_of_a_range_are_those_of_least_error() -> None:
 
     def lost(end: int, sign: int) -> float:
         some = middles[sign]
-        ends = (np.maximum(each[some] - end, 0) for each in (rule.firsts, rule.lasts))
+        ends = (np.maximum(each[some] - end, 0) for each in (rule.bin_starts, rule.bin_ends))
         return float(sum(ends) @ binned[some]) / 2
 
     best = min(
         ((int(a), int(b)) for a in found.lowest for b in found.highest),
         key=lambda ends: 1e3 * max(ends) ** 2.0 + lost(ends[0], -1) ** 2 + lost(ends[1], 1) ** 2,
     )
-    assert found.chosen(variances, 1.0) == best
+    assert found.choose_bound(variances, 1.0) == best
     assert 0 < best[0] < 500
     assert 8 < best[1] < 2000
     outside, cut = found.outside(*best)

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.noisy_truncation_loss import UNIT, Beyond, beyond, ladder
-from dpdist.statistics.truncation_loss import SEEN, SEEN_OF_LAPLACE, Ladder, NoisyBeyond, of_block
+from dpdist.privacy.noisy_truncation_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss, size_bin_ends
+from dpdist.statistics.truncation_loss import (
+    DETECTION_ERRORS,
+    LAPLACE_DETECTION_ERRORS,
+    BoundLossEstimate,
+    LossHistogram,
+    estimate_bound_loss,
+)
 from tests.often import first_of
 
 BOUND, MOST = 10, 1000
@@ -26,19 +32,19 @@ def numbers(name: str, many: int = 30_000) -> np.ndarray:
     return np.asarray(drawn.astype(np.int64))
 
 
-def read(rule: Beyond, values: np.ndarray, deviation: float | None = None) -> NoisyBeyond:
-    scales, ends = (UNIT, UNIT, UNIT / rule.records), ladder(MOST).astype(np.float64)
-    by = float(rule.noise.half_width_95(1.0)), SEEN_OF_LAPLACE if rule.loss.pure else SEEN
-    return of_block(values, rule.noise.deviation if deviation is None else deviation, scales, ends, 2 * UNIT, *by)
+def read(rule: NoisyBoundLoss, values: np.ndarray, deviation: float | None = None) -> BoundLossEstimate:
+    scales, ends = (UNIT, UNIT, UNIT / rule.records), size_bin_ends(MOST).astype(np.float64)
+    by = float(rule.noise.half_width_95(1.0)), LAPLACE_DETECTION_ERRORS if rule.loss.pure else DETECTION_ERRORS
+    return estimate_bound_loss(values, rule.noise.deviation if deviation is None else deviation, scales, ends, 2 * UNIT, *by)
 
 
 @pytest.mark.parametrize("budget", first_of(1, [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))]))
 @pytest.mark.parametrize("name", ["lognormal", "pareto", "poisson"])
 def test_intervals_hold_what_they_say(name: str, budget: Loss) -> None:
     """1,000 simulated releases: the persons beyond, the records of those who are seen, and all records of the file."""
-    own, rule = numbers(name), beyond(MOST, BOUND, (), budget, "add-remove")
+    own, rule = numbers(name), calibrate_bound_loss(MOST, BOUND, (), budget, "add-remove")
     counted, lost = np.minimum(own, BOUND), np.maximum(own - BOUND, 0)
-    exact, state, runs = rule.of_persons(counted, lost).astype(np.float64), np.random.default_rng(7), 1000
+    exact, state, runs = rule.person_totals(counted, lost).astype(np.float64), np.random.default_rng(7), 1000
     held, told, far = np.zeros(2), [], 0
     for _ in range(runs):
         noise = (
@@ -62,9 +68,9 @@ def test_intervals_hold_what_they_say(name: str, budget: Loss) -> None:
 
 def test_without_noise_all_is_exact() -> None:
     """By hand: five persons with 1, 10, 11, 13 and 30 records, of which 10 count."""
-    rule = beyond(MOST, BOUND, (), Loss.gaussian(Fraction(1)), "add-remove")
+    rule = calibrate_bound_loss(MOST, BOUND, (), Loss.gaussian(Fraction(1)), "add-remove")
     own = np.array([1, 10, 11, 13, 30])
-    exact = rule.of_persons(np.minimum(own, 10), np.maximum(own - 10, 0)).astype(np.float64)
+    exact = rule.person_totals(np.minimum(own, 10), np.maximum(own - 10, 0)).astype(np.float64)
     found = read(rule, exact, deviation=1e-9).persons()
     assert found["beyond"] == {"share": 0.6, "low_95": 0.6, "high_95": 0.6}
     assert found["up_to"] == 32
@@ -72,20 +78,26 @@ def test_without_noise_all_is_exact() -> None:
     assert found["all_records"] == {"estimate": 65.0, "low_95": 65.0, "high_95": 65.0}
 
 
-@pytest.mark.parametrize("seen", [SEEN, SEEN_OF_LAPLACE])
+@pytest.mark.parametrize("seen", [DETECTION_ERRORS, LAPLACE_DETECTION_ERRORS])
 def test_noise_alone_is_seldom_seen(seen: float) -> None:
     """On an empty ladder, in one draw of thousands. With the threshold of a Gaussian, Laplace noise is seen in three of a thousand."""
-    state, ends = np.random.default_rng(9), ladder(2**11).astype(np.float64)
-    noise = state.normal(0, 1, (20_000, ends.size)) if seen == SEEN else state.laplace(0, 0.5**0.5, (20_000, ends.size))
-    reached = [Ladder(ends, each * ends, 1.0, seen).reached for each in noise]
+    state, ends = np.random.default_rng(9), size_bin_ends(2**11).astype(np.float64)
+    noise = (
+        state.normal(0, 1, (20_000, ends.size))
+        if seen == DETECTION_ERRORS
+        else state.laplace(0, 0.5**0.5, (20_000, ends.size))
+    )
+    reached = [LossHistogram(ends, each * ends, 1.0, seen).last_occupied_bin for each in noise]
     assert np.count_nonzero(reached) <= 20
 
 
 def test_amounts_by_hand() -> None:
     """Amounts from 0 to 160, a sixteenth of which is 10: one is 5 above, one 800 above, one 20 below."""
-    rule = beyond(None, 1, ("amount",), Loss.gaussian(Fraction(1)), "add-remove")
-    exact = rule.of_amounts(np.array([0.0, 0.0, 0.0, 0.5, 80.0, -2.0])).astype(np.float64)
-    found = of_block(exact, 1e-9, (UNIT, UNIT, UNIT), ladder(2**11).astype(np.float64), 2 * UNIT, 1.96, SEEN).amounts(10.0)
+    rule = calibrate_bound_loss(None, 1, ("amount",), Loss.gaussian(Fraction(1)), "add-remove")
+    exact = rule.amount_totals(np.array([0.0, 0.0, 0.0, 0.5, 80.0, -2.0])).astype(np.float64)
+    found = estimate_bound_loss(
+        exact, 1e-9, (UNIT, UNIT, UNIT), size_bin_ends(2**11).astype(np.float64), 2 * UNIT, 1.96, DETECTION_ERRORS
+    ).amounts(10.0)
     assert [found[name]["share"] for name in ("outside", "above", "below")] == [0.5, 0.3333, 0.1667]
     assert found["excess"]["estimate"] == pytest.approx(5 + 800 - 20, abs=1e-3)
     assert found["up_to"] == [1280.0, 20.0]
@@ -93,11 +105,11 @@ def test_amounts_by_hand() -> None:
 
 def test_all_records_are_said_where_noise_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same numbers, with a limit just below and just above what the noise of all rungs comes to."""
-    rule = beyond(MOST, BOUND, (), Loss.gaussian(Fraction(1, 200)), "add-remove")
+    rule = calibrate_bound_loss(MOST, BOUND, (), Loss.gaussian(Fraction(1, 200)), "add-remove")
     own = numbers("poisson")
     counted = np.minimum(own, BOUND)
-    exact = read(rule, rule.of_persons(counted, np.maximum(own - BOUND, 0)).astype(np.float64))
-    whole = exact.ladders[0].total(exact.width, whole=True)
+    exact = read(rule, rule.person_totals(counted, np.maximum(own - BOUND, 0)).astype(np.float64))
+    whole = exact.histograms[0].total(exact.width, whole=True)
     share = (whole.high - whole.value) / counted.sum()
     for limit, said in ((share * 0.999, False), (share * 1.001, True)):
         monkeypatch.setattr("dpdist.statistics.truncation_loss.WIDEST", limit)

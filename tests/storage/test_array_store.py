@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from dpdist.errors import StoreError
 from dpdist.storage.array_store import LEAST_CODED, ArrayPlan, Store, decoded, encoded
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from tests.often import always
 
 
@@ -44,7 +44,7 @@ def test_arrays_come_back(store: Store, shard_rows: int) -> None:
     digests = [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)]
     assert not store.exists("a/b")
     stored = store.finish(plan, digests, {"fact": 1})
-    np.testing.assert_array_equal(store.read(stored), array)
+    np.testing.assert_array_equal(store.read_array(stored), array)
     again = pickle.loads(pickle.dumps(store)).open("a/b")
     assert again == stored
     assert again.facts == {"fact": 1}
@@ -81,11 +81,11 @@ def test_a_copy_holds_every_file_where_it_was(tmp_path: Path, s3: str) -> None:
     files = {"a.json": b"{}", "tables/b.csv": b"1,2", "tables/deep/er/c.bin": state.bytes(3 * 2**20), "tables/empty": b""}
     for folder, held in ((base, files), (f"{base}-2", {"d": b"d"})):
         for name, content in held.items():
-            place_at(f"{s3}/{folder}").write(name, content)
-    with place_at(f"{s3}/{base}").copied() as copy:
+            parse_location(f"{s3}/{folder}").write(name, content)
+    with parse_location(f"{s3}/{base}").local_copy() as copy:
         copied = {str(path.relative_to(copy)): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     assert copied == files
-    with pytest.raises(StoreError, match="there is nothing at"), place_at(f"{s3}/{base}-3").copied():
+    with pytest.raises(StoreError, match="there is nothing at"), parse_location(f"{s3}/{base}-3").local_copy():
         pass
 
 
@@ -132,7 +132,7 @@ def test_racing_writers_leave_one_whole_array(store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda _: store.put("raced", array), range(16)))
     assert len({r.digest for r in results}) == 1
-    np.testing.assert_array_equal(store.read(store.open("raced")), array)
+    np.testing.assert_array_equal(store.read_array(store.open("raced")), array)
     plans = [store.plan("other", (4,), np.int64) for _ in range(2)]
     for plan in plans:
         store.begin(plan)
@@ -145,7 +145,7 @@ def test_racing_writers_leave_one_whole_array(store: Store) -> None:
                 store.finish(plan, [digest])
     assert store.folders("other") == [plans[0].attempt]  # what the other one wrote is gone
     assert store.finish(plans[0], [store.open("other").shard_digests[0]]) == store.open("other")
-    assert store.read(store.open("other")).tolist() == [0, 1, 2, 3]
+    assert store.read_array(store.open("other")).tolist() == [0, 1, 2, 3]
 
 
 def shard_files(store: Store, plan: ArrayPlan) -> list[Path]:
@@ -168,7 +168,7 @@ def test_damaged_blocks_are_found(store: Store, damage: str) -> None:
     else:
         file.unlink()
     with pytest.raises(StoreError, match="shard 0"):
-        store.read(store.open("a"))
+        store.read_array(store.open("a"))
 
 
 SHAPES, KINDS = ((11,), (9, 3), (9, 2, 2)), ("<i8", "<f8", "<c16", "|i1", "|b1")
@@ -190,13 +190,13 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
         plan = replace(store.plan(f"a/{compressed}/{lies.__name__}", shape, kind, shard_rows=4), compressed=compressed)
         store.begin(plan)
         stored = store.finish(plan, [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(plan.shards)])
-        np.testing.assert_array_equal(zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r")[:], array)
-        np.testing.assert_array_equal(store.read(stored), array)
-        assert store.read(stored).dtype.str == kind
-        ours = {name: bytes(store.place.read(name)) for name in chunks(store, plan)}
-        store.place.delete(list(ours))
-        zarr.open_array(store.place.zarr(f"{plan.name}/{plan.attempt}"), mode="r+")[:] = array
-        assert ours == {name: bytes(store.place.read(name)) for name in chunks(store, plan)}
+        np.testing.assert_array_equal(zarr.open_array(store.storage.zarr(f"{plan.name}/{plan.attempt}"), mode="r")[:], array)
+        np.testing.assert_array_equal(store.read_array(stored), array)
+        assert store.read_array(stored).dtype.str == kind
+        ours = {name: bytes(store.storage.read_bytes(name)) for name in chunks(store, plan)}
+        store.storage.delete(list(ours))
+        zarr.open_array(store.storage.zarr(f"{plan.name}/{plan.attempt}"), mode="r+")[:] = array
+        assert ours == {name: bytes(store.storage.read_bytes(name)) for name in chunks(store, plan)}
 
 
 def test_small_objects_are_plain_and_large_ones_compressed(store: Store) -> None:
@@ -210,8 +210,8 @@ def test_small_objects_are_plain_and_large_ones_compressed(store: Store) -> None
         store.begin(plan)
         array = np.arange(2 * rows) + 1
         stored = store.finish(plan, [store.write_shard(plan, i, array[slice(*plan.bounds(i))]) for i in range(2)])
-        assert {len(store.place.read(name)) == 8 * rows for name in chunks(store, plan)} == {plain}
-        np.testing.assert_array_equal(store.read(stored), array)
+        assert {len(store.storage.read_bytes(name)) == 8 * rows for name in chunks(store, plan)} == {plain}
+        np.testing.assert_array_equal(store.read_array(stored), array)
 
 
 def test_zeros_take_the_place_of_what_was_written(store: Store) -> None:
@@ -220,7 +220,7 @@ def test_zeros_take_the_place_of_what_was_written(store: Store) -> None:
     store.begin(plan)
     for value in (0, 7, 0):
         digests = [store.write_shard(plan, i, np.full(4, value)) for i in range(2)]
-    assert store.read(store.finish(plan, digests)).tolist() == [0] * 8
+    assert store.read_array(store.finish(plan, digests)).tolist() == [0] * 8
 
 
 def every_other(array: np.ndarray) -> np.ndarray:
@@ -267,7 +267,7 @@ def test_digests_are_of_the_function_that_the_record_names(store: Store, hashed:
     assert store.put("a", array) == store.open("a")
     store.write_shard(plan, 0, array + 1)
     with pytest.raises(StoreError, match="truncated or altered"):
-        store.read(store.open("a"))
+        store.read_array(store.open("a"))
     store.write_document("a/manifest.json", {**store.read_document("a/manifest.json"), "hashed": "md5"})
     with pytest.raises(StoreError, match="its record was altered"):
         store.open("a")
@@ -344,7 +344,7 @@ def raced_documents(folder: Path) -> list[bool]:
 def test_one_of_many_writers_is_the_first_on_a_file_system_without_hard_links(vfat: Path) -> None:
     assert sum(raced_documents(vfat)) == 1
     stored = Store(vfat).put("a", np.arange(9))
-    np.testing.assert_array_equal(Store(vfat).read(stored), np.arange(9))
+    np.testing.assert_array_equal(Store(vfat).read_array(stored), np.arange(9))
 
 
 def test_one_of_many_writers_is_the_first_where_links_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +362,7 @@ def test_a_document_in_the_place_of_another_is_altered(store: Store) -> None:
     """Each is whole and sealed: swapped ones were taken as they were, and ended in the name of an exception."""
     store.write_document("one.json", {"first": 1})
     store.write_document("other.json", {"attempt": "x"})
-    store.place.write("one.json", bytes(store.place.read("other.json")))
+    store.storage.write("one.json", bytes(store.storage.read_bytes("other.json")))
     with pytest.raises(StoreError, match="'one.json' in the store .* was altered"):
         store.read_document("one.json")
     assert store.read_document("other.json") == {"attempt": "x"}

@@ -44,7 +44,7 @@ def test_drafts_of_killed_runs_are_swept_and_those_of_living_ones_kept(tmp_path:
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_folder_is_replaced(tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not exchange:
-        monkeypatch.setattr(atomic_folder, "_exchanged", lambda one, other: False)
+        monkeypatch.setattr(atomic_folder, "_exchange_names", lambda one, other: False)
     for text in ("first", "second"):
         with atomic_folder.draft_of(tmp_path / "target") as draft:
             (draft / text).write_text(text)
@@ -57,7 +57,7 @@ def test_names_are_exchanged_in_one_step(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    assert atomic_folder._exchanged(tmp_path / "one", tmp_path / "other")
+    assert atomic_folder._exchange_names(tmp_path / "one", tmp_path / "other")
     assert (tmp_path / "one" / "other").exists()
 
 

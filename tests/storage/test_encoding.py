@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import dpdist as dp
 from dpdist.engine.result_encoding import READERS, decode, encode
-from dpdist.engine.tasks import fetched
+from dpdist.engine.tasks import fetch_result
 from dpdist.errors import EngineError, KeyUnavailable, OutOfMemory
 from dpdist.privacy.keys import Secret
 from dpdist.storage.array_store import Store
@@ -144,4 +144,4 @@ def test_every_form_has_a_reader() -> None:
 @pytest.mark.parametrize("reference", [5, ("../x", 1, "d"), ("/x", 1, "d"), ("x", "1", "d"), ("x", 1), object()])
 def test_what_is_no_reference_is_refused(reference: Any, tmp_path: Any) -> None:
     with pytest.raises(EngineError, match="no reference to a result"):
-        fetched(Store(tmp_path), reference)
+        fetch_result(Store(tmp_path), reference)

@@ -72,7 +72,7 @@ def test_a_number_that_was_altered_is_an_altered_document(store: Store, tmp_path
 def test_documents_of_earlier_versions_have_no_number(name: str, store: Store, tmp_path: Path) -> None:
     rewritten(tmp_path / "store" / name, lambda content: content.pop(FORM_KEY), sealed=name)
     assert FORM_KEY not in store.read_document(name)
-    np.testing.assert_array_equal(store.read(store.open("r/counts")), np.arange(12.0))
+    np.testing.assert_array_equal(store.read_array(store.open("r/counts")), np.arange(12.0))
 
 
 def test_a_certificate_of_a_later_version_is_called_that_before_its_digests() -> None:

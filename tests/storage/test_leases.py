@@ -60,7 +60,7 @@ def test_what_a_killed_run_left_is_swept_at_once(store: Store) -> None:
     kept = {name for name in names(store) if name.startswith("measurements/b/")}
     assert store.sweep() == 1
     assert {name for name in names(store) if not name.startswith("leases/")} == kept
-    assert store.read(store.open("measurements/b")).tolist() == list(range(5))
+    assert store.read_array(store.open("measurements/b")).tolist() == list(range(5))
     assert store.sweep() == 0
 
 
@@ -73,7 +73,7 @@ def test_a_living_run_is_never_swept(store: Store, monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         now[0] += 8 * 86_400
         assert store.sweep() == 0
-    assert other.read(kept).tolist() == list(range(10))
+    assert other.read_array(kept).tolist() == list(range(10))
 
 
 def far_away(store: Store, run: Store) -> None:
@@ -148,7 +148,7 @@ def test_the_end_of_a_run_takes_its_scratch_along(store: Store) -> None:
     run.close()
     left = {name for name in names(store) if not name.startswith(f"leases/{store.lease}")}
     assert {name.partition("/")[0] for name in left} == {"kept"}
-    assert store.read(kept).tolist() == list(range(5))
+    assert store.read_array(kept).tolist() == list(range(5))
 
 
 def test_a_handle_that_nobody_has_any_more_is_ended_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,25 +14,25 @@ import scipy
 from dpdist import engine
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.causal_filters import reading_of
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.measurement.filter_measurement import FilterGrid
+from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.measurement.sensitivity.participation import band_of
-from dpdist.measurement.triangular_measurement import TriangularGrid
+from dpdist.measurement.triangular_measurement import TriangularMeasurement
 from dpdist.operators import Toeplitz
-from dpdist.planner.release_plan import Plan, plan
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy.noise import NORMAL_95
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.stability import Distance
 from dpdist.storage.array_store import Store
 from dpdist.strategies import banded, square_root
 from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.streams import participation_optimum
-from dpdist.strategies.streams.banded_participation import Chains, persons_in_bands
-from dpdist.strategies.streams.banded_toeplitz import Filtered, Visitors, _together
-from dpdist.strategies.streams.triangular_factor import over_series
+from dpdist.strategies.streams.banded_participation import ChainSums, banded_person_strategy
+from dpdist.strategies.streams.banded_toeplitz import FilterReader, StreamParticipation, _chain_objective
+from dpdist.strategies.streams.triangular_factor import strategy_over_series
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
 from tests import small
@@ -74,7 +74,7 @@ PEERS = {(4, 256): 6.274, (16, 64): 15.991, (64, 16): 50.391}
 def test_rows_in_bands_for_persons_in_1024_steps(case: tuple[int, int]) -> None:
     """No band of one filter is as good."""
     moved, workload = person(*case), sums(1024)
-    found = over_series(workload, persons_in_bands(workload, moved))
+    found = strategy_over_series(workload, banded_person_strategy(workload, moved))
     assert error(found, workload, moved) < 0.97 * min(PEERS[case], error(banded(workload, moved=moved), workload, moved))
 
 
@@ -82,18 +82,18 @@ def test_rows_in_bands_are_near_the_optimum() -> None:
     """24 sums, 4 of them 6 apart: 3.976 by a filter in bands, 3.667 at best, and 3.732 by what ends within two separations (the issue's
     prototype); with two series a person's steps may lie apart, and rows end within one separation."""
     workload, moved = sums(24), person(4, 6)
-    found = persons_in_bands(workload, moved)
+    found = banded_person_strategy(workload, moved)
     gram = found.operator.dense().T @ found.operator.dense()
     far = [gram[step, step + 12 :] for step in range(12)]
     for each in far:
         np.testing.assert_allclose(each, each[0], rtol=1e-9)
     assert far[0][0] < -0.02
     assert found.workload_cost == pytest.approx(found.cost(workload), rel=1e-9)
-    assert 3.667 < error(over_series(workload, found), workload, moved) < 3.7
+    assert 3.667 < error(strategy_over_series(workload, found), workload, moved) < 3.7
     two = filtered(Domain.of_shape((24, 2)), "x0", [running_sum(24)], ["x1"])
-    apart = persons_in_bands(two, moved)
+    apart = banded_person_strategy(two, moved)
     assert band_of(np.rint(apart.operator.dense() * 2**29).astype(np.int64)) == 6
-    assert error(over_series(two, apart), two, moved) < error(banded(two, moved=moved), two, moved)
+    assert error(strategy_over_series(two, apart), two, moved) < error(banded(two, moved=moved), two, moved)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -106,7 +106,7 @@ def test_the_weights_of_all_chains(seed: int) -> None:
     alone = state.standard_normal((most, steps))
     lags = range(separation, separation + count)
     between = [state.standard_normal(max(0, steps - lag)) for lag in lags]
-    found = Chains.of(alone, between, separation)
+    found = ChainSums.of(alone, between, separation)
     total, single, pairs = 0.0, np.zeros((most, steps)), np.zeros((steps, count))
     for size in range(1, most + 1):
         for chain in itertools.combinations(range(steps), size):
@@ -127,10 +127,12 @@ def test_the_weights_of_all_chains(seed: int) -> None:
 
 def test_one_separation_is_what_replaced_persons_and_several_series_get() -> None:
     """There the products of consecutive steps cannot be below zero: 6.444 for 1,024 steps, 4 of them 256 apart; here 32, 4, 8."""
-    assert Visitors.of(sums(32), person(4, 8)).widths == (8, 16)
-    assert Visitors.of(sums(32), person(4, 8, replaced=True)).widths == (8,)
-    assert Visitors.of(filtered(Domain.of_shape((32, 2)), "x0", [running_sum(32)], ["x1"]), person(4, 8)).widths == (8,)
-    assert Visitors.of(sums(32), person(4, 40)).widths == (32,)
+    assert StreamParticipation.of(sums(32), person(4, 8)).widths == (8, 16)
+    assert StreamParticipation.of(sums(32), person(4, 8, replaced=True)).widths == (8,)
+    assert StreamParticipation.of(
+        filtered(Domain.of_shape((32, 2)), "x0", [running_sum(32)], ["x1"]), person(4, 8)
+    ).widths == (8,)
+    assert StreamParticipation.of(sums(32), person(4, 40)).widths == (32,)
 
 
 @pytest.mark.slow
@@ -138,14 +140,14 @@ def test_ten_thousand_steps_keep_the_noise_of_two_separations() -> None:
     """13.6, where the square root cut to a band has 14.6."""
     workload, moved = sums(10_000), person(10, 1000)
     found = banded(workload, moved=moved)
-    assert np.count_nonzero(found.coefficients.real) <= 2000
+    assert np.count_nonzero(found.coefficients.real_values) <= 2000
     assert error(found, workload, moved) < 13.7
 
 
 def test_gradients_against_differences() -> None:
-    state, reading = np.random.default_rng(4), Filtered(np.ones(12))
+    state, reading = np.random.default_rng(4), FilterReader(np.ones(12))
     listed = np.exp(-np.arange(6) / 3) + 0.1 * state.standard_normal(6)
-    for function in (reading.log_error, _together(reading, [[0, 3, 7], [1, 5], [2, 11]], 8.0, 12)):
+    for function in (reading.log_error, _chain_objective(reading, [[0, 3, 7], [1, 5], [2, 11]], 8.0, 12)):
         moves = [scipy.optimize.approx_fprime(listed, lambda c, f=function: f(c)[0], 1e-7)]
         np.testing.assert_allclose(function(listed)[1], moves[0], rtol=1e-4, atol=1e-5)
 
@@ -163,10 +165,10 @@ def test_every_filter_of_the_past_has_a_band(name: str) -> None:
 def test_a_band_that_begins_like_the_root_is_no_root() -> None:
     """A square root cut to a band has its first coefficients and not its last: it is read by its own power series."""
     workload = sums(64)
-    cut = np.where(np.arange(64) < 8, square_root(workload).coefficients.real, 0.0)
+    cut = np.where(np.arange(64) < 8, square_root(workload).coefficients.real_values, 0.0)
     (each,) = workload.blocks[0].factors
     assert isinstance(each, Toeplitz)
-    reading = held(reading_of(MEMORY, each, Held(cut)))
+    reading = to_array(reading_of(MEMORY, each, ArrayVector(cut)))
     np.testing.assert_allclose(np.convolve(reading, cut)[:64], np.ones(64), rtol=1e-9)
 
 
@@ -195,7 +197,7 @@ def test_intervals_of_a_stream_with_persons_cover(
     """Simulated releases: their mean square is the predicted one, and 95 % lie within the interval of each of twelve steps, within four
     standard errors: one of 1,200 such tests fails by chance, and the seed is fixed. Noise a fifth too large or too small is seen."""
     monkeypatch.setattr(participation_optimum, "DENSE_STEPS", dense)
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(small.spec(**PERSONS, mechanism=mechanism)))
     errors = errors_of(planned, releases)
     rmse, mean = planned.certificate()["mechanism"]["rmse"], (errors**2).mean(axis=1)
@@ -213,11 +215,11 @@ def test_intervals_of_a_stream_with_persons_cover(
                 )
 
 
-def rows_of(planned: Plan) -> np.ndarray:
+def rows_of(planned: ReleasePlan) -> np.ndarray:
     """The integers that one series is measured with."""
     grid = planned.grid
-    if isinstance(grid, TriangularGrid):
+    if isinstance(grid, TriangularMeasurement):
         return grid.factor
-    assert isinstance(grid, FilterGrid)
-    listed = held(grid.coefficients)
+    assert isinstance(grid, FilterMeasurement)
+    listed = to_array(grid.coefficients)
     return scipy.linalg.toeplitz(listed, np.zeros_like(listed))

@@ -10,7 +10,7 @@ import pytest
 
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import Norm
-from dpdist.mechanisms.comparison import candidates, why_not
+from dpdist.mechanisms.comparison import candidates, exclusion_reasons
 from dpdist.operators import Haar, Tree
 from dpdist.strategies import (
     Strategy,
@@ -200,16 +200,16 @@ def test_marginal_baselines_refuse_other_workloads() -> None:
 def test_reasons_are_given_for_everything_that_is_left_out() -> None:
     for workload in WORKLOADS.values():
         for norm in ("l1", "l2"):
-            reasons = why_not(norm, workload)
+            reasons = exclusion_reasons(norm, workload)
             assert all(reasons.values())
             assert "identity" not in reasons
-    assert "pure" in why_not("l1", prefix(4))["coa"]
-    assert "more than marginals" in why_not("l2", prefix(4))["datacube"]
-    assert "256 cells" in why_not("l1", prefix(300))["low-rank"]
-    assert "'p-identity' is as good" in why_not("l1", all_ranges(64))["low-rank"]
-    assert "low-rank" not in why_not("l1", related(80, 64, 4, seed=1))
-    assert "p-identity" not in why_not("l1", filtered(64, "x0", [running_sum(64)]))
-    assert "certified" in why_not("l2", marginals((3, 4), 1))["coa"]
+    assert "pure" in exclusion_reasons("l1", prefix(4))["coa"]
+    assert "more than marginals" in exclusion_reasons("l2", prefix(4))["datacube"]
+    assert "256 cells" in exclusion_reasons("l1", prefix(300))["low-rank"]
+    assert "'p-identity' is as good" in exclusion_reasons("l1", all_ranges(64))["low-rank"]
+    assert "low-rank" not in exclusion_reasons("l1", related(80, 64, 4, seed=1))
+    assert "p-identity" not in exclusion_reasons("l1", filtered(64, "x0", [running_sum(64)]))
+    assert "certified" in exclusion_reasons("l2", marginals((3, 4), 1))["coa"]
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 2, 2), (5, 2, 2, 3)])

@@ -8,7 +8,7 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.strategies import square_root
-from dpdist.strategies.streams.buffered_toeplitz import buffered, fitted
+from dpdist.strategies.streams.buffered_toeplitz import buffered, fit_buffers
 from dpdist.workloads import filtered, prefix
 from dpdist.workloads.time_filters import exponential, running_sum
 
@@ -16,14 +16,14 @@ from dpdist.workloads.time_filters import exponential, running_sum
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_the_closed_forms_are_those_of_the_matrices(count: int) -> None:
     steps = 40
-    found = fitted(steps, count)
-    listed = np.append(1.0, found.shares @ np.exp(-found.rates[:, None] * np.arange(1, steps)))
+    found = fit_buffers(steps, count)
+    listed = np.append(1.0, found.amplitudes @ np.exp(-found.rates[:, None] * np.arange(1, steps)))
     lags = np.subtract.outer(np.arange(steps), np.arange(steps))
     strategy = np.where(lags >= 0, listed[np.maximum(lags, 0)], 0.0)
     reading = np.tril(np.ones((steps, steps))) @ np.linalg.inv(strategy)
     cost = (strategy**2).sum(axis=0).max() * (reading**2).sum()
     assert found.cost == pytest.approx(cost, rel=1e-9)
-    of_exponentials = found.reading_shares @ np.exp(-found.reading_rates[:, None] * np.arange(steps))
+    of_exponentials = found.reading_amplitudes @ np.exp(-found.reading_rates[:, None] * np.arange(steps))
     np.testing.assert_allclose(of_exponentials, reading[:, 0], atol=1e-9)
     assert (np.diff(np.sort(np.append(found.rates, found.reading_rates[1:]))) > 0).all()
 
@@ -37,7 +37,7 @@ def test_it_has_less_error_than_the_square_root() -> None:
         assert found.lower_bound is not None
         assert found.lower_bound < found.workload_cost < most * root.workload_cost
         assert found.cost(prefix(steps)) == pytest.approx(found.workload_cost, rel=1e-6) if steps < 100 else True
-    assert fitted(2**20, 6).cost == pytest.approx(1.0602 / 1.0809 * square_root_of(2**20), rel=2e-4)
+    assert fit_buffers(2**20, 6).cost == pytest.approx(1.0602 / 1.0809 * square_root_of(2**20), rel=2e-4)
 
 
 def square_root_of(steps: int) -> float:
@@ -50,5 +50,5 @@ def test_only_running_sums_are_answered() -> None:
     other = filtered(16, "x0", [exponential(0.9, 16)])
     with pytest.raises(InvalidInput, match="one running sum"):
         buffered(other)
-    assert mechanism_of("buffered").refuses(other) is not None
-    assert mechanism_of("buffered").refuses(filtered(16, "x0", [running_sum(16)])) is None
+    assert mechanism_of("buffered").reason_refused(other) is not None
+    assert mechanism_of("buffered").reason_refused(filtered(16, "x0", [running_sum(16)])) is None

@@ -12,7 +12,7 @@ from dpdist.operators import Matrix
 from dpdist.strategies import coa, dual_bound
 from dpdist.strategies.dense import coa_fixed_point, trace_problem
 from dpdist.strategies.dense import trace_problem as chains
-from dpdist.strategies.dense.block_diagonal import decomposed, split_of
+from dpdist.strategies.dense.block_diagonal import block_diagonalise, decompose_scaled
 from dpdist.strategies.dense.coa_fixed_point import nearly_diagonal_start, newton_step
 from dpdist.strategies.dense.trace_problem import Chain, chain_of
 from dpdist.strategies.strategy import Step
@@ -131,14 +131,14 @@ def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
     """Of log diag X(v) = 0, whose derivative is taken by differences."""
     gram = full(11)
     gram = gram + gram[::-1, ::-1] if reversal else gram
-    split = split_of(gram)
+    split = block_diagonalise(gram)
     assert split.reversal is reversal
     point = np.random.default_rng(6).uniform(-0.5, 0.5, split.multiplicity.size)
 
     def at(log_weight: Matrix) -> tuple[Matrix, list[tuple[Matrix, Matrix]]]:
         weight, diagonal, spectra = np.exp(log_weight), np.zeros(log_weight.size), []
-        for part in split.parts:
-            values, vectors = decomposed(part.gram, np.sqrt(weight[part.cells]))
+        for part in split.blocks:
+            values, vectors = decompose_scaled(part.gram, np.sqrt(weight[part.cells]))
             diagonal[part.cells] += np.einsum("ia,ia,a->i", vectors, vectors, np.sqrt(values))
             spectra.append((np.sqrt(values), vectors))
         return diagonal, spectra

@@ -51,11 +51,11 @@ def test_roots_over_many_decades(name: str) -> None:
     matrix = ROWS[name](48) * scales(48, 6)
     known, found = singular_values(matrix), deflated_roots(matrix)
     assert known[0] < 1e-10 * known[-1]
-    coupled = 48 * (deflation.EPSILON * known[-1]) ** 2 / deflation.KEPT
+    coupled = 48 * (deflation.EPSILON * known[-1]) ** 2 / deflation.DEFLATION_THRESHOLD
     np.testing.assert_allclose(np.sort(found.values) ** 2, known**2, rtol=1e-5, atol=coupled)
     np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(48), atol=1e-13)
     assert known.sum() * (1 - 1e-7) <= found.proven < known.sum()
-    assert 1.0 < found.share < 3.0
+    assert 1.0 < found.relative_time < 3.0
     lost = proven_root_trace(np.linalg.eigvalsh(matrix.T @ matrix))
     assert lost < found.proven
 
@@ -63,7 +63,7 @@ def test_roots_over_many_decades(name: str) -> None:
 def test_a_single_eigendecomposition_where_nothing_is_small() -> None:
     matrix = np.random.default_rng(1).standard_normal((30, 20))
     found = deflated_roots(matrix)
-    assert found.share == 1.0
+    assert found.relative_time == 1.0
     np.testing.assert_allclose(np.sort(found.values), np.linalg.svd(matrix)[1][::-1], rtol=1e-9)
     np.testing.assert_allclose((found.vectors * found.values**2) @ found.vectors.T, matrix.T @ matrix, atol=1e-11)
     singular = deflated_roots(np.outer(np.ones(4), [3.0, 1.0, 1.0]))  # and where two of three are zero, the deflation ends

@@ -12,16 +12,16 @@ import pytest
 
 from dpdist.domain import Domain
 from dpdist.measurement.sensitivity import group_contribution as grids
-from dpdist.measurement.sensitivity.group_contribution import exact_gram, squared_over_cells
+from dpdist.measurement.sensitivity.group_contribution import exact_gram, squared_cells_bound
 from dpdist.stability import Distance
 from dpdist.strategies.baselines import wavelet
-from dpdist.strategies.contribution_dual import _balanced, least_error, length, root_of
+from dpdist.strategies.contribution_dual import _balance_weights, least_error, root_of, squared_length
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import matrix_mechanism_cost
-from dpdist.strategies.streams.participation_optimum import persons_by_step, steps_bound
-from dpdist.strategies.streams.triangular_factor import over_series
+from dpdist.strategies.streams.participation_optimum import optimise_participation, steps_bound
+from dpdist.strategies.streams.triangular_factor import strategy_over_series
 from dpdist.workloads import explicit, filtered, marginals, prefix
 from dpdist.workloads.time_filters import running_sum
 from tests.often import first_of
@@ -35,7 +35,7 @@ def cost_of(found: DenseStrategy, gram: np.ndarray, most: int) -> float:
     if cells > 12:
         longest = max(s * precision[0, 0] + s * (s - 1) * precision[0, 1] for s in range(1, most + 1))
     else:
-        longest = max(length(precision, each) for s in range(1, most + 1) for each in combinations(range(cells), s))
+        longest = max(squared_length(precision, each) for s in range(1, most + 1) for each in combinations(range(cells), s))
     return longest * float(np.trace(gram @ np.linalg.pinv(precision, rcond=1e-11, hermitian=True)))
 
 
@@ -95,7 +95,7 @@ def test_prefix_sums_of_persons_are_certified(most: int) -> None:
         made = DenseStrategy("coa", found.operator)
         assert cost <= cost_of(made, gram, most)
         precision = other.T @ other
-        every = [length(precision, each) for s in range(1, most + 1) for each in combinations(range(8), s)]
+        every = [squared_length(precision, each) for s in range(1, most + 1) for each in combinations(range(8), s)]
         assert bound.lower_bound <= max(every) * float(np.trace(gram @ np.linalg.inv(precision)))
 
 
@@ -103,7 +103,9 @@ def test_few_columns_are_found_one_after_the_other() -> None:
     """Sets of two that are not neighbours, of five cells, by an oracle that looks at all of them."""
     every = [c for s in (1, 2) for c in combinations(range(5), s) if s == 1 or c[1] - c[0] > 1]
     gram = prefix(5).gram()
-    found = least_error(gram, {(0, 2): 1.0}, lambda x: [max(every, key=lambda each: length(x, each))], tolerance=1e-6)
+    found = least_error(
+        gram, {(0, 2): 1.0}, lambda x: [max(every, key=lambda each: squared_length(x, each))], tolerance=1e-6
+    )
     assert found.longest <= 1 + 1e-6
     assert set(found.bound.columns) <= set(every)
 
@@ -112,9 +114,9 @@ def test_weights_are_the_same_from_cells_and_from_their_products(monkeypatch: py
     square = np.random.default_rng(6).normal(size=(8, 8))
     gram, columns = square @ square.T, [(cell,) for cell in range(8)] + list(combinations(range(8), 3))
     start = np.full(len(columns), 1.0 / len(columns))
-    found = _balanced(gram, columns, start, 30)
+    found = _balance_weights(gram, columns, start, 30)
     monkeypatch.setattr("dpdist.strategies.contribution_dual.PRODUCTS", 1)
-    np.testing.assert_allclose(_balanced(gram, columns, start, 30), found, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(_balance_weights(gram, columns, start, 30), found, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -132,13 +134,13 @@ def test_bounds_of_whole_numbers_are_never_below(seed: int, alike: bool, monkeyp
     every = [np.array(u) for u in product((0, 1), repeat=cells) if sum(u) <= most]
     alone = max(int(u @ gram @ u) for u in every)
     both = max(int((u - v) @ gram @ (u - v)) for u in every for v in every)
-    assert squared_over_cells(gram, most, replaced=False) == alone
-    found = squared_over_cells(gram, most, replaced=True)
+    assert squared_cells_bound(gram, most, replaced=False) == alone
+    found = squared_cells_bound(gram, most, replaced=True)
     assert both <= found <= 4 * alone
     if alike:
         assert found == both
     monkeypatch.setattr(grids, "LISTED_SETS", 0)
-    assert alone <= squared_over_cells(gram, most, replaced=False) <= 2 * alone
+    assert alone <= squared_cells_bound(gram, most, replaced=False) <= 2 * alone
 
 
 def pivots(matrix: np.ndarray) -> list[Fraction]:
@@ -160,21 +162,21 @@ def test_the_concave_bound_is_proven_in_whole_numbers(seed: int) -> None:
     assert grids._exact_product(gram, units).tolist() == (gram.astype(object) @ units.astype(object)).tolist()
     scale = int(np.diag(gram).max())
     for lower in (0.0, 1.0):
-        whole = grids._proven_diagonal(gram, scale, np.full(cells, lower))
+        whole = grids._prove_diagonal(gram, scale, np.full(cells, lower))
         rest = np.diag(whole) - gram.astype(object)
         assert min(pivots(rest)) > 0
         every = [np.array(u) for u in product((0, 1), repeat=cells) if sum(u) <= most]
         point = state.random(cells)
-        assert max(int(u @ gram.astype(object) @ u) for u in every) <= grids._proven(gram, whole, point, most)
+        assert max(int(u @ gram.astype(object) @ u) for u in every) <= grids._prove_bound(gram, whole, point, most)
 
 
 def test_more_diagonals_prove_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 25 cells: the first diagonal is moved by what eigenvectors of nearly the largest eigenvalue say."""
     gram = exact_gram(np.random.default_rng(0).integers(0, 1000, (20, 25)))
     known = 2**40
-    found = grids._concave(gram, 3, known)
+    found = grids._bound_by_tangents(gram, 3, known)
     monkeypatch.setattr(grids, "DIAGONALS", 1)
-    assert grids._listed(gram, 3) <= found < grids._concave(gram, 3, known) < known
+    assert grids._bound_by_sets(gram, 3) <= found < grids._bound_by_tangents(gram, 3, known) < known
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -194,10 +196,10 @@ def test_diagonals_that_cannot_lower_a_bound_are_not_searched_for(
     decompositions, decompose = [], np.linalg.eigh
     monkeypatch.setattr(grids, "LISTED_SETS", 0)
     monkeypatch.setattr(np.linalg, "eigh", lambda matrix: decompositions.append(matrix.shape) or decompose(matrix))
-    found = squared_over_cells(gram, most, replaced=replaced)
+    found = squared_cells_bound(gram, most, replaced=replaced)
     assert bool(decompositions) == searched
     monkeypatch.setattr(grids, "_floor", lambda real, point: -math.inf)
-    assert squared_over_cells(gram, most, replaced=replaced) == found
+    assert squared_cells_bound(gram, most, replaced=replaced) == found
     assert decompositions
 
 
@@ -286,7 +288,7 @@ def visiting(most: int, separation: int) -> Distance:
 def test_running_sums_of_persons_in_several_steps(steps: int, most: int, separation: int, least: float) -> None:
     """Squared error on the whole numbers that are measured: 230 and 529 by the best strategies before, for 12 and 24 steps."""
     workload, moved = filtered(steps, "x0", [running_sum(steps)]), visiting(most, separation)
-    found = over_series(workload, persons_by_step(workload, moved))
+    found = strategy_over_series(workload, optimise_participation(workload, moved))
     grid = found.grid_for(workload, moved)
     assert found.workload_cost is not None
     assert found.persons is not None
@@ -313,7 +315,7 @@ def test_no_proof_knows_of_persons_in_more_cells_or_steps_than_they_may_be_in(mo
     """A lower bound from longer persons would be none."""
     by_cell = persons_by_cell(prefix(5), Distance(1, replaced=False, groups=most)).persons
     line = filtered(7, "x0", [running_sum(7)])
-    by_step = persons_by_step(line, visiting(most, 2)).persons
+    by_step = optimise_participation(line, visiting(most, 2)).persons
     for proof, reach in ((by_cell, 1), (by_step, 2)):
         assert proof is not None
         assert max(map(len, proof.columns)) <= most

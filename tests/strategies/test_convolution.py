@@ -10,10 +10,10 @@ import pytest
 
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.convolution import _limbs, digits, exact_convolution
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.measurement.filter_measurement import FilterGrid
+from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.operators import Kronecker
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
@@ -46,7 +46,7 @@ def filters(n: int) -> dict[str, Filter]:
         "exponential": exponential(0.8, n),
         "polynomial": polynomial(1.3, n),
         "trend": hodrick_prescott(20.0, n),
-        "cycle": hodrick_prescott(20.0, n, part="cycle"),
+        "cycle": hodrick_prescott(20.0, n, component="cycle"),
         "band": baxter_king(4, 12, 6),
         "any": coefficients(np.array([1.0, -2.0, 0.0, 0.5])),
     }
@@ -98,7 +98,7 @@ def test_running_sums_in_figures() -> None:
     root = square_root(workload).coefficients
     assert root is not None
     binomial = [math.comb(2 * k, k) / 4**k for k in range(512)]
-    np.testing.assert_allclose(root.real / root.real[0], binomial, rtol=1e-12)
+    np.testing.assert_allclose(root.real_values / root.real_values[0], binomial, rtol=1e-12)
 
 
 def test_bounds_of_series_that_end() -> None:
@@ -138,7 +138,7 @@ def test_rounding_stays_far_below_its_bound(length: int) -> None:
     """The largest distance from integers, and 20-bit coefficients and 16-bit counts against Python integers at some steps."""
     a, b = STATE.integers(-(2**20), 2**20, length), STATE.integers(0, 2**16, length)
     bits = max(int(np.abs(values).max()).bit_length() + 1 for values in (a, b))
-    width, _ = _limbs(MEMORY, Held(a), Held(b), bits, length)
+    width, _ = _limbs(MEMORY, ArrayVector(a), ArrayVector(b), bits, length)
     worst, allowed = 0.0, 0.0
     for one in digits(a, width):
         for other in digits(b, width):
@@ -147,15 +147,18 @@ def test_rounding_stays_far_below_its_bound(length: int) -> None:
             allowed += 16 * math.log2(2 * length) * 2.0**-53 * float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     assert allowed < 0.125
     assert worst < 0.3 * allowed
-    found = held(exact_convolution(MEMORY, Held(a), Held(b), length))
+    found = to_array(exact_convolution(MEMORY, ArrayVector(a), ArrayVector(b), length))
     for step in STATE.integers(0, length, 5):
         turned = np.roll(a[::-1], step + 1).astype(object)
         assert int(found[step]) == int((turned * b.astype(object)).sum())
     assert width > 1
-    assert (found == held(exact_convolution(MEMORY, Held(a), Held(b), 2 * length)).reshape(2, length).sum(axis=0)).all()
+    assert (
+        found
+        == to_array(exact_convolution(MEMORY, ArrayVector(a), ArrayVector(b), 2 * length)).reshape(2, length).sum(axis=0)
+    ).all()
 
 
-def dense_rows(grid: FilterGrid) -> np.ndarray:
+def dense_rows(grid: FilterMeasurement) -> np.ndarray:
     cells = math.prod(grid.shape)
     return np.stack([grid.measure(np.eye(cells, dtype=np.int64)[cell].reshape(grid.shape)) for cell in range(cells)], axis=1)
 
@@ -181,7 +184,7 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
         workload = CASES[case]
         strategy = convolution(workload)
     grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
-    assert isinstance(grid, FilterGrid)
+    assert isinstance(grid, FilterMeasurement)
     rows = dense_rows(grid).astype(object)
     columns = [list(column) for column in rows.T]
     farthest = max(sum(int(v) ** 2 for v in column) for column in columns)
@@ -212,7 +215,7 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
     )
 
 
-def _over_table(workload: Workload, grid: FilterGrid) -> np.ndarray:
+def _over_table(workload: Workload, grid: FilterMeasurement) -> np.ndarray:
     """The unweighted rows over the counted table."""
     parts = [Kronecker(block.factors).dense() for block in workload.blocks]
     return np.concatenate(parts)

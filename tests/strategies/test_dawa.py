@@ -10,19 +10,19 @@ import pytest
 
 from dpdist.errors import InvalidInput
 from dpdist.measurement.adaptive.dawa import (
-    _nodes,
-    adaptive_grid,
+    _inner_nodes,
     best_tree,
     bucket_price,
+    cheapest_partition,
+    dawa_measurement,
     greedy_steps,
     greedy_tree,
     interval_costs,
-    longest,
-    measured,
+    longest_interval,
+    measure_buckets,
     noisy_partition,
-    partition,
-    read,
-    reduced,
+    parse_measurement,
+    reduce_to_buckets,
 )
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity
 from dpdist.operators import ListedRanges
@@ -42,10 +42,12 @@ def key(number: int) -> bytes:
 def test_interval_costs_are_scaled_deviations(n: int) -> None:
     x = STATE.integers(0, 50, n)
     costs = interval_costs(x)
-    assert longest(n) == 2 ** (len(costs) - 1) <= n < 2 ** len(costs)
+    assert longest_interval(n) == 2 ** (len(costs) - 1) <= n < 2 ** len(costs)
     for level, found in enumerate(costs):
         width = 2**level
-        expected = [longest(n) * np.abs(x[i : i + width] - x[i : i + width].mean()).sum() for i in range(n - width + 1)]
+        expected = [
+            longest_interval(n) * np.abs(x[i : i + width] - x[i : i + width].mean()).sum() for i in range(n - width + 1)
+        ]
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -57,7 +59,7 @@ def test_one_record_moves_a_cost_by_less_than_twice_the_longest_length() -> None
         for cell in range(16):
             after = interval_costs(x + np.eye(16, dtype=np.int64)[cell])
             largest = max(largest, *(int(np.abs(a - b).max()) for a, b in zip(after, before, strict=True)))
-    assert largest == 2 * longest(16) - 2  # 2 L (1 - 1/L), where all cells are empty
+    assert largest == 2 * longest_interval(16) - 2  # 2 L (1 - 1/L), where all cells are empty
 
 
 def all_partitions(first: int, n: int) -> list[list[int]]:
@@ -75,7 +77,7 @@ def test_the_partition_is_the_cheapest(n: int) -> None:
         starts = [0, *stops[:-1]]
         return sum(int(costs[(b - a).bit_length() - 1][a]) for a, b in zip(starts, stops, strict=True))
 
-    found = partition(costs).tolist()
+    found = cheapest_partition(costs).tolist()
     assert found in all_partitions(0, n)
     assert price(found) == min(price(stops) for stops in all_partitions(0, n))
 
@@ -83,7 +85,7 @@ def test_the_partition_is_the_cheapest(n: int) -> None:
 def test_the_partition_keeps_its_share_of_epsilon() -> None:
     """Two cells: the exact probability of one bucket, for all neighbours, and as often as the code makes one."""
     workload = prefix(2)
-    grid, budget = adaptive_grid(workload, "add-remove", 1), Loss.laplace(Fraction(4))
+    grid, budget = dawa_measurement(workload, "add-remove", 1), Loss.laplace(Fraction(4))
     scale = grid.partition_noise(budget).scale
     assert scale == 4 * 2  # twice the most that a cost can move, over a quarter of epsilon
     each = bucket_price(grid, budget)
@@ -140,7 +142,7 @@ def test_the_best_share_of_a_node() -> None:
         return float(np.trace(gram @ np.linalg.inv(tree.T @ tree)))
 
     assert greedy_steps(gram).tolist() == [min(range(49), key=cost)]
-    assert _nodes(0, 3) == [(0, 3), (0, 2)]
+    assert _inner_nodes(0, 3) == [(0, 3), (0, 2)]
 
 
 def test_queries_over_buckets() -> None:
@@ -149,7 +151,7 @@ def test_queries_over_buckets() -> None:
     spread = np.zeros((12, 3))
     for bucket, (a, b) in enumerate(((0, 4), (4, 5), (5, 12))):
         spread[a:b, bucket] = 1 / (b - a)
-    over = reduced(workload, stops)
+    over = reduce_to_buckets(workload, stops)
     np.testing.assert_allclose(over.unweighted.dense(), workload.unweighted.dense() @ spread)
     np.testing.assert_allclose(over.gram(), (workload.operator.dense() @ spread).T @ workload.operator.dense() @ spread)
 
@@ -157,10 +159,10 @@ def test_queries_over_buckets() -> None:
 def error(x: np.ndarray, epsilon: Fraction, draws: int) -> float:
     """Mean squared error of DAWA's answers to all ranges."""
     workload = all_ranges(x.size)
-    grid, budget = adaptive_grid(workload, "add-remove", 1), Loss.laplace(epsilon)
+    grid, budget = dawa_measurement(workload, "add-remove", 1), Loss.laplace(epsilon)
     truth, total = workload.matvec(x), 0.0
     for number in range(draws):
-        over, inner, noisy = read(measured(x, workload, grid, budget, key(number)), workload, grid)
+        over, inner, noisy = parse_measurement(measure_buckets(x, workload, grid, budget, key(number)), workload, grid)
         reader = reader_of(over, inner, direct=False)
         answers, errors, _ = reader.answers(0, truth.size, reader.estimate(noisy), grid.noise(budget))
         assert (errors > 0).all()
@@ -191,10 +193,10 @@ def test_the_error_bars_are_those_of_the_noise() -> None:
     """Given the partition, answers scatter as their standard errors say: 400 keys, a 10 % wrong scale fails both ways."""
     x = np.repeat([50000, 0], 4)
     workload = prefix(8)
-    grid, budget = adaptive_grid(workload, "add-remove", 2), Loss.laplace(Fraction(1))
+    grid, budget = dawa_measurement(workload, "add-remove", 2), Loss.laplace(Fraction(1))
     squares = []
     for number in range(400):
-        over, inner, noisy = read(measured(x, workload, grid, budget, key(number)), workload, grid)
+        over, inner, noisy = parse_measurement(measure_buckets(x, workload, grid, budget, key(number)), workload, grid)
         reader = reader_of(over, inner, direct=False)
         answers, errors, _ = reader.answers(0, 8, reader.estimate(noisy), grid.noise(budget))
         squares.append(np.mean(((answers - workload.matvec(x)) / errors) ** 2))

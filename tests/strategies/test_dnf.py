@@ -7,8 +7,8 @@ import pytest
 
 from dpdist.domain import DROP, Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.measurement.hadamard_measurement import CharacterGrid
-from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.measurement.hadamard_measurement import HadamardMeasurement
+from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.operators import Marginal
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
@@ -76,7 +76,7 @@ def test_measured_characters(neighbours: str, most: int) -> None:
     workload = union(EITHER, dnf(DOMAIN, [["young"], ["rich", "ill"]]), weights=(1.0, 2.0))
     assert is_dyadic(workload)
     grid = convolution(workload).grid(workload, neighbours=neighbours, most_records=most)
-    assert isinstance(grid, CharacterGrid)
+    assert isinstance(grid, HadamardMeasurement)
     rows = np.stack([grid.measure(column) for column in np.eye(8, dtype=np.int64)], axis=1)
     columns = [[int(v) for v in column] for column in rows.T]
     squares = max(sum(v**2 for v in column) for column in columns)
@@ -102,10 +102,10 @@ def test_many_attributes_cost_a_transform(monkeypatch: pytest.MonkeyPatch) -> No
     names = [f"x{i}" for i in range(16)]
     workload = dnf(16, [names[i : i + 4] for i in range(0, 16, 4)])
     strategy = convolution(workload)
-    assert considered("auto", "l2", workload) == ("convolution", "identity", "gaussian")
-    assert "cannot beat" in why_not("l2", workload)["coa"]
+    assert compared_mechanisms("auto", "l2", workload) == ("convolution", "identity", "gaussian")
+    assert "cannot beat" in exclusion_reasons("l2", workload)["coa"]
     grid = strategy.grid(workload, neighbours="replace-one", most_records=1)
-    assert isinstance(grid, CharacterGrid)
+    assert isinstance(grid, HadamardMeasurement)
     x = np.random.default_rng(1).integers(0, 50, 2**16)
     answers, errors = formula_answers(workload, grid, grid.measure(x), Noise(GAUSSIAN, 1))
     cells = np.arange(2**16)

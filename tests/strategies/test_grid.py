@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdist.arrays import Constant, Held
+from dpdist.arrays import ArrayVector, Constant
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import held
+from dpdist.arrays.lazy_vector import to_array
 from dpdist.content.release_content import decimals_of
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
-from dpdist.measurement.dense_measurement import COMPLETION, COMPLETION_L1, DenseGrid, completed
+from dpdist.measurement.dense_measurement import COMPLETION, COMPLETION_L1, DenseMeasurement, complete_rank
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, sensitivity_squared
 from dpdist.operators import Identity, Prefix, Total
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
-from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.size_limits import Sizes
 from dpdist.stability import Distance
 from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
@@ -67,7 +67,7 @@ BUILD: dict[str, Callable[[Workload], Strategy]] = {
 }
 
 
-def unit_noise(grid: DenseGrid) -> Noise:
+def unit_noise(grid: DenseMeasurement) -> Noise:
     """Noise of multiplier 1: its scale is the sensitivity itself."""
     return Noise(LAPLACE if grid.norm == "l1" else GAUSSIAN, round(grid.sensitivity))
 
@@ -100,9 +100,9 @@ def test_means_of_windows_that_are_measured_one_by_one_are_no_rounding_away(name
     grid = BUILD[name](windows).grid(windows, neighbours="add-remove", most_records=1)
     x = np.random.default_rng(3).integers(0, 10**7, 330)
     kind = LAPLACE if name == "laplace" else GAUSSIAN
-    measured = Held(np.asarray(grid.mixing) @ x)
-    answers = grid.answers(windows, measured, Noise(kind, 2**30), Wanted("answers", integer=False), MEMORY)
-    np.testing.assert_allclose(held(answers.answer), windows.unweighted.dense() @ x, rtol=1e-12)
+    measured = ArrayVector(np.asarray(grid.mixing) @ x)
+    answers = grid.answers(windows, measured, Noise(kind, 2**30), AnswerRequest("answers", integer=False), MEMORY)
+    np.testing.assert_allclose(to_array(answers.answer), windows.unweighted.dense() @ x, rtol=1e-12)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -136,7 +136,7 @@ def test_more_cells_or_steps_reach_as_far_as_as_many_records_of_one_cell_where_n
     ):
         grid = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=2)
         again = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=6)
-        assert grid.over_several(moved) == replace(grid, sensitivity_squared=again.sensitivity_squared)
+        assert grid.with_contributions(moved) == replace(grid, sensitivity_squared=again.sensitivity_squared)
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
@@ -144,7 +144,7 @@ def test_a_strategy_of_many_rows_is_completed_without_a_matrix_over_pairs_of_row
     """Two thousand rows over eight columns of rank six: the rows that are added are those of all singular vectors."""
     rows = np.random.default_rng(3).integers(-3, 4, (2000, 6)) @ np.random.default_rng(4).integers(-3, 4, (6, 8)) * 1.0
     tracemalloc.start()
-    found = completed(rows, norm)
+    found = complete_rank(rows, norm)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * rows.shape[0] ** 2 / 10
@@ -258,10 +258,10 @@ def test_grid_digest_binds_the_strategy() -> None:
 
 
 def test_decimals() -> None:
-    assert decimals_of(Held(np.array([12.0, 500.0]))) == 2
-    assert decimals_of(Held(np.array([0.05]))) == 5
-    assert decimals_of(Held(np.array([1e6]))) == 0
-    assert decimals_of(Held(np.array([0.0, 12.0]))) == 2  # a query of no cell has no error
+    assert decimals_of(ArrayVector(np.array([12.0, 500.0]))) == 2
+    assert decimals_of(ArrayVector(np.array([0.05]))) == 5
+    assert decimals_of(ArrayVector(np.array([1e6]))) == 0
+    assert decimals_of(ArrayVector(np.array([0.0, 12.0]))) == 2  # a query of no cell has no error
     assert decimals_of(Constant(0.05, 10**12)) == 5
 
 
@@ -276,7 +276,7 @@ def test_conditioning_is_the_conditional_distribution() -> None:
     facts = np.concatenate([block.operator(DOMAIN.shape).matvec(x) for block in known]).astype(float)
     z = grid.apply(grid.base.matvec(x)) + noise.draw(hashlib.sha256(b"given").digest(), count=grid.rows)
     plain, _, _ = reader.answers(0, MIXED.shape[0], reader.estimate(z), noise)
-    given, moved = reader.conditioned(reader.estimate(z), known, facts, noise)
+    given, moved = reader.condition_on_counts(reader.estimate(z), known, facts, noise)
     answers, errors, _ = given.answers(0, MIXED.shape[0], moved, noise)
     inverse = np.linalg.pinv(strategy.matrix()) * strategy.l2_sensitivity
     rows = MIXED.unweighted.dense()
@@ -288,6 +288,6 @@ def test_conditioning_is_the_conditional_distribution() -> None:
     truth = rows @ covariance @ rows.T - gain @ fixed @ covariance @ rows.T
     np.testing.assert_allclose(errors**2, np.diag(truth), atol=1e-6 * np.diag(truth).max())
     with pytest.raises(InvalidInput, match="follows from the others"):
-        reader.conditioned(reader.estimate(z), (known[0], known[0]), facts, noise)
+        reader.condition_on_counts(reader.estimate(z), (known[0], known[0]), facts, noise)
     with pytest.raises(InvalidInput, match="known count 2000 of 'total' contradicts the noisy records by"):
-        reader.conditioned(reader.estimate(z), known, np.array([2000.0, facts[1]]), noise)
+        reader.condition_on_counts(reader.estimate(z), known, np.array([2000.0, facts[1]]), noise)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays import Held, held
+from dpdist.arrays import ArrayVector, to_array
 from dpdist.arrays.array_workspace import InMemory
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.domain.attributes import Level
@@ -18,13 +18,18 @@ from dpdist.measurement.integer_measurement import Counts
 from dpdist.operators import Identity, Operator, Prefix, Total
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.reconstruction.answer_vectors import Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.reconstruction.kronecker_terms import Term
 from dpdist.stability import Neighbours
 from dpdist.strategies import identity, laplace_bound, p_identity, p_identity_products, weighted_marginals
 from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.tables.laplace_marginals import log_cost
-from dpdist.strategies.tables.laplace_products import ProductsStrategy, WeightedMarginalsStrategy, marginal_terms, stacked
+from dpdist.strategies.tables.laplace_products import (
+    ProductsStrategy,
+    WeightedMarginalsStrategy,
+    marginal_terms,
+    stack_terms,
+)
 from dpdist.strategies.tables.p_identity_products import _Factor
 from dpdist.workloads import Block, Workload, explicit, marginals, prefix
 from dpdist.workloads.product_queries import listed_marginals
@@ -55,7 +60,7 @@ def learnt_product(workload: Workload) -> ProductsStrategy:
             factors.append(np.vstack([np.eye(theta.shape[1]), theta]) / (1 + theta.sum(axis=0)))
         terms.append(Term(axes, tuple(factors), 0.3 + 0.4 * len(terms)))
     made = ProductsStrategy(
-        "p-identity-products", stacked(tuple(terms), workload.domain.shape), terms=tuple(terms), groups=groups
+        "p-identity-products", stack_terms(tuple(terms), workload.domain.shape), terms=tuple(terms), groups=groups
     )
     return replace(made, workload_cost=made.cost(workload))
 
@@ -65,7 +70,7 @@ def weighted(workload: Workload) -> WeightedMarginalsStrategy:
     sizes = workload.domain.shape
     weights = {axes: 0.2 + 0.1 * k for k, axes in enumerate([(), (0,), (0, 1), (0, 1, 2)])}
     terms = marginal_terms(weights, sizes)
-    made = WeightedMarginalsStrategy("weighted-marginals", stacked(terms, sizes), terms=terms, sizes=sizes)
+    made = WeightedMarginalsStrategy("weighted-marginals", stack_terms(terms, sizes), terms=terms, sizes=sizes)
     return replace(made, workload_cost=made.cost(workload))
 
 
@@ -88,7 +93,7 @@ def test_the_l1_sensitivity_covers_every_neighbour(name: str, neighbours: Neighb
     base = np.random.default_rng(0).integers(0, 9, cells)
 
     def measured(x: np.ndarray) -> np.ndarray:
-        return held(grid.exact(Counts(Held(x), Layout(shape)), InMemory()))
+        return to_array(grid.exact_values(Counts(ArrayVector(x), Layout(shape)), InMemory()))
 
     # what one person holds: up to ``most`` records, of which replaced ones may enter or leave the domain
     holdings = [np.bincount(c, minlength=cells + 1)[:cells] for c in combinations_with_replacement(range(cells + 1), most)]
@@ -110,11 +115,11 @@ def test_answers_and_variances_are_those_of_dense_algebra(name: str) -> None:
     noise = Noise(LAPLACE, 1000)
 
     def answers(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        found = grid.answers(workload, Held(z), noise, Wanted("answers", False), InMemory())
-        return held(found.answer), held(found.error), held(found.half_width)
+        found = grid.answers(workload, ArrayVector(z), noise, AnswerRequest("answers", False), InMemory())
+        return to_array(found.answer), to_array(found.error), to_array(found.half_width)
 
     x = np.random.default_rng(0).integers(0, 10**6, int(np.prod(shape)))
-    z = held(grid.exact(Counts(Held(x), Layout(shape)), InMemory()))
+    z = to_array(grid.exact_values(Counts(ArrayVector(x), Layout(shape)), InMemory()))
     np.testing.assert_allclose(answers(z)[0], workload.unweighted.matvec(x), rtol=1e-6)
     probes = np.eye(grid.rows, dtype=np.int64) * 2**20
     moved = np.array([answers(probe)[0] for probe in probes]) / 2**20
@@ -178,8 +183,8 @@ def test_the_cost_that_is_claimed_is_that_of_the_answers_as_they_are_read(sizes:
     assert len(found.terms) == len(sizes)
     grid = found.grid(workload, neighbours="add-remove", most_records=1)
     noise = Noise(LAPLACE, grid.sensitivity)
-    nothing = Held(np.zeros(grid.rows, dtype=np.int64))
-    errors = held(grid.answers(workload, nothing, noise, Wanted("everything", False), InMemory()).error)
+    nothing = ArrayVector(np.zeros(grid.rows, dtype=np.int64))
+    errors = to_array(grid.answers(workload, nothing, noise, AnswerRequest("everything", False), InMemory()).error)
     variances = float(np.sum((workload.weights * errors) ** 2))
     assert found.workload_cost == pytest.approx(variances, rel=1e-6)
 
@@ -232,7 +237,7 @@ def test_an_attribute_of_one_value_has_no_contrast(sizes: tuple[int, ...]) -> No
     for ways in ([1], [0, 1]):
         workload = marginals(Domain.of_shape(sizes), ways=ways)
         strategy = weighted_marginals(workload)
-        rows, asked = stacked(strategy.terms, sizes).dense(), workload.operator.dense()
+        rows, asked = stack_terms(strategy.terms, sizes).dense(), workload.operator.dense()
         variances = np.diag(asked @ np.linalg.pinv(rows.T @ rows) @ asked.T)
         worst = strategy.worst(workload)
         assert worst is not None
@@ -243,7 +248,7 @@ def test_an_attribute_of_one_value_has_no_contrast(sizes: tuple[int, ...]) -> No
 def test_queries_are_learnt_from_new_starts_where_there_are_none_to_go_on_from(first: bool) -> None:
     """In later rounds, too: a factor that was the identity, or a tree, has none."""
     gram, cells = prefix(16).gram(), _Factor.identity(16)
-    assert cells.improved(gram, ordered=False, seed=0, first=first).cost(gram) < 0.8 * cells.cost(gram)
+    assert cells.improve(gram, ordered=False, seed=0, is_initial=first).cost(gram) < 0.8 * cells.cost(gram)
 
 
 def test_a_level_of_one_group_is_refused_in_words() -> None:

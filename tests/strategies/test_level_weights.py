@@ -13,14 +13,14 @@ from dpdist.domain import Attribute, Domain, Level
 from dpdist.errors import InvalidInput
 from dpdist.measurement.coefficient_vectors import Form
 from dpdist.measurement.hierarchy_measurement import LINE_COPIES
-from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.operators import Matrix
-from dpdist.reconstruction.node_variances import Passes
+from dpdist.reconstruction.node_variances import MergedHierarchy
 from dpdist.size_limits import Sizes
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.solver_resources import Limits
-from dpdist.strategies.strategy import ignore
-from dpdist.strategies.tables.level_weights import _Search, nested, node_weights, root_of_dual, square_root_poles
+from dpdist.strategies.strategy import ignore_step
+from dpdist.strategies.tables.level_weights import _WeightSearch, nested, node_weights, root_of_dual, square_root_poles
 from dpdist.workloads import Workload, prefix
 from dpdist.workloads.nested_groups import Hierarchy, nested_of
 from dpdist.workloads.product_queries import listed_marginals
@@ -65,12 +65,12 @@ def test_balanced_levels_have_their_closed_form() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_costs_gradients_and_roots_are_those_of_dense_matrices(seed: int) -> None:
     tree = hierarchy(seed, 3, 4, 3, unlike=True)
-    passes, leaf = Passes.of(tree)
-    search = _Search(passes)
+    passes, leaf = MergedHierarchy.of(tree)
+    search = _WeightSearch(passes)
     given = np.random.default_rng(seed).normal(size=search.cuts[-1])
     cost, slopes = search.cost(given)
     found = search.variances(given)
-    weights = [*found.a[:-1], found.a[-1][leaf]]
+    weights = [*found.precisions[:-1], found.precisions[-1][leaf]]
     scales = 1 / found.scale[leaf]
     x = sum(r.T @ (a[:, None] * r) for a, r in zip(weights, rows_of(tree), strict=True)) * np.outer(scales, scales)
     np.testing.assert_allclose(np.diag(x), 1)
@@ -145,7 +145,7 @@ def test_attributes_are_found_in_every_order(order: tuple[int, ...]) -> None:
     domain = Domain(tuple([block, SEX, Attribute("age", edges=(0, 20, 60, 90))][place] for place in order))
     workload = by_levels(domain, "state", "block")
     found = nested_of(workload)
-    assert (domain.names[found.axis], [domain.names[each] for each in found.others]) == ("block", ["sex"])
+    assert (domain.names[found.axis], [domain.names[each] for each in found.other_axes]) == ("block", ["sex"])
     strategy = nested(workload)
     assert strategy.workload_cost == pytest.approx(strategy.cost(workload), rel=1e-9)
 
@@ -172,19 +172,19 @@ def test_what_is_no_nested_level_is_refused() -> None:
 
 def test_auto_takes_the_optimum_within_reach_and_nested_levels_beyond() -> None:
     few = by_levels(places([0, 2, 1, 0, 3, 2, 2, 4], SEX), "state", "county", "block")
-    assert considered("auto", "l2", few)[0] == "coa"
+    assert compared_mechanisms("auto", "l2", few)[0] == "coa"
     wide = by_levels(places([i % 100 for i in range(20_000)], SEX), "state", "county", "block")
-    assert considered("auto", "l2", wide)[0] == "nested"
-    told = why_not("l2", wide)
+    assert compared_mechanisms("auto", "l2", wide)[0] == "nested"
+    told = exclusion_reasons("l2", wide)
     assert "certified" in told["coa"]
 
 
 def test_auto_takes_no_optimum_that_is_out_of_reach_unless_the_spec_allows_it() -> None:
     """Without limits everything fitted: plans ended in a worker's memory, or not at all."""
     steps = prefix(20_000)
-    assert "coa" not in considered("auto", "l2", steps)
-    assert "GiB, without 'limits' 'auto' takes up to 8.00" in why_not("l2", steps)["coa"]
-    assert considered("auto", "l2", steps, Limits(2**40, 1e9))[0] == "coa"
+    assert "coa" not in compared_mechanisms("auto", "l2", steps)
+    assert "GiB, without 'limits' 'auto' takes up to 8.00" in exclusion_reasons("l2", steps)["coa"]
+    assert compared_mechanisms("auto", "l2", steps, Limits(2**40, 1e9))[0] == "coa"
 
 
 def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: P
     cells = grid.before * grid.after * grid.node_rows.nodes.size
     most = LINE_COPIES * cells
     forms = [replace(grid, sizes=Sizes(streamed_cells=each)).form for each in (most, most - 1)]
-    assert forms == [Form.HELD, Form.STORED]
+    assert forms == [Form.IN_MEMORY, Form.STORED]
 
 
 def test_a_search_that_takes_all_its_steps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = _Search(Passes.of(hierarchy(0, 3, 4, 3, unlike=True))[0])
-    assert search.least(1e-9, ignore)[2] == "converged"
+    search = _WeightSearch(MergedHierarchy.of(hierarchy(0, 3, 4, 3, unlike=True))[0])
+    assert search.minimise(1e-9, ignore_step)[2] == "converged"
     monkeypatch.setattr("dpdist.strategies.tables.level_weights.MOST_STEPS", 2)
-    assert search.least(1e-9, ignore)[2] == "iteration limit"
+    assert search.minimise(1e-9, ignore_step)[2] == "iteration limit"

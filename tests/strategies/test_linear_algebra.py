@@ -174,7 +174,7 @@ def test_a_factorisation_that_failed_silently_is_noticed(given: Callable[[Matrix
     careless = type("Library", (), {"linalg": Careless(xp.linalg), "sum": staticmethod(xp.sum)})
     for library in (xp, careless):
         monkeypatch.setattr(linear_algebra, "namespace", lambda _, library=library: library)
-        for factor in (linear_algebra.cholesky, linear_algebra.factored):
+        for factor in (linear_algebra.cholesky, linear_algebra.factor_matrix):
             with pytest.raises(NotPositiveDefinite):
                 factor(indefinite)
         monkeypatch.undo()

@@ -12,22 +12,22 @@ import pytest
 
 from dpdist import engine
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain
 from dpdist.errors import OutOfMemory
 from dpdist.measurement import orbit_measurement as over_orbits
-from dpdist.measurement.dense_measurement import DenseGrid
+from dpdist.measurement.dense_measurement import DenseMeasurement
 from dpdist.measurement.sensitivity import column_norms
 from dpdist.mechanisms import marginal_mechanisms as mechanism
-from dpdist.mechanisms.comparison import considered, why_not
+from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.mechanisms.mechanism import Request
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.operators import Identity
 from dpdist.planner.strategy_search import Planning
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.reconstruction.answer_vectors import Wanted
-from dpdist.runtime.context import Context, silent
+from dpdist.reconstruction.answer_vectors import AnswerRequest
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import Sizes
 from dpdist.stability import Neighbours
 from dpdist.storage import home_folder
@@ -49,7 +49,7 @@ BESIDE = {
 
 def planning(home: Path) -> Planning:
     here = engine.Engine(workers=1, memory_bytes=2**40, threads=1, connect=None, local=True)
-    return Planning(Context(home, home_folder.store_of(home), here, silent))
+    return Planning(Context(home, home_folder.store_of(home), here, ignore_progress))
 
 
 @pytest.mark.parametrize("shape", [(20_000,), (150, 150)])
@@ -90,11 +90,11 @@ def test_a_kept_optimum_over_orbits_has_the_gap_of_the_solved_one(home: Path) ->
 def test_beside_other_attributes_they_are_exchanged(name: str) -> None:
     """``auto`` takes the certified optimum over orbits, and nothing that would write down rows over all values."""
     workload = BESIDE[name]
-    compared = considered("auto", "l2", workload)
+    compared = compared_mechanisms("auto", "l2", workload)
     assert compared[0] == "symmetric"
     assert set(compared) == {"symmetric", "identity", "gaussian"}
     assert effort(workload, "symmetric").memory_bytes < 2**29
-    reasons = why_not("l2", workload)
+    reasons = exclusion_reasons("l2", workload)
     for each in {"fourier", "datacube"} if "tables" in name else ():
         assert reasons[each].endswith("GiB to write down its rows; ask for it by name")
 
@@ -131,9 +131,9 @@ def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch
         strategy = symmetric(workload)
         grid: Any = strategy.grid(workload, neighbours="add-remove", most_records=1)
         counts = np.random.default_rng(0).integers(0, 50, workload.domain.cells)
-        told = grid.answers(workload, Held(grid.measure(counts)), noise, Wanted("answers", False), MEMORY)
-        np.testing.assert_allclose(held(told.answer), workload.unweighted.matvec(counts), rtol=1e-9, atol=1e-6)
-        found.append((held(told.answer), held(told.error), strategy.worst(workload)))
+        told = grid.answers(workload, ArrayVector(grid.measure(counts)), noise, AnswerRequest("answers", False), MEMORY)
+        np.testing.assert_allclose(to_array(told.answer), workload.unweighted.matvec(counts), rtol=1e-9, atol=1e-6)
+        found.append((to_array(told.answer), to_array(told.error), strategy.worst(workload)))
     (answer, error, worst), (rows_answer, rows_error, rows_worst) = found
     np.testing.assert_allclose(answer, rows_answer, rtol=1e-9, atol=1e-6)
     np.testing.assert_allclose(error, rows_error, rtol=1e-9)
@@ -174,10 +174,10 @@ def test_the_sensitivity_of_whole_tables_is_added_up_table_by_table(
             (laplace(each).grid(each, neighbours=neighbours, most_records=1), column_norms.l1_sensitivity),
         ]
         for grid, sensitivity in grids:
-            assert isinstance(grid, DenseGrid)
+            assert isinstance(grid, DenseMeasurement)
             quick = sensitivity(grid.mixing, grid.base, neighbours, few)
             with monkeypatch.context() as patch:
-                patch.setattr(column_norms, "_of_tables", lambda *_: None)
+                patch.setattr(column_norms, "_table_entries", lambda *_: None)
                 assert sensitivity(grid.mixing, grid.base, neighbours, few) == quick
             with monkeypatch.context() as patch:
                 patch.setattr(column_norms, "row_blocks", None)  # rows over all cells are not looked at
@@ -194,17 +194,17 @@ def test_tables_whose_rows_weigh_differently_are_looked_at_column_by_column() ->
 
 
 def test_limits_that_rule_the_optimum_out_leave_the_cells() -> None:
-    compared = considered("auto", "l2", BESIDE["tables"], Limits(memory_bytes=2**20))
+    compared = compared_mechanisms("auto", "l2", BESIDE["tables"], Limits(memory_bytes=2**20))
     assert "identity" in compared
     assert "marginals" not in compared
-    assert considered("auto", "l2", marginals((2**20,), (1,)), NO_LIMITS)[0] == "marginals"
+    assert compared_mechanisms("auto", "l2", marginals((2**20,), (1,)), NO_LIMITS)[0] == "marginals"
 
 
 def test_where_cells_cannot_be_held_tables_are_named(home: Path) -> None:
     """``symmetric`` holds all cells, however few parts its symmetry has: for 10^13 of them what measures tables is named."""
     domain = Domain.of_shape((100,) * 6 + (10,))
     workload = union(marginals(domain, (2,)), products(domain, {"x6": ["x6 < 3"]}))
-    taken = considered("auto", "l2", workload)
+    taken = compared_mechanisms("auto", "l2", workload)
     assert "residual" in taken
     assert not {"symmetric", "coa"} & set(taken)
     with pytest.raises(OutOfMemory, match="set 'mechanism' to .*'residual'") as refused:

@@ -14,9 +14,9 @@ import pytest
 
 from dpdist import engine
 from dpdist.errors import InvalidInput
-from dpdist.planner.certificate import targets
-from dpdist.planner.release_plan import Plan, plan
-from dpdist.runtime.context import Context, silent
+from dpdist.planner.certificate import target_facts
+from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy, coa, marginal_minimax
@@ -157,9 +157,9 @@ def test_it_needs_no_more_memory_than_it_states(workload: Workload) -> None:
     assert peak <= effort(workload, "worst").memory_bytes
 
 
-def planned(folder: Path, **changes: Any) -> Plan:
+def planned(folder: Path, **changes: Any) -> ReleasePlan:
     given = small.spec(**{"objective": "worst", **changes})
-    return plan(Context(folder, Store(folder / "store"), engine.inline(), silent), load(given))
+    return plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(given))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_targets_are_reached_by_the_budget_that_the_plan_names(tmp_path: Path) -
 def test_the_least_budget_has_six_digits_of_any_size(tmp_path: Path) -> None:
     strategy = planned(tmp_path, workload=[{"cdf": {"of": "age"}, "target": 4}]).strategy
     for multiplier in np.logspace(-3, 3, 13):
-        told = targets(strategy, float(multiplier), Fraction(1, 10))
+        told = target_facts(strategy, float(multiplier), Fraction(1, 10))
         needed = told["worst_error_over_target"] ** 2 / 10
         assert needed < told["least_rho"] <= needed * (1 + 1.1e-5)
         assert told["least_rho"] == float(f"{told['least_rho']:.5e}")
@@ -243,10 +243,10 @@ def test_no_lower_bound_is_above_the_dual_that_proves_it(heavy: float, cell: flo
     The dual is computed here in exact fractions and 60 digits: one cell alone, and two that two queries tell apart by next to nothing.
     """
     rows = np.array([[heavy, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1e-3, 0.0]])
-    asked = minimax._asked(explicit(rows))
+    asked = minimax._factor_queries(explicit(rows))
     assert asked.columns is None
     weights = np.array([1.0, 1.0, rare, cell, 1.0, 1.0])
-    weights = minimax._normalised(weights, 3)
+    weights = minimax._normalise(weights, 3)
     exact = [Fraction(float(each)) for each in weights]
     gram = [
         [sum(exact[q] * Fraction(float(rows[q, i])) * Fraction(float(rows[q, j])) for q in range(3)) for j in range(3)]

@@ -17,13 +17,13 @@ from dpdist.measurement.integer_terms import orthogonal_to
 from dpdist.operators import AllRanges, Identity, Operator, Prefix
 from dpdist.planner.release_plan import plan
 from dpdist.reconstruction.kronecker_terms import oblique_inverse
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
 from dpdist.strategies.tables import residual_bases as module
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
-from dpdist.strategies.tables.residual_bases import _DirectionCost, _share, oblique, residual
+from dpdist.strategies.tables.residual_bases import _direction_from_free, _DirectionCost, oblique, residual
 from dpdist.workloads import Block, Workload, marginals
 from tests import small
 from tests.often import first_of
@@ -97,7 +97,7 @@ def test_the_gradient_is_that_of_finite_differences(workload: Workload, monkeypa
     monkeypatch.setattr(module, "SETTLED", 1e-11)
     asked = _DirectionCost.of(workload)
     state = np.random.default_rng(0)
-    shares = {axis: _share(0.5 * state.normal(size=asked.asked.sizes[axis])) for axis in asked.free}
+    shares = {axis: _direction_from_free(0.5 * state.normal(size=asked.block_grams.sizes[axis])) for axis in asked.free}
     _, gradient = asked.cost(shares)
     for axis, share in shares.items():
         for value in range(share.size - 1):
@@ -135,7 +135,7 @@ def test_rows_are_made_orthogonal_exactly() -> None:
 
 
 def pipeline(folder: Path, **changes: Any) -> Any:
-    context = Context(folder, Store(folder / "store"), engine.inline(), silent)
+    context = Context(folder, Store(folder / "store"), engine.inline(), ignore_progress)
     return plan(context, load(small.spec(**changes)))
 
 
@@ -180,7 +180,7 @@ def test_the_integers_of_the_grid_have_the_direction_and_the_predicted_errors(tm
 )
 def test_any_direction_of_few_values_can_be_made_orthogonal_to(shares: tuple[float, ...]) -> None:
     """Rounded to whole numbers that keep near it; rows are made orthogonal to them exactly."""
-    direction = module._whole(np.array(shares))
+    direction = module._round_direction(np.array(shares))
     np.testing.assert_allclose(direction / direction.sum(), shares, atol=0.02)
     rows = 1000 * np.random.default_rng(2).standard_normal((4, len(shares)))
     rows -= np.outer(rows @ direction, direction) / (direction @ direction)

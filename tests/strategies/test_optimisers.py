@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpdist.errors import Cancelled, InvalidInput
-from dpdist.mechanisms.comparison import best, candidates
+from dpdist.mechanisms.comparison import best_strategy, candidates
 from dpdist.strategies import Strategy, coa, effort, eigen_design, identity, low_rank, smoothing
 from dpdist.strategies.solver_resources import NOMINAL_RATE, Limits
 from dpdist.strategies.strategy import Step
@@ -124,7 +124,7 @@ def test_order_of_costs(problem: str) -> None:
     costs = [s.workload_cost for s in strategies]
     assert costs[0] <= costs[1] * (1 + 1e-6)
     assert costs[1] <= costs[2] * (1 + 1e-6)
-    assert best(strategies) is strategies[0]
+    assert best_strategy(strategies) is strategies[0]
     table = candidates(strategies, workload)
     assert table[0].gap is not None
     assert table[0].gap <= 1e-6

@@ -11,12 +11,12 @@ from scipy import stats
 from dpdist import engine
 from dpdist.errors import InvalidInput
 from dpdist.planner.release_plan import plan
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.strategy import Step
-from dpdist.strategies.tables.p_identity_products import cost_and_gradient, learnt
+from dpdist.strategies.tables.p_identity_products import cost_and_gradient, fit_p_identity
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.fit import RATE
@@ -115,7 +115,7 @@ def test_releases_over_several_attributes_have_the_predicted_error(mechanism: st
 
     A scale twice or half as large fails.
     """
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     found = plan(context, load(small.spec(**PURE, mechanism=mechanism)))
     weights = found.workload.weights
     totals = np.average(errors_of(found, 60) ** 2, axis=1, weights=weights**2)
@@ -133,7 +133,7 @@ def test_releases_over_several_attributes_have_the_predicted_error(mechanism: st
 @pytest.mark.slow
 def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> None:
     """Over 300 releases at epsilon 1: the mean square of all answers over the prediction."""
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     changes = {
         "domain": {"age": {"from": 0, "to": 31}},
         "workload": [{"ranges": {"of": ["age"]}}],
@@ -158,7 +158,7 @@ def test_a_total_alone_has_no_cost_that_rounding_made() -> None:
 
 
 def test_without_a_start_the_cells_themselves_are_measured() -> None:
-    found = learnt(prefix(5).gram(), [])
+    found = fit_p_identity(prefix(5).gram(), [])
     np.testing.assert_array_equal(found.matrix, np.eye(5))
 
 

@@ -17,7 +17,7 @@ from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix
 from dpdist.planner import strategy_search
 from dpdist.planner.release_plan import plan
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa, dual_bound, identity
@@ -84,7 +84,7 @@ def test_attributes_that_take_turns_are_followed_in_several_spaces(monkeypatch: 
     optimum = coa(workload, tolerance=1e-5).workload_cost
     assert optimum is not None
     assert 0.98 * optimum < product_bound(workload) < optimum
-    monkeypatch.setattr("dpdist.strategies.tables.product_bound.PARTS", 2)
+    monkeypatch.setattr("dpdist.strategies.tables.product_bound.SUBSPACES", 2)
     assert product_bound(workload) < 0.965 * optimum
 
 
@@ -173,7 +173,7 @@ def test_it_holds_what_a_plan_says(asked: tuple[tuple[Operator, ...], ...]) -> N
 
 
 def test_a_plan_that_cannot_hold_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     monkeypatch.setattr("dpdist.strategies.tables.product_bound.COPIES", 2**40)
     with pytest.raises(OutOfMemory, match="the bound that no strategy can beat"):
         plan(context, load(small.spec(mechanism="identity")))
@@ -181,7 +181,7 @@ def test_a_plan_that_cannot_hold_it_is_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_every_union_of_products_shows_how_far_it_is(tmp_path: Path) -> None:
     """Whatever mechanism was asked for; the bound is computed once and kept."""
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     found = {
         name: plan(context, load(small.spec(mechanism=name))).certificate()["mechanism"]
         for name in ("identity", "residual", "gaussian", "coa")
@@ -201,7 +201,7 @@ def test_weights_that_a_release_keeps_are_of_the_attributes_that_they_were_found
     asked = Workload(Domain.of_shape((4, 5)), (then, first))
     bound, weights = product_weights(asked)
     assert [*weights] == [1, 0]
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     for _ in range(2):
         kept, found = strategy_search._product_weights(context, asked)
         assert kept == bound

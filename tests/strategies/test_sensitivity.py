@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays import Held, held
+from dpdist.arrays import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
-from dpdist.measurement.adaptive.dawa import adaptive_grid, best_tree, greedy_tree
+from dpdist.measurement.adaptive.dawa import best_tree, dawa_measurement, greedy_tree
 from dpdist.measurement.coefficient_vectors import Coefficients, Form
-from dpdist.measurement.filter_measurement import FilterGrid, filter_grid
-from dpdist.measurement.hadamard_measurement import character_grid
+from dpdist.measurement.filter_measurement import FilterMeasurement, filter_measurement
+from dpdist.measurement.hadamard_measurement import hadamard_measurement
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, sensitivity_squared
-from dpdist.measurement.term_measurement import TermGrid
+from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.size_limits import SIZES
@@ -134,7 +134,7 @@ def test_grids_carry_the_sensitivity_of_their_rows(name: str) -> None:
             assert close(grid.sensitivity_squared, brute_force_sensitivity(rows, neighbours, most, power=2), most)
 
 
-def unit_rows(grid: FilterGrid) -> Matrix:
+def unit_rows(grid: FilterMeasurement) -> Matrix:
     cells = int(np.prod(grid.shape))
     return np.stack([grid.measure(unit.reshape(grid.shape)) for unit in np.eye(cells, dtype=np.int64)], axis=1)
 
@@ -156,7 +156,7 @@ def test_filters(name: str) -> None:
     """Exactly for add-remove and for replace-one around a circle; a bound for filters of the past."""
     given = FILTERS[name]
     for neighbours, most in EVERY:
-        grid = filter_grid(given, neighbours=neighbours, most_records=most)
+        grid = filter_measurement(given, neighbours=neighbours, most_records=most)
         truth = brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2)
         if neighbours == "add-remove" or (given.circular and (given.steps > 1 or len(given.axes) == 2)):
             assert grid.sensitivity_squared == truth
@@ -167,10 +167,10 @@ def test_filters(name: str) -> None:
 @pytest.mark.parametrize("name", ["a circle", "a circle, both signs", "series side by side", "series of one sign"])
 def test_filters_in_the_store(name: str, tmp_path: Path) -> None:
     work = StoreWorkspace(Store(tmp_path), inline())
-    given = replace(FILTERS[name], values=work.write(FILTERS[name].whole), form=Form.STORED, work=work)
+    given = replace(FILTERS[name], values=work.write(FILTERS[name].whole_values), form=Form.STORED, work=work)
     for neighbours, most in EVERY:
-        grid = filter_grid(given, neighbours=neighbours, most_records=most)
-        held_ones = replace(grid, coefficients=Held(held(grid.coefficients)), form=Form.HELD)
+        grid = filter_measurement(given, neighbours=neighbours, most_records=most)
+        held_ones = replace(grid, coefficients=ArrayVector(to_array(grid.coefficients)), form=Form.IN_MEMORY)
         assert grid.sensitivity_squared == brute_force_sensitivity(unit_rows(held_ones), neighbours, most, power=2)
 
 
@@ -179,7 +179,7 @@ def test_characters() -> None:
     strategy = convolution(workload)
     for neighbours, most in EVERY:
         grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
-        rows = (held(grid.weights)[:, None] * Hadamard(len(grid.axes)).dense())[grid.characters]
+        rows = (to_array(grid.weights)[:, None] * Hadamard(len(grid.axes)).dense())[grid.characters]
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
 
 
@@ -188,10 +188,10 @@ def test_characters_wherever_two_cells_are_farthest_apart(place: int) -> None:
     """Weights for which the farthest cells differ by ``place``: each of the differences decides once."""
     hadamard = Hadamard(3).dense()
     weights = np.sqrt(1.0 - 0.9 * hadamard[place])
-    given = Coefficients(Held(weights / np.linalg.norm(weights)), (0, 1, 2), (2, 2, 2), Form.HELD, ())
+    given = Coefficients(ArrayVector(weights / np.linalg.norm(weights)), (0, 1, 2), (2, 2, 2), Form.IN_MEMORY, ())
     for neighbours, most in EVERY:
-        grid = character_grid(given, neighbours=neighbours, most_records=most)
-        rows = held(grid.weights)[:, None] * hadamard.astype(np.int64)
+        grid = hadamard_measurement(given, neighbours=neighbours, most_records=most)
+        rows = to_array(grid.weights)[:, None] * hadamard.astype(np.int64)
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
 
 
@@ -202,9 +202,9 @@ def test_terms_with_their_rounding() -> None:
     state = np.random.default_rng(2)
     for neighbours, most in EVERY:
         grid = marginal_optimum(workload).grid(workload, neighbours=neighbours, most_records=most)
-        assert isinstance(grid, TermGrid)
+        assert isinstance(grid, TermMeasurement)
 
-        def measure(x: Matrix, grid: TermGrid = grid) -> list[int]:
+        def measure(x: Matrix, grid: TermMeasurement = grid) -> list[int]:
             tables = (x.sum(axis=tuple(a for a in (0, 1) if a not in term.axes)) for term in grid.terms)
             return [int(v) for term, t in zip(grid.terms, tables, strict=True) for v in term.measure(t)]
 
@@ -220,7 +220,7 @@ def test_dawa_totals() -> None:
     """Every tree that DAWA may choose: its rows move by no more than the grid says, for any buckets of the records."""
     workload = all_ranges(4)
     for neighbours, most in EVERY:
-        grid = adaptive_grid(workload, neighbours, most)
+        grid = dawa_measurement(workload, neighbours, most)
         for ends, weights in (greedy_tree(workload.gram()), best_tree(workload.gram())):
             rows = weights[:, None] * ListedRanges(4, ends).dense().astype(np.int64)
             assert brute_force_sensitivity(rows, neighbours, most, power=1) ** 2 <= grid.sensitivity_squared
@@ -232,7 +232,7 @@ def test_real_filters(make: object) -> None:
     strategy = make(workload)
     for neighbours, most in EVERY:
         grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
-        assert isinstance(grid, FilterGrid)
+        assert isinstance(grid, FilterMeasurement)
         assert brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2) <= grid.sensitivity_squared
 
 

@@ -24,7 +24,7 @@ from dpdist.strategies.lower_bounds import (
     singular_value_bound,
     tables_bound,
 )
-from dpdist.verify import Claimed
+from dpdist.verify import ReleaseClaims
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, union
 from dpdist.workloads.product_queries import listed_marginals
 from tests.often import first_of
@@ -149,7 +149,7 @@ def test_no_lengths_cost_less(logs: list[float], log: float, seed: int) -> None:
 def test_the_checker_of_certificates_proves_as_much(workload: Workload) -> None:
     cells = workload.shape[1]
     for weights in (np.ones(cells), np.linspace(0, 2, cells)):
-        checked = Claimed.shared_bound(SimpleNamespace(gram=workload.gram()), weights / weights.sum())
+        checked = ReleaseClaims.shared_bound(SimpleNamespace(gram=workload.gram()), weights / weights.sum())
         assert checked == pytest.approx(shared_length_bound(workload.gram(), weights), rel=1e-8)
 
 
@@ -179,7 +179,7 @@ def test_marginals_of_many_cells_lie_near_their_bound() -> None:
 
 
 def test_marginals_of_many_attributes_are_bounded_in_no_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.strategies.lower_bounds.MOST_ASKED", 2)
+    monkeypatch.setattr("dpdist.strategies.lower_bounds.MAX_MARGINAL_AXES", 2)
     assert marginals_bound(marginals((3, 3), 1)) > 0
     assert marginals_bound(marginals((3, 3, 3), 1)) == marginals_bound(prefix(5)) == 0
     first, *others = marginals((3, 3), 1).blocks

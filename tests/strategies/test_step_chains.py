@@ -14,10 +14,10 @@ import scipy
 
 from dpdist import verify
 from dpdist.stability import Distance
-from dpdist.strategies.contribution_dual import length, persons_bound, root_of
-from dpdist.strategies.dual_certificates import SINGLE, MarkovChain, PersonsBound
+from dpdist.strategies.contribution_dual import persons_bound, root_of, squared_length
+from dpdist.strategies.dual_certificates import SINGLE_STEP_WEIGHT, MarkovChain, PersonsBound
 from dpdist.strategies.streams import participation_optimum
-from dpdist.strategies.streams.participation_optimum import _started, persons_by_step, slopes, steps_bound
+from dpdist.strategies.streams.participation_optimum import _initial_chain, optimise_participation, slopes, steps_bound
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum
 
@@ -41,12 +41,14 @@ def drawn(steps: int, most: int, separation: int) -> MarkovChain:
 def persons(chain: MarkovChain) -> Iterator[tuple[np.ndarray, float]]:
     """Every person with their share, one by one."""
     moves = chain.transitions()
-    for size in range(1, chain.most + 1):
+    for size in range(1, chain.max_steps + 1):
         for steps in combinations(range(chain.steps), size):
-            share = float(chain.first[steps[0]]) * prod(float(moves[pair]) for pair in zip(steps, steps[1:], strict=False))
+            share = float(chain.start_probabilities[steps[0]]) * prod(
+                float(moves[pair]) for pair in zip(steps, steps[1:], strict=False)
+            )
             yield (
                 np.isin(np.arange(chain.steps), steps).astype(float),
-                share * (1.0 if size == chain.most else 1.0 - float(moves[steps[-1]].sum())),
+                share * (1.0 if size == chain.max_steps else 1.0 - float(moves[steps[-1]].sum())),
             )
 
 
@@ -62,13 +64,15 @@ def test_the_mean_over_all_persons(case: tuple[int, int, int]) -> None:
     assert sum(share for _, share in every) == pytest.approx(1.0)
     by_hand = sum(share * np.outer(u, u) for u, share in every)
     np.testing.assert_allclose(
-        chain.mean_square(), (1 - SINGLE) * by_hand + SINGLE / chain.steps * np.eye(chain.steps), atol=1e-14
+        chain.mean_square(),
+        (1 - SINGLE_STEP_WEIGHT) * by_hand + SINGLE_STEP_WEIGHT / chain.steps * np.eye(chain.steps),
+        atol=1e-14,
     )
-    verified = verify.mean_of_chain(chain.first, chain.onward, chain.separation, chain.most)
+    verified = verify.mean_of_chain(chain.start_probabilities, chain.onward, chain.separation, chain.max_steps)
     np.testing.assert_allclose(verified, chain.mean_square(), atol=1e-14)
     for first, onward in ((1.1, 1.0), (1.0, 2.0), (1.0, -1.0)):
         with pytest.raises(verify.WrongClaim, match="contributions"):
-            verify.mean_of_chain(first * chain.first, onward * chain.onward, chain.separation, chain.most)
+            verify.mean_of_chain(first * chain.start_probabilities, onward * chain.onward, chain.separation, chain.max_steps)
 
 
 @pytest.mark.parametrize("case", CHAINS)
@@ -89,15 +93,15 @@ def test_slopes_against_differences(case: tuple[int, int, int]) -> None:
 def chains_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """No bound comes from cutting planes, and where these find a strategy they look for long persons by dynamic programming."""
     monkeypatch.setattr(participation_optimum, "TRIED", 0)
-    monkeypatch.setattr(participation_optimum, "_listed", lambda *given: False)
+    monkeypatch.setattr(participation_optimum, "_is_enumerable", lambda *given: False)
 
 
 def feasible(steps: int, most: int, separation: int) -> float:
     """Squared error of the certified optimum for the longest of all persons."""
-    matrix = persons_by_step(sums(steps), visiting(most, separation)).matrix()
+    matrix = optimise_participation(sums(steps), visiting(most, separation)).matrix()
     precision = matrix.T @ matrix
     every = (c for s in range(1, most + 1) for c in combinations(range(steps), s))
-    longest = max(length(precision, c) for c in every if min(np.diff(c), default=steps) >= separation)
+    longest = max(squared_length(precision, c) for c in every if min(np.diff(c), default=steps) >= separation)
     return longest * float(np.trace(np.linalg.solve(precision, sums(steps).gram())))
 
 
@@ -124,8 +128,8 @@ def _more(chain: MarkovChain) -> np.ndarray:
 
 FAULTS: dict[str, Callable[[MarkovChain], np.ndarray]] = {
     "pairs of steps that count too much": _more,
-    "one step more of a person": lambda chain: replace(chain, most=chain.most + 1).mean_square(),
-    "persons who do not sum to one": lambda chain: replace(chain, first=chain.first * 1.02).mean_square(),
+    "one step more of a person": lambda chain: replace(chain, max_steps=chain.max_steps + 1).mean_square(),
+    "persons who do not sum to one": lambda chain: replace(chain, start_probabilities=chain.start_probabilities * 1.02).mean_square(),
 }
 
 
@@ -146,13 +150,13 @@ def test_longer_steps_bound_less(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [whole.lower_bound]
     monkeypatch.setattr("dpdist.strategies.streams.participation_optimum.COARSE_STEPS", 12)
     again = steps_bound(workload, moved)
-    assert again.spread == 1
+    assert again.block_size == 1
     assert again.lower_bound == pytest.approx(whole.lower_bound, rel=5e-3)
     for work, spread in ((24**3 * 3, 2), (0, 4)):
         monkeypatch.setattr("dpdist.strategies.streams.participation_optimum.WORK", work)
         bound = steps_bound(workload, moved)
         assert bound.chain is not None
-        assert (bound.spread, bound.chain.separation * spread >= 11) == (spread, True)
+        assert (bound.block_size, bound.chain.separation * spread >= 11) == (spread, True)
         np.testing.assert_allclose(
             bound.mean_square(48), np.kron(bound.chain.mean_square(), np.eye(spread) / spread), atol=1e-15
         )
@@ -163,9 +167,9 @@ def test_longer_steps_bound_less(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_chain_in_longer_steps_keeps_its_persons_apart() -> None:
     """The chain that a search starts with is one, whatever most and separation are."""
     for case in ((9, 4, 2), (5, 1, 5), (8, 8, 1)):
-        chain = _started(*case)
+        chain = _initial_chain(*case)
         moves = chain.transitions()
-        assert chain.first.sum() == pytest.approx(1.0)
+        assert chain.start_probabilities.sum() == pytest.approx(1.0)
         assert moves.sum(axis=1).max() <= 1 + 1e-12
         assert np.tril(moves, case[2] - 1).max() == 0
 

@@ -13,9 +13,9 @@ import pytest
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.measurement import orbit_measurement as grids
-from dpdist.mechanisms.comparison import considered
+from dpdist.mechanisms.comparison import compared_mechanisms
 from dpdist.mechanisms.mechanism_registry import mechanism_of
-from dpdist.operators.orbit_sums import SUMMED, Orbits
+from dpdist.operators.orbit_sums import SUMMED, OrbitSums
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.strategies import coa, effort, symmetric, symmetric_optimum
@@ -100,19 +100,19 @@ def test_the_components_are_the_gram() -> None:
     symmetry = symmetry_of(workload, codes)
     values = []
     for part in symmetry.components:
-        rows = part.quotient.operator.dense() * np.sqrt(symmetry.sizes[part.places])
+        rows = part.quotient.operator.dense() * np.sqrt(symmetry.sizes[part.orbit_cells])
         values += [v for v in np.linalg.eigvalsh(rows.T @ rows) for _ in range(part.copies)]
     exact = np.linalg.eigvalsh(workload.gram())
     np.testing.assert_allclose(np.sort(values)[::-1], exact[::-1][: len(values)], atol=1e-9 * exact.max())
     np.testing.assert_allclose(exact[::-1][len(values) :], 0.0, atol=1e-9 * exact.max())
-    assert sum(part.copies * part.places.size for part in symmetry.components) <= workload.shape[1]
+    assert sum(part.copies * part.orbit_cells.size for part in symmetry.components) <= workload.shape[1]
 
 
 def test_orbits_sum_and_tell_apart() -> None:
     codes = (np.array([0, 1, 0]), np.array([0, 1]))
-    summed = Orbits(codes, (SUMMED, SUMMED))
+    summed = OrbitSums(codes, (SUMMED, SUMMED))
     np.testing.assert_array_equal(summed.matvec(np.arange(6)), [0 + 4, 1 + 5, 2, 3])
-    apart = Orbits(codes, (0, SUMMED))
+    apart = OrbitSums(codes, (0, SUMMED))
     np.testing.assert_array_equal(apart.matvec(np.arange(6)), [-4, 4, -4, 4])  # second values of the attribute, then first
     for each in (summed, apart):
         x, y = np.random.default_rng(0).standard_normal(6), np.random.default_rng(1).standard_normal(each.shape[0])
@@ -158,8 +158,8 @@ def test_the_census_tables_are_solved_over_orbits(census: Workload) -> None:
     assert found.solve.dual.size == 2 * 8 * 25
     promised = effort(workload, "symmetric")
     assert peak <= promised.memory_bytes <= 20 * peak
-    assert considered("auto", "l2", workload) == ("symmetric", "identity", "gaussian")
-    assert mechanism_of("symmetric").refuses(workload) is None
+    assert compared_mechanisms("auto", "l2", workload) == ("symmetric", "identity", "gaussian")
+    assert mechanism_of("symmetric").reason_refused(workload) is None
     x = np.random.default_rng(0).integers(0, 5, workload.shape[1])
     grid = found.grid(workload, neighbours="add-remove", most_records=1)
     assert abs(grid.sensitivity_squared * grid.spacing**2 - 1) < 1e-6
@@ -172,7 +172,7 @@ def test_a_smaller_census_has_the_optimum_over_its_cells() -> None:
     assert workload.shape == (487, 1472)
     found = symmetric(workload)
     assert found.workload_cost == pytest.approx(2026.08569, rel=1e-6)
-    assert considered("auto", "l2", workload)[0] == "coa"  # within reach: what auto chose before
+    assert compared_mechanisms("auto", "l2", workload)[0] == "coa"  # within reach: what auto chose before
     # dual weights of cells, from those of orbits: the bound over all cells says the same
     symmetry = found.symmetry
     assert found.solve is not None
@@ -218,7 +218,7 @@ def test_cps_prefixes_and_tables() -> None:
     assert 0 <= found.gap <= 1e-6
     assert found.workload_cost is not None
     assert math.sqrt(found.workload_cost / workload.shape[0]) == pytest.approx(3.0553, abs=1e-4)
-    assert considered("auto", "l2", workload, Limits(memory_bytes=2**30))[0] == "symmetric"
+    assert compared_mechanisms("auto", "l2", workload, Limits(memory_bytes=2**30))[0] == "symmetric"
 
 
 def test_prefixes_and_tables_of_few_weights() -> None:
@@ -232,17 +232,17 @@ def test_prefixes_and_tables_of_few_weights() -> None:
 
 def test_what_is_out_of_reach_is_said(census: Workload) -> None:
     mechanism = mechanism_of("symmetric")
-    assert mechanism.refuses(prefix(8)) == "no two values of an attribute are exchangeable"
+    assert mechanism.reason_refused(prefix(8)) == "no two values of an attribute are exchangeable"
     many = marginals((3,) * 13, 1)
-    assert mechanism.refuses(many) == "its symmetry gives 8,192 parts, more than 4,096"
-    compared = considered("auto", "l2", census, Limits(memory_bytes=2**33))
+    assert mechanism.reason_refused(many) == "its symmetry gives 8,192 parts, more than 4,096"
+    compared = compared_mechanisms("auto", "l2", census, Limits(memory_bytes=2**33))
     assert {"symmetric", "residual", "oblique"} <= set(compared)  # releases that were charged for these find them
-    assert "symmetric" not in considered("auto", "l2", census, Limits(memory_bytes=2**20))
+    assert "symmetric" not in compared_mechanisms("auto", "l2", census, Limits(memory_bytes=2**20))
 
 
 def test_what_it_would_take_is_said_in_gibibytes() -> None:
     workload = WORKLOADS["tables"]
     needed = effort(workload, "symmetric").memory_bytes
-    said = mechanism_of("symmetric").instead(workload, needed)
+    said = mechanism_of("symmetric").recommendation(workload, needed)
     assert float(said.split()[-2]) == pytest.approx(needed / 2**30, abs=0.005)
-    assert mechanism_of("symmetric").instead(workload, needed - 1) is None
+    assert mechanism_of("symmetric").recommendation(workload, needed - 1) is None

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpdist.arrays.lazy_vector import Held, held
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.errors import InvalidInput
-from dpdist.measurement.integer_terms import IntegerTerm, rounded, wrapped_product
-from dpdist.measurement.term_measurement import TermGrid, term_grid
-from dpdist.mechanisms.comparison import candidates, considered, why_not
+from dpdist.measurement.integer_terms import IntegerTerm, round_term, wrapped_product
+from dpdist.measurement.term_measurement import TermMeasurement, term_measurement
+from dpdist.mechanisms.comparison import candidates, compared_mechanisms, exclusion_reasons
 from dpdist.operators import Prefix
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
@@ -30,7 +30,7 @@ from dpdist.spec import load
 from dpdist.strategies import Strategy, coa, datacube, fourier, gaussian, identity, kronecker, marginal_minimax, residual
 from dpdist.strategies.representations import ResidualStrategy, TermStrategy
 from dpdist.strategies.solver_resources import Limits, effort
-from dpdist.strategies.tables.marginal_optimum import marginal_optimum, marginal_weights, over_residuals
+from dpdist.strategies.tables.marginal_optimum import marginal_optimum, marginal_weights, residual_strategy
 from dpdist.workloads import (
     Block,
     Workload,
@@ -60,7 +60,7 @@ WEIGHTED = union(
 )
 BY_SEX = cdf(DOMAIN, "age", ("sex",))
 RELATIVE = relative(ranges((4, 5)))
-COARSE = ranges_of(Domain.of_shape((7, 5)), ("x0", "x1"), listed={"x0": [(0, 2), (3, 6), (1, 4)], "x1": [(0, 1), (2, 3)]})
+COARSE = ranges_of(Domain.of_shape((7, 5)), ("x0", "x1"), intervals={"x0": [(0, 2), (3, 6), (1, 4)], "x1": [(0, 1), (2, 3)]})
 MIXED = union(marginals(DOMAIN, (1, 2)), BY_SEX, weights=(1.0, 2.0))
 CASES: dict[str, tuple[Workload, Strategy]] = {
     "marginals": (marginals(DOMAIN, (1, 2)), marginal_optimum(marginals(DOMAIN, (1, 2)))),
@@ -122,9 +122,9 @@ def test_terms_of_tiny_weight_beside_large_ones_are_exact(seed: int, shape: list
     terms = (Term(axes, factors), Term(axes, factors, 2.0**weight), Term(axes[:1], (contrasts(shape[0]),), 2.0**weight))
     if (60 + 30 + weight) // len(shape) < 12:
         with pytest.raises(InvalidInput, match="bits for each; combine fewer attributes"):
-            term_grid(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
+            term_measurement(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
         return
-    found = term_grid(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
+    found = term_measurement(terms, Domain.of_shape(shape), neighbours="add-remove", most_records=1)
     assert found.sensitivity <= 2.0**30 * 1.01 + 2 * math.sqrt(found.rows)
     table = np.zeros(shape, dtype=np.int64)
     table.flat[state.integers(table.size)] = 2**32 - 7
@@ -139,7 +139,7 @@ def test_terms_of_tiny_weight_beside_large_ones_are_exact(seed: int, shape: list
         np.testing.assert_allclose(exact.astype(np.float64) / 2.0**term.shift, wanted, atol=np.abs(wanted).max() * 2.0**-9)
 
 
-def tables_of(grid: TermGrid, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def tables_of(grid: TermMeasurement, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     layout = Layout(shape)
     return np.concatenate([term.measure(layout.table(x, term.axes)) for term in grid.terms])
 
@@ -166,7 +166,7 @@ def test_cost_is_the_dense_optimum(case: str) -> None:
 def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> None:
     workload, strategy = CASES[case]
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, TermGrid)
+    assert isinstance(grid, TermMeasurement)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
     found = [of_block(grid, block, tables_of(grid, x, workload.domain.shape), noise) for block in workload.blocks]
@@ -181,16 +181,16 @@ def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> No
 def test_a_row_that_would_be_rounded_to_nothing_is_refused() -> None:
     """Five factors have 13 bits each: a row of 2^-15 of the weight is none, and readers could not invert what is measured."""
     factor = np.array([[0.5, -0.5, 0.0], [2.0**-16, 2.0**-16, -(2.0**-15)]])
-    kept = rounded(Term((0,), (factor,), 1.0), 2.0**-30)
+    kept = round_term(Term((0,), (factor,), 1.0), 2.0**-30)
     assert all(row.any() for row in kept.factors[0])
     with pytest.raises(InvalidInput, match="13 bits for each of 5 real factors are too few"):
-        rounded(Term(tuple(range(5)), (factor,) * 5, 1.0), 2.0**-30)
+        round_term(Term(tuple(range(5)), (factor,) * 5, 1.0), 2.0**-30)
 
 
 def test_five_attributes_of_which_one_range_is_asked_are_read_back() -> None:
     """What nobody asks for keeps a few of the 13 bits that each factor has, so that the rounded rows tell all cells apart."""
     names = [f"x{place}" for place in range(5)]
-    workload = ranges_of(Domain.of_shape((4,) * 5), tuple(names), listed={name: [(0, 2)] for name in names})
+    workload = ranges_of(Domain.of_shape((4,) * 5), tuple(names), intervals={name: [(0, 2)] for name in names})
     grid = residual(workload).grid(workload, neighbours="add-remove", most_records=1)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
@@ -206,7 +206,7 @@ def test_sensitivity_against_neighbouring_histograms(neighbours: str, most: int,
     """z of a random histogram with up to k more records in each cell; the bound holds and is nearly reached."""
     workload, strategy = CASES[case]
     grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
-    assert isinstance(grid, TermGrid)
+    assert isinstance(grid, TermMeasurement)
     cells, shape = workload.shape[1], workload.domain.shape
     x = np.random.default_rng(3).integers(0, 50, cells)
     without = tables_of(grid, x, shape).astype(object)
@@ -254,7 +254,7 @@ def test_the_least_largest_error_is_certified(shape: tuple[int, ...]) -> None:
         # no mixture of other strategies of the residual basis does better
         state = np.random.default_rng(0)
         for _ in range(300):
-            other = over_residuals(
+            other = residual_strategy(
                 "x",
                 workload,
                 {
@@ -270,17 +270,17 @@ def test_the_least_largest_error_is_certified(shape: tuple[int, ...]) -> None:
 def test_limits_leave_optimisers_out() -> None:
     mixed = union(marginals(DOMAIN, 1), BY_SEX)
     little = Limits(memory_bytes=1000)
-    assert considered("auto", "l2", mixed, little) == (
+    assert compared_mechanisms("auto", "l2", mixed, little) == (
         "residual",
         "oblique",
         "identity",
         "gaussian",
     )
-    reasons = why_not("l2", mixed, little)
+    reasons = exclusion_reasons("l2", mixed, little)
     assert all("GiB, the spec allows" in reasons[name] for name in ("coa", "wavelet", "hierarchical"))
-    assert "nominal minutes" in why_not("l2", mixed, Limits(seconds=1e-9))["coa"]
-    assert considered("auto", "l2", mixed, Limits(2**34, 60.0))[0] == "coa"
-    assert considered("coa", "l2", mixed, little) == ("coa",)
+    assert "nominal minutes" in exclusion_reasons("l2", mixed, Limits(seconds=1e-9))["coa"]
+    assert compared_mechanisms("auto", "l2", mixed, Limits(2**34, 60.0))[0] == "coa"
+    assert compared_mechanisms("coa", "l2", mixed, little) == ("coa",)
 
 
 def prefix_tables(size: int, attributes: int, ways: int) -> Workload:
@@ -309,7 +309,7 @@ def test_domains_that_can_never_be_written_down() -> None:
     workload = marginals(sizes, (1, 2))
     strategy = marginal_optimum(workload)
     grid = strategy.grid(workload, neighbours="replace-one", most_records=3)
-    assert isinstance(grid, TermGrid)
+    assert isinstance(grid, TermMeasurement)
     assert grid.rows == 1 + 17 * 9 + 136 * 81
     assert len(grid.tables) == 136
     assert identity(workload.shape[1], workload).workload_cost == pytest.approx((136 + 17) * 1e17)
@@ -321,23 +321,25 @@ def test_domains_that_can_never_be_written_down() -> None:
     assert table["marginals"].gap == pytest.approx(0, abs=1e-11)
     assert min(row.cost for row in table.values()) == strategy.workload_cost
     assert effort(workload, "marginals").memory_bytes < 2**24
-    assert considered("auto", "l2", workload) == ("marginals", "fourier", "datacube", "identity", "gaussian")
+    assert compared_mechanisms("auto", "l2", workload) == ("marginals", "fourier", "datacube", "identity", "gaussian")
 
 
 def test_what_is_compared_depends_on_the_workload_alone() -> None:
     mixed = union(marginals(DOMAIN, 1), BY_SEX)
-    assert considered("auto", "l2", mixed) == ("coa", "identity", "gaussian")
-    assert why_not("l2", mixed)["residual"] == "cannot beat 'coa', which is certified; ask for it by name to compare"
-    assert considered("auto", "l2", BY_SEX)[0] == "kronecker"
-    assert considered("auto", "l2", prefix(5))[0] == "coa"
-    assert considered("auto", "l1", prefix(5)) == (
+    assert compared_mechanisms("auto", "l2", mixed) == ("coa", "identity", "gaussian")
+    assert (
+        exclusion_reasons("l2", mixed)["residual"] == "cannot beat 'coa', which is certified; ask for it by name to compare"
+    )
+    assert compared_mechanisms("auto", "l2", BY_SEX)[0] == "kronecker"
+    assert compared_mechanisms("auto", "l2", prefix(5))[0] == "coa"
+    assert compared_mechanisms("auto", "l1", prefix(5)) == (
         "p-identity",
         "identity",
         "laplace",
         "wavelet",
         "hierarchical",
     )
-    assert considered("wavelet", "l2", mixed) == ("wavelet",)
+    assert compared_mechanisms("wavelet", "l2", mixed) == ("wavelet",)
 
 
 def test_contrasts() -> None:
@@ -372,13 +374,13 @@ def test_refusals() -> None:
     either = predicates(DOMAIN, ["sex == 'm' or work == 'a'"])
     workload, strategy = CASES["marginals"]
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, TermGrid)
+    assert isinstance(grid, TermMeasurement)
     with pytest.raises(InvalidInput, match="not a product over attributes"):
         of_block(grid, either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise(GAUSSIAN, 1))
 
 
 WIDE = Domain((Attribute("age", edges=tuple(range(13))), Attribute("sex", categories=("m", "f"))))
-LISTED = ranges_of(WIDE, ("age",), ("sex",), listed={"age": [(0, 7), (2, 9), (4, 11), (1, 5)]})
+LISTED = ranges_of(WIDE, ("age",), ("sex",), intervals={"age": [(0, 7), (2, 9), (4, 11), (1, 5)]})
 """Of rank 4 along an attribute of 12 values, 8 of which differ."""
 
 
@@ -390,7 +392,7 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
         return
     strategy = solve(workload)
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, TermGrid)
+    assert isinstance(grid, TermMeasurement)
     x = np.random.default_rng(5).integers(0, 2**31 // 30, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
     z = tables_of(grid, x, workload.domain.shape)
@@ -405,9 +407,9 @@ def test_what_is_known_exactly_stays_known_given_the_number_of_records() -> None
     workload = marginals((4, 3), (1,))
     grid = residual(workload).grid(workload, neighbours="add-remove", most_records=1)
     noise, errors = Noise(GAUSSIAN, round(grid.sensitivity)), np.array([0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0])
-    before = Answers(Held(np.zeros(7)), Held(errors), Held(1.96 * errors))
-    after = grid.given_total(workload, before, Held(np.zeros(grid.rows)), noise, 0.0)
-    error, half = held(after.error), held(after.half_width)
+    before = Answers(ArrayVector(np.zeros(7)), ArrayVector(errors), ArrayVector(1.96 * errors))
+    after = grid.answers_given_total(workload, before, ArrayVector(np.zeros(grid.rows)), noise, 0.0)
+    error, half = to_array(after.error), to_array(after.half_width)
     assert (error[0], half[0]) == (0.0, 0.0)
     assert (error[1:] < 9).all()
     np.testing.assert_allclose(half, 1.96 * error)
@@ -422,7 +424,7 @@ def test_large_products_cost_seconds() -> None:
         rel=1e-5,
     )
     grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
-    assert isinstance(grid, TermGrid)
+    assert isinstance(grid, TermMeasurement)
     x = np.random.default_rng(0).integers(0, 2**20, workload.shape[1])
     answers, _ = of_block(grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise(GAUSSIAN, 2**31))
     np.testing.assert_allclose(answers, workload.matvec(x), rtol=1e-9)
@@ -467,6 +469,6 @@ def test_residual_spaces_that_amounts_cancel_are_not_measured(tmp_path: Path) ->
 def test_terms_of_whole_numbers_are_measured_as_they_are(multiple: int) -> None:
     """A term of scale 1 on a grid of spacing 1 is its own integers, and one of another scale so many times them."""
     factors = np.array([[1, -1, 0], [0, 1, -1]]), np.eye(2)
-    term = rounded(Term((0, 1), tuple(each.astype(np.float64) for each in factors), float(multiple)), 1.0)
+    term = round_term(Term((0, 1), tuple(each.astype(np.float64) for each in factors), float(multiple)), 1.0)
     assert term.shift == 0
     np.testing.assert_array_equal(reduce(np.kron, term.factors) * term.multiplier, multiple * np.kron(*factors))

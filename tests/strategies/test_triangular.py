@@ -12,11 +12,11 @@ from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.planner.release_plan import plan
 from dpdist.publish import release_folder
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import square_root
-from dpdist.strategies.streams.triangular_factor import over_series, triangular
+from dpdist.strategies.streams.triangular_factor import strategy_over_series, triangular
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
 from tests import small
@@ -63,7 +63,7 @@ def test_series_side_by_side_cost_as_much_each() -> None:
     workload = union(filtered(12, "x0", [running_sum(12)]), weights=(3.0,))
     alone = triangular(workload)
     assert alone.workload_cost == pytest.approx(9 * (triangular(filtered(12, "x0", [running_sum(12)])).workload_cost or 0))
-    found = over_series(workload, alone)
+    found = strategy_over_series(workload, alone)
     assert found.worst(workload) ** 2 == pytest.approx(
         (np.linalg.solve(found.factor.T, np.tril(np.ones((12, 12))).T) ** 2).sum(axis=0).max()
     )
@@ -101,7 +101,7 @@ def test_a_stream_grows_part_by_part_under_one_charge(home: Path) -> None:
     for through in (4, 11):
         changes = {**DAYS, "release": f"part-{through}", "stream": {"name": "ages", "through": through}}
         done = small.run(small.write(data, **changes), home)
-        tables[through] = release_folder.load(done.folder)[0]
+        tables[through] = release_folder.load_release(done.folder)[0]
         assert done.certificate["mechanism"]["name"] == "triangular"
         assert done.certificate["mechanism"]["certified_gap"] <= 1e-6
     first, last = (tables[t]["answer"].to_numpy().reshape(-1, 2) for t in (4, 11))
@@ -116,7 +116,7 @@ def test_a_stream_grows_part_by_part_under_one_charge(home: Path) -> None:
 
 def test_the_error_is_the_predicted_one(tmp_path: Path) -> None:
     """Mean squared error of 400 releases over the prediction, within four of its own standard errors."""
-    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), silent)
+    context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(small.spec(**DAYS)))
     squares = errors_of(planned, 400) ** 2
     mean, rmse = squares.mean(axis=1), planned.certificate()["mechanism"]["rmse"]
@@ -128,7 +128,7 @@ def test_the_error_is_the_predicted_one(tmp_path: Path) -> None:
 def compared(folder: Path, **changes: Any) -> dict[str, float]:
     """The predicted error of every mechanism that 'auto' compares, the chosen one first."""
     spec = small.spec(**{**DAYS, "mechanism": "auto", "stream": {"name": "s", "through": 3}, **changes})
-    made = plan(Context(folder, Store(folder / "store"), engine.inline(), silent), load(spec))
+    made = plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(spec))
     errors = {row.mechanism: row.rmse(1, 1.0) or 0.0 for row in made.table}
     assert errors[made.strategy.name] == min(errors.values())
     return {made.strategy.name: errors.pop(made.strategy.name), **errors}

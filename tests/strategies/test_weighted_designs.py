@@ -17,7 +17,7 @@ from dpdist.strategies import effort, hierarchical, identity, laplace_bound, p_i
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
 from dpdist.strategies.solver_resources import worst_row_bytes
 from dpdist.strategies.strategy import Step
-from dpdist.strategies.weighted_designs import fourier_queries, weighted
+from dpdist.strategies.weighted_designs import fourier_queries, weight_design
 from dpdist.workloads import Workload, all_ranges, marginals, prefix, random_ranges, ranges
 
 
@@ -81,10 +81,10 @@ def test_lengths_mend_a_tree_and_a_wavelet(workload: Workload) -> None:
     gram = workload.gram()
     found = weighted_design(workload)
     tree = hierarchical((32,), workload, branching=None, norm="l1")
-    haar, _ = weighted(gram, Haar(32).dense())
+    haar, _ = weight_design(gram, Haar(32).dense())
     assert found.workload_cost < 0.98 * min(0.7 * tree.workload_cost, identity(32, workload, norm="l1").workload_cost)
     assert cost_of(workload, haar) < wavelet((32,), workload, norm="l1").workload_cost * (1 - 1e-3)
-    eigen, lengths = weighted(gram, eigen_queries(gram.copy())[0])
+    eigen, lengths = weight_design(gram, eigen_queries(gram.copy())[0])
     assert lengths.gap <= 1e-6
     assert cost_of(workload, eigen) > cost_of(workload, haar)
     assert p_identity(workload).workload_cost < found.workload_cost
@@ -97,7 +97,7 @@ def test_lengths_and_left_inverse_take_turns() -> None:
     inverse = np.linalg.pinv(tree)
     costs = np.einsum("ij,ij->j", inverse, workload.gram() @ inverse)
     once = program_1(np.ascontiguousarray(tree.T), costs, power=2).weight[:, None] * tree
-    rows, lengths = weighted(workload.gram(), tree)
+    rows, lengths = weight_design(workload.gram(), tree)
     assert cost_of(workload, rows) < 0.97 * cost_of(workload, once)
     assert lengths.gap <= 1e-6
 
@@ -110,7 +110,7 @@ def test_fourier_queries_are_orthonormal_and_marginals_need_few() -> None:
     needed: Matrix = np.ones((1, 1))
     for _ in range(6):
         needed = np.kron(needed, fourier_queries(2))
-    rows, _ = weighted(workload.gram(), needed)
+    rows, _ = weight_design(workload.gram(), needed)
     spread = np.zeros(64, dtype=int)  # how many frequencies of single attributes a row has
     for place in range(64):
         spread[place] = bin(place).count("1")

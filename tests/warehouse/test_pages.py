@@ -26,7 +26,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import HANGS, installed, small
 from tests.postgres import Server
 
@@ -174,7 +174,7 @@ def weekly(home: Path, tmp_path: Path) -> Path:
 
 
 def charged(home: Path) -> list[str]:
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         return [release for budget in ledger.budgets(charges=True) for release in budget.charges]
 
 

@@ -20,11 +20,11 @@ from dpdist.errors import DpdistError, InvalidSpec, StoreError
 from dpdist.pipeline.warehouse_delivery import deliver, differences, rows_of, synthetic_rows
 from dpdist.planner.memory_estimate import DELIVERED_ROW_BYTES
 from dpdist.planner.release_plan import plan, stage_memory
-from dpdist.privacy.ledger.budget_ledger import opened
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.query.published_release import published
-from dpdist.query.synthetic_records import tables_of
-from dpdist.runtime.context import Context, silent
+from dpdist.query.published_release import load_published
+from dpdist.query.synthetic_records import load_tables
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.targets import TARGETS
 from dpdist.spec.targets.warehouse import PublishedRows
@@ -85,13 +85,13 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
     assert small.run(first, home).charged is False
     rows = read()
     for week, (done, _) in published.items():
-        table, certificate = release_folder.load(Path(done.folder))
+        table, certificate = release_folder.load_release(Path(done.folder))
         mine = [row for row in rows if row["release"] == f"small-{week}"]
         assert len(mine) == table.num_rows == certificate["queries"]
         assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
         assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
     there = published["2026-11-09"][0].place
-    assert deliver(there, [TARGETS.of(place)]) == []  # it is there: nothing is written
+    assert deliver(there, [TARGETS.parse(place)]) == []  # it is there: nothing is written
     (named,) = place.items()
     with rows_of(there) as answers:
         assert list(differences(answers, [named])) == [(" ".join(named), "")]
@@ -108,11 +108,11 @@ def test_synthetic_records_are_there_as_such(home: Path, tmp_path: Path, target:
     """Two sets beside each other, the second again in fewer records; each is written once."""
     place, read = target
     done = small.run(small.write(tmp_path, workload=[{"marginals": {"ways": [2]}}]), home)
-    records = tables_of(published(done.place)).model().made(50).records
+    records = load_tables(load_published(done.location)).fit_model().draw_records(50).records
     for name, number, written in (("synthetic-1-0", 50, True), ("synthetic-2-0", 50, True), ("synthetic-2-0", 20, True),
                                   ("synthetic-2-0", 20, False)):  # fmt: skip
-        rows = synthetic_rows(done.place, records.slice(0, number), name)
-        assert TARGETS.of(place).write(rows) is written
+        rows = synthetic_rows(done.location, records.slice(0, number), name)
+        assert TARGETS.parse(place).write(rows) is written
     found = read()
     for name, number in (("synthetic-1-0", 50), ("synthetic-2-0", 20)):
         mine = [row for row in found if row["release"] == f"small-1/{name}"]
@@ -145,17 +145,17 @@ def test_rows_of_a_release_are_replaced_never_doubled(
     """A table that holds half of a release, or another certificate of it, holds the published one afterwards."""
     place, read = target
     done = small.run(small.write(tmp_path / "r", period="2026-11-09"), home)
-    named = TARGETS.of(place)
-    with rows_of(done.place) as rows:
+    named = TARGETS.parse(place)
+    with rows_of(done.location) as rows:
         table = rows.reader().read_all().slice(0, rows.number // 2)
         half = PublishedRows(
             rows.release, rows.period, rows.certificate, table.num_rows, rows.schema, lambda: iter(table.to_batches())
         )
         assert named.write(half)
     monkeypatch.setattr("dpdist.pipeline.warehouse_delivery.BATCH_ROWS", 3)  # in many batches, and for Iceberg in many files
-    assert deliver(done.place, [named])
+    assert deliver(done.location, [named])
     assert len(read()) == rows.number
-    assert deliver(done.place, [named]) == []
+    assert deliver(done.location, [named]) == []
 
 
 SCHEMA = pa.schema(
@@ -182,7 +182,7 @@ def answers(release: str, period: datetime.date | None, certificate: str, values
 def test_a_table_holds_what_a_dictionary_of_releases_would(target: tuple[dict[str, str], Reader]) -> None:
     """Releases of the same and of other periods, written again, and corrected with as many rows or with fewer."""
     place, read = target
-    named, kept = TARGETS.of(place), dict[str, PublishedRows]()
+    named, kept = TARGETS.parse(place), dict[str, PublishedRows]()
     periods = (datetime.date(2026, 11, 9), datetime.date(2026, 11, 16))
     steps = [("a", 0, "1", 3), ("b", 0, "1", 3), ("a", 0, "2", 3), ("a", 0, "2", 3), ("b", 0, "2", 2), ("c", 1, "1", 3)]
     for name, week, certificate, number in (*steps, steps[0]):
@@ -200,7 +200,7 @@ def test_two_runs_at_once_write_a_release_once(
 ) -> None:
     """Both would look at the table before either has written, but that one waits for the other."""
     place, read = target
-    named = TARGETS.of(place)
+    named = TARGETS.parse(place)
     assert named.write(answers("before", None, 8 * "0", [0.0]))
     rows, looked = answers("a", None, 8 * "1", [1.0, 2.0]), threading.Barrier(2)
     kind: Any = type(named)
@@ -224,8 +224,8 @@ def test_a_table_with_other_columns_is_refused_in_one_line(
 ) -> None:
     place, _ = target
     done = small.run(small.write(tmp_path / "r"), home)
-    named = TARGETS.of(place)
-    deliver(done.place, [named])
+    named = TARGETS.parse(place)
+    deliver(done.location, [named])
     other = tmp_path / "other"
     changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}
     with pytest.raises(StoreError, match="has the columns .*; name another table in output.to"):
@@ -256,13 +256,13 @@ def test_a_warehouse_that_is_not_there_refuses_before_the_charge(
     with pytest.raises(DpdistError, match=message) as refused:
         small.run(small.write(tmp_path / "r", output={"to": [place]}), home)
     assert "secret-word" not in str(refused.value)
-    with opened(home) as ledger:
+    with open_ledger(home) as ledger:
         assert ledger.budgets() == []
 
 
 def test_memory_of_delivering_is_planned(home: Path, tmp_path: Path) -> None:
     """tests/test_benchmarks.py measures it."""
-    context = Context(home, Store(home / "store"), engine.inline(), silent)
+    context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     stages = []
     for folder, output in (("plain", {}), ("delivered", {"to": [{"delta": str(tmp_path / "answers")}]})):
         planned = plan(context, load(small.write(tmp_path / folder, output=output)))

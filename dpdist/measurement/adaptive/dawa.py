@@ -22,17 +22,24 @@ import numpy as np
 import scipy
 
 from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, Vector, held
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.domain import Domain, Layout
-from dpdist.measurement.dense_measurement import DenseGrid
-from dpdist.measurement.integer_measurement import GRID_BITS, HELD_COPIES, Counts, Grid, StageBytes, answer_bytes
+from dpdist.measurement.dense_measurement import DenseMeasurement
+from dpdist.measurement.integer_measurement import (
+    GRID_BITS,
+    MEMORY_COPIES,
+    Counts,
+    IntegerMeasurement,
+    StageBytes,
+    answer_bytes,
+)
 from dpdist.operators import ListedRanges, Matrix, Product, Sparse, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
 
@@ -40,10 +47,10 @@ PARTITION_SHARE = Fraction(1, 4)
 BRANCHINGS = (2, 4, 8, 16)
 MOST_CELLS = 2**14
 """The deviations of all intervals take cells^2 operations."""
-STEPS = 64
+FRACTION_STEPS = 64
 MOST_STEPS = 48
 """A node takes up to 3/4 of what its subtree may spend: a leaf of the deepest tree keeps 4^-14 of 2^30."""
-PRICE = 2
+BUCKET_PRICE = 2
 """What a bucket costs beyond its published price, in scales of the intervals' noise; it depends on no record.
 
 Published: 0. The search then buys buckets for their negative noise, about 0.56 n of them whatever the data. With 2 the error
@@ -60,7 +67,7 @@ WINDOW_COPIES, GRAM_COPIES = 4, 3
 
 
 @dataclass(frozen=True)
-class AdaptiveGrid(Grid):
+class DawaMeasurement(IntegerMeasurement):
     """What DAWA measures, as far as it is known before the data are seen.
 
     Attributes:
@@ -85,7 +92,7 @@ class AdaptiveGrid(Grid):
     @property
     def digest(self) -> str:
         """SHA-256 of everything that decides what is measured."""
-        facts = ("dawa", self.cells, self.queries.fingerprint, self.changes, str(PARTITION_SHARE), PRICE)
+        facts = ("dawa", self.cells, self.queries.fingerprint, self.changes, str(PARTITION_SHARE), BUCKET_PRICE)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def noise(self, budget: Loss) -> Noise:
@@ -94,58 +101,66 @@ class AdaptiveGrid(Grid):
 
     def partition_noise(self, budget: Loss) -> Noise:
         """Laplace noise of the intervals' costs."""
-        return Noise(LAPLACE, laplace_scale(4 * longest(self.cells) * self.changes, budget.pure * PARTITION_SHARE))
+        return Noise(LAPLACE, laplace_scale(4 * longest_interval(self.cells) * self.changes, budget.pure * PARTITION_SHARE))
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         # of intervals, and of as many buckets as cells
         windows, gram = min(WINDOW_VALUES, layout.size**2), layout.size**2
-        values = HELD_COPIES * (self.rows + layout.size) + WINDOW_COPIES * windows + GRAM_COPIES * gram
+        values = MEMORY_COPIES * (self.rows + layout.size) + WINDOW_COPIES * windows + GRAM_COPIES * gram
         return StageBytes(8 * values, answer_bytes(workload, 8 * gram))
 
-    def exact(self, counts: Counts, work: Workspace, on_done: OnDone | None = None) -> Vector:
+    def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         """The counts themselves: what is measured of them depends on noise."""
-        return Held(counts.cells())
+        return ArrayVector(counts.cells())
 
-    def measured(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
-        return Held(measured(held(exact), self.queries, self, budget, key.reveal()))
+    def add_noise(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
+        return ArrayVector(measure_buckets(to_array(exact), self.queries, self, budget, key.reveal()))
 
     def answers(
-        self, workload: Workload, z: Vector, noise: Noise, wanted: Wanted, work: Workspace, on_done: OnDone | None = None
+        self,
+        workload: Workload,
+        z: Vector,
+        noise: Noise,
+        answer_request: AnswerRequest,
+        work: Workspace,
+        report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """From the buckets' totals, each spread evenly over its cells: that error is not known, so half widths are left out."""
-        workload, grid, totals = read(held(z), workload, self)
-        return replace(grid.estimate(workload, Held(totals), noise, (), work), biased=True).answers(wanted, work, on_done)
+        workload, grid, totals = parse_measurement(to_array(z), workload, self)
+        return replace(grid.estimate(workload, ArrayVector(totals), noise, (), work), biased=True).answers(
+            answer_request, work, report_progress
+        )
 
 
-def adaptive_grid(workload: Workload, neighbours: Neighbours, most_records: int) -> AdaptiveGrid:
+def dawa_measurement(workload: Workload, neighbours: Neighbours, most_records: int) -> DawaMeasurement:
     """The grid of a DAWA release: a person's k records are k changes, replaced ones count twice (group privacy)."""
     changes = most_records * (1 if neighbours == "add-remove" else 2)
-    return AdaptiveGrid(workload.domain.cells, workload, changes, (changes << GRID_BITS) ** 2)
+    return DawaMeasurement(workload.domain.cells, workload, changes, (changes << GRID_BITS) ** 2)
 
 
-def longest(cells: int) -> int:
+def longest_interval(cells: int) -> int:
     """L, the longest length of an interval: the largest power of two up to n."""
     return 1 << (cells.bit_length() - 1)
 
 
 def interval_costs(x: Matrix) -> list[Matrix]:
     """For every length w = 1, 2, 4, ...: L times the L1 deviation from its mean of every interval [i, i + w), int64."""
-    top = longest(x.size)
-    out = []
+    top = longest_interval(x.size)
+    costs_by_width = []
     width = 1
     while width <= top:
         windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.int64), width)
         costs = np.empty(windows.shape[0], dtype=np.int64)
         step = max(1, WINDOW_VALUES // width)
         for start in range(0, costs.size, step):
-            part = windows[start : start + step]
-            costs[start : start + step] = np.abs(width * part - part.sum(axis=1, keepdims=True)).sum(axis=1)
-        out.append(costs * (top // width))
+            window_block = windows[start : start + step]
+            costs[start : start + step] = np.abs(width * window_block - window_block.sum(axis=1, keepdims=True)).sum(axis=1)
+        costs_by_width.append(costs * (top // width))
         width *= 2
-    return out
+    return costs_by_width
 
 
-def partition(costs: list[Matrix]) -> Matrix:
+def cheapest_partition(costs: list[Matrix]) -> Matrix:
     """Stops of the buckets of the cheapest partition into intervals with the given costs, ascending, int64."""
     cells = costs[0].size
     best = np.zeros(cells + 1, dtype=np.int64)
@@ -161,12 +176,12 @@ def partition(costs: list[Matrix]) -> Matrix:
     return np.array(stops[-2::-1], dtype=np.int64)
 
 
-def _nodes(first: int, stop: int) -> list[tuple[int, int]]:
+def _inner_nodes(start: int, stop: int) -> list[tuple[int, int]]:
     """Inner nodes [first, stop) of the binary tree over buckets, parents first."""
-    if stop - first < 2:
+    if stop - start < 2:
         return []
-    middle = (first + stop + 1) // 2
-    return [(first, stop), *_nodes(first, middle), *_nodes(middle, stop)]
+    middle = (start + stop + 1) // 2
+    return [(start, stop), *_inner_nodes(start, middle), *_inner_nodes(middle, stop)]
 
 
 def greedy_steps(gram: Matrix) -> Matrix:
@@ -177,30 +192,34 @@ def greedy_steps(gram: Matrix) -> Matrix:
     """
     buckets = gram.shape[0]
     inverse = np.eye(buckets)  # of the subtrees' precision at unit sensitivity, block by block
-    order = _nodes(0, buckets)
+    order = _inner_nodes(0, buckets)
     steps = np.zeros(len(order), dtype=np.int64)
-    shares = np.arange(MOST_STEPS + 1) / STEPS
-    odds = (shares / (1 - shares)) ** 2
+    fractions = np.arange(MOST_STEPS + 1) / FRACTION_STEPS
+    odds = (fractions / (1 - fractions)) ** 2
     for position in range(len(order) - 1, -1, -1):
-        part = slice(*order[position])
-        below, queries = inverse[part, part], gram[part, part]
-        ones = below.sum(axis=1)
-        whole, along, total = float(np.einsum("ij,ij->", below, queries)), float(ones @ queries @ ones), float(ones.sum())
-        errors = (whole - odds * along / (1 + odds * total)) / (1 - shares) ** 2
+        node_buckets = slice(*order[position])
+        child_inverse, queries = inverse[node_buckets, node_buckets], gram[node_buckets, node_buckets]
+        ones = child_inverse.sum(axis=1)
+        whole, weighted_sum, total = (
+            float(np.einsum("ij,ij->", child_inverse, queries)),
+            float(ones @ queries @ ones),
+            float(ones.sum()),
+        )
+        errors = (whole - odds * weighted_sum / (1 + odds * total)) / (1 - fractions) ** 2
         pick = int(np.argmin(errors))
         steps[position] = pick
-        inverse[part, part] = (below - np.outer(ones, ones) * (odds[pick] / (1 + odds[pick] * total))) / (
-            1 - shares[pick]
-        ) ** 2
+        inverse[node_buckets, node_buckets] = (
+            child_inverse - np.outer(ones, ones) * (odds[pick] / (1 + odds[pick] * total))
+        ) / (1 - fractions[pick]) ** 2
     return steps
 
 
 def greedy_tree(gram: Matrix) -> tuple[Matrix, Matrix]:
     """GreedyH's intervals of buckets (p, 2) and their whole weights (p,): along a path they add up to at most 2^30."""
     buckets, steps = gram.shape[0], greedy_steps(gram)
-    order = _nodes(0, buckets)
+    order = _inner_nodes(0, buckets)
     taken = dict(zip(order, steps.tolist(), strict=True))
-    left = {(0, buckets): 1.0}
+    remaining = {(0, buckets): 1.0}
     ends: list[tuple[int, int]] = []
     weights: list[int] = []
 
@@ -211,26 +230,26 @@ def greedy_tree(gram: Matrix) -> tuple[Matrix, Matrix]:
             weights.append(whole)
 
     for node in order:
-        share = taken[node] / STEPS
-        take(node, left[node] * share)
+        fraction = taken[node] / FRACTION_STEPS
+        take(node, remaining[node] * fraction)
         middle = (node[0] + node[1] + 1) // 2
         for child in ((node[0], middle), (middle, node[1])):
-            left[child] = left[node] * (1 - share)
+            remaining[child] = remaining[node] * (1 - fraction)
     for bucket in range(buckets):
-        take((bucket, bucket + 1), left[(bucket, bucket + 1)])
+        take((bucket, bucket + 1), remaining[(bucket, bucket + 1)])
     return np.array(ends, dtype=np.int64), np.array(weights, dtype=np.int64)
 
 
 def best_tree(gram: Matrix) -> tuple[Matrix, Matrix]:
     """Of noise on every bucket, trees of equal weights and GreedyH's: the intervals and weights of least error for a gram."""
     buckets = gram.shape[0]
-    every = [(np.repeat(np.arange(buckets), 2).reshape(-1, 2), np.full(buckets, 1 << GRID_BITS)), greedy_tree(gram)]
+    trees = [(np.repeat(np.arange(buckets), 2).reshape(-1, 2), np.full(buckets, 1 << GRID_BITS)), greedy_tree(gram)]
     for branching in BRANCHINGS:
         tree = Tree(buckets, branching)
-        each = (1 << GRID_BITS) // int(tree.l1_sensitivity)
-        every.append((tree.ends, np.full(tree.shape[0], each)))
-    costs = [_tree_cost(gram, *tree) for tree in every]
-    return every[int(np.argmin(costs))]
+        node_weight = (1 << GRID_BITS) // int(tree.l1_sensitivity)
+        trees.append((tree.ends, np.full(tree.shape[0], node_weight)))
+    costs = [_tree_cost(gram, *tree) for tree in trees]
+    return trees[int(np.argmin(costs))]
 
 
 def _tree_cost(gram: Matrix, ends: Matrix, weights: Matrix) -> float:
@@ -238,50 +257,52 @@ def _tree_cost(gram: Matrix, ends: Matrix, weights: Matrix) -> float:
     return float(np.trace(lapack.solve(precision, gram, assume_a="pos")))
 
 
-def reduced(workload: Workload, stops: Matrix) -> Workload:
+def reduce_to_buckets(workload: Workload, stops: Matrix) -> Workload:
     """The queries over buckets whose counts are spread evenly over their cells."""
     starts = np.concatenate([[0], stops[:-1]])
     sizes = stops - starts
     column = np.repeat(np.arange(stops.size), sizes)
-    spread = Sparse(scipy.sparse.csr_array((np.repeat(1.0 / sizes, sizes), (np.arange(column.size), column))))
-    blocks = tuple(replace(block, factors=(Product(block.factors[0], spread),)) for block in workload.blocks)
+    spread_matrix = Sparse(scipy.sparse.csr_array((np.repeat(1.0 / sizes, sizes), (np.arange(column.size), column))))
+    blocks = tuple(replace(block, factors=(Product(block.factors[0], spread_matrix),)) for block in workload.blocks)
     return Workload(Domain.of_shape((stops.size,)), blocks)
 
 
-def measured(x: Matrix, workload: Workload, grid: AdaptiveGrid, budget: Loss, key: bytes) -> Matrix:
+def measure_buckets(x: Matrix, workload: Workload, grid: DawaMeasurement, budget: Loss, key: bytes) -> Matrix:
     """Everything that is measured as one int64 vector: the buckets' number k and stops, the number p of the tree's rows, their
     first and last buckets and weights, the noisy totals."""
     stops = noisy_partition(x, grid, budget, key)
-    ends, weights = best_tree(reduced(workload, stops).gram())
+    ends, weights = best_tree(reduce_to_buckets(workload, stops).gram())
     totals = np.diff(np.concatenate([[0], np.cumsum(x.astype(np.int64))])[np.concatenate([[0], stops])])
     exact = weights * ListedRanges(stops.size, ends).matvec(totals)
     added = grid.noise(budget).draw(key, start=TOTALS_FROM, count=exact.size)
     return np.concatenate([[stops.size], stops, [weights.size], *ends.T, weights, exact + added]).astype(np.int64)
 
 
-def noisy_partition(x: Matrix, grid: AdaptiveGrid, budget: Loss, key: bytes) -> Matrix:
+def noisy_partition(x: Matrix, grid: DawaMeasurement, budget: Loss, key: bytes) -> Matrix:
     """Ends of the buckets, (k,): the partition of least noisy cost."""
     costs = interval_costs(x)
     drawn = grid.partition_noise(budget).draw(key, count=sum(c.size for c in costs))
-    each = bucket_price(grid, budget)
+    price = bucket_price(grid, budget)
     noisy, start = [], 0
     for exact in costs:
-        noisy.append(exact + drawn[start : start + exact.size] + each)
+        noisy.append(exact + drawn[start : start + exact.size] + price)
         start += exact.size
-    return partition(noisy)
+    return cheapest_partition(noisy)
 
 
-def bucket_price(grid: AdaptiveGrid, budget: Loss) -> int:
+def bucket_price(grid: DawaMeasurement, budget: Loss) -> int:
     """What one bucket more costs, in the units of the intervals' costs: its total is off by 1 / epsilon, and ``PRICE``."""
-    off = longest(grid.cells) * grid.changes / (budget.pure * (1 - PARTITION_SHARE))
-    return round(off) + PRICE * grid.partition_noise(budget).scale
+    total_error = longest_interval(grid.cells) * grid.changes / (budget.pure * (1 - PARTITION_SHARE))
+    return round(total_error) + BUCKET_PRICE * grid.partition_noise(budget).scale
 
 
-def read(values: Matrix, workload: Workload, grid: AdaptiveGrid) -> tuple[Workload, DenseGrid, Matrix]:
+def parse_measurement(
+    values: Matrix, workload: Workload, grid: DawaMeasurement
+) -> tuple[Workload, DenseMeasurement, Matrix]:
     """The queries over buckets, the grid and the noisy totals of a measurement."""
     buckets = int(values[0])
     stops, rows = values[1 : buckets + 1], int(values[buckets + 1])
-    first, last, weights, noisy = values[buckets + 2 :].reshape(4, rows)
-    tree = ListedRanges(buckets, np.stack([first, last], axis=1))
-    over_buckets = DenseGrid(weights, tree, grid.spacing, grid.sensitivity_squared, "l1")
-    return reduced(workload, stops), over_buckets, noisy
+    first_buckets, last_buckets, weights, noisy = values[buckets + 2 :].reshape(4, rows)
+    tree = ListedRanges(buckets, np.stack([first_buckets, last_buckets], axis=1))
+    over_buckets = DenseMeasurement(weights, tree, grid.spacing, grid.sensitivity_squared, "l1")
+    return reduce_to_buckets(workload, stops), over_buckets, noisy

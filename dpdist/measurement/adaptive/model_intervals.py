@@ -30,21 +30,21 @@ import scipy
 
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.junction_tree import TableModel, first_holding, independent
-from dpdist.reconstruction.measured_tables import MeasuredTables, nearest_of
+from dpdist.reconstruction.junction_tree import TableModel, first_holding, independent_table
+from dpdist.reconstruction.measured_tables import MeasuredTables, model_unbiased_tables
 from dpdist.reconstruction.nonnegative_tables import Axes
 
-MISSED = 0.05
+MISS_PROBABILITY = 0.05
 """The probability with which bounds may miss, all of a release together; half of it for the choice, half for the noise after it."""
 DRAWS = 10
 """Simulated measurements."""
-LEAST = 0.25
+MIN_MODELLED_COUNT = 0.25
 """The least modelled count of which the root is taken."""
-SHARE = 1.5
+BOUND_FRACTION = 1.5
 """Of a table's bound, spread over its cells: with 1 intervals held 0.92 of the counts of one drawn data set, 0.95 or more of others."""
 
 
-def expected_distances(tables: Mapping[Axes, Matrix], wanted: Iterable[Axes], deviation: float) -> dict[Axes, int]:
+def expected_distances(tables: Mapping[Axes, Matrix], axes_sets: Iterable[Axes], deviation: float) -> dict[Axes, int]:
     """The sums of errors that scores of some tables leave out: of each cell the mean of absolute noise.
 
     In a cell of a pair it is not more than the records that the tables of one attribute would have there if both were independent: noise
@@ -59,16 +59,16 @@ def expected_distances(tables: Mapping[Axes, Matrix], wanted: Iterable[Axes], de
     positive = {axis: np.maximum(table, 0.0) for axis, table in alone.items()}
     ones = {axis: table * (total / max(float(table.sum()), 1.0)) for axis, table in positive.items()}
 
-    def left_out(axes: Axes) -> float:
+    def omitted_error(axes: Axes) -> float:
         if len(axes) > 2:
             return mean * math.prod(alone[axis].size for axis in axes)
-        return float(np.minimum(independent([ones[axis] for axis in axes], total), mean).sum())
+        return float(np.minimum(independent_table([ones[axis] for axis in axes], total), mean).sum())
 
-    return {axes: round(left_out(axes)) for axes in wanted}
+    return {axes: round(omitted_error(axes)) for axes in axes_sets}
 
 
 def largest_distances(
-    found: MeasuredTables, importances: Mapping[Axes, int], model: TableModel, noise: Noise
+    measured: MeasuredTables, importances: Mapping[Axes, int], model: TableModel, noise: Noise
 ) -> dict[Axes, float]:
     """Of each table that rounds could have chosen and that no measured one holds: a bound of the sum of the errors of all its answers.
 
@@ -78,54 +78,56 @@ def largest_distances(
         importances: of the tables that rounds choose from.
         model: whose answers are published.
     """
-    before, last = found.terms[:-1], found.terms[-1].axes
+    before, last_axes = measured.terms[:-1], measured.terms[-1].axes
     rows = sum(term.rows for term in before)
-    former = replace(found, terms=before, values=found.values[:rows]).nearest(noise)
-    left = [axes for axes in importances if axes not in {term.axes for term in before}]
-    deviation = noise.deviation / found.weights[last]
-    aside = expected_distances(found.unbiased, left, deviation)
-    apart = np.abs(found.unbiased[last] - np.rint(former.table(last)))
-    own = importances[last] * (distance_behind(float(apart.sum()), apart.size, deviation) - aside[last])
-    slack = math.log(2 * len(left) / MISSED) * max(importances.values()) / max(float(found.rate), 1e-300)
-    out = {}
-    for axes in left:
-        if first_holding(found.weights, axes) is None:
-            there = np.rint(former.table(axes))
-            most = aside[axes] + (own + slack) / importances[axes]
-            out[axes] = most + float(np.abs(there - model.table(axes)).sum())
-    return out
+    previous_model = replace(measured, terms=before, values=measured.values[:rows]).selection_model(noise)
+    candidates = [axes for axes in importances if axes not in {term.axes for term in before}]
+    deviation = noise.deviation / measured.weights[last_axes]
+    omitted_errors = expected_distances(measured.unbiased, candidates, deviation)
+    distances = np.abs(measured.unbiased[last_axes] - np.rint(previous_model.table(last_axes)))
+    last_bound = importances[last_axes] * (
+        distance_bound(float(distances.sum()), distances.size, deviation) - omitted_errors[last_axes]
+    )
+    slack = math.log(2 * len(candidates) / MISS_PROBABILITY) * max(importances.values()) / max(float(measured.rate), 1e-300)
+    bounds = {}
+    for axes in candidates:
+        if first_holding(measured.weights, axes) is None:
+            previous_table = np.rint(previous_model.table(axes))
+            table_bound = omitted_errors[axes] + (last_bound + slack) / importances[axes]
+            bounds[axes] = table_bound + float(np.abs(previous_table - model.table(axes)).sum())
+    return bounds
 
 
-def distance_behind(noisy: float, cells: int, deviation: float) -> float:
+def distance_bound(noisy: float, cells: int, deviation: float) -> float:
     """The most by which cells are apart, if with noise of a deviation they seem to be so far apart together."""
-    mean = (noisy + deviation * math.sqrt(2 * cells * math.log(2 / MISSED))) / cells
+    mean = (noisy + deviation * math.sqrt(2 * cells * math.log(2 / MISS_PROBABILITY))) / cells
 
-    def lack(apart: float) -> float:
-        near = math.sqrt(2 / math.pi) * deviation * math.exp(-((apart / deviation) ** 2) / 2)
-        return near + apart * math.erf(apart / deviation / math.sqrt(2)) - mean
+    def lack(distance: float) -> float:
+        near = math.sqrt(2 / math.pi) * deviation * math.exp(-((distance / deviation) ** 2) / 2)
+        return near + distance * math.erf(distance / deviation / math.sqrt(2)) - mean
 
     return 0.0 if lack(0.0) >= 0 else cells * float(scipy.optimize.brentq(lack, 0.0, mean))
 
 
 def half_widths(
-    found: MeasuredTables, bounds: Mapping[Axes, float], wanted: Iterable[Axes], model: TableModel, noise: Noise
+    measured: MeasuredTables, bounds: Mapping[Axes, float], axes_sets: Iterable[Axes], model: TableModel, noise: Noise
 ) -> dict[Axes, Matrix]:
     """Half widths of the intervals of some tables of the model. The seed of the simulation is public: it follows from the measurement."""
-    seed = hashlib.sha256(found.values.astype("<i8").tobytes()).digest()[:4]
+    seed = hashlib.sha256(measured.values.astype("<i8").tobytes()).digest()[:4]
     state = np.random.RandomState(int.from_bytes(seed, "big"))  # NumPy keeps its streams the same for ever
-    squares = {axes: np.zeros_like(model.table(axes)) for axes in wanted}
+    squares = {axes: np.zeros_like(model.table(axes)) for axes in axes_sets}
     for _ in range(DRAWS if squares else 0):
         drawn = {
-            axes: model.table(axes) + noise.kind.simulated(state, table.shape) * (noise.deviation / found.weights[axes])
-            for axes, table in found.unbiased.items()
+            axes: model.table(axes) + noise.kind.simulated(state, table.shape) * (noise.deviation / measured.weights[axes])
+            for axes, table in measured.unbiased.items()
         }
-        other = nearest_of(found.shape, drawn, found.weights, noise)
+        redrawn_model = model_unbiased_tables(measured.shape, drawn, measured.weights, noise)
         for axes in squares:
-            squares[axes] += (other.table(axes) - model.table(axes)) ** 2 / DRAWS
-    out = {}
+            squares[axes] += (redrawn_model.table(axes) - model.table(axes)) ** 2 / DRAWS
+    widths = {}
     for axes, square in squares.items():
         table = model.table(axes)
-        root = np.sqrt(np.maximum(table, LEAST))
-        share = np.maximum(root / root.sum(), table / max(float(table.sum()), 1.0))
-        out[axes] = 2 * np.sqrt(square) + SHARE * bounds[axes] * share
-    return out
+        root = np.sqrt(np.maximum(table, MIN_MODELLED_COUNT))
+        bound_share = np.maximum(root / root.sum(), table / max(float(table.sum()), 1.0))
+        widths[axes] = 2 * np.sqrt(square) + BOUND_FRACTION * bounds[axes] * bound_share
+    return widths

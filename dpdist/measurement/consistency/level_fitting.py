@@ -12,20 +12,20 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import MEMORY, OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, Vector, held
-from dpdist.arrays.transpose_passes import Side, Target
-from dpdist.measurement.hierarchy_measurement import as_it_is, transposed
+from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
+from dpdist.arrays.transpose_passes import Target, TransformPass
+from dpdist.measurement.hierarchy_measurement import transpose_rows, unchanged_rows
 from dpdist.operators import Matrix
-from dpdist.reconstruction.least_squares import Shared
+from dpdist.reconstruction.least_squares import SharedArray
 from dpdist.workloads import Workload
 from dpdist.workloads.nested_groups import Hierarchy, NestedLevels, nested_of
 
-UNASKED = 1e-9
+UNQUERIED_WEIGHT = 1e-9
 """Weight of finest groups that no query counts, relative to the largest: without any their counts would not be determined."""
 NODE_COPIES = 10
 """Arrays over the groups of all levels, while a column is fitted."""
-TIMES = 60
+NEWTON_STEPS = 60
 """Newton steps for what a record is worth where the number of all is given: 4 to 8 are usual."""
 
 
@@ -43,74 +43,91 @@ class LevelFit:
     after: int
     nodes: int
     inner: int
-    flat: Shared
+    flat: SharedArray
 
     @classmethod
     def of(cls, workload: Workload, work: Workspace) -> LevelFit:
         """The fit. Raises: InvalidInput where the workload asks for something else."""
         levels = nested_of(workload)
-        arrays, tree = _arrays(levels), levels.tree
-        flat = work.write(Held(np.concatenate([each.astype(np.float64) for each in arrays])))
-        blocks = tuple(each.nodes.size for each in levels.asked)
+        arrays, tree = _tree_arrays(levels), levels.tree
+        flat = work.write(ArrayVector(np.concatenate([entry.astype(np.float64) for entry in arrays])))
+        blocks = tuple(entry.nodes.size for entry in levels.counted_nodes)
         nodes = sum(tree.sizes)
-        return cls(blocks, *levels.beside(workload.domain.shape), nodes, nodes - tree.sizes[-1], Shared(flat, (flat.size,)))
+        return cls(
+            blocks,
+            *levels.surrounding_cells(workload.domain.shape),
+            nodes,
+            nodes - tree.sizes[-1],
+            SharedArray(flat, (flat.size,)),
+        )
 
     @cached_property
     def _tree(self) -> tuple[Matrix, ...]:
         """What ``_arrays`` gave: indices as whole numbers."""
         ends = np.cumsum([self.inner + 1, self.inner, self.inner, self.nodes, sum(self.blocks)])
-        *parts, shares = np.split(self.flat.values, ends)
-        return *(np.ascontiguousarray(each).astype(np.int64) for each in (*parts[:3], parts[4])), parts[3].copy(), shares
+        *tree_arrays, weight_shares = np.split(self.flat.values, ends)
+        return (
+            *(np.ascontiguousarray(indices).astype(np.int64) for indices in (*tree_arrays[:3], tree_arrays[4])),
+            tree_arrays[3].copy(),
+            weight_shares,
+        )
 
     def __reduce__(self) -> tuple[type[LevelFit], tuple[object, ...]]:
         return LevelFit, (self.blocks, self.before, self.after, self.nodes, self.inner, self.flat)
 
-    def fitted(self, answers: Vector, work: Workspace, price: float = 0.0, on_done: OnDone | None = None) -> Vector:
+    def fit_stored(
+        self, answers: Vector, work: Workspace, price: float = 0.0, report_progress: ProgressCallback | None = None
+    ) -> Vector:
         """The closest answers, line by line."""
-        lines = self.before * sum(self.blocks)
-        fit = Side(self.after, partial(_fitted, self, price), _line_bytes(self.before, self.blocks, self.nodes))
-        sides = [Side(lines, transposed, 4 * 8 * self.after), fit, Side(lines, as_it_is, 4 * 8 * self.after)]
-        return work.passes(answers, sides, [Target(self.after, np.float64)], on_done)[0]
+        line_count = self.before * sum(self.blocks)
+        fit = TransformPass(self.after, partial(_fit_slab, self, price), _line_bytes(self.before, self.blocks, self.nodes))
+        sides = [
+            TransformPass(line_count, transpose_rows, 4 * 8 * self.after),
+            fit,
+            TransformPass(line_count, unchanged_rows, 4 * 8 * self.after),
+        ]
+        return work.run_passes(answers, sides, [Target(self.after, np.float64)], report_progress)[0]
 
-    def held(self, values: Matrix, records: float | None) -> Matrix:
+    def fit_in_memory(self, values: Matrix, records: float | None) -> Matrix:
         """The same of answers in memory, given the number of all records where it is public."""
         if records is None:
-            return held(self.fitted(Held(values), MEMORY))
-        lines = values.reshape(-1, self.after)
-        price, (found, total, growth) = 0.0, self._columns(lines, 0.0)
+            return to_array(self.fit_stored(ArrayVector(values), MEMORY))
+        line_values = values.reshape(-1, self.after)
+        price, (fitted_lines, total, growth) = 0.0, self._fit_columns(line_values, 0.0)
         while total < records:
             price = 2.0 * price + 1.0
-            found, total, growth = self._columns(lines, price)
-        for _ in range(TIMES):  # the total is convex in the price, so that Newton's method comes from above
+            fitted_lines, total, growth = self._fit_columns(line_values, price)
+        for _ in range(NEWTON_STEPS):  # the total is convex in the price, so that Newton's method comes from above
             if abs(total - records) <= 1e-9 * (records + 1.0) or growth == 0:
                 break
             price -= (total - records) / growth
-            found, total, growth = self._columns(lines, price)
-        return found.reshape(-1)
+            fitted_lines, total, growth = self._fit_columns(line_values, price)
+        return fitted_lines.reshape(-1)
 
-    def _columns(self, lines: Matrix, price: float) -> tuple[Matrix, float, float]:
+    def _fit_columns(self, line_values: Matrix, price: float) -> tuple[Matrix, float, float]:
         """Fitted lines, what all columns hold, and how fast that grows with the price."""
         from dpdist.reconstruction.nonnegative_tree import nearest_counts
 
-        first, low, high, asked, weights, shares = self._tree
-        parts = np.split(lines.T, np.cumsum(self.blocks)[:-1] * self.before, axis=1)
-        given, start = np.zeros((lines.shape[1] * self.before, self.nodes)), 0
-        for part, size in zip(parts, self.blocks, strict=True):
-            own = slice(start, start + size)
-            given[:, asked[own]] += part.reshape(-1, size) * shares[own]
+        first_child, low, high, query_nodes, weights, weight_shares = self._tree
+        block_values = np.split(line_values.T, np.cumsum(self.blocks)[:-1] * self.before, axis=1)
+        targets, start = np.zeros((line_values.shape[1] * self.before, self.nodes)), 0
+        for block, size in zip(block_values, self.blocks, strict=True):
+            block_slice = slice(start, start + size)
+            targets[:, query_nodes[block_slice]] += block.reshape(-1, size) * weight_shares[block_slice]
             start += size
-        found, growth = nearest_counts(first, low, high, weights, given, price)
-        made = (
-            found[:, nodes].reshape(-1, self.before * nodes.size) for nodes in np.split(asked, np.cumsum(self.blocks)[:-1])
+        counts, growth = nearest_counts(first_child, low, high, weights, targets, price)
+        block_answers = (
+            counts[:, nodes].reshape(-1, self.before * nodes.size)
+            for nodes in np.split(query_nodes, np.cumsum(self.blocks)[:-1])
         )
-        return np.concatenate(list(made), axis=1).T, float(found[:, 0].sum()), growth
+        return np.concatenate(list(block_answers), axis=1).T, float(counts[:, 0].sum()), growth
 
 
 def line_bytes(workload: Workload) -> int:
     """What a line of a workload of nested levels takes while it is fitted."""
     levels = nested_of(workload)
-    blocks = tuple(each.nodes.size for each in levels.asked)
-    return _line_bytes(levels.beside(workload.domain.shape)[0], blocks, sum(levels.tree.sizes))
+    blocks = tuple(query_level.nodes.size for query_level in levels.counted_nodes)
+    return _line_bytes(levels.surrounding_cells(workload.domain.shape)[0], blocks, sum(levels.tree.sizes))
 
 
 def _line_bytes(before: int, blocks: tuple[int, ...], nodes: int) -> int:
@@ -118,31 +135,40 @@ def _line_bytes(before: int, blocks: tuple[int, ...], nodes: int) -> int:
     return 8 * (before * (4 * sum(blocks) + 3 * nodes) + NODE_COPIES * nodes)
 
 
-def _fitted(fit: LevelFit, price: float, start: int, slab: Matrix) -> Matrix:
+def _fit_slab(fit: LevelFit, price: float, start: int, slab: Matrix) -> Matrix:
     """Fitted answers of some lines, (queries of a line, lines)."""
-    return fit._columns(slab.reshape(slab.shape[0], -1).T, price)[0]
+    return fit._fit_columns(slab.reshape(slab.shape[0], -1).T, price)[0]
 
 
-def _arrays(levels: NestedLevels) -> tuple[Matrix, ...]:
+def _tree_arrays(levels: NestedLevels) -> tuple[Matrix, ...]:
     """The tree as ``nearest_counts`` takes it, then of every query its node and its share of the weight of this node."""
     tree = levels.tree
     starts = np.concatenate([[0], np.cumsum(tree.sizes)])
     weights = np.concatenate(tree.weights)
-    shares = [each.squares / tree.weights[each.level][each.nodes] for each in levels.asked]
+    weight_shares = [
+        query_level.squares / tree.weights[query_level.level][query_level.nodes] for query_level in levels.counted_nodes
+    ]
     leaves = weights[starts[-2] :]
-    np.maximum(leaves, UNASKED * weights.max(), out=leaves)
-    first = [tree.starts(level) + starts[level + 1] for level in range(tree.depth)]
-    asked = [each.nodes + starts[each.level] for each in levels.asked]
-    low, high = _leaves(tree)
-    return np.concatenate([*first, [starts[-1]]]), low, high, weights, np.concatenate(asked), np.concatenate(shares)
+    np.maximum(leaves, UNQUERIED_WEIGHT * weights.max(), out=leaves)
+    first_children = [tree.starts(level) + starts[level + 1] for level in range(tree.depth)]
+    query_nodes = [query_level.nodes + starts[query_level.level] for query_level in levels.counted_nodes]
+    low, high = _leaf_ranges(tree)
+    return (
+        np.concatenate([*first_children, [starts[-1]]]),
+        low,
+        high,
+        weights,
+        np.concatenate(query_nodes),
+        np.concatenate(weight_shares),
+    )
 
 
-def _leaves(tree: Hierarchy) -> tuple[Matrix, Matrix]:
+def _leaf_ranges(tree: Hierarchy) -> tuple[Matrix, Matrix]:
     """Of every node that is no leaf the first leaf, and one past the last."""
     bounds = [(np.arange(tree.sizes[-1]), np.arange(1, tree.sizes[-1] + 1))]
     for level in reversed(range(tree.depth)):
-        first = tree.starts(level)
-        last = np.append(first[1:], tree.sizes[level + 1]) - 1
-        bounds.insert(0, (bounds[0][0][first], bounds[0][1][last]))
+        first_children = tree.starts(level)
+        last_children = np.append(first_children[1:], tree.sizes[level + 1]) - 1
+        bounds.insert(0, (bounds[0][0][first_children], bounds[0][1][last_children]))
     low, high = zip(*bounds[:-1], strict=True) if tree.depth else ((np.zeros(0),), (np.zeros(0),))
     return np.concatenate(low), np.concatenate(high)

@@ -17,29 +17,29 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import OnDone, Workspace
-from dpdist.arrays.lazy_vector import Held, LazyVector, Vector, batches, held
+from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, batches, to_array
 from dpdist.errors import InvalidInput
 from dpdist.measurement.consistency.level_fitting import LevelFit
 from dpdist.measurement.dense_measurement import JOINT_CELLS
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
-from dpdist.reconstruction.answer_vectors import Answers, Wanted
-from dpdist.reconstruction.nonnegative_cells import NOTHING, RULE, Effect, covering, ratios
-from dpdist.reconstruction.nonnegative_tables import TableFamily, nearest, threshold
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.nonnegative_cells import RULE, ZERO_ERROR, Effect, covering_half_widths, ratios
+from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables, threshold
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.nested_groups import nested_of
 
 FEW_CELLS = 2**14
 """Cells up to which queries that are no tables are fitted over all cells, which is better and takes the cube of their number."""
-MOST_TOGETHER = 2**25
+MAX_FITTED_TOGETHER = 2**25
 """Answers up to which tables are fitted together, in memory; beyond, each by itself, on the workers."""
-MOST_HELD = 2**22
+MAX_IN_MEMORY = 2**22
 """The same of answers that are not fitted together, or level by level: beyond, they go through the store."""
 COPIES = 16
 """Of the answers, while they are fitted in memory."""
 TOLERANCE = 0.01
 """How far tables may disagree, in mean standard errors of the table whose answers are most accurate."""
-SIMULATED, FEWEST_DRAWS, DRAWS = 1e6, 4, 20
+SIMULATED_ANSWERS, FEWEST_DRAWS, DRAWS = 1e6, 4, 20
 """Answers that are simulated to see what a fit does to the errors, and how many releases these are."""
 
 Kind = Literal["table", "parts", "counts", "any"]
@@ -48,7 +48,7 @@ Unbiased = Callable[[np.random.RandomState], Matrix]
 
 
 @dataclass(frozen=True)
-class Part:
+class QueryGroup:
     """A group of queries.
 
     Attributes:
@@ -57,7 +57,7 @@ class Part:
     """
 
     name: str
-    first: int
+    start: int
     stop: int
     kind: Kind
     axes: tuple[int, ...]
@@ -65,59 +65,61 @@ class Part:
     weight: float
 
 
-def few_cells(workload: Workload) -> bool:
+def has_few_cells(workload: Workload) -> bool:
     """Whether one non-negative estimate of all cells is fitted, where the mechanism has an estimate: not for tables over many cells."""
     cells = workload.shape[1]
-    return cells <= (JOINT_CELLS if only_tables(workload) else FEW_CELLS)
+    return cells <= (JOINT_CELLS if has_only_tables(workload) else FEW_CELLS)
 
 
-def only_tables(workload: Workload) -> bool:
+def has_only_tables(workload: Workload) -> bool:
     """Whether every group of a workload is a table of whole attributes."""
     return all(_is_table(block, workload.domain.shape) for block in workload.blocks)
 
 
-def parts_of(workload: Workload) -> tuple[Part, ...]:
+def query_groups(workload: Workload) -> tuple[QueryGroup, ...]:
     """The groups of a workload."""
-    out = []
-    for first, block in workload.block_starts():
-        kind, table = kind_of(block, workload.domain.shape), block.separable and block.asked_axes
+    groups = []
+    for start, block in workload.block_starts():
+        kind, table = classify_block(block, workload.domain.shape), block.separable and block.asked_axes
         axes = table if kind == "table" and table else ()
         shape = tuple(workload.domain.shape[axis] for axis in axes)
-        out.append(Part(block.name, first, first + block.queries, kind, axes, shape, block.weight**2))
-    return tuple(out)
+        groups.append(QueryGroup(block.name, start, start + block.queries, kind, axes, shape, block.weight**2))
+    return tuple(groups)
 
 
-def kind_of(block: Block, shape: Sequence[int]) -> Kind:
+def classify_block(block: Block, shape: Sequence[int]) -> Kind:
     """What is known of the answers of a group."""
     if _is_table(block, shape):
         return "table"
-    if block.separable and all(map(_apart, block.factors)):
+    if block.separable and all(map(_counts_once, block.factors)):
         return "parts"
     return "counts" if block.entry_range[0] >= 0 else "any"
 
 
 def _is_table(block: Block, shape: Sequence[int]) -> bool:
     """Whether the answers are the cells of a table of whole attributes, in their order."""
-    plain = block.separable and all(isinstance(factor, Identity | Total) for factor in block.factors)
+    has_whole_factors = block.separable and all(isinstance(factor, Identity | Total) for factor in block.factors)
     sizes = [factor.shape[0] for factor in block.factors if not isinstance(factor, Total)]
-    return plain and sizes == [shape[axis] for axis in block.asked_axes] and list(block.axes) == sorted(block.axes)
+    return (
+        has_whole_factors and sizes == [shape[axis] for axis in block.asked_axes] and list(block.axes) == sorted(block.axes)
+    )
 
 
-def _apart(factor: Operator) -> bool:
+def _counts_once(factor: Operator) -> bool:
     """Whether every record is in one of the rows at most."""
     return isinstance(factor.unpadded, Identity | Total | Groups)
 
 
-def held_whole(workload: Workload) -> bool:
+def fits_in_memory(workload: Workload) -> bool:
     """Whether all answers are fitted in memory, which only tables that share attributes have to be."""
-    kinds = [kind_of(block, workload.domain.shape) for block in workload.blocks]
+    kinds = [classify_block(block, workload.domain.shape) for block in workload.blocks]
     joined = kinds.count("table") > 1 and not has_levels(workload)
-    return workload.shape[0] <= (MOST_TOGETHER if joined else MOST_HELD)
+    return workload.shape[0] <= (MAX_FITTED_TOGETHER if joined else MAX_IN_MEMORY)
 
 
 def has_levels(workload: Workload) -> bool:
     """Whether answers are those of nested levels that are more than tables of whole attributes."""
-    if only_tables(workload):
+    if has_only_tables(workload):
         return False
     try:
         nested_of(workload)
@@ -126,19 +128,19 @@ def has_levels(workload: Workload) -> bool:
     return True
 
 
-def _of_levels(levels: LevelFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:
-    return levels.held(values, records), None
+def _fit_levels(levels: LevelFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:
+    return levels.fit_in_memory(values, records), None
 
 
-def fitted_answers(
+def fit_answers(
     workload: Workload,
     unbiased: Answers,
     records: float | None,
     simulate: Callable[[Matrix, np.random.RandomState], Matrix] | None,
-    wanted: Wanted,
+    answer_request: AnswerRequest,
     seed: int,
     work: Workspace,
-    on_done: OnDone | None = None,
+    report_progress: ProgressCallback | None = None,
 ) -> Answers:
     """Non-negative answers, kept under their names, with what the fit does to their errors.
 
@@ -148,63 +150,69 @@ def fitted_answers(
         simulate: unbiased answers of other noise, around given true ones; None where that would take too long.
         seed: of the simulation: public.
     """
-    parts, size = parts_of(workload), unbiased.answer.size
+    groups, size = query_groups(workload), unbiased.answer.size
     with work.scratch() as inner:
         levels = LevelFit.of(workload, inner) if has_levels(workload) else None
         effect = Effect(RULE)
-        if not held_whole(workload) and levels is not None and records is None:
-            fitted = levels.fitted(unbiased.answer, inner)
-        elif not held_whole(workload):
+        if not fits_in_memory(workload) and levels is not None and records is None:
+            fitted = levels.fit_stored(unbiased.answer, inner)
+        elif not fits_in_memory(workload):
             # too many to be held: each group by itself, levels too where the number of records is public, by a threshold that one pass
             # over the stored answers finds
-            cuts = tuple((part.stop, part.kind, _cut_of_many(part, unbiased.answer, records, inner)) for part in parts)
+            cuts = tuple(
+                (group.stop, group.kind, _stored_group_cut(group, unbiased.answer, records, inner)) for group in groups
+            )
             fitted = LazyVector(size, (unbiased.answer,), partial(_cut_range, cuts), 24, repr(cuts))
             effect = Effect(RULE, apart=True)
         else:
-            values, errors = held(unbiased.answer), held(unbiased.error)
+            values, errors = to_array(unbiased.answer), to_array(unbiased.error)
             fit: Callable[[Matrix], tuple[Matrix, float | None]]
             if levels is None:
-                fit = partial(together, parts, workload.domain.shape, records, tolerance_for(parts, errors))
+                fit = partial(fit_together, groups, workload.domain.shape, records, tolerance_for(groups, errors))
             else:
-                fit = partial(_of_levels, levels, records)
-            made, distance = inner.largest(fit, values, needed_bytes=COPIES * 8 * size)
-            fitted, effect = inner.write(Held(made)), Effect(RULE, distance=distance)
+                fit = partial(_fit_levels, levels, records)
+            fitted_values, distance = inner.largest(fit, values, needed_bytes=COPIES * 8 * size)
+            fitted, effect = inner.write(ArrayVector(fitted_values)), Effect(RULE, distance=distance)
             if simulate is not None:
-                effect = _effect(parts, lambda given: inner.largest(fit, given)[0], simulate, made, distance, seed)
-        work.write(Held(np.zeros(1)), wanted.cells, effect.facts())
-        kinds = tuple((part.stop, part.kind != "any") for part in parts)
-        task = partial(_answers, fitted, unbiased, kinds, records, wanted.integer)
-        columns = work.fill(wanted.names, size, min(size, 2**22), task, on_done)
+                effect = _effect(
+                    groups, lambda simulated: inner.largest(fit, simulated)[0], simulate, fitted_values, distance, seed
+                )
+        work.write(ArrayVector(np.zeros(1)), answer_request.cells, effect.facts())
+        kinds = tuple((group.stop, group.kind != "any") for group in groups)
+        task = partial(_answer_queries, fitted, unbiased, kinds, records, answer_request.integer)
+        columns = work.fill(answer_request.names, size, min(size, 2**22), task, report_progress)
     return Answers(*columns, effect=effect)
 
 
-def tolerance_for(parts: Sequence[Part], errors: Matrix) -> float:
+def tolerance_for(groups: Sequence[QueryGroup], errors: Matrix) -> float:
     """How far tables may disagree."""
-    means = [float(errors[part.first : part.stop].mean()) for part in parts if part.kind == "table"]
+    means = [float(errors[group.start : group.stop].mean()) for group in groups if group.kind == "table"]
     return max(TOLERANCE * min(means, default=0.0), 1e-6)
 
 
-def together(
-    parts: Sequence[Part], shape: tuple[int, ...], records: float | None, tolerance: float, values: Matrix
+def fit_together(
+    groups: Sequence[QueryGroup], shape: tuple[int, ...], records: float | None, tolerance: float, values: Matrix
 ) -> tuple[Matrix, float]:
     """Fitted answers of all groups, and how far tables are from those that agree exactly."""
-    out, distance = np.empty_like(values), 0.0
-    tables = [part for part in parts if part.kind == "table"]
+    fitted, distance = np.empty_like(values), 0.0
+    tables = [group for group in groups if group.kind == "table"]
     if tables:
-        family = TableFamily(tuple(part.axes for part in tables), shape, tuple(part.weight for part in tables))
-        given = [values[part.first : part.stop].reshape(part.shape) for part in tables]
-        found = nearest(family, given, family.total(given) if records is None else records, tolerance)
-        distance = found.distance
-        for part, table in zip(tables, found.tables, strict=True):
-            out[part.first : part.stop] = table.ravel()
-    for part in parts:
-        if part.kind != "table":
-            own = values[part.first : part.stop]
-            out[part.first : part.stop] = cut_at(own, part.kind, _cut(part.kind, own, records))
-    return out, distance
+        family = TableFamily(tuple(group.axes for group in tables), shape, tuple(group.weight for group in tables))
+        table_values = [values[group.start : group.stop].reshape(group.shape) for group in tables]
+        fit_result = fit_tables(family, table_values, family.total(table_values) if records is None else records, tolerance)
+        distance = fit_result.distance
+        for group, table in zip(tables, fit_result.tables, strict=True):
+            fitted[group.start : group.stop] = table.ravel()
+    for group in groups:
+        if group.kind != "table":
+            group_values = values[group.start : group.stop]
+            fitted[group.start : group.stop] = cut_answers(
+                group_values, group.kind, _group_cut(group.kind, group_values, records)
+            )
+    return fitted, distance
 
 
-def _cut(kind: Kind, values: Matrix, records: float | None) -> float:
+def _group_cut(kind: Kind, values: Matrix, records: float | None) -> float:
     """What is taken off the answers of a group before they are cut at 0."""
     if kind in ("counts", "any"):
         return 0.0
@@ -212,60 +220,64 @@ def _cut(kind: Kind, values: Matrix, records: float | None) -> float:
     return threshold(values, total) if total > 0 else float(values.max())
 
 
-def cut_at(values: Matrix, kind: Kind, cut: float) -> Matrix:
+def cut_answers(values: Matrix, kind: Kind, cut: float) -> Matrix:
     """The answers of a group, fitted by itself."""
     return values if kind == "any" else np.maximum(values - cut, 0.0)
 
 
-def _cut_of_many(part: Part, answers: Vector, records: float | None, work: Workspace) -> float:
+def _stored_group_cut(group: QueryGroup, answers: Vector, records: float | None, work: Workspace) -> float:
     """``_cut`` of a group that is read from where it is stored."""
-    if part.kind in ("counts", "any"):
+    if group.kind in ("counts", "any"):
         return 0.0
-    ranges = [(part.first + low, part.first + high) for low, high in batches(part.stop - part.first, work.part_values)]
-    whole, count, largest = _folded(answers, -np.inf, ranges, work)
+    ranges = [(group.start + low, group.start + high) for low, high in batches(group.stop - group.start, work.part_values)]
+    whole, count, largest = _fold_above(answers, -np.inf, ranges, work)
     total = whole
     if records is not None:
-        total = records if part.kind == "table" else min(whole, records)
+        total = records if group.kind == "table" else min(whole, records)
     if total <= 0:
         return largest
     cut = (whole - total) / count
-    for _ in range(PASSES):
-        above, kept, _ = _folded(answers, cut, ranges, work)
-        step = largest - total if kept == 0 else (above - total) / kept
+    for _ in range(MAX_PASSES):
+        sum_above, count_above, _ = _fold_above(answers, cut, ranges, work)
+        step = largest - total if count_above == 0 else (sum_above - total) / count_above
         if abs(step - cut) <= 1e-12 * (abs(step) + 1.0):
             break
         cut = step
     return cut
 
 
-PASSES = 60
+MAX_PASSES = 60
 """Over the answers of a group, until its threshold is found: 5 to 12 are usual."""
 
 
-def _folded(answers: Vector, cut: float, ranges: Sequence[tuple[int, int]], work: Workspace) -> tuple[float, int, float]:
+def _fold_above(answers: Vector, cut: float, ranges: Sequence[tuple[int, int]], work: Workspace) -> tuple[float, int, float]:
     """Of the answers above a number the sum and how many they are, and the largest of all."""
-    found = work.fold(partial(_above, cut), answers, ranges=ranges)
-    return sum(each[0] for each in found), sum(each[1] for each in found), max(each[2] for each in found)
+    block_sums = work.fold(partial(_sum_above, cut), answers, ranges=ranges)
+    return (
+        sum(block_sum[0] for block_sum in block_sums),
+        sum(block_sum[1] for block_sum in block_sums),
+        max(block_sum[2] for block_sum in block_sums),
+    )
 
 
-def _above(cut: float, start: int, values: Matrix) -> tuple[float, int, float]:
-    kept = values[values > cut]
-    return float(kept.sum()), int(kept.size), float(values.max())
+def _sum_above(cut: float, start: int, values: Matrix) -> tuple[float, int, float]:
+    values_above = values[values > cut]
+    return float(values_above.sum()), int(values_above.size), float(values.max())
 
 
 def _cut_range(cuts: Sequence[tuple[int, Kind, float]], start: int, count: int, values: Matrix) -> Matrix:
     """Some fitted answers of groups that are fitted by themselves."""
-    out, first = np.empty(count), start
+    fitted, position = np.empty(count), start
     for stop, kind, cut in cuts:
-        last = min(stop, start + count)
-        if first < last:
-            own = slice(first - start, last - start)
-            out[own] = cut_at(values[own], kind, cut)
-            first = last
-    return out
+        end = min(stop, start + count)
+        if position < end:
+            overlap = slice(position - start, end - start)
+            fitted[overlap] = cut_answers(values[overlap], kind, cut)
+            position = end
+    return fitted
 
 
-def _answers(
+def _answer_queries(
     fitted: Vector,
     unbiased: Answers,
     kinds: Sequence[tuple[int, bool]],
@@ -279,13 +291,13 @@ def _answers(
         vector.read(start, stop) for vector in (fitted, unbiased.answer, unbiased.error, unbiased.half_width)
     )
     ends = np.array([end for end, _ in kinds])
-    counts = np.array([each for _, each in kinds])[np.searchsorted(ends, np.arange(start, stop), side="right")]
-    half = covering(values, answers, half, np.where(counts, 0.0, -np.inf))
+    counts = np.array([is_count for _, is_count in kinds])[np.searchsorted(ends, np.arange(start, stop), side="right")]
+    half = covering_half_widths(values, answers, half, np.where(counts, 0.0, -np.inf))
     return [np.rint(values), errors, half + 0.5] if integer else [values, errors, half]
 
 
 def _effect(
-    parts: Sequence[Part],
+    groups: Sequence[QueryGroup],
     fit: Callable[[Matrix], Matrix],
     simulate: Callable[[Matrix, np.random.RandomState], Matrix],
     true: Matrix,
@@ -293,15 +305,17 @@ def _effect(
     seed: int,
 ) -> Effect:
     """What fitting does to the errors of data whose answers are those that were fitted."""
-    draws = int(np.clip(SIMULATED / true.size, FEWEST_DRAWS, DRAWS))
+    draws = int(np.clip(SIMULATED_ANSWERS / true.size, FEWEST_DRAWS, DRAWS))
     state = np.random.RandomState(seed)  # NumPy keeps its streams the same for ever
-    firsts = np.array([part.first for part in parts])
-    weights = np.array([part.weight for part in parts])[:, None]
-    before, after = np.zeros((2, len(parts), draws))
+    starts = np.array([group.start for group in groups])
+    weights = np.array([group.weight for group in groups])[:, None]
+    before, after = np.zeros((2, len(groups), draws))
     for draw in range(draws):
-        other = simulate(true, state)
-        before[:, draw] = np.add.reduceat((other - true) ** 2, firsts)
-        after[:, draw] = np.add.reduceat((fit(other) - true) ** 2, firsts)
-    queries = np.diff(firsts, append=true.size)
-    nothing = NOTHING**2 * weights[:, 0] * queries
-    return Effect(RULE, draws, *ratios([part.name for part in parts], weights * before, weights * after, nothing), distance)
+        simulated = simulate(true, state)
+        before[:, draw] = np.add.reduceat((simulated - true) ** 2, starts)
+        after[:, draw] = np.add.reduceat((fit(simulated) - true) ** 2, starts)
+    queries = np.diff(starts, append=true.size)
+    nothing = ZERO_ERROR**2 * weights[:, 0] * queries
+    return Effect(
+        RULE, draws, *ratios([group.name for group in groups], weights * before, weights * after, nothing), distance
+    )

@@ -63,34 +63,40 @@ class Totals:
 
     def columns(self, rows: Matrix) -> tuple[Matrix, Matrix]:
         """All Z and all A of some rows over the cells, (k, groups x bins - 1) and (k, groups)."""
-        split = rows.reshape(rows.shape[0], -1, self.bins)
-        none, full = (split[:, :, 0] * given[0] + split[:, :, 1] * given[1] for given in (self.none, self.full))
-        missing = self.shares_per_record * split[:, :, ENDS:].reshape(rows.shape[0], -1)
+        bin_rows = rows.reshape(rows.shape[0], -1, self.bins)
+        none, full = (
+            bin_rows[:, :, 0] * record_shares[0] + bin_rows[:, :, 1] * record_shares[1]
+            for record_shares in (self.none, self.full)
+        )
+        missing = self.shares_per_record * bin_rows[:, :, ENDS:].reshape(rows.shape[0], -1)
         return np.concatenate([none, missing], axis=1), full
 
     def corners(self, none: int, full: int) -> Iterator[tuple[tuple[int, int], ...]]:
         """Every corner as columns with their numbers: the columns Z come first."""
         rest, times = self.records - self.times, self.times
         yield ()
-        yield from (((z, self.records),) for z in range(none))
-        yield from (((none + a, times),) for a in range(full))
-        yield from (((z, rest), (none + a, times)) for z, a in itertools.product(range(none), range(full)))
+        yield from (((none_column, self.records),) for none_column in range(none))
+        yield from (((none + full_column, times),) for full_column in range(full))
+        yield from (
+            ((none_column, rest), (none + full_column, times))
+            for none_column, full_column in itertools.product(range(none), range(full))
+        )
 
     def matrix(self, none: int, full: int) -> Matrix:
         """The corners as a matrix over all Z and A, (corners, none + full) int64."""
-        found = list(self.corners(none, full))
-        out = np.zeros((len(found), none + full), dtype=np.int64)
-        for place, corner in enumerate(found):
+        corners = list(self.corners(none, full))
+        matrix = np.zeros((len(corners), none + full), dtype=np.int64)
+        for row, corner in enumerate(corners):
             for column, number in corner:
-                out[place, column] = number
-        return out
+                matrix[row, column] = number
+        return matrix
 
     def number(self, none: int, full: int) -> int:
         """How many corners there are."""
         return (none + 1) * (full + 1)
 
 
-def squared(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, sizes: Sizes) -> int:
+def totals_l2_squared(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, sizes: Sizes) -> int:
     """A Python integer that no neighbour's squared distance in z exceeds: that of the farthest corner, rounded up.
 
     Args:
@@ -103,9 +109,9 @@ def squared(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, si
     norms: Matrix = np.zeros(0, dtype=object)
     none = full = 0
     for block in blocks:
-        parts = totals.columns(block)
-        none, full = (part.shape[1] for part in parts)
-        columns = np.concatenate(parts, axis=1)
+        column_pairs = totals.columns(block)
+        none, full = (block_columns.shape[1] for block_columns in column_pairs)
+        columns = np.concatenate(column_pairs, axis=1)
         if norms.size == 0:
             norms = np.zeros(columns.shape[1], dtype=object)
             products = np.zeros((columns.shape[1],) * 2) if columns.shape[1] <= sizes.pair_cells else None
@@ -120,32 +126,34 @@ def squared(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, si
     if products is None:
         return longest**2 if neighbours == "add-remove" else 4 * longest**2
     slack = 16.0 * (rows + 16) * 2.0**-53 * float(longest) ** 2
-    added = math.ceil(_farthest_of_zero(totals, products, none) + slack)
+    added = math.ceil(_longest_corner(totals, products, none) + slack)
     if neighbours == "add-remove":
         return added
     if totals.number(none, full) > MOST_CORNERS:
         return 4 * added
     corners = totals.matrix(none, full).astype(np.float64)
     gram = corners @ products @ corners.T
-    own = gram.diagonal()
-    return math.ceil(float((own[:, None] + own[None, :] - 2.0 * gram).max()) + 4.0 * slack)
+    corner_squares = gram.diagonal()
+    return math.ceil(float((corner_squares[:, None] + corner_squares[None, :] - 2.0 * gram).max()) + 4.0 * slack)
 
 
-def _farthest_of_zero(totals: Totals, products: Matrix, none: int) -> float:
+def _longest_corner(totals: Totals, products: Matrix, none: int) -> float:
     """The largest squared length of a corner, from the inner products of all Z and A."""
-    own, rest = products.diagonal(), totals.records - totals.times
-    alone = max(totals.records**2 * float(own[:none].max()), totals.times**2 * float(own[none:].max()))
+    column_squares, rest = products.diagonal(), totals.records - totals.times
+    alone = max(totals.records**2 * float(column_squares[:none].max()), totals.times**2 * float(column_squares[none:].max()))
     mixed = (
-        rest**2 * own[:none, None] + totals.times**2 * own[None, none:] + 2.0 * rest * totals.times * products[:none, none:]
+        rest**2 * column_squares[:none, None]
+        + totals.times**2 * column_squares[None, none:]
+        + 2.0 * rest * totals.times * products[:none, none:]
     )
     return max(alone, float(mixed.max()))
 
 
-def absolute(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, sizes: Sizes) -> int:
+def totals_l1(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, sizes: Sizes) -> int:
     """The same of the L1 distance, in exact integers; the triangle inequality where it would take more than ``sizes.pair_work``."""
-    parts = [totals.columns(block) for block in blocks]
-    rows = np.concatenate([np.concatenate(each, axis=1) for each in parts])
-    none, full = (part.shape[1] for part in parts[0])
+    column_pairs = [totals.columns(block) for block in blocks]
+    rows = np.concatenate([np.concatenate(column_pair, axis=1) for column_pair in column_pairs])
+    none, full = (block_columns.shape[1] for block_columns in column_pairs[0])
     if int(np.abs(rows).max(initial=0)) * rows.shape[0] * totals.records >= 2**60:
         raise InvalidInput(
             "grid entries are too large, because the strategy's entries exceed its sensitivity by far; choose another mechanism"
@@ -161,19 +169,19 @@ def absolute(totals: Totals, blocks: Iterator[Matrix], neighbours: Neighbours, s
         return max(int(np.abs(points - point).sum(axis=1).max()) for point in points)
     rest = (totals.records - totals.times) * rows[:, :none]
     added = max(totals.records * int(lengths[:none].max()), totals.times * int(lengths[none:].max()))
-    for place in range(none, none + full):
-        added = max(added, int(np.abs(rest + totals.times * rows[:, place : place + 1]).sum(axis=0).max()))
+    for column in range(none, none + full):
+        added = max(added, int(np.abs(rest + totals.times * rows[:, column : column + 1]).sum(axis=0).max()))
     return added if neighbours == "add-remove" else 2 * added
 
 
-def term_squared(totals: Totals, term: IntegerTerm, last: int, neighbours: Neighbours) -> int:
+def term_l2_squared(totals: Totals, term: IntegerTerm, amount_axis: int, neighbours: Neighbours) -> int:
     """A bound of the squared distance in a term before its shift, from the columns of its factors.
 
     Args:
-        last: the number of the column of amounts.
+        amount_axis: the number of the column of amounts.
     """
-    none, full = _amounts_of(totals, term, last)
-    groups = term.factors[:-1] if term.axes and term.axes[-1] == last else term.factors
+    none, full = _amounts_of(totals, term, amount_axis)
+    groups = term.factors[:-1] if term.axes and term.axes[-1] == amount_axis else term.factors
     ranges = []
     longest = term.multiplier**2
     for factor in groups:
@@ -181,10 +189,12 @@ def term_squared(totals: Totals, term: IntegerTerm, last: int, neighbours: Neigh
         gram = columns @ columns.T
         ranges.append((int(gram.min()), int(gram.max())))
         longest *= int(gram.diagonal().max())
-    inner = [term.multiplier**2 * math.prod(some) for some in itertools.product(*ranges)]
+    inner = [term.multiplier**2 * math.prod(extremes) for extremes in itertools.product(*ranges)]
     rest, times = totals.records - totals.times, totals.times
     squares = [sum(v * v for v in z) for z in none], sum(v * v for v in full)
-    mixed = max(i * sum(a * b for a, b in zip(z, full, strict=True)) for i in inner for z in none)
+    mixed = max(
+        i * sum(none_entry * full_entry for none_entry, full_entry in zip(z, full, strict=True)) for i in inner for z in none
+    )
     added = max(
         totals.records**2 * longest * max(squares[0]),
         times**2 * longest * squares[1],
@@ -193,10 +203,10 @@ def term_squared(totals: Totals, term: IntegerTerm, last: int, neighbours: Neigh
     return added if neighbours == "add-remove" or not term.axes else 4 * added
 
 
-def term_absolute(totals: Totals, term: IntegerTerm, last: int, neighbours: Neighbours) -> int:
+def term_l1(totals: Totals, term: IntegerTerm, amount_axis: int, neighbours: Neighbours) -> int:
     """The same of the L1 distance."""
-    none, full = _amounts_of(totals, term, last)
-    groups = term.factors[:-1] if term.axes and term.axes[-1] == last else term.factors
+    none, full = _amounts_of(totals, term, amount_axis)
+    groups = term.factors[:-1] if term.axes and term.axes[-1] == amount_axis else term.factors
     longest = term.multiplier * math.prod(int(np.abs(f).sum(axis=0).max()) for f in groups)
     lengths = max(sum(map(abs, z)) for z in none), sum(map(abs, full))
     rest, times = totals.records - totals.times, totals.times
@@ -204,11 +214,11 @@ def term_absolute(totals: Totals, term: IntegerTerm, last: int, neighbours: Neig
     return added if neighbours == "add-remove" or not term.axes else 2 * added
 
 
-def _amounts_of(totals: Totals, term: IntegerTerm, last: int) -> tuple[list[list[int]], list[int]]:
+def _amounts_of(totals: Totals, term: IntegerTerm, amount_axis: int) -> tuple[list[list[int]], list[int]]:
     """What the rows of the column of amounts make of records with nothing, and of one with the largest amount."""
-    if not term.axes or term.axes[-1] != last:
+    if not term.axes or term.axes[-1] != amount_axis:
         return [[totals.shares_per_record]], [totals.shares_per_record]
     rows = term.factors[-1].astype(object)
     none = [list(rows[:, :ENDS] @ np.array(totals.none, dtype=object))]
-    none += [list(totals.shares_per_record * rows[:, place]) for place in range(ENDS, totals.bins)]
+    none += [list(totals.shares_per_record * rows[:, bin_number]) for bin_number in range(ENDS, totals.bins)]
     return none, list(rows[:, :ENDS] @ np.array(totals.full, dtype=object))

@@ -22,8 +22,11 @@ def exact_norms(rows: Matrix) -> Matrix:
             "by far; choose another mechanism"
         )
     high, low = rows >> 16, rows & 0xFFFF
-    parts = [np.einsum("ij,ij->j", a, b).astype(object) for a, b in ((high, high), (high, low), (low, low))]
-    return np.asarray(parts[0] * 2**32 + parts[1] * 2**17 + parts[2])
+    half_products = [
+        np.einsum("ij,ij->j", first_half, second_half).astype(object)
+        for first_half, second_half in ((high, high), (high, low), (low, low))
+    ]
+    return np.asarray(half_products[0] * 2**32 + half_products[1] * 2**17 + half_products[2])
 
 
 def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes: Sizes = SIZES) -> int:
@@ -34,10 +37,10 @@ def sensitivity_squared(mixing: Matrix, base: Operator, neighbours: Neighbours, 
     triangle inequality is used instead.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
-        return sum(value**2 for value in _largest(mixing, neighbours))
+        return sum(value**2 for value in _largest_entries(mixing, neighbours))
     cells = base.shape[1]
     pairs = neighbours == "replace-one" and cells <= sizes.pair_cells
-    tables = None if pairs else _of_tables(mixing, base)
+    tables = None if pairs else _table_entries(mixing, base)
     if tables is not None:
         return sum(value**2 for value in tables) * (1 if neighbours == "add-remove" else 4)
     products = np.zeros((cells, cells)) if pairs else None
@@ -66,10 +69,10 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes
     triangle inequality bounds the distance by twice the largest column.
     """
     if mixing.ndim == 1 and isinstance(base, Identity):
-        return sum(_largest(mixing, neighbours))
+        return sum(_largest_entries(mixing, neighbours))
     cells = base.shape[1]
     pairs = neighbours == "replace-one" and cells**2 * mixing.shape[0] <= sizes.pair_work
-    tables = None if pairs else _of_tables(mixing, base)
+    tables = None if pairs else _table_entries(mixing, base)
     if tables is not None:
         return sum(tables) * (1 if neighbours == "add-remove" else 2)
     columns = np.zeros(cells, dtype=np.int64)
@@ -89,22 +92,22 @@ def l1_sensitivity(mixing: Matrix, base: Operator, neighbours: Neighbours, sizes
     return 2 * largest if distances is None else max(largest, int(distances.max()))
 
 
-def _of_tables(mixing: Matrix, base: Operator) -> list[int] | None:
+def _table_entries(mixing: Matrix, base: Operator) -> list[int] | None:
     """The entry of every cell in each table, without sign, where B holds whole tables whose rows M weighs alike; None elsewhere.
 
     Every cell is in one row of each table, so that all columns of M B are alike.
     """
-    parts = base.parts if isinstance(base, Stack) else (base,)
-    if mixing.ndim != 1 or not all(_is_table(part) for part in parts):
+    operators = base.operators if isinstance(base, Stack) else (base,)
+    if mixing.ndim != 1 or not all(_is_table(operator) for operator in operators):
         return None
-    found, start = [], 0
-    for part in parts:
-        rows = mixing[start : start + part.shape[0]]
+    entries, start = [], 0
+    for operator in operators:
+        rows = mixing[start : start + operator.shape[0]]
         if rows.min() != rows.max():
             return None
-        found.append(abs(int(rows[0])))
-        start += part.shape[0]
-    return found
+        entries.append(abs(int(rows[0])))
+        start += operator.shape[0]
+    return entries
 
 
 def _is_table(operator: Operator) -> bool:
@@ -112,18 +115,20 @@ def _is_table(operator: Operator) -> bool:
     return all(isinstance(factor, Identity | Total) for factor in factors)
 
 
-def _largest(diagonal: Matrix, neighbours: Neighbours) -> list[int]:
+def _largest_entries(diagonal: Matrix, neighbours: Neighbours) -> list[int]:
     """The largest entry of a diagonal, or with ``replace-one`` the two largest ones (of two cells, which may be equal), without signs."""
-    some = diagonal[:2] if diagonal.strides == (0,) else diagonal
-    return sorted((abs(int(v)) for v in np.sort(np.abs(some))[-2:]), reverse=True)[: 1 if neighbours == "add-remove" else 2]
+    distinct_entries = diagonal[:2] if diagonal.strides == (0,) else diagonal
+    return sorted((abs(int(v)) for v in np.sort(np.abs(distinct_entries))[-2:]), reverse=True)[
+        : 1 if neighbours == "add-remove" else 2
+    ]
 
 
 def row_blocks(mixing: Matrix, base: Operator, block_bytes: int = ROW_BLOCK_BYTES) -> Iterator[Matrix]:
     """Rows of M B over all cells, (k, n) int64, block by block of so many bytes."""
     step = max(1, block_bytes // (8 * base.shape[1]))
     for start in range(0, mixing.shape[0], step):
-        part = mixing[start : start + step]
+        mixing_rows = mixing[start : start + step]
         if mixing.ndim == 1:
-            yield part[:, None] * base.rows(start, start + part.shape[0]).astype(np.int64)
+            yield mixing_rows[:, None] * base.rows(start, start + mixing_rows.shape[0]).astype(np.int64)
         else:
-            yield np.ascontiguousarray(base.rmatvec(np.ascontiguousarray(part.T)).T)
+            yield np.ascontiguousarray(base.rmatvec(np.ascontiguousarray(mixing_rows.T)).T)

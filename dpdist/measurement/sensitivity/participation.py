@@ -36,37 +36,37 @@ CHAIN_WORK = 2**31
 class Crossing(Enum):
     """What a pair of steps of one person adds to the squared length, of its entry of G.
 
-    AS_IT_IS: every record adds to one series, and never lowers a count.
+    UNCHANGED: every record adds to one series, and never lowers a count.
     POSITIVE: records of two steps may lie in different series, where they never meet: an entry below zero then counts as zero.
     ABSOLUTE: records may lower counts, so that either sign is met.
     """
 
-    AS_IT_IS = "as it is"
+    UNCHANGED = "as it is"
     POSITIVE = "positive"
     ABSOLUTE = "absolute"
 
-    def of(self, products: Matrix) -> Matrix:
+    def apply(self, products: Matrix) -> Matrix:
         """The entries as they count."""
         if self is Crossing.ABSOLUTE:
             return np.abs(products)
-        return products if self is Crossing.AS_IT_IS else np.maximum(products, 0)
+        return products if self is Crossing.UNCHANGED else np.maximum(products, 0)
 
 
-def fitting(most: int, separation: int, steps: int) -> int:
+def fitting_participations(max_participations: int, separation: int, steps: int) -> int:
     """How many participations fit into a series.
 
     >>> fitting(5, 3, 10), fitting(5, 3, 20)
     (4, 5)
     """
-    return min(most, -(-steps // separation))
+    return min(max_participations, -(-steps // separation))
 
 
-def falls(coefficients: Matrix) -> bool:
+def is_falling(coefficients: Matrix) -> bool:
     """Whether the coefficients of a filter of the past are at least 0 and never rise from one lag to the next."""
     return bool(coefficients[-1] >= 0 and (np.diff(coefficients) <= 0).all())
 
 
-def squared_of_falling(coefficients: Matrix, most: int, separation: int) -> int:
+def falling_squared(coefficients: Matrix, max_participations: int, separation: int) -> int:
     """The largest squared length for a filter whose coefficients fall: that of the earliest steps, as close as is allowed. Exact.
 
     Source: Kalinin & Lampert 2024 (banded square root matrix factorization), Theorem 2; the proof is in the decision.
@@ -75,7 +75,7 @@ def squared_of_falling(coefficients: Matrix, most: int, separation: int) -> int:
     together = np.zeros((-(-steps // separation), separation), dtype=np.int64)
     together.ravel()[:steps] = coefficients
     together = np.cumsum(together, axis=0)
-    together[most:] -= together[:-most].copy()
+    together[max_participations:] -= together[:-max_participations].copy()
     reached = together.ravel()[:steps].astype(object)
     return int(reached @ reached)
 
@@ -85,39 +85,39 @@ def width_of(coefficients: Matrix) -> int:
     return int(np.flatnonzero(coefficients)[-1]) + 1
 
 
-def squared_of_band(coefficients: Matrix, most: int, separation: int, crossing: Crossing) -> int:
+def band_squared(coefficients: Matrix, max_participations: int, separation: int, crossing: Crossing) -> int:
     """The largest squared length for a filter that ends within two separations, so that only consecutive steps of a person meet.
 
     The sum over a person's steps is that of a chain: of the steps themselves and of the pairs that follow each other. The largest is
     found by dynamic programming in whole numbers, rounded upwards where they would not fit into 63 bits.
     """
-    listed = coefficients[: width_of(coefficients)]
-    columns = np.cumsum(listed.astype(object) ** 2)
+    band = coefficients[: width_of(coefficients)]
+    columns = np.cumsum(band.astype(object) ** 2)
     longest = int(columns[-1])
-    if most * (listed.size - separation) * coefficients.size > CHAIN_WORK:
-        pairs = max(int(crossing.of(products_at(listed, lag)).max()) for lag in range(separation, listed.size))
-        return most * longest + 2 * (most - 1) * max(0, pairs)
-    shift = max(0, (4 * most * longest).bit_length() - 62)
+    if max_participations * (band.size - separation) * coefficients.size > CHAIN_WORK:
+        pairs = max(int(crossing.apply(lag_products(band, lag)).max()) for lag in range(separation, band.size))
+        return max_participations * longest + 2 * (max_participations - 1) * max(0, pairs)
+    shift = max(0, (4 * max_participations * longest).bit_length() - 62)
     value, _ = heaviest_chain(
-        columns_to_the_end(upwards(columns, shift), coefficients.size),
+        columns_to_the_end(round_up(columns, shift), coefficients.size),
         lambda lag: columns_to_the_end(
-            upwards(crossing.of(products_at(listed, lag)).astype(object) * 2, shift), coefficients.size
+            round_up(crossing.apply(lag_products(band, lag)).astype(object) * 2, shift), coefficients.size
         )[lag:],
-        most,
+        max_participations,
         separation,
-        listed.size,
+        band.size,
     )
     return int(value) << shift
 
 
-def upwards(values: Matrix, shift: int) -> Matrix:
+def round_up(values: Matrix, shift: int) -> Matrix:
     """Whole numbers over 2^shift, rounded up, as int64."""
     return np.asarray(-((-values) >> shift), dtype=np.int64)
 
 
-def products_at(listed: Matrix, lag: int) -> Matrix:
+def lag_products(band: Matrix, lag: int) -> Matrix:
     """Products of two columns that are ``lag`` steps apart, the later of which has 1, 2, ... steps to the end."""
-    return np.cumsum(listed[: listed.size - lag] * listed[lag:])
+    return np.cumsum(band[: band.size - lag] * band[lag:])
 
 
 def columns_to_the_end(reached: Matrix, steps: int) -> Matrix:
@@ -126,70 +126,78 @@ def columns_to_the_end(reached: Matrix, steps: int) -> Matrix:
 
 
 def heaviest_chain(
-    alone: Matrix, between: Callable[[int], Matrix], most: int, separation: int, width: int, beside: Matrix | int = 0
+    alone: Matrix,
+    pair_products: Callable[[int], Matrix],
+    max_participations: int,
+    separation: int,
+    width: int,
+    added_per_earlier: Matrix | int = 0,
 ) -> tuple[float, list[int]]:
-    """The largest sum over chains of up to ``most`` steps, ``separation`` or more apart, and the steps of one that has it.
+    """The largest sum over chains of up to ``max_participations`` steps, ``separation`` or more apart, and the steps of one that has it.
 
     Args:
         alone: what a step adds by itself, (steps,).
-        between: what two steps in sequence so many steps apart add together, by the later one, (steps - lag,).
+        pair_products: what two steps in sequence so many steps apart add together, by the later one, (steps - lag,).
         width: from so many steps on they add nothing together.
-        beside: what a step adds for every one before it, (steps,).
+        added_per_earlier: what a step adds for every one before it, (steps,).
     """
     steps = alone.size
     lags = range(separation, min(width, steps))
-    meeting = {lag: between(lag) for lag in lags}
-    best, came = [alone], []
-    for number in range(1, most):
+    meeting = {lag: pair_products(lag) for lag in lags}
+    best, sources = [alone], []
+    for number in range(1, max_participations):
         before = best[-1]
         running = np.maximum.accumulate(before)
-        where = np.maximum.accumulate(np.where(before == running, np.arange(steps), 0))
-        first = max(separation, width)
+        best_steps = np.maximum.accumulate(np.where(before == running, np.arange(steps), 0))
+        first_far = max(separation, width)
         joined, source = np.full(steps, UNREACHED, dtype=alone.dtype), np.full(steps, -1)
-        joined[first:], source[first:] = running[: max(0, steps - first)], where[: max(0, steps - first)]
+        joined[first_far:], source[first_far:] = (
+            running[: max(0, steps - first_far)],
+            best_steps[: max(0, steps - first_far)],
+        )
         for lag in lags:
             met = before[: steps - lag] + meeting[lag]
             better = met > joined[lag:]
             np.copyto(joined[lag:], met, where=better)
             np.copyto(source[lag:], np.arange(steps - lag), where=better)
-        reached = joined + alone + number * beside
+        reached = joined + alone + number * added_per_earlier
         reached[source < 0] = UNREACHED
         best.append(reached)
-        came.append(source)
-    count = max(range(len(best)), key=lambda each: best[each].max())
+        sources.append(source)
+    count = max(range(len(best)), key=lambda length: best[length].max())
     end = int(best[count].argmax())
-    return best[count][end], followed_back(came[:count], end)
+    return best[count][end], trace_chain(sources[:count], end)
 
 
-def followed_back(came: Sequence[Matrix], end: int) -> list[int]:
+def trace_chain(sources: Sequence[Matrix], end: int) -> list[int]:
     """The chain that ends in a step, from where each of its steps came."""
     chain = [end]
-    for source in reversed(came):
+    for source in reversed(sources):
         chain.append(int(source[chain[-1]]))
     return chain[::-1]
 
 
-def number_of_chains(steps: int, most: int, separation: int) -> int:
-    """How many sets of up to ``most`` steps there are that are ``separation`` or more apart.
+def number_of_chains(steps: int, max_participations: int, separation: int) -> int:
+    """How many sets of up to ``max_participations`` steps there are that are ``separation`` or more apart.
 
     >>> number_of_chains(5, 2, 3)
     8
     """
-    return sum(math.comb(max(0, steps - (size - 1) * (separation - 1)), size) for size in range(1, most + 1))
+    return sum(math.comb(max(0, steps - (size - 1) * (separation - 1)), size) for size in range(1, max_participations + 1))
 
 
-def squared_of_chains(factor: Matrix, most: int, separation: int, crossing: Crossing) -> int:
+def chains_squared(factor: Matrix, max_participations: int, separation: int, crossing: Crossing) -> int:
     """The largest squared length for a matrix of whole numbers of at most 2^30: exact but for rounding upwards, by all choices of steps."""
     from dpdist.measurement.sensitivity.exhaustive_search import longest_chain
 
     gram = exact_gram(factor)
-    counted = crossing.of(gram)
+    counted = crossing.apply(gram)
     np.fill_diagonal(counted, np.diag(gram))
-    shift = max(0, (most**2 * int(np.diag(gram).max())).bit_length() - 61)
-    return int(longest_chain(-(-counted >> shift), most, separation)[0]) << shift
+    shift = max(0, (max_participations**2 * int(np.diag(gram).max())).bit_length() - 61)
+    return int(longest_chain(-(-counted >> shift), max_participations, separation)[0]) << shift
 
 
-def squared_of_rows(factor: Matrix, most: int, separation: int, crossing: Crossing) -> int:
+def rows_squared_bound(factor: Matrix, max_participations: int, separation: int, crossing: Crossing) -> int:
     """A bound of the largest squared length for a matrix of whole numbers of at most 2^30, never below it.
 
     A step has no larger product with any that is two separations or more before it than its largest one. It is counted with this for all
@@ -197,16 +205,16 @@ def squared_of_rows(factor: Matrix, most: int, separation: int, crossing: Crossi
     upwards, where these products are equal for each step: for rows that end within two separations they are zero.
     """
     gram = exact_gram(factor)
-    counted, alone = crossing.of(gram), np.diag(gram)
+    counted, alone = crossing.apply(gram), np.diag(gram)
     far = far_products(counted, 2 * separation)
-    shift = max(0, (8 * most**2 * int(alone.max())).bit_length() - 62)
+    shift = max(0, (8 * max_participations**2 * int(alone.max())).bit_length() - 62)
     value, _ = heaviest_chain(
-        upwards(alone, shift),
-        lambda lag: upwards(2 * (counted.diagonal(lag).astype(object) - far[lag:]), shift),
-        most,
+        round_up(alone, shift),
+        lambda lag: round_up(2 * (counted.diagonal(lag).astype(object) - far[lag:]), shift),
+        max_participations,
         separation,
         2 * separation,
-        upwards(2 * far, shift),
+        round_up(2 * far, shift),
     )
     return int(value) << shift
 
@@ -223,7 +231,7 @@ def band_of(factor: Matrix) -> int:
     return int((rows - columns).max()) + 1
 
 
-def squared_at_most(factor: Matrix, most: int, separation: int) -> int:
+def gram_squared_bound(factor: Matrix, max_participations: int, separation: int) -> int:
     """A bound of the largest squared length for any lower triangular matrix of whole numbers of at most 2^30, never below it.
 
     With g_ij = |G_ij| and r_i the most that the row i can sum to over steps that are apart and include i, the sum of g_ij over a
@@ -235,27 +243,31 @@ def squared_at_most(factor: Matrix, most: int, separation: int) -> int:
     longest = int(exact_norms(factor).max())
     if longest >= 2**62:
         raise InvalidInput("the strategy's entries are too large for whole numbers; choose mechanism 'square-root'")
-    shift = max(0, (most**2 * longest).bit_length() - 62)
+    shift = max(0, (max_participations**2 * longest).bit_length() - 62)
     rows = np.empty(steps, dtype=np.int64)
     for start in range(0, steps, BLOCK_ROWS):
-        places = np.arange(start, min(start + BLOCK_ROWS, steps))
-        parts = [(left[:, places].T @ right).astype(np.int64) for left in (high, low) for right in (high, low)]
-        gram = np.abs((parts[0] << 2 * LIMB) + ((parts[1] + parts[2]) << LIMB) + parts[3])
-        apart = np.abs(places[:, None] - np.arange(steps)) >= separation
-        others = best_apart(np.where(apart, -(-gram >> shift), 0), most - 1, separation)
-        rows[places] = others - (-gram[np.arange(places.size), places] >> shift)
-    found = int(best_apart(rows[None, :], most, separation)[0]) << shift
-    return min(found, most**2 * longest)
+        block_steps = np.arange(start, min(start + BLOCK_ROWS, steps))
+        limb_products = [
+            (left_limb[:, block_steps].T @ right_limb).astype(np.int64)
+            for left_limb in (high, low)
+            for right_limb in (high, low)
+        ]
+        gram = np.abs((limb_products[0] << 2 * LIMB) + ((limb_products[1] + limb_products[2]) << LIMB) + limb_products[3])
+        is_separated = np.abs(block_steps[:, None] - np.arange(steps)) >= separation
+        other_sums = best_separated_sums(np.where(is_separated, -(-gram >> shift), 0), max_participations - 1, separation)
+        rows[block_steps] = other_sums - (-gram[np.arange(block_steps.size), block_steps] >> shift)
+    bound = int(best_separated_sums(rows[None, :], max_participations, separation)[0]) << shift
+    return min(bound, max_participations**2 * longest)
 
 
-def best_apart(weights: Matrix, most: int, separation: int) -> Matrix:
-    """For each row of weights of at least 0 the largest sum of up to ``most`` of them that lie ``separation`` columns or more apart."""
+def best_separated_sums(weights: Matrix, max_participations: int, separation: int) -> Matrix:
+    """For each row of weights of at least 0 the largest sum of up to ``max_participations`` of them that lie ``separation`` columns or more apart."""
     best = np.zeros_like(weights)
-    for _ in range(most):
+    for _ in range(max_participations):
         taken = weights.copy()
         taken[:, separation:] += best[:, : max(0, weights.shape[1] - separation)]
-        further = np.maximum.accumulate(taken, axis=1)
-        if (further == best).all():
+        running_best = np.maximum.accumulate(taken, axis=1)
+        if (running_best == best).all():
             break
-        best = further
+        best = running_best
     return np.asarray(best[:, -1])

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.content.number_format import plain
-from dpdist.language import later, say, written
+from dpdist.content.number_format import format_number
+from dpdist.language import format_date, say, translatable
 from dpdist.page.charts.chart_data import Clock
 
-LITTLE = 0.06
+NEGLIGIBLE_LOW = 0.06
 """Lows this small against the height get no tick of their own."""
-WORDS = ((1e13, 1e12, later("trillions")), (1e10, 1e9, later("billions")), (1e7, 1e6, later("millions")))
+WORDS = (
+    (1e13, 1e12, translatable("trillions")),
+    (1e10, 1e9, translatable("billions")),
+    (1e7, 1e6, translatable("millions")),
+)
 """From which height on ticks are divided, by what, and its name."""
 
 
@@ -37,36 +41,36 @@ class Scale:
         """A tick's label."""
         step = (self.ticks[1] - self.ticks[0]) / self.divisor if len(self.ticks) > 1 else 1.0
         digits = max(0, -math.floor(math.log10(step) + 1e-9)) if step < 1 else int(not float(step).is_integer())
-        return plain(tick / self.divisor, digits)
+        return format_number(tick / self.divisor, digits)
 
-    def part(self, value: float) -> float:
+    def fraction(self, value: float) -> float:
         """Where a value lies between the ends, 0 to 1."""
         return (value - self.low) / (self.high - self.low)
 
 
-def scale(low: float, high: float, most: int = 6) -> Scale:
+def value_scale_of(low: float, high: float, max_steps: int = 6) -> Scale:
     """A scale that holds 0 and everything between ``low`` and ``high``."""
     low, high = min(0.0, low), max(0.0, high)
     if high == low:
         high = low + 1.0
-    step = nice_step((high - low) / most)
+    step = nice_step((high - low) / max_steps)
     top = math.ceil(high / step - 1e-9) * step
-    bottom = low if low > -LITTLE * (high - low) else math.floor(low / step + 1e-9) * step
-    first = math.ceil(bottom / step - 1e-9)
-    ticks = tuple(k * step + 0.0 for k in range(first, round(top / step) + 1))
-    divisor, word = next(((size, say(name)) for least, size, name in WORDS if max(top, -bottom) >= least), (1.0, ""))
+    bottom = low if low > -NEGLIGIBLE_LOW * (high - low) else math.floor(low / step + 1e-9) * step
+    first_tick = math.ceil(bottom / step - 1e-9)
+    ticks = tuple(k * step + 0.0 for k in range(first_tick, round(top / step) + 1))
+    divisor, word = next(((size, say(name)) for minimum, size, name in WORDS if max(top, -bottom) >= minimum), (1.0, ""))
     return Scale(bottom, top, ticks, divisor, word)
 
 
-def nice_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, at least ``least``."""
-    magnitude = 10.0 ** math.floor(math.log10(least))
-    return float(next(s * magnitude for s in (1, 2, 5, 10) if s * magnitude >= least * (1 - 1e-9)))
+def nice_step(minimum: float) -> float:
+    """1, 2 or 5 times a power of ten, at least ``minimum``."""
+    magnitude = 10.0 ** math.floor(math.log10(minimum))
+    return float(next(s * magnitude for s in (1, 2, 5, 10) if s * magnitude >= minimum * (1 - 1e-9)))
 
 
-def round_numbers(low: float, high: float, most: int) -> list[float]:
+def round_numbers_within(low: float, high: float, max_count: int) -> list[float]:
     """Round numbers within an interval."""
-    step = nice_step((high - low) / max(1, most))
+    step = nice_step((high - low) / max(1, max_count))
     return [k * step + 0.0 for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
@@ -76,53 +80,53 @@ _SPANS += [(12 * years, "month") for years in (1, 2, 5, 10, 20, 50, 100)]
 _SECONDS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0, "month": 2629800.0}
 
 
-def round_times(clock: Clock, low: float, high: float, most: int) -> list[tuple[float, str]]:
+def round_time_ticks(clock: Clock, low: float, high: float, max_count: int) -> list[tuple[float, str]]:
     """Numbers of an interval that stand for round times, and how these are written."""
     begin, end = clock.time(low), clock.time(high)
     seconds = (end - begin).total_seconds()
-    count, unit = next(((n, u) for n, u in _SPANS if seconds / (n * _SECONDS[u]) <= most), _SPANS[-1])
-    out: list[tuple[float, str]] = []
-    for time in _times(begin, end, count, unit):
-        part = (time - begin).total_seconds() / seconds if seconds else 0.0
-        out.append((low + part * (high - low), _written(time, count, unit, first=not out)))
-    return out
+    count, unit = next(((n, u) for n, u in _SPANS if seconds / (n * _SECONDS[u]) <= max_count), _SPANS[-1])
+    ticks: list[tuple[float, str]] = []
+    for time in _round_times(begin, end, count, unit):
+        fraction = (time - begin).total_seconds() / seconds if seconds else 0.0
+        ticks.append((low + fraction * (high - low), _time_label(time, count, unit, in_full=not ticks)))
+    return ticks
 
 
-def each_time(clock: Clock, numbers: list[float]) -> list[tuple[float, str]]:
+def time_ticks(clock: Clock, numbers: list[float]) -> list[tuple[float, str]]:
     """All of a few numbers, with the times that they stand for."""
     unit = clock.step if clock.step in ("minute", "hour") else "day" if clock.step in ("day", "week") else "month"
-    return [(number, _written(clock.time(number), 1, unit, first=not k)) for k, number in enumerate(numbers)]
+    return [(number, _time_label(clock.time(number), 1, unit, in_full=not k)) for k, number in enumerate(numbers)]
 
 
-def _times(begin: datetime.datetime, end: datetime.datetime, count: int, unit: str) -> list[datetime.datetime]:
+def _round_times(begin: datetime.datetime, end: datetime.datetime, count: int, unit: str) -> list[datetime.datetime]:
     if unit == "month":
         month = (
             math.ceil((begin.year * 12 + begin.month - 1 + (begin.day > 1 or begin.time() > datetime.time())) / count)
             * count
         )
-        found = []
+        times = []
         while month // 12 < 9999 and (time := datetime.datetime(month // 12, month % 12 + 1, 1)) <= end:
-            found.append(time)
+            times.append(time)
             month += count
-        return found
+        return times
     step = datetime.timedelta(seconds=count * _SECONDS[unit])
     monday = datetime.datetime(1900, 1, 1)  # weeks begin on Mondays
     time = monday + math.ceil((begin - monday) / step) * step
     return [time + k * step for k in range(int((end - time) / step) + 1)] if time <= end else []
 
 
-def _written(time: datetime.datetime, count: int, unit: str, *, first: bool) -> str:
+def _time_label(time: datetime.datetime, count: int, unit: str, *, in_full: bool) -> str:
     if unit in ("minute", "hour"):
         midnight = time.time() == datetime.time()
-        return written(time, "%-d %b %H:%M" if first and not midnight else "%-d %b" if midnight else "%H:%M")
+        return format_date(time, "%-d %b %H:%M" if in_full and not midnight else "%-d %b" if midnight else "%H:%M")
     if unit == "day":
-        return written(time, "%-d %b %Y" if first else "%-d %b")
+        return format_date(time, "%-d %b %Y" if in_full else "%-d %b")
     if count >= 12:
-        return written(time, "%Y")
-    return written(time, "%b %Y" if first or time.month == 1 else "%b")
+        return format_date(time, "%Y")
+    return format_date(time, "%b %Y" if in_full or time.month == 1 else "%b")
 
 
-def breaks(peak: float, classes: int) -> list[float]:
+def rounded_class_limits(peak: float, classes: int) -> list[float]:
     """Rounded limits of the classes of a heat map, denser where counts are small (square-root scale); the last is the peak's."""
     rough = [peak * (k / classes) ** 2 for k in range(1, classes)]
     rounded = [float(f"{value:.1g}") if value < 10 * peak / classes**2 else float(f"{value:.2g}") for value in rough]

@@ -10,17 +10,17 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.domain.calendar import FINER_THAN_DAYS, Every, Times
+from dpdist.domain.calendar import FINER_THAN_DAYS, CalendarUnit, Times
 from dpdist.domain.map_boundaries import Ring
-from dpdist.language import written
+from dpdist.language import format_date
 from dpdist.operators import Matrix
 
 Kind = Literal["bars", "steps", "curve", "heat", "map"]
-Reached = Literal["below", "at or below"]
+CumulativeKind = Literal["below", "at or below"]
 SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-GIANT = 4
+GIANT_FACTOR = 4
 """A bar that is so many times as long as the next one is broken."""
-FEWEST_BROKEN = 5
+FEWEST_BARS_TO_BREAK = 5
 """Of fewer bars none is broken."""
 MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
@@ -30,17 +30,17 @@ class Clock:
     """The times that the numbers of an attribute stand for.
 
     Attributes:
-        start: the time of the number ``first``.
+        start: the time of the number ``first_number``.
         step: how long one unit lasts.
     """
 
-    first: float
+    first_number: float
     start: datetime.datetime
-    step: Every
+    step: CalendarUnit
 
     def time(self, number: float) -> datetime.datetime:
         """The time of a number; parts of months are rounded down to whole ones. Years beyond 9999 are the year 9999."""
-        steps = number - self.first
+        steps = number - self.first_number
         try:
             if self.step in SECONDS:
                 return self.start + datetime.timedelta(seconds=steps * SECONDS[self.step])
@@ -53,14 +53,14 @@ class Clock:
         """The time as readers know it, no finer than the step."""
         time = self.time(number)
         if self.step in FINER_THAN_DAYS:
-            return written(time, "%-d %b %Y, %H:%M" + (":%S" if self.step == "second" else ""))
-        return written(time, {"year": "%Y", "month": "%b %Y", "quarter": "%b %Y"}.get(self.step, "%-d %b %Y"))
+            return format_date(time, "%-d %b %Y, %H:%M" + (":%S" if self.step == "second" else ""))
+        return format_date(time, {"year": "%Y", "month": "%b %Y", "quarter": "%b %Y"}.get(self.step, "%-d %b %Y"))
 
     def texts(self, numbers: Iterable[float]) -> tuple[str, ...]:
         """The times of numbers as readers know them."""
         return tuple(self.text(float(number)) for number in numbers)
 
-    def calls(self, label: str) -> bool:
+    def is_step_label(self, label: str) -> bool:
         """Whether a label is what files call the first time, and no word of the publisher's."""
         return label.startswith(Times(self.start, 1, self.step).label(0))
 
@@ -97,19 +97,19 @@ class Axis:
         return self.edges is not None and bool((np.diff(self.edges) == 1).all()) and float(self.edges[0]).is_integer()
 
     @property
-    def even(self) -> bool:
+    def has_even_bins(self) -> bool:
         """Whether all bins are equally wide."""
         assert self.edges is not None
         widths = np.diff(self.edges)
         return bool(np.allclose(widths, widths[0], rtol=1e-9))
 
-    def some(self, picked: Matrix | None) -> Axis:
+    def select(self, picked: Matrix | None) -> Axis:
         """Only the picked values, if any are named; of an ordered attribute they need not be neighbours."""
         if picked is None:
             return self
-        places = [int(place) for place in picked]
-        edges = None if self.edges is None else np.array([self.edges[place] for place in (*places, places[-1] + 1)])
-        return replace(self, labels=[self.labels[place] for place in places], edges=edges)
+        indices = [int(index) for index in picked]
+        edges = None if self.edges is None else np.array([self.edges[index] for index in (*indices, indices[-1] + 1)])
+        return replace(self, labels=[self.labels[index] for index in indices], edges=edges)
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ class Outlines:
 
     Attributes:
         areas: the rings of each value of the axis.
-        others: rings of areas that have no value.
+        other_areas: rings of areas that have no value.
         size: across and down.
     """
 
     areas: tuple[tuple[Ring, ...], ...]
-    others: tuple[Ring, ...]
+    other_areas: tuple[Ring, ...]
     size: tuple[int, int]
 
 
@@ -136,7 +136,7 @@ class Figure:
         series: a name for each column of the numbers.
         values, half: (values of the axis, series); half widths of 95 % intervals, NaN where none is known.
         measure: what the numbers are.
-        across: the columns' axis of a heat map.
+        column_axis: the columns' axis of a heat map.
         widths: of bins, by which counts are divided for the chart; None: counts are drawn.
         note: what a reader must know of the drawing.
         filled: whether the area below stands for counts.
@@ -156,11 +156,11 @@ class Figure:
     values: Matrix
     half: Matrix
     measure: str
-    across: Axis | None = None
+    column_axis: Axis | None = None
     widths: Matrix | None = None
     note: str = ""
     filled: bool = False
-    cumulative: Reached | Literal[""] = ""
+    cumulative: CumulativeKind | Literal[""] = ""
     dots: bool = False
     outlines: Outlines | None = None
     sides: tuple[Matrix, Matrix] | None = None
@@ -191,7 +191,7 @@ class Figure:
             return self.sides
         half = np.nan_to_num(self.half)
         sides = (np.where(half > 0, np.clip(self.values + sign * half, *self.ends), self.values) for sign in (-1, 1))
-        low, high = (side if self.widths is None else side / self.widths[:, None] for side in sides)
+        low, high = (interval_end if self.widths is None else interval_end / self.widths[:, None] for interval_end in sides)
         return low, high
 
     @property
@@ -204,6 +204,12 @@ class Figure:
     def broken_at(self) -> float:
         """Where the bars of a few values break that would flatten all others; infinite where there are none."""
         tops = np.sort(np.nan_to_num(np.maximum(self.heights, self.intervals[1])).max(axis=1))
-        if self.kind != "bars" or self.dots or len(tops) < FEWEST_BROKEN or tops[-2] <= 0 or tops[-1] < GIANT * tops[-2]:
+        if (
+            self.kind != "bars"
+            or self.dots
+            or len(tops) < FEWEST_BARS_TO_BREAK
+            or tops[-2] <= 0
+            or tops[-1] < GIANT_FACTOR * tops[-2]
+        ):
             return math.inf
         return float(1.15 * tops[-2])

@@ -9,8 +9,8 @@ from typing import Any
 
 from dpdist.language import say
 from dpdist.page.charts.chart_data import Figure
-from dpdist.page.charts.text_layout import LINE, width
-from dpdist.theme import PLAIN
+from dpdist.page.charts.text_layout import LINE_HEIGHT, text_width
+from dpdist.theme import DEFAULT_THEME
 
 WIDE, NARROW = 720, 350
 """Pixels for which a chart is laid out: for a column of text, and for a phone."""
@@ -35,47 +35,47 @@ STYLE = (
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RenderedChart:
     """An SVG.
 
     Attributes:
-        places: where the marks are, for a script that shows their values or draws them on another scale.
+        positions: where the marks are, for a script that shows their values or draws them on another scale.
     """
 
     svg: str
-    places: dict[str, Any] = field(default_factory=dict)
+    positions: dict[str, Any] = field(default_factory=dict)
 
 
-def framed(figure: Figure, width: int, height: float, parts: Sequence[str]) -> str:
+def svg_document(figure: Figure, width: int, height: float, elements: Sequence[str]) -> str:
     """The SVG of these parts."""
-    known = say(", with 95 % intervals") if (figure.spreads > 0).any() else ""
-    label = escape(f"{'. '.join(filter(None, (figure.heading, figure.measure)))}{known}.")
+    interval_note = say(", with 95 % intervals") if (figure.spreads > 0).any() else ""
+    label = escape(f"{'. '.join(filter(None, (figure.heading, figure.measure)))}{interval_note}.")
     box = f'viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}"'
     kind = "wide" if width == WIDE else "narrow"
-    return f'<svg class="{kind}" {box} role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    return f'<svg class="{kind}" {box} role="img" aria-label="{label}" xmlns="http://www.w3.org/2000/svg">{"".join(elements)}</svg>'
 
 
-def standalone(svg: str) -> str:
+def standalone_svg(svg: str) -> str:
     """The SVG with its style and its paper in it, for light and for dark screens: for places of its own."""
     begin = svg.index(">") + 1
-    return f"{svg[:begin]}<style>{PLAIN.style()}svg{{background:var(--paper)}}{STYLE}</style>{svg[begin:]}"
+    return f"{svg[:begin]}<style>{DEFAULT_THEME.style()}svg{{background:var(--paper)}}{STYLE}</style>{svg[begin:]}"
 
 
-def legend(names: Sequence[str], room: float, top: float) -> tuple[list[str], float]:
-    """Swatches with names in rows of at most ``room`` pixels, and the height that they take."""
-    parts, x, y = [], 0.0, top
+def draw_legend(names: Sequence[str], max_width: float, top: float) -> tuple[list[str], float]:
+    """Swatches with names in rows of at most ``max_width`` pixels, and the height that they take."""
+    elements, x, y = [], 0.0, top
     for k, name in enumerate(names):
-        short = name if width(name) <= room - 20 else name[: max(4, int((room - 30) / 8))] + "…"
-        needs = 18 + width(short) + 14
-        if x and x + needs > room:
-            x, y = 0.0, y + LINE + 3
+        short = name if text_width(name) <= max_width - 20 else name[: max(4, int((max_width - 30) / 8))] + "…"
+        entry_width = 18 + text_width(short) + 14
+        if x and x + entry_width > max_width:
+            x, y = 0.0, y + LINE_HEIGHT + 3
         tip = f"<title>{escape(name)}</title>" if short != name else ""
-        parts.append(f'<rect x="{x:.1f}" y="{y + 2:.1f}" width="12" height="12" class="f{k % SERIES}"/>')
-        parts.append(f'<text x="{x + 17:.1f}" y="{y + 12:.1f}">{tip}{escape(short)}</text>')
-        x += needs
-    return parts, y + LINE + 8 - top
+        elements.append(f'<rect x="{x:.1f}" y="{y + 2:.1f}" width="12" height="12" class="f{k % SERIES}"/>')
+        elements.append(f'<text x="{x + 17:.1f}" y="{y + 12:.1f}">{tip}{escape(short)}</text>')
+        x += entry_width
+    return elements, y + LINE_HEIGHT + 8 - top
 
 
-def group(kind: str, parts: Sequence[str]) -> str:
+def svg_group(kind: str, elements: Sequence[str]) -> str:
     """Parts that belong together, by a class."""
-    return f'<g class="{kind}">{"".join(parts)}</g>'
+    return f'<g class="{kind}">{"".join(elements)}</g>'

@@ -8,20 +8,20 @@ from html import escape
 
 SIZE = 13
 """Pixels of the letters of a chart. Charts are shown at 0.93 to 1.4 of their size: letters stay above 12."""
-LINE = 17
-_NARROW, _BROAD = frozenset("iljtfrI.,:;'|!()[] "), frozenset("mwMW@%—…")
+LINE_HEIGHT = 17
+_NARROW_LETTERS, _BROAD_LETTERS = frozenset("iljtfrI.,:;'|!()[] "), frozenset("mwMW@%—…")
 
 
-def width(text: str, size: float = SIZE) -> float:
+def text_width(text: str, size: float = SIZE) -> float:
     """Pixels of a text in the broader ones of the usual fonts."""
-    return size * sum(map(_share, text))
+    return size * sum(map(_letter_width, text))
 
 
 @lru_cache(maxsize=4096)
-def _share(letter: str) -> float:
-    if letter in _NARROW:
+def _letter_width(letter: str) -> float:
+    if letter in _NARROW_LETTERS:
         return 0.4
-    if letter in _BROAD:
+    if letter in _BROAD_LETTERS:
         return 0.98
     if unicodedata.combining(letter):
         return 0.0
@@ -30,43 +30,45 @@ def _share(letter: str) -> float:
     return 0.72 if letter.isupper() else 0.64
 
 
-def lines(text: str, room: float, most: int = 3) -> tuple[list[str], bool]:
-    """The text in at most so many lines of at most ``room`` pixels, and whether some of it was left out."""
-    out: list[str] = []
+def wrap_text(text: str, max_width: float, max_lines: int = 3) -> tuple[list[str], bool]:
+    """The text in at most so many lines of at most ``max_width`` pixels, and whether some of it was left out."""
+    text_lines: list[str] = []
     for word in text.split():
-        if out and width(f"{out[-1]} {word}") <= room:
-            out[-1] = f"{out[-1]} {word}"
+        if text_lines and text_width(f"{text_lines[-1]} {word}") <= max_width:
+            text_lines[-1] = f"{text_lines[-1]} {word}"
         else:
-            out.extend(_pieces(word, room))
-    out = out or [""]
-    if len(out) <= most:
-        return out, False
-    kept = out[:most]
-    while kept[-1] and width(kept[-1] + "…") > room:
-        kept[-1] = kept[-1][:-1]
-    kept[-1] += "…"
-    return kept, True
+            text_lines.extend(_break_word(word, max_width))
+    text_lines = text_lines or [""]
+    if len(text_lines) <= max_lines:
+        return text_lines, False
+    shown_lines = text_lines[:max_lines]
+    while shown_lines[-1] and text_width(shown_lines[-1] + "…") > max_width:
+        shown_lines[-1] = shown_lines[-1][:-1]
+    shown_lines[-1] += "…"
+    return shown_lines, True
 
 
-def _pieces(word: str, room: float) -> list[str]:
+def _break_word(word: str, max_width: float) -> list[str]:
     """A word that is too long for a line, in pieces."""
-    out, rest = [], word
-    while width(rest) > room and len(rest) > 1:
-        cut = next((i for i in range(1, len(rest)) if width(rest[: i + 1]) > room), len(rest))
-        out.append(rest[:cut])
+    fragments, rest = [], word
+    while text_width(rest) > max_width and len(rest) > 1:
+        cut = next((i for i in range(1, len(rest)) if text_width(rest[: i + 1]) > max_width), len(rest))
+        fragments.append(rest[:cut])
         rest = rest[cut:]
-    return [*out, rest]
+    return [*fragments, rest]
 
 
-def at(x: float, y: float, text: str, *, anchor: str = "", kind: str = "", room: float = 0.0, most: int = 3) -> str:
-    """SVG text at a place, in lines downwards; with ``room`` it is broken, and a tooltip tells what had to be left out."""
-    parts, cut = lines(text, room, most) if room else ([text], False)
+def svg_text(
+    x: float, y: float, text: str, *, anchor: str = "", kind: str = "", max_width: float = 0.0, max_lines: int = 3
+) -> str:
+    """SVG text at a place, in lines downwards; with ``max_width`` it is broken, and a tooltip tells what had to be left out."""
+    text_lines, cut = wrap_text(text, max_width, max_lines) if max_width else ([text], False)
     attributes = (f' text-anchor="{anchor}"' if anchor else "") + (f' class="{kind}"' if kind else "")
     tip = f"<title>{escape(text)}</title>" if cut else ""
-    if len(parts) == 1:
-        return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{tip}{escape(parts[0])}</text>'
+    if len(text_lines) == 1:
+        return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{tip}{escape(text_lines[0])}</text>'
     spans = "".join(
-        f'<tspan x="{x:.1f}"{f" dy={chr(34)}{LINE}{chr(34)}" if i else ""}>{escape(part)}</tspan>'
-        for i, part in enumerate(parts)
+        f'<tspan x="{x:.1f}"{f" dy={chr(34)}{LINE_HEIGHT}{chr(34)}" if i else ""}>{escape(text_line)}</tspan>'
+        for i, text_line in enumerate(text_lines)
     )
     return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{tip}{spans}</text>'

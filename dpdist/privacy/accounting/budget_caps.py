@@ -31,7 +31,7 @@ class Cap:
 
     Attributes:
         selection: the part of delta that is set aside for selections of names; of a cap in rho, the delta that it has for them alone.
-        kept: the limits of an (epsilon, delta) cap as a ledger wrote them down, by rule: they are the outcome of a numerical search,
+        recorded_limits: the limits of an (epsilon, delta) cap as a ledger wrote them down, by rule: they are the outcome of a numerical search,
             whose last digits may differ in a later version. Without them the limits are computed.
     """
 
@@ -40,7 +40,7 @@ class Cap:
     delta: Fraction = Fraction(0)
     per: str = "total"
     selection: Fraction = Fraction(0)
-    kept: tuple[tuple[Rule, Fraction], ...] = field(default=(), compare=False, repr=False)
+    recorded_limits: tuple[tuple[Rule, Fraction], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.rho is None) == (self.epsilon is None):
@@ -92,21 +92,21 @@ class Cap:
         assert self.epsilon is not None
         if not self.delta:
             return self.epsilon
-        for known, limit in self.kept:
-            if known == rule:
+        for recorded_rule, limit in self.recorded_limits:
+            if recorded_rule == rule:
                 return limit
         return rho_of_cap(self.epsilon, self.delta - self.selection, "analytic" if rule == "exact" else "zcdp")
 
     def with_limits(self) -> Cap:
         """The cap with the limits that it has now, to be written down."""
-        if not self.delta or self.kept:
+        if not self.delta or self.recorded_limits:
             return self
-        return replace(self, kept=tuple((rule, self.limit_by(rule)) for rule in RULES))
+        return replace(self, recorded_limits=tuple((rule, self.limit_by(rule)) for rule in RULES))
 
     def limits_hold(self) -> bool:
         """Whether the limits that were written down are those of the cap, but for the last digits of a search."""
-        computed = replace(self, kept=())
-        return all(abs(limit - computed.limit_by(rule)) <= LIMIT_TOLERANCE * limit for rule, limit in self.kept)
+        computed = replace(self, recorded_limits=())
+        return all(abs(limit - computed.limit_by(rule)) <= LIMIT_TOLERANCE * limit for rule, limit in self.recorded_limits)
 
     def amount(self, loss: Loss, rule: Rule = "exact") -> Fraction:
         """A loss in the cap's unit."""
@@ -114,17 +114,17 @@ class Cap:
             return loss.pure
         return loss.zcdp if self.rho is not None or rule == "zcdp" else loss.rho + loss.as_gaussian
 
-    def share(self, loss: Loss) -> Fraction:
+    def fraction_of_cap(self, loss: Loss) -> Fraction:
         """The part of the whole cap that a loss takes, by the rule that the account would have if it were the first charge.
 
         >>> Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6)).share(Loss.laplace(Fraction(1)))
         Fraction(1, 2)
         """
         rule = self.rule_for(loss)
-        shares = [self.amount(loss, rule) / self.limit_by(rule)]
+        fractions = [self.amount(loss, rule) / self.limit_by(rule)]
         if self.epsilon is not None and loss.rho == 0:
-            shares.append(loss.pure / self.epsilon)
-        return min(shares)
+            fractions.append(loss.pure / self.epsilon)
+        return min(fractions)
 
     def equal_rho(self, releases: int) -> float:
         """Rho of each of as many Gaussian releases that fill the unused cap together; 0 under a pure cap, which none fits.
@@ -147,7 +147,7 @@ class Cap:
         alone = float(self.epsilon) / releases
         return alone if self.pure else max(alone, epsilon_dominated_by(float(self.limit) / releases))
 
-    def room(self, loss: Loss, spent: Loss = NOTHING, rule: Rule | None = None) -> int:
+    def remaining_releases(self, loss: Loss, spent: Loss = NOTHING, rule: Rule | None = None) -> int:
         """How many further releases of a loss ``allows`` accepts, each charged by itself.
 
         Args:
@@ -157,21 +157,23 @@ class Cap:
         4
         """
         rule = rule or self.rule_for(loss)
-        few, many = 0, 1
-        while self.allows(spent + loss.times(many), rule):
-            few, many = many, 2 * many
-        while many - few > 1:
-            middle = (few + many) // 2
-            few, many = (middle, many) if self.allows(spent + loss.times(middle), rule) else (few, middle)
-        return few
+        allowed_count, refused_count = 0, 1
+        while self.allows(spent + loss.times(refused_count), rule):
+            allowed_count, refused_count = refused_count, 2 * refused_count
+        while refused_count - allowed_count > 1:
+            middle = (allowed_count + refused_count) // 2
+            allowed_count, refused_count = (
+                (middle, refused_count) if self.allows(spent + loss.times(middle), rule) else (allowed_count, middle)
+            )
+        return allowed_count
 
-    def left(self, spent: Loss, rule: Rule = "exact") -> Fraction:
+    def remaining(self, spent: Loss, rule: Rule = "exact") -> Fraction:
         """What further releases may still spend, in the cap's unit: under an (epsilon, delta) cap, of Gaussian releases."""
         if not self._keeps_slack(spent, rule):
             return Fraction(0)
         return max(Fraction(0), self.limit_by(rule) - self.amount(spent, rule))
 
-    def asked_and_left(self, loss: Loss, spent: Loss, rule: Rule = "exact") -> tuple[float, float, float]:
+    def requested_and_remaining(self, loss: Loss, spent: Loss, rule: Rule = "exact") -> tuple[float, float, float]:
         """A loss, and the largest one of its kind that is still allowed, both in the unit in which the cap is written; and their delta.
 
         Of a cap in (epsilon, delta): epsilons, of Gaussian noise at the cap's delta. What is left is rounded down, so that it fits.
@@ -180,16 +182,18 @@ class Cap:
         >>> cap.asked_and_left(Loss.laplace(Fraction(3)), Loss.laplace(Fraction(2)))
         (3.0, 2.0, 0.0)
         """
-        left = float(self.left(spent, rule))
+        remaining_amount = float(self.remaining(spent, rule))
         if self.epsilon is None or self.pure:
-            return float(self.amount(loss, rule)), _down(left), 0.0
+            return float(self.amount(loss, rule)), _round_down(remaining_amount), 0.0
         if loss.rho == 0:
-            dominated = math.sqrt(2.0 * left) if rule == "zcdp" else epsilon_dominated_by(left)
+            dominated = math.sqrt(2.0 * remaining_amount) if rule == "zcdp" else epsilon_dominated_by(remaining_amount)
             alone = 0.0 if spent.rho else float(self.epsilon - spent.pure)
-            return float(loss.pure), _down(max(alone, dominated)), 0.0
+            return float(loss.pure), _round_down(max(alone, dominated)), 0.0
         delta = float(self.delta - self.selection)
-        asked, most = (self._epsilon(rho, delta, rule) for rho in (float(self.amount(loss, rule)), left))
-        return asked, _down(most), delta
+        requested_epsilon, largest_epsilon = (
+            self._epsilon(rho, delta, rule) for rho in (float(self.amount(loss, rule)), remaining_amount)
+        )
+        return requested_epsilon, _round_down(largest_epsilon), delta
 
     def _epsilon(self, rho: float, delta: float, rule: Rule) -> float:
         """The epsilon that buys a rho of Gaussian noise by the rule, which leaves ``RESERVE`` to the grid: ``rho_for`` the other way."""
@@ -199,9 +203,9 @@ class Cap:
             return zcdp_epsilon(rho, delta)
         return gaussian_epsilon(1.0 / math.sqrt(2.0 * rho), delta * (1.0 - RESERVE)) / (1.0 - RESERVE)
 
-    def rule_for(self, first: Loss) -> Rule:
+    def rule_for(self, first_loss: Loss) -> Rule:
         """The rule of an account in (epsilon, delta), chosen by its first charge, before anything was learnt from it."""
-        if self.epsilon is None or not self.delta or self._keeps_slack(first, "exact"):
+        if self.epsilon is None or not self.delta or self._keeps_slack(first_loss, "exact"):
             return "exact"
         return "zcdp"
 
@@ -226,7 +230,7 @@ class Cap:
         return float(loss.slack) <= RESERVE * min(1.0, float(self.epsilon))
 
 
-def _down(amount: float) -> float:
+def _round_down(amount: float) -> float:
     """To six digits, towards zero."""
     if amount <= 0.0:
         return 0.0

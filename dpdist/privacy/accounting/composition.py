@@ -24,7 +24,7 @@ def pld_epsilon(losses: Sequence[Loss], delta: float) -> float:
     probability(delta)
     pld = _pld()
     step = PLD_STEP
-    parts = []
+    distributions = []
     together = sum(losses, Loss())
     if together.failure:
         delta -= float(together.failure) * (1 + 1e-12)
@@ -33,17 +33,17 @@ def pld_epsilon(losses: Sequence[Loss], delta: float) -> float:
     epsilons = [loss.pure for loss in losses if loss.pure]
     if together.rho:
         multiplier = 1.0 / math.sqrt(2.0 * float(together.rho))
-        parts.append(pld.from_gaussian_mechanism(multiplier, value_discretization_interval=step))
+        distributions.append(pld.from_gaussian_mechanism(multiplier, value_discretization_interval=step))
     for epsilon in sorted(set(epsilons)):
         # two buckets: the answer is true with probability e^epsilon / (1 + e^epsilon)
         noise = 2.0 / (1.0 + math.exp(float(epsilon)))
-        part = pld.from_randomized_response(noise, 2, value_discretization_interval=step)
-        parts.append(part.self_compose(epsilons.count(epsilon)))
-    if not parts:
+        distribution = pld.from_randomized_response(noise, 2, value_discretization_interval=step)
+        distributions.append(distribution.self_compose(epsilons.count(epsilon)))
+    if not distributions:
         return 0.0
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.compose(part)
+    whole = distributions[0]
+    for distribution in distributions[1:]:
+        whole = whole.compose(distribution)
     slack = float(together.slack)
     return float(whole.get_epsilon_for_delta(delta * math.exp(-slack))) + slack
 

@@ -95,8 +95,8 @@ def gaussian_scale(sensitivity_squared: int, rho: Fraction) -> int:
         sensitivity_squared: Delta^2 of the integer vector that is released.
     """
     check_sensitivity(sensitivity_squared)
-    wanted = Fraction(sensitivity_squared) / (2 * positive("rho", rho))
-    scale = math.isqrt(math.ceil(wanted) - 1) + 1 if wanted > 1 else 1
+    least_square = Fraction(sensitivity_squared) / (2 * positive("rho", rho))
+    scale = math.isqrt(math.ceil(least_square) - 1) + 1 if least_square > 1 else 1
     assert 2 * rho * scale * scale >= sensitivity_squared
     return scale
 

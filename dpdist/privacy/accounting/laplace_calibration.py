@@ -42,13 +42,13 @@ def _half_distance(epsilon: float) -> float:
     """The x with ln(Phi(x) / Phi(-x)) = epsilon, to 1e-14 of itself."""
     if epsilon < 1:
         # the logarithms nearly cancel there; 2 Phi(x) - 1 = tanh(epsilon / 2) has all digits, and Newton's steps rise to x
-        wanted, slope = math.tanh(epsilon / 2.0), math.sqrt(2.0 / math.pi)
-        half = wanted / slope
+        target, slope = math.tanh(epsilon / 2.0), math.sqrt(2.0 / math.pi)
+        half = target / slope
         for _ in range(NEWTON_STEPS):
-            half -= (math.erf(half * math.sqrt(0.5)) - wanted) / (slope * math.exp(-half * half / 2.0))
+            half -= (math.erf(half * math.sqrt(0.5)) - target) / (slope * math.exp(-half * half / 2.0))
         return half
-    most = math.sqrt(2.0 * epsilon)  # as Phi(-x) < exp(-x^2 / 2) / 2
-    return brentq(lambda x: _epsilon_at(x) - epsilon, 0.0, most, xtol=0.0)
+    upper_end = math.sqrt(2.0 * epsilon)  # as Phi(-x) < exp(-x^2 / 2) / 2
+    return brentq(lambda x: _epsilon_at(x) - epsilon, 0.0, upper_end, xtol=0.0)
 
 
 def _epsilon_at(half: float) -> float:

@@ -59,22 +59,22 @@ class Loss:
         epsilon = positive("epsilon", epsilon)
         return Loss(pure=epsilon, squares=epsilon * epsilon, as_gaussian=gaussian_equivalent(epsilon))
 
-    def __add__(self, other: Loss) -> Loss:
+    def __add__(self, addend: Loss) -> Loss:
         return Loss(
-            _sum(self.rho, other.rho),
-            _sum(self.pure, other.pure),
-            _sum(self.squares, other.squares),
-            _sum(self.as_gaussian, other.as_gaussian),
-            _sum(self.slack, other.slack),
-            _sum(self.failure, other.failure),
+            _sum(self.rho, addend.rho),
+            _sum(self.pure, addend.pure),
+            _sum(self.squares, addend.squares),
+            _sum(self.as_gaussian, addend.as_gaussian),
+            _sum(self.slack, addend.slack),
+            _sum(self.failure, addend.failure),
         )
 
-    def __sub__(self, other: Loss) -> Loss:
-        return Loss(*(mine - theirs or ZERO for mine, theirs in zip(self._sums, other._sums, strict=True)))
+    def __sub__(self, subtrahend: Loss) -> Loss:
+        return Loss(*(mine - theirs or ZERO for mine, theirs in zip(self._sums, subtrahend._sums, strict=True)))
 
     def times(self, releases: int) -> Loss:
         """The loss of as many such releases together."""
-        return Loss(*(releases * each for each in self._sums))
+        return Loss(*(releases * amount for amount in self._sums))
 
     @property
     def _sums(self) -> tuple[Fraction, ...]:
@@ -131,8 +131,8 @@ class Loss:
         if delta == 0.0:
             return float(self.pure) if self.rho == 0 else math.inf
         probability(delta)
-        apart = float(self.pure) + self._gaussian_epsilon(delta)
-        return min(zcdp_epsilon(float(self.zcdp), delta), apart)
+        separate_epsilon = float(self.pure) + self._gaussian_epsilon(delta)
+        return min(zcdp_epsilon(float(self.zcdp), delta), separate_epsilon)
 
     def _gaussian_epsilon(self, delta: float) -> float:
         """Epsilon of the Gaussian part: the better of tight zCDP and exact Gaussian composition with the grid's slack."""

@@ -27,8 +27,8 @@ def zcdp_delta(rho: float, epsilon: float) -> float:
         return order * (alpha * rho - epsilon) + alpha * math.log1p(-1.0 / alpha) - math.log(order)
 
     centre = math.log(max((epsilon - rho) / (2 * rho), 1e-3) + 1.0 / math.sqrt(2 * rho) * 0.1 + 1e-6)
-    least = least_value(log_delta, centre - 12.0, centre + 12.0, xtol=1e-10)
-    return min(1.0, math.exp(min(0.0, least)))
+    least_log_delta = least_value(log_delta, centre - 12.0, centre + 12.0, xtol=1e-10)
+    return min(1.0, math.exp(min(0.0, least_log_delta)))
 
 
 @lru_cache(maxsize=1024)
@@ -47,9 +47,9 @@ def gaussian_delta(noise_multiplier: float, epsilon: float) -> float:
 
     Source: Balle & Wang 2018, Theorem 8.
     """
-    a = 1.0 / (2.0 * noise_multiplier)
+    half_distance = 1.0 / (2.0 * noise_multiplier)
     b = epsilon * noise_multiplier
-    upper, lower = log_cdf(a - b), epsilon + log_cdf(-a - b)
+    upper, lower = log_cdf(half_distance - b), epsilon + log_cdf(-half_distance - b)
     return math.exp(upper) * -math.expm1(min(0.0, lower - upper))
 
 
@@ -69,19 +69,21 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     high = rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
     while above(high) > 0.0:
         high *= 2.0
-    found = float(brentq(above, 0.0, high, xtol=1e-13, rtol=1e-13))
+    epsilon = float(brentq(above, 0.0, high, xtol=1e-13, rtol=1e-13))
     step = 1e-13
-    while _delta_at_most(noise_multiplier, found) > delta:
-        found, step = found * (1.0 + step), 2.0 * step
-    return found
+    while _delta_at_most(noise_multiplier, epsilon) > delta:
+        epsilon, step = epsilon * (1.0 + step), 2.0 * step
+    return epsilon
 
 
 def _delta_at_most(noise_multiplier: float, epsilon: float) -> float:
     """The delta of a continuous Gaussian, and what its rounding may have taken off it: two large terms may nearly cancel."""
-    a, b = 0.5 / noise_multiplier, epsilon * noise_multiplier
-    found = gaussian_delta(noise_multiplier, epsilon)
-    for shift, point in ((0.0, a - b), (epsilon, -a - b)):
+    half_distance, b = 0.5 / noise_multiplier, epsilon * noise_multiplier
+    delta = gaussian_delta(noise_multiplier, epsilon)
+    for shift, point in ((0.0, half_distance - b), (epsilon, -half_distance - b)):
         logarithm = shift + log_cdf(point)
         steepest = 1.0 + max(0.0, -point)  # the derivative of the logarithm is no larger
-        found += math.exp(logarithm) * (LOG_ERROR * (1.0 + 2.0 * shift - logarithm) + 2.0**-50 * (a + b) * steepest)
-    return found
+        delta += math.exp(logarithm) * (
+            LOG_ERROR * (1.0 + 2.0 * shift - logarithm) + 2.0**-50 * (half_distance + b) * steepest
+        )
+    return delta

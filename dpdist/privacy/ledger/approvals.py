@@ -31,12 +31,12 @@ class Approvers:
     """
 
     keys: tuple[str, ...]
-    needed: int
+    required_count: int
 
     def __post_init__(self) -> None:
-        if len(set(self.keys)) != len(self.keys) or not 0 <= self.needed <= len(self.keys):
+        if len(set(self.keys)) != len(self.keys) or not 0 <= self.required_count <= len(self.keys):
             raise InvalidInput(
-                f"needed are {self.needed} approvals, there are only {len(set(self.keys))} distinct keys: give each approver's key once, "
+                f"needed are {self.required_count} approvals, there are only {len(set(self.keys))} distinct keys: give each approver's key once, "
                 "and ask for as many approvals or fewer"
             )
         for key in self.keys:
@@ -52,7 +52,7 @@ class Approvers:
         return len(set(signed) & set(self.keys))
 
 
-NOBODY = Approvers((), 0)
+NO_APPROVERS = Approvers((), 0)
 """Of a data set whose releases need no approvals."""
 
 
@@ -62,8 +62,8 @@ def new_key(path: Path) -> str:
     Raises: KeyUnavailable when there is such a file already, or it cannot be written.
     """
     key = Ed25519PrivateKey.generate()
-    plain = serialization.NoEncryption()
-    content = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    no_encryption = serialization.NoEncryption()
+    content = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_encryption)
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

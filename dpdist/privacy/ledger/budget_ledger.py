@@ -51,7 +51,7 @@ __all__ = [
     "Publication",
     "Receipt",
     "StreamPart",
-    "opened",
+    "open_ledger",
 ]
 
 _T = TypeVar("_T")
@@ -76,7 +76,9 @@ class Ledger(LedgerReader):
     Raises: LedgerError for a database that cannot be used, or a ledger of another format.
     """
 
-    def __init__(self, url: str | sa.engine.URL, *, tell: db.Tell | None = None, patience: float | None = None) -> None:
+    def __init__(
+        self, url: str | sa.engine.URL, *, tell: db.ReportOutage | None = None, patience: float | None = None
+    ) -> None:
         try:
             parsed = sa.engine.make_url(url)
         except sa.exc.ArgumentError:
@@ -115,14 +117,14 @@ class Ledger(LedgerReader):
             raise LedgerError(
                 f"release {charge.release!r} has not counted its records yet, so its charge can be checked but not made"
             )
-        receipt = self._step(lambda connection: _charged(connection, charge, run))
+        receipt = self._step(lambda connection: _charge_release(connection, charge, run))
         return replace(receipt, charged=receipt.run == run and not receipt.loss.nothing)
 
     def rehearse(self, charge: Charge) -> None:
         """Reserve and take it back in one transaction: raises what ``reserve`` would raise, and changes nothing."""
 
         def work(connection: Connection) -> None:
-            _charged(connection, charge, "")
+            _charge_release(connection, charge, "")
             raise _Rehearsed
 
         self._checkpoints.check()
@@ -137,15 +139,15 @@ class Ledger(LedgerReader):
         Args:
             attempt, binding: of the receipt that ``reserve`` gave: of a replaced attempt nothing is drawn.
         """
-        return self._moved(ledger_commands.BeginDrawing(release, attempt, binding))
+        return self._move_release(ledger_commands.BeginDrawing(release, attempt, binding))
 
     def commit(self, release: str, attempt: int, binding: str, measurement_digest: str) -> Receipt:
         """Record that the measurement is stored whole, and erase the salt. Idempotent for the same measurement."""
-        return self._moved(ledger_commands.Commit(release, attempt, binding, measurement_digest), erasing=True)
+        return self._move_release(ledger_commands.Commit(release, attempt, binding, measurement_digest), erasing=True)
 
     def abort(self, release: str) -> Receipt:
         """Give a charge back. Possible only while no draw can have begun; afterwards the charge stays."""
-        return self._moved(ledger_commands.Abort(release), erasing=True)
+        return self._move_release(ledger_commands.Abort(release), erasing=True)
 
     def declare(self, dataset: str, cap: Cap, protection: Protection) -> bool:
         """Declare a data set's cap ahead of its first release; whether that was new. Where roles are apart, its owner must.
@@ -154,8 +156,8 @@ class Ledger(LedgerReader):
         """
         run = uuid.uuid4().hex
         command = ledger_commands.Declare(dataset, cap.with_limits(), protection, run, _new_name())
-        known = self._step(lambda connection: _taken(connection, command)).dataset
-        return known is not None and known.run == run
+        declared_dataset = self._step(lambda connection: _apply_command(connection, command)).dataset
+        return declared_dataset is not None and declared_dataset.run == run
 
     def set_cap(self, dataset: str, *, cap: Cap, why: str) -> DatasetBudget:
         """Change a data set's cap: an event in the chain, with who and why.
@@ -164,8 +166,8 @@ class Ledger(LedgerReader):
 
         Raises: LedgerError for a data set without a cap, another period, or when nothing would change.
         """
-        command = ledger_commands.ChangeCap(dataset, cap, why, _who(), uuid.uuid4().hex)
-        self._step(lambda connection: _taken(connection, command))
+        command = ledger_commands.ChangeCap(dataset, cap, why, _account_name(), uuid.uuid4().hex)
+        self._step(lambda connection: _apply_command(connection, command))
         return self.budgets(dataset)[0]
 
     def set_approvers(self, dataset: str, approvers: Approvers, why: str) -> None:
@@ -173,8 +175,8 @@ class Ledger(LedgerReader):
 
         Raises: LedgerError for a data set without a cap, or without a reason.
         """
-        command = ledger_commands.NameApprovers(dataset, approvers, why, _who())
-        self._step(lambda connection: _taken(connection, command))
+        command = ledger_commands.NameApprovers(dataset, approvers, why, _account_name())
+        self._step(lambda connection: _apply_command(connection, command))
 
     def approve(self, dataset: str, release: str, spec: str, *, key: str, signature: str) -> tuple[int, int]:
         """Keep an approver's signature of a spec (its digest). Idempotent.
@@ -183,16 +185,16 @@ class Ledger(LedgerReader):
         Raises: LedgerError for a data set that needs none, a key that is no approver's, or a wrong signature.
         """
         command = ledger_commands.Approve(dataset, release, spec, key, signature)
-        state = self._step(lambda connection: _taken(connection, command))
+        state = self._step(lambda connection: _apply_command(connection, command))
         assert state.dataset is not None
-        return state.dataset.approvers.count(state.signed(dataset, spec)), state.dataset.approvers.needed
+        return state.dataset.approvers.count(state.signed(dataset, spec)), state.dataset.approvers.required_count
 
     def publish(self, release: str, publication: Publication) -> None:
         """Record that files of a committed release are published, before anybody can see them. Idempotent.
 
         A key that signs for the first time is named in a row of its own before. Raises: LedgerError for a release that is not committed.
         """
-        self._step(lambda connection: _taken(connection, ledger_commands.Publish(release, publication)))
+        self._step(lambda connection: _apply_command(connection, ledger_commands.Publish(release, publication)))
 
     def grant(self, application: str, noise: str | None = None, metrics: str | None = None) -> None:
         """Give database roles what publishing, noise workers and the exporter of metrics need. Raises: LedgerError (``roles``)."""
@@ -200,59 +202,61 @@ class Ledger(LedgerReader):
 
         roles.grant(self._database, application, noise, metrics)
 
-    def _moved(
+    def _move_release(
         self,
         command: ledger_commands.BeginDrawing | ledger_commands.Commit | ledger_commands.Abort,
         *,
         erasing: bool = False,
     ) -> Receipt:
-        receipt = self._step(lambda connection: _taken(connection, command), erasing=erasing).release
+        receipt = self._step(lambda connection: _apply_command(connection, command), erasing=erasing).release
         assert receipt is not None
         return receipt
 
     def _step(self, work: Callable[[Connection], _T], *, erasing: bool = False) -> _T:
         """Write rows: once those that are noted elsewhere were compared, and before anything is done that rests on the new ones."""
         self._checkpoints.check()
-        done = self._database.transaction(work)
+        result = self._database.transaction(work)
         if erasing:
             self._forget_deleted_rows()
         self._checkpoints.note()
-        return done
+        return result
 
     def _forget_deleted_rows(self) -> None:
         """PostgreSQL keeps deleted rows in its files: rewrite the small table. SQLite overwrites them at once (secure_delete)."""
         if self._database.sqlite:
             return
         try:
-            self._database.alone("VACUUM FULL dpdist_salts")
+            self._database.run_statement("VACUUM FULL dpdist_salts")
         except LedgerError as error:
             raise LedgerError(
                 f"the step is done, but the release's salt may remain in PostgreSQL's files: run VACUUM FULL dpdist_salts ({error})"
             ) from None
 
 
-def _taken(connection: Connection, command: ledger_commands.Command) -> State:
+def _apply_command(connection: Connection, command: ledger_commands.Command) -> State:
     """The state after a command: its events are written, and what they led to is kept."""
     state = index_tables.load(connection, command)
     for event in decide(state, command):
         written = db.append(connection, event)
         state = apply(state, written)
-        index_tables.keep(connection, state, written)
+        index_tables.write_state(connection, state, written)
     return state
 
 
-def _charged(connection: Connection, charge: Charge, run: str) -> Receipt:
+def _charge_release(connection: Connection, charge: Charge, run: str) -> Receipt:
     """The receipt of a charge, with its salt while it runs. Without counts nothing is known of the records, and nothing kept."""
-    known, fresh, counted = index_tables.receipt(connection, charge.release), _new_salt(), charge.counted
-    salt = fresh if known is None or known.salt is None else known.salt
+    earlier_receipt, fresh, counted = index_tables.receipt(connection, charge.release), _new_salt(), charge.counted
+    salt = fresh if earlier_receipt is None or earlier_receipt.salt is None else earlier_receipt.salt
     commitment = "" if counted is None else counted.histogram(salt)
     records = (CountedRecords("") if counted is None else counted.records).facts()
     command = ledger_commands.Reserve(charge, run, _new_name(), db.salt_digest(salt), commitment, records)
-    receipt = _taken(connection, command).release
+    receipt = _apply_command(connection, command).release
     assert receipt is not None
-    if receipt is known or receipt == known:
+    if receipt is earlier_receipt or receipt == earlier_receipt:
         return receipt
-    index_tables.keep_secrets(connection, charge.release, fresh, () if counted is None else counted.records.seen)
+    index_tables.keep_secrets(
+        connection, charge.release, fresh, () if counted is None else counted.records.guarded_commitments
+    )
     return replace(receipt, salt=fresh)
 
 
@@ -266,11 +270,11 @@ def _new_name() -> str:
     return _new_salt()[:NAME_BYTES].hex()
 
 
-def _on_stderr(line: str) -> None:
-    sys.stderr.write(f"ledger: {line}\n")
+def _on_stderr(message: str) -> None:
+    sys.stderr.write(f"ledger: {message}\n")
 
 
-def _who() -> str:
+def _account_name() -> str:
     """The account that runs this, as the system knows it: variables of the environment could say anything."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
@@ -278,7 +282,7 @@ def _who() -> str:
         return f"uid {os.geteuid()}"
 
 
-def _named_in_file() -> str | None:
+def _url_from_file() -> str | None:
     """The URL in ``DPDIST_LEDGER_FILE``: a file keeps its password out of the environment. Raises: LedgerError if unreadable."""
     path = os.environ.get("DPDIST_LEDGER_FILE")
     if not path:
@@ -291,10 +295,10 @@ def _named_in_file() -> str | None:
         ) from None
 
 
-def opened(home: Path, tell: db.Tell | None = None, *, patience: float | None = None) -> Ledger:
+def open_ledger(home: Path, tell: db.ReportOutage | None = None, *, patience: float | None = None) -> Ledger:
     """The embedded ledger of a state folder, or the one named by ``DPDIST_LEDGER``, or in the file ``DPDIST_LEDGER_FILE``.
 
     It is a context that closes the ledger at its end. The arguments are those of the class.
     """
     embedded = sa.engine.URL.create("sqlite", database=str(home.resolve() / "ledger.db"))
-    return Ledger(os.environ.get("DPDIST_LEDGER") or _named_in_file() or embedded, tell=tell, patience=patience)
+    return Ledger(os.environ.get("DPDIST_LEDGER") or _url_from_file() or embedded, tell=tell, patience=patience)

@@ -22,11 +22,11 @@ BOUND = "~bound"
 """Ends the id of the charge for the choice of a bound on a person's records or groups."""
 RANGES = tuple(f"~range{number}" for number in NUMBERS)
 """End the ids of the charges for choices of ranges of amounts, of one column each."""
-LEFT_OUT = "~left-out"
+BOUND_LOSS = "~left-out"
 """Ends the id of the charge for what the bounds leave out."""
 QUANTILES = "~quantiles"
 """Ends the id of the charge for quantiles."""
-PRELIMINARIES = (*SELECTIONS, *EDGES, BOUND, *RANGES, LEFT_OUT, QUANTILES)
+PRELIMINARIES = (*SELECTIONS, *EDGES, BOUND, *RANGES, BOUND_LOSS, QUANTILES)
 """Ends of the ids of charges that come before a release's own."""
 
 
@@ -50,9 +50,9 @@ class StreamPart:
 
     def facts(self) -> dict[str, Any]:
         """What rows keep; ``from_facts`` reads it back."""
-        known = {"stream": self.stream, "digest": self.digest, "start": self.start, "stop": self.stop}
+        content = {"stream": self.stream, "digest": self.digest, "start": self.start, "stop": self.stop}
         reaches = {"reaches": list(self.reaches)} if self.reaches else {}
-        return known | ({} if self.extends is None else {"extends": self.extends}) | reaches
+        return content | ({} if self.extends is None else {"extends": self.extends}) | reaches
 
     @staticmethod
     def from_facts(facts: dict[str, Any]) -> StreamPart:
@@ -80,19 +80,19 @@ class CountedRecords:
     names: tuple[str, ...] = field(default=(), compare=False)
 
     @property
-    def seen(self) -> tuple[str, ...]:
+    def guarded_commitments(self) -> tuple[str, ...]:
         """What must not turn up under another data set's name, or in another period of a cap per period."""
         return tuple(sorted({*self.files, *([] if self.content is None else [self.content])}))
 
     def facts(self) -> dict[str, Any]:
         """What a row says of them: those that may turn up elsewhere stand in a table of their own, under this digest."""
-        known = {"source": self.source, "content": self.content, "key": self.key}
-        return {**known, "files": len(self.files), "digest": digest_of_seen(self.seen)}
+        commitments = {"source": self.source, "content": self.content, "key": self.key}
+        return {**commitments, "files": len(self.files), "digest": digest_of_commitments(self.guarded_commitments)}
 
 
-def digest_of_seen(seen: Iterable[str]) -> str:
+def digest_of_commitments(commitments: Iterable[str]) -> str:
     """SHA-256 of commitments in order: what a row says of those that stand in the table beside it."""
-    return hashlib.sha256("".join(sorted(seen)).encode()).hexdigest()
+    return hashlib.sha256("".join(sorted(commitments)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class Charge:
         release: its id; one charge each, ever.
         loss: what the release reveals of one change that ``protection`` names; of a stream, the whole stream.
         spec_digest: public; what is measured and with how much noise.
-        asked: the digest of the spec, which approvers sign.
+        approval_digest: the digest of the spec, which approvers sign.
         counted: None where nothing was counted yet: such a charge can only be rehearsed.
         period: the budget period that it is charged to (``budget_period``).
-        shared: the spec says that the records may stand under another data set's name or in another period, too.
+        allows_shared_records: the spec says that the records may stand under another data set's name or in another period, too.
     """
 
     release: str
@@ -128,11 +128,11 @@ class Charge:
     cap: Cap
     protection: Protection
     spec_digest: str
-    asked: str
+    approval_digest: str
     counted: Counted | None
     period: str = "total"
-    part: StreamPart | None = None
-    shared: bool = False
+    stream_part: StreamPart | None = None
+    allows_shared_records: bool = False
 
 
 def budget_period(per: str, day: datetime.date | None) -> str:

@@ -115,19 +115,19 @@ class StoredRow(NamedTuple):
 
 
 _T = TypeVar("_T")
-Tell = Callable[[str], None]
+ReportOutage = Callable[[str], None]
 """Called with a line when the database is waited for."""
 
 
 class Database:
     """Transactions on the ledger's database that are tried again: every step of the ledger is idempotent."""
 
-    def __init__(self, url: sa.engine.URL, tell: Tell, patience: float | None = None) -> None:
+    def __init__(self, url: sa.engine.URL, report_outage: ReportOutage, patience: float | None = None) -> None:
         self.patience = OUTAGE_SECONDS if patience is None else patience
         self.sqlite = url.get_backend_name() == "sqlite"
-        kept = {"isolation_level": "SERIALIZABLE", "pool_pre_ping": True, "hide_parameters": True}
-        self._engine = _sqlite(url) if self.sqlite else sa.create_engine(url, **kept)
-        self._tell = tell
+        engine_options = {"isolation_level": "SERIALIZABLE", "pool_pre_ping": True, "hide_parameters": True}
+        self._engine = _sqlite(url) if self.sqlite else sa.create_engine(url, **engine_options)
+        self._report_outage = report_outage
 
     def transaction(self, work: Callable[[Connection], _T]) -> _T:
         """Run ``work`` serialisably, again after a conflict, and again while the database is away."""
@@ -137,23 +137,23 @@ class Database:
                 return work(connection)
 
         try:
-            return self._tried_again(attempt)
+            return self._retry(attempt)
         except DpdistError:
             raise
         except UNREADABLE as error:
             with reading("a row of the ledger"):
                 raise error
 
-    def alone(self, statement: str) -> None:
+    def run_statement(self, statement: str) -> None:
         """Run a statement outside of a transaction, such as VACUUM."""
 
         def attempt() -> None:
             with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
                 connection.exec_driver_sql(statement)
 
-        self._tried_again(attempt)
+        self._retry(attempt)
 
-    def locked(self, work: Callable[[], _T]) -> _T:
+    def run_locked(self, work: Callable[[], _T]) -> _T:
         """work() under the ledger's one lock for changes of its tables, again after an outage; SQLite's transactions exclude each other."""
         if self.sqlite:
             return work()
@@ -167,12 +167,12 @@ class Database:
                     with suppress(sa.exc.DBAPIError):  # a session that has ended holds no lock
                         connection.execute(sa.select(sa.func.pg_advisory_unlock(CREATION_LOCK)))
 
-        return self._tried_again(attempt)
+        return self._retry(attempt)
 
     def prepare(self) -> None:
         """Create the tables where there are none. Raises: LedgerError for a ledger of another format."""
         if not self.transaction(_is_ready):
-            self.locked(
+            self.run_locked(
                 lambda: self.transaction(_create)
             )  # of several programs that start together one creates, the others wait
 
@@ -181,7 +181,7 @@ class Database:
         if not self.sqlite:
             self._engine.dispose()
 
-    def _tried_again(self, attempt: Callable[[], _T]) -> _T:
+    def _retry(self, attempt: Callable[[], _T]) -> _T:
         conflicts, outages, since = 0, 0, 0.0
         while True:
             try:
@@ -192,7 +192,7 @@ class Database:
                     if conflicts >= RETRIES:
                         raise LedgerError(f"the ledger cannot be used, nothing was changed: {reason(error)}") from None
                     time.sleep(random.uniform(0.0, 0.02 * conflicts))
-                elif is_away(error):
+                elif is_unreachable(error):
                     outages += 1
                     since = since or time.monotonic()
                     if time.monotonic() - since >= self.patience:
@@ -201,7 +201,7 @@ class Database:
                             "again when it is back, every step is safe to repeat"
                         ) from None
                     if outages == 1:
-                        self._tell(f"the ledger's database is away; trying again for up to {self.patience:g} s")
+                        self._report_outage(f"the ledger's database is away; trying again for up to {self.patience:g} s")
                     time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**outages))
                 elif getattr(error.orig, "sqlstate", None) == FORBIDDEN:
                     raise LedgerError(
@@ -214,8 +214,8 @@ class Database:
 
 def append(connection: Connection, event: LedgerEvent) -> LedgerRow:
     """Write an event as the new newest row."""
-    last = newest(connection)
-    sequence: int = 1 if last is None else last.sequence + 1
+    newest_row = newest(connection)
+    sequence: int = 1 if newest_row is None else newest_row.sequence + 1
     content = {
         "sequence": sequence,
         "event": event.kind,
@@ -224,7 +224,7 @@ def append(connection: Connection, event: LedgerEvent) -> LedgerRow:
         "attempt": event.attempt,
         "facts": json.dumps(event.facts, sort_keys=True),
         "written_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "previous": "" if last is None else last.digest,
+        "previous": "" if newest_row is None else newest_row.digest,
     }
     digest = row_digest(content)
     connection.execute(entries.insert().values(**content, digest=digest))
@@ -235,14 +235,14 @@ def _is_ready(connection: Connection) -> bool:
     """Whether the tables are there. Raises: LedgerError for those of another format."""
     if not sa.inspect(connection).has_table(version.name):
         return False
-    found = connection.execute(sa.select(version.c.version)).scalar_one()
-    if found > FORMAT:
+    stored_format = connection.execute(sa.select(version.c.version)).scalar_one()
+    if stored_format > FORMAT:
         raise LedgerError(
-            f"the ledger was written by a later version of dpdist (its form is {found}, this version reads {FORMAT}): use that version"
+            f"the ledger was written by a later version of dpdist (its form is {stored_format}, this version reads {FORMAT}): use that version"
         )
-    if found != FORMAT:
+    if stored_format != FORMAT:
         raise LedgerError(
-            f"the ledger has format {found}, this version of dpdist reads format {FORMAT} only: use the version that wrote it, or name "
+            f"the ledger has format {stored_format}, this version of dpdist reads format {FORMAT} only: use the version that wrote it, or name "
             "another ledger (DPDIST_LEDGER, DPDIST_HOME)"
         )
     return True
@@ -290,7 +290,7 @@ def reason(error: sa.exc.DBAPIError) -> str:
     return str(error.orig).splitlines()[0] if error.orig is not None else type(error).__name__
 
 
-def is_away(error: sa.exc.DBAPIError) -> bool:
+def is_unreachable(error: sa.exc.DBAPIError) -> bool:
     """Whether the database cannot be reached for now: it was stopped, is starting, or the connection was lost or refused."""
     state = getattr(error.orig, "sqlstate", None)
     if error.connection_invalidated or (state is not None and (state.startswith("08") or state in _AWAY_STATES)):

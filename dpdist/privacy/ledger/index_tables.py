@@ -16,13 +16,13 @@ from sqlalchemy.engine import Connection
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import database as db
-from dpdist.privacy.ledger.approvals import NOBODY, Approvers
+from dpdist.privacy.ledger.approvals import NO_APPROVERS, Approvers
 from dpdist.privacy.ledger.charges import Charge
 from dpdist.privacy.ledger.receipts import Publication, Receipt
 from dpdist.privacy.ledger.rules import ledger_commands
 from dpdist.privacy.ledger.rules.decision import SIGNERS
 from dpdist.privacy.ledger.rules.ledger_state import (
-    NOT_BEGUN,
+    EMPTY_STREAM,
     UNUSED,
     Account,
     Approval,
@@ -34,7 +34,7 @@ from dpdist.privacy.ledger.rules.ledger_state import (
 from dpdist.privacy.ledger.serialization import cap_facts, cap_of, protection_of, reading, receipt_of
 
 _T = TypeVar("_T")
-PART_ROWS = 500
+BATCH_ROWS = 500
 """Rows that are looked up or written at once."""
 
 
@@ -46,14 +46,18 @@ def load(connection: Connection, command: ledger_commands.Command) -> State:
         case ledger_commands.BeginDrawing(release=release) | ledger_commands.Commit(release=release):
             return State(release=receipt(connection, release))
         case ledger_commands.Abort(release=release):
-            known = receipt(connection, release)
-            account = UNUSED if known is None else account_of(connection, known.dataset, known.period)
-            return State(account=account, release=known)
+            release_receipt = receipt(connection, release)
+            account = (
+                UNUSED
+                if release_receipt is None
+                else account_of(connection, release_receipt.dataset, release_receipt.period)
+            )
+            return State(account=account, release=release_receipt)
         case ledger_commands.Approve(dataset=dataset, release=release):
             return State(dataset_of(connection, dataset), approvals=_approvals(connection, release))
         case ledger_commands.Publish(release=release):
-            known, found = receipt(connection, release), publications(connection, release)
-            return State(release=known, signers=signers(connection), publications=found)
+            release_receipt, release_publications = receipt(connection, release), publications(connection, release)
+            return State(release=release_receipt, signers=signers(connection), publications=release_publications)
         case _:
             return _for_names(connection, command)
 
@@ -71,17 +75,17 @@ def _for_names(
 
 
 def _for_charge(connection: Connection, charge: Charge) -> State:
-    known = receipt(connection, charge.release)
-    if known is not None and known.state != "aborted":
-        return State(release=known)  # all that asking again needs
-    dataset, stream = dataset_of(connection, charge.dataset), NOT_BEGUN
-    for earlier in parts_of(connection, charge.dataset, charge.part.stream) if charge.part else []:
-        stream = stream.then(earlier)
-    signed = dataset is not None and dataset.approvers.needed
+    release_receipt = receipt(connection, charge.release)
+    if release_receipt is not None and release_receipt.state != "aborted":
+        return State(release=release_receipt)  # all that asking again needs
+    dataset, stream = dataset_of(connection, charge.dataset), EMPTY_STREAM
+    for earlier in stream_receipts(connection, charge.dataset, charge.stream_part.stream) if charge.stream_part else []:
+        stream = stream.add_release(earlier)
+    signed = dataset is not None and dataset.approvers.required_count
     return State(
         dataset,
         account_of(connection, charge.dataset, charge.period),
-        known,
+        release_receipt,
         stream,
         _approvals(connection, charge.release) if signed else (),
         tuple(_standing(connection, charge)),
@@ -96,9 +100,13 @@ def dataset_of(connection: Connection, dataset: str) -> DataSet | None:
         return None
     named = sa.and_(db.entries.c.release == f"approvers of {dataset}", db.entries.c.event == "approvers")
     query = sa.select(db.entries.c.attempt, db.entries.c.facts).where(named)
-    found = connection.execute(query.order_by(db.entries.c.attempt.desc()).limit(1)).first()
+    approvers_row = connection.execute(query.order_by(db.entries.c.attempt.desc()).limit(1)).first()
     with reading(f"the row of the approvers of {dataset!r}"):
-        approvers, number = (NOBODY, 0) if found is None else (Approvers.of(json.loads(found.facts)), found.attempt)
+        approvers, number = (
+            (NO_APPROVERS, 0)
+            if approvers_row is None
+            else (Approvers.of(json.loads(approvers_row.facts)), approvers_row.attempt)
+        )
     return replace(declared_by(dataset, cap), approvers=approvers, named=number)
 
 
@@ -109,9 +117,14 @@ def declared_by(dataset: str, text: str) -> DataSet:
         return DataSet(cap_of(facts["cap"]), protection_of(facts["protection"]), facts["caps"], facts["run"])
 
 
-def caps_text(known: DataSet) -> str:
+def caps_text(declared_dataset: DataSet) -> str:
     """What ``dpdist_caps`` keeps."""
-    facts = {"cap": cap_facts(known.cap), "protection": known.protection.facts(), "caps": known.caps, "run": known.run}
+    facts = {
+        "cap": cap_facts(declared_dataset.cap),
+        "protection": declared_dataset.protection.facts(),
+        "caps": declared_dataset.caps,
+        "run": declared_dataset.run,
+    }
     return json.dumps(facts, sort_keys=True)
 
 
@@ -145,18 +158,18 @@ def receipt_in(row: Any) -> Receipt:
     return replace(reserved, state=row.state, measurement_digest=row.measurement_digest, salt=salt)
 
 
-def parts_of(connection: Connection, dataset: str, stream: str) -> list[Receipt]:
+def stream_receipts(connection: Connection, dataset: str, stream: str) -> list[Receipt]:
     """The releases of a stream that were not given back, in the order of their charges, which is that of their steps."""
-    found = sa.and_(db.releases.c.dataset == dataset, db.releases.c.stream == stream, db.releases.c.state != "aborted")
-    return [receipt_in(row) for row in connection.execute(RECEIPTS.where(found).order_by(db.releases.c.sequence))]
+    condition = sa.and_(db.releases.c.dataset == dataset, db.releases.c.stream == stream, db.releases.c.state != "aborted")
+    return [receipt_in(row) for row in connection.execute(RECEIPTS.where(condition).order_by(db.releases.c.sequence))]
 
 
 def _approvals(connection: Connection, release: str) -> tuple[Approval, ...]:
     mine = sa.and_(db.entries.c.release == release, db.entries.c.event == "approved")
-    found = connection.execute(sa.select(db.entries).where(mine).order_by(db.entries.c.sequence))
+    rows = connection.execute(sa.select(db.entries).where(mine).order_by(db.entries.c.sequence))
     with reading(f"the approvals of release {release!r}"):
-        facts = ((row.dataset, json.loads(row.facts)) for row in found)
-        return tuple(Approval(dataset, each["spec"], each["key"]) for dataset, each in facts)
+        facts = ((row.dataset, json.loads(row.facts)) for row in rows)
+        return tuple(Approval(dataset, approval_facts["spec"], approval_facts["key"]) for dataset, approval_facts in facts)
 
 
 def signers(connection: Connection) -> tuple[str, ...]:
@@ -173,39 +186,42 @@ def publications(connection: Connection, release: str) -> tuple[Publication, ...
 
 def _facts_of(connection: Connection, release: str, event: str) -> list[Any]:
     mine = sa.and_(db.entries.c.release == release, db.entries.c.event == event)
-    found = connection.execute(sa.select(db.entries.c.facts).where(mine).order_by(db.entries.c.sequence))
-    return [json.loads(facts) for facts in found.scalars()]
+    rows = connection.execute(sa.select(db.entries.c.facts).where(mine).order_by(db.entries.c.sequence))
+    return [json.loads(facts) for facts in rows.scalars()]
 
 
 def _standing(connection: Connection, charge: Charge) -> Iterator[Standing]:
     """Where the records of a charge are charged: one release of each data set and period, whether or not that may be."""
-    if charge.counted is None or charge.shared:
+    if charge.counted is None or charge.allows_shared_records:
         return  # nothing to look for, or nothing that could matter
     records, releases = db.records.c, db.releases.c
-    one = sa.func.min(records.commitment + "\n" + records.release)
-    query = sa.select(releases.dataset, releases.period, one).join(db.records, records.release == releases.release)
+    first_match = sa.func.min(records.commitment + "\n" + records.release)
+    query = sa.select(releases.dataset, releases.period, first_match).join(db.records, records.release == releases.release)
     query = query.group_by(releases.dataset, releases.period).order_by(releases.dataset, releases.period)
-    known = charge.counted.records
-    content = [] if known.content is None else [[known.content]]
-    for part in (*in_parts(list(known.files)), *content):  # a file by its name before counts that may be stored anyhow
-        for dataset, period, found in connection.execute(query.where(records.commitment.in_(part))):
-            commitment, _, release = found.partition("\n")
+    counted_records = charge.counted.records
+    content = [] if counted_records.content is None else [[counted_records.content]]
+    for batch in (
+        *in_batches(list(counted_records.files)),
+        *content,
+    ):  # a file by its name before counts that may be stored anyhow
+        for dataset, period, match_text in connection.execute(query.where(records.commitment.in_(batch))):
+            commitment, _, release = match_text.partition("\n")
             yield Standing(dataset, period, release, commitment)
 
 
-def keep(connection: Connection, state: State, written: LedgerRow) -> None:
+def write_state(connection: Connection, state: State, written: LedgerRow) -> None:
     """Write what a row led to: the state after it."""
     event = written.event
     if event.kind in ("declared", "capped"):
         assert state.dataset is not None
-        kept = {"dataset": event.dataset, "sequence": written.sequence, "facts": caps_text(state.dataset)}
-        connection.execute(db.caps.insert().values(**kept))
+        cap_row = {"dataset": event.dataset, "sequence": written.sequence, "facts": caps_text(state.dataset)}
+        connection.execute(db.caps.insert().values(**cap_row))
     if state.release is None:
         return
     if event.kind == "reserved":
         connection.execute(db.releases.delete().where(db.releases.c.release == event.release))
-        own = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "stream")
-        values = {name: getattr(state.release, name) for name in own}
+        columns = ("release", "dataset", "period", "attempt", "state", "sequence", "binding", "stream")
+        values = {name: getattr(state.release, name) for name in columns}
         connection.execute(db.releases.insert().values(**values, facts=json.dumps(event.facts, sort_keys=True)))
     elif event.kind in ("drawing", "committed", "aborted"):
         mine = db.releases.c.release == event.release
@@ -226,11 +242,11 @@ def _keep_account(connection: Connection, dataset: str, period: str, account: Ac
         connection.execute(db.accounts.insert().values(**values))
 
 
-def keep_secrets(connection: Connection, release: str, salt: bytes, seen: Iterable[str]) -> None:
+def keep_secrets(connection: Connection, release: str, salt: bytes, commitments: Iterable[str]) -> None:
     """Write the salt of a new attempt, and the records that stand in its name."""
     connection.execute(db.salts.insert().values(release=release, salt=salt))
-    for part in in_parts(list(seen)):
-        connection.execute(db.records.insert(), [{"release": release, "commitment": commitment} for commitment in part])
+    for batch in in_batches(list(commitments)):
+        connection.execute(db.records.insert(), [{"release": release, "commitment": commitment} for commitment in batch])
 
 
 def sums(loss: Loss) -> dict[str, str]:
@@ -238,6 +254,6 @@ def sums(loss: Loss) -> dict[str, str]:
     return {name: str(getattr(loss, name)) for name in db.SUMS}
 
 
-def in_parts(seen: list[_T]) -> Iterator[list[_T]]:
+def in_batches(values: list[_T]) -> Iterator[list[_T]]:
     """What is looked up or written, some at a time."""
-    return (seen[i : i + PART_ROWS] for i in range(0, len(seen), PART_ROWS))
+    return (values[i : i + BATCH_ROWS] for i in range(0, len(values), BATCH_ROWS))

@@ -17,11 +17,11 @@ from dpdist.errors import DpdistError, LedgerError
 from dpdist.privacy.ledger import database as db
 from dpdist.privacy.ledger import index_tables
 from dpdist.privacy.ledger.approvals import Approvers
-from dpdist.privacy.ledger.charges import Charge, StreamPart, digest_of_seen
+from dpdist.privacy.ledger.charges import Charge, StreamPart, digest_of_commitments
 from dpdist.privacy.ledger.receipts import RUNNING, Audit, Publication, Receipt, Stage
 from dpdist.privacy.ledger.rules import apply, decide, ledger_commands
 from dpdist.privacy.ledger.rules.ledger_state import (
-    NOT_BEGUN,
+    EMPTY_STREAM,
     UNUSED,
     Account,
     Approval,
@@ -30,13 +30,13 @@ from dpdist.privacy.ledger.rules.ledger_state import (
     LedgerRow,
     Standing,
     State,
-    StreamSoFar,
+    StreamState,
 )
 from dpdist.privacy.ledger.serialization import cap_of, loss_of, protection_of, receipt_of
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseSoFar:
+class ReleaseState:
     """What is kept of a release for longer than a page of rows: what the tables must say of it, and the row that says the rest.
 
     Attributes:
@@ -59,11 +59,11 @@ class ReleaseSoFar:
         return self.state in RUNNING
 
 
-class Known:
+class ReplayedState:
     """Everything that the rows so far came to, in parts.
 
     Args:
-        shared: the commitments to records that may stand in the names of several releases: no others need to be remembered.
+        shared_commitments: the commitments to records that may stand in the names of several releases: no others need to be remembered.
 
     Attributes:
         receipts: of the releases that the rows in hand name.
@@ -71,15 +71,15 @@ class Known:
         records: of the same, the attempt and the commitments of the records that stand in its name.
     """
 
-    def __init__(self, shared: Collection[str] = ()) -> None:
-        self.shared = shared
+    def __init__(self, shared_commitments: Collection[str] = ()) -> None:
+        self.shared_commitments = shared_commitments
         self.receipts: dict[str, Receipt] = {}
         self.salts: Mapping[str, bytes | None] = {}
         self.records: Mapping[str, tuple[int | None, Sequence[str]]] = {}
         self.datasets: dict[str, DataSet] = {}
         self.accounts: dict[tuple[str, str], Account] = {}
-        self.releases: dict[str, ReleaseSoFar] = {}
-        self.streams: dict[tuple[str, str | None], StreamSoFar] = {}
+        self.releases: dict[str, ReleaseState] = {}
+        self.streams: dict[tuple[str, str | None], StreamState] = {}
         self.approvals: dict[str, tuple[Approval, ...]] = {}
         self.signers: tuple[str, ...] = ()
         self.publications: dict[str, tuple[Publication, ...]] = {}
@@ -90,25 +90,25 @@ class Known:
         """Whether a row is what the ledger's rules lead to; it is taken then."""
         try:
             event = LedgerEvent(row.event, row.dataset, row.release, row.attempt, json.loads(row.facts))
-            command, seen = self._command(event), self._seen_by(event)
-            part = self._part(event, seen or ())
-            if command is None or decide(part, command) != (event,):
+            command, commitments = self._command(event), self._commitments_of(event)
+            state = self._state_before(event, commitments or ())
+            if command is None or decide(state, command) != (event,):
                 return False
-            self._take(event, apply(part, LedgerRow(event, row.sequence, row.digest)), seen)
+            self._take(event, apply(state, LedgerRow(event, row.sequence, row.digest)), commitments)
         except (KeyError, TypeError, ValueError, AttributeError, DpdistError):
             return False
         return True
 
     def _command(self, event: LedgerEvent) -> ledger_commands.Command | None:
         """What was asked for when an event was written; None for no event of the ledger."""
-        facts, known = event.facts, self.receipts.get(event.release)
+        facts, receipt = event.facts, self.receipts.get(event.release)
         if event.kind == "reserved":
             return self._reserve(event)
         if event.kind in _COMMANDS:
             return _COMMANDS[event.kind](event)
-        if known is None or event.kind not in ("drawing", "committed"):
+        if receipt is None or event.kind not in ("drawing", "committed"):
             return None
-        attempt = event.release, event.attempt, known.binding
+        attempt = event.release, event.attempt, receipt.binding
         if event.kind == "drawing":
             return ledger_commands.BeginDrawing(*attempt)
         return ledger_commands.Commit(*attempt, facts["measurement_digest"])
@@ -135,65 +135,69 @@ class Known:
             charge, facts["run"], "", facts["salt"], facts["histogram_commitment"], facts["records"]
         )
 
-    def _part(self, event: LedgerEvent, seen: Sequence[str]) -> State:
-        known, facts = self.receipts.get(event.release), event.facts
+    def _state_before(self, event: LedgerEvent, commitments: Sequence[str]) -> State:
+        receipt, facts = self.receipts.get(event.release), event.facts
         period, stream = facts.get("period", ""), facts.get("part", {}).get("stream")
-        if known is not None and event.kind != "reserved":
-            period, stream = known.period, known.stream
+        if receipt is not None and event.kind != "reserved":
+            period, stream = receipt.period, receipt.stream
         return State(
             self.datasets.get(event.dataset),
             self.accounts.get((event.dataset, period), UNUSED),
-            known,
-            self.streams.get((event.dataset, stream), NOT_BEGUN),
+            receipt,
+            self.streams.get((event.dataset, stream), EMPTY_STREAM),
             self.approvals.get(event.release, ()),
-            tuple(chain.from_iterable(self.standing.get(commitment, ()) for commitment in seen)),
+            tuple(chain.from_iterable(self.standing.get(commitment, ()) for commitment in commitments)),
             self.signers,
             self.publications.get(event.release, ()),
         )
 
-    def _seen_by(self, event: LedgerEvent) -> Sequence[str] | None:
+    def _commitments_of(self, event: LedgerEvent) -> Sequence[str] | None:
         """The records that an attempt is charged for; None where others are kept, as those of one that was given back are not."""
         if event.kind != "reserved":
             return ()
-        attempt, seen = self.records.get(event.release, (event.attempt, ()))
-        right = attempt == event.attempt and digest_of_seen(seen) == event.facts["records"]["digest"]
-        return seen if right else None
+        attempt, commitments = self.records.get(event.release, (event.attempt, ()))
+        matches = attempt == event.attempt and digest_of_commitments(commitments) == event.facts["records"]["digest"]
+        return commitments if matches else None
 
-    def _take(self, event: LedgerEvent, part: State, seen: Sequence[str] | None) -> None:
-        if part.dataset is not None:
-            self.datasets[event.dataset] = part.dataset
+    def _take(self, event: LedgerEvent, state: State, commitments: Sequence[str] | None) -> None:
+        if state.dataset is not None:
+            self.datasets[event.dataset] = state.dataset
         if event.kind == "approved":
-            self.approvals[event.release] = part.approvals
+            self.approvals[event.release] = state.approvals
         if event.kind == "published":
-            self.publications[event.release] = part.publications
-        self.signers = part.signers
-        if part.release is None or event.kind not in ("reserved", "drawing", "committed", "aborted"):
+            self.publications[event.release] = state.publications
+        self.signers = state.signers
+        if state.release is None or event.kind not in ("reserved", "drawing", "committed", "aborted"):
             return
-        receipt = part.release
+        receipt = state.release
         self.receipts[event.release] = receipt
-        self.releases[event.release] = self._reserved(receipt, seen) if event.kind == "reserved" else self._moved(receipt)
-        self.accounts[event.dataset, receipt.period] = part.account
-        if receipt.part:
-            self.streams[event.dataset, receipt.stream] = part.stream
-        for commitment in seen or ():
-            if commitment in self.shared:
+        self.releases[event.release] = (
+            self._reserved(receipt, commitments) if event.kind == "reserved" else self._moved(receipt)
+        )
+        self.accounts[event.dataset, receipt.period] = state.account
+        if receipt.stream_part:
+            self.streams[event.dataset, receipt.stream] = state.stream
+        for commitment in commitments or ():
+            if commitment in self.shared_commitments:
                 self._stand(commitment, receipt)
 
-    def _reserved(self, receipt: Receipt, seen: Sequence[str] | None) -> ReleaseSoFar:
+    def _reserved(self, receipt: Receipt, commitments: Sequence[str] | None) -> ReleaseState:
         salt = self.salts.get(receipt.release)
         salt_right = None if salt is None else db.salt_digest(salt) == receipt.salt_digest
         period = self._periods.setdefault(receipt.period, receipt.period)
-        return ReleaseSoFar(receipt.sequence, period, receipt.stream, receipt.state, None, salt_right, seen is not None)
+        return ReleaseState(
+            receipt.sequence, period, receipt.stream, receipt.state, None, salt_right, commitments is not None
+        )
 
-    def _moved(self, receipt: Receipt) -> ReleaseSoFar:
-        known = self.releases[receipt.release]
-        return replace(known, state=receipt.state, measurement_digest=receipt.measurement_digest)
+    def _moved(self, receipt: Receipt) -> ReleaseState:
+        release_state = self.releases[receipt.release]
+        return replace(release_state, state=receipt.state, measurement_digest=receipt.measurement_digest)
 
     def _stand(self, commitment: str, receipt: Receipt) -> None:
         """Let records stand in a release's name, unless another one has them in the same period of its data set."""
-        others, mine = self.standing.get(commitment, ()), (receipt.dataset, receipt.period)
-        if mine not in [(each.dataset, each.period) for each in others]:
-            self.standing[commitment] = (*others, Standing(*mine, receipt.release, commitment))
+        standings, mine = self.standing.get(commitment, ()), (receipt.dataset, receipt.period)
+        if mine not in [(standing.dataset, standing.period) for standing in standings]:
+            self.standing[commitment] = (*standings, Standing(*mine, receipt.release, commitment))
 
 
 def _declare(event: LedgerEvent) -> ledger_commands.Command:
@@ -231,91 +235,95 @@ _COMMANDS: Mapping[str, Callable[[LedgerEvent], ledger_commands.Command]] = {
 
 
 _K = TypeVar("_K")
-_AT_ONCE = 1000
+_PAGE_ROWS = 1000
 """Rows that are held at once, with the receipts, salts and records of the releases that they name."""
 
 
 def verify(connection: Connection, head: str | None) -> Audit:
     """What was found, after the last row; see ``Ledger.verify``."""
-    known, last, rows = Known(shared=_shared(connection)), "", 0
+    replayed, last_digest, rows = ReplayedState(shared_commitments=_shared_commitments(connection)), "", 0
     stored = sa.select(*(db.entries.c[name] for name in db.StoredRow._fields)).order_by(db.entries.c.sequence)
-    for part in connection.execute(stored.execution_options(yield_per=_AT_ONCE)).partitions():
-        page = list(map(db.StoredRow._make, part))
-        _turn_to(connection, page, known)
+    for partition in connection.execute(stored.execution_options(yield_per=_PAGE_ROWS)).partitions():
+        page = list(map(db.StoredRow._make, partition))
+        _load_page(connection, page, replayed)
         for row in page:
-            if row.sequence != rows + 1 or row.previous != last or row.digest != db.digest_of(row[:-1]):
+            if row.sequence != rows + 1 or row.previous != last_digest or row.digest != db.digest_of(row[:-1]):
                 raise LedgerError(
                     f"ledger row {row.sequence} does not continue the chain: rows were altered; restore a backup"
                 )
-            rows, last = row.sequence, row.digest
+            rows, last_digest = row.sequence, row.digest
             head = None if row.digest == head else head
-            if not known.follows(row):
+            if not replayed.follows(row):
                 raise LedgerError(
                     f"ledger row {row.sequence}: {row.event!r} of {row.release!r} breaks the ledger's rules; it was not written by "
                     "dpdist: restore a backup"
                 )
     if head is not None:
         raise LedgerError(f"no ledger row has the digest {head}: rows were removed or replaced; restore a backup")
-    _compare_salts(connection, known)
-    _compare_releases(connection, known)
-    _compare_accounts(connection, known)
-    _compare_caps(connection, known)
-    _compare_records(connection, known)
-    return Audit(rows, last, len(known.releases), sum(each.runs for each in known.releases.values()))
+    _compare_salts(connection, replayed)
+    _compare_releases(connection, replayed)
+    _compare_accounts(connection, replayed)
+    _compare_caps(connection, replayed)
+    _compare_records(connection, replayed)
+    return Audit(rows, last_digest, len(replayed.releases), sum(release.runs for release in replayed.releases.values()))
 
 
-def _shared(connection: Connection) -> set[str]:
+def _shared_commitments(connection: Connection) -> set[str]:
     """The commitments to records that stand in the names of several releases."""
-    found = sa.select(db.records.c.commitment).group_by(db.records.c.commitment).having(sa.func.count() > 1)
-    return set(connection.execute(found).scalars())
+    query = sa.select(db.records.c.commitment).group_by(db.records.c.commitment).having(sa.func.count() > 1)
+    return set(connection.execute(query).scalars())
 
 
-def _turn_to(connection: Connection, page: Sequence[db.StoredRow], known: Known) -> None:
+def _load_page(connection: Connection, page: Sequence[db.StoredRow], replayed: ReplayedState) -> None:
     """Let the receipts, salts and records be those of the releases that a page of rows names."""
     salts: dict[str, bytes | None] = {}
     records: dict[str, tuple[int, list[str]]] = {}
-    for release, attempt, salt, commitment in connection.execute(_beside(page[0].sequence, page[-1].sequence)):
+    for release, attempt, salt, commitment in connection.execute(_stored_state_query(page[0].sequence, page[-1].sequence)):
         salts[release] = None if salt is None else bytes(salt)
         if commitment is not None:
             records.setdefault(release, (attempt, []))[1].append(commitment)
-    known.salts, known.records = salts, records
-    named = {each.release for each in page} & known.releases.keys()
-    known.receipts = {release: receipt for release, receipt in known.receipts.items() if release in named}
-    known.receipts |= _receipts(connection, {release: known.releases[release] for release in named - known.receipts.keys()})
+    replayed.salts, replayed.records = salts, records
+    named = {row.release for row in page} & replayed.releases.keys()
+    replayed.receipts = {release: receipt for release, receipt in replayed.receipts.items() if release in named}
+    replayed.receipts |= _receipts(
+        connection, {release: replayed.releases[release] for release in named - replayed.receipts.keys()}
+    )
 
 
-def _beside(first: int, last: int) -> sa.Select[Any]:
+def _stored_state_query(first_sequence: int, last_sequence: int) -> sa.Select[Any]:
     """What the tables keep of the attempts that rows reserve: the salt, and of the newest attempt each commitment."""
-    row, kept, salt, record = db.entries.c, db.releases.c, db.salts.c, db.records.c
-    newest = sa.and_(kept.release == row.release, kept.attempt == row.attempt)
-    query = sa.select(row.release, kept.attempt, salt.salt, record.commitment)
+    row, stored, salt, record = db.entries.c, db.releases.c, db.salts.c, db.records.c
+    newest = sa.and_(stored.release == row.release, stored.attempt == row.attempt)
+    query = sa.select(row.release, stored.attempt, salt.salt, record.commitment)
     joined = db.entries.outerjoin(db.salts, salt.release == row.release).outerjoin(db.releases, newest)
-    joined = joined.outerjoin(db.records, record.release == kept.release)
-    return query.select_from(joined).where(row.event == "reserved", row.sequence.between(first, last))
+    joined = joined.outerjoin(db.records, record.release == stored.release)
+    return query.select_from(joined).where(row.event == "reserved", row.sequence.between(first_sequence, last_sequence))
 
 
-def _receipts(connection: Connection, releases: Mapping[str, ReleaseSoFar]) -> dict[str, Receipt]:
+def _receipts(connection: Connection, releases: Mapping[str, ReleaseState]) -> dict[str, Receipt]:
     """The receipts that rows before led to: what reserved the releases, and what became of them."""
-    found = {}
-    for part in index_tables.in_parts([each.sequence for each in releases.values()]):
-        for row in connection.execute(sa.select(db.entries).where(db.entries.c.sequence.in_(part))):
-            first = receipt_of(row.release, row.dataset, row.attempt, row.sequence, row.digest, json.loads(row.facts))
+    receipts = {}
+    for batch in index_tables.in_batches([release.sequence for release in releases.values()]):
+        for row in connection.execute(sa.select(db.entries).where(db.entries.c.sequence.in_(batch))):
+            receipt = receipt_of(row.release, row.dataset, row.attempt, row.sequence, row.digest, json.loads(row.facts))
             now = releases[row.release]
-            found[row.release] = replace(first, state=now.state, measurement_digest=now.measurement_digest)
-    return found
+            receipts[row.release] = replace(receipt, state=now.state, measurement_digest=now.measurement_digest)
+    return receipts
 
 
-def _compare_salts(connection: Connection, known: Known) -> None:
-    running = {release: each.salt_right for release, each in known.releases.items() if each.runs}
-    lacking = {release for release, right in running.items() if right is None}
+def _compare_salts(connection: Connection, replayed: ReplayedState) -> None:
+    running = {
+        release: release_state.salt_right for release, release_state in replayed.releases.items() if release_state.runs
+    }
+    lacking = {release for release, matches in running.items() if matches is None}
     wrong = lacking.union(release for release in _names(connection, db.salts) if release not in running)
     if wrong:
         raise LedgerError(
             f"release {min(wrong)!r}: its salt must be there exactly while it is reserved or drawing; the ledger was altered: restore "
             "a backup"
         )
-    for release, right in running.items():
-        if not right:
+    for release, matches in running.items():
+        if not matches:
             raise LedgerError(f"release {release!r}: its salt was altered, so its noise cannot be drawn; restore a backup")
 
 
@@ -324,53 +332,59 @@ _MOVED = ("sequence", "period", "stream", "state", "measurement_digest")
 _moved = attrgetter(*_MOVED)
 
 
-def _compare_releases(connection: Connection, known: Known) -> None:
-    kept, row, found = db.releases.c, db.entries.c, 0
-    same = sa.and_(row.event == "reserved", row.digest == kept.binding, *(row[name] == kept[name] for name in _AS_RESERVED))
-    query = sa.select(kept.release, same, *(kept[name] for name in _MOVED)).outerjoin(
-        db.entries, row.sequence == kept.sequence
+def _compare_releases(connection: Connection, replayed: ReplayedState) -> None:
+    stored, row, row_count = db.releases.c, db.entries.c, 0
+    is_same_row = sa.and_(
+        row.event == "reserved", row.digest == stored.binding, *(row[name] == stored[name] for name in _AS_RESERVED)
     )
-    for release, reserved, *moved in connection.execute(query.execution_options(yield_per=_AT_ONCE)):
-        receipt = known.releases.get(release)
+    query = sa.select(stored.release, is_same_row, *(stored[name] for name in _MOVED)).outerjoin(
+        db.entries, row.sequence == stored.sequence
+    )
+    for release, reserved, *moved in connection.execute(query.execution_options(yield_per=_PAGE_ROWS)):
+        receipt = replayed.releases.get(release)
         if receipt is None or not reserved or tuple(moved) != _moved(receipt):
-            raise _differs("dpdist_releases", f"release {release!r}")
-        found += 1
-    if found < len(known.releases):
-        missing = known.releases.keys() - _names(connection, db.releases)
-        raise _differs("dpdist_releases", f"release {min(missing)!r}")
+            raise _difference_error("dpdist_releases", f"release {release!r}")
+        row_count += 1
+    if row_count < len(replayed.releases):
+        missing = replayed.releases.keys() - _names(connection, db.releases)
+        raise _difference_error("dpdist_releases", f"release {min(missing)!r}")
 
 
-def _compare_accounts(connection: Connection, known: Known) -> None:
-    found = {(row.dataset, row.period): index_tables.account_in(row) for row in connection.execute(sa.select(db.accounts))}
-    _compare("dpdist_accounts", found, known.accounts, lambda key: f"the sums of {key[0]!r}, {key[1]}")
+def _compare_accounts(connection: Connection, replayed: ReplayedState) -> None:
+    stored = {(row.dataset, row.period): index_tables.account_in(row) for row in connection.execute(sa.select(db.accounts))}
+    _compare("dpdist_accounts", stored, replayed.accounts, lambda key: f"the sums of {key[0]!r}, {key[1]}")
 
 
-def _compare_caps(connection: Connection, known: Known) -> None:
+def _compare_caps(connection: Connection, replayed: ReplayedState) -> None:
     rows = list(connection.execute(sa.select(db.caps).order_by(db.caps.c.sequence)))
     numbers = Counter(row.dataset for row in rows)
-    found = {row.dataset: (row.facts, numbers[row.dataset]) for row in rows}
-    promised = {dataset: (index_tables.caps_text(each), each.caps) for dataset, each in known.datasets.items()}
-    _compare("dpdist_caps", found, promised, lambda dataset: f"the cap of {dataset!r}")
+    stored = {row.dataset: (row.facts, numbers[row.dataset]) for row in rows}
+    promised = {dataset: (index_tables.caps_text(promise), promise.caps) for dataset, promise in replayed.datasets.items()}
+    _compare("dpdist_caps", stored, promised, lambda dataset: f"the cap of {dataset!r}")
 
 
-def _compare_records(connection: Connection, known: Known) -> None:
-    charged = {release: each.records_right for release, each in known.releases.items() if each.state != "aborted"}
+def _compare_records(connection: Connection, replayed: ReplayedState) -> None:
+    charged = {
+        release: release_state.records_right
+        for release, release_state in replayed.releases.items()
+        if release_state.state != "aborted"
+    }
     strangers = (release for release in _names(connection, db.records) if release not in charged)
-    for release in chain((release for release, right in charged.items() if not right), strangers):
-        raise _differs("dpdist_records", f"the records of {release!r}")
+    for release in chain((release for release, matches in charged.items() if not matches), strangers):
+        raise _difference_error("dpdist_records", f"the records of {release!r}")
 
 
 def _names(connection: Connection, table: sa.Table) -> Iterator[str]:
     """The releases that a table names, one after another."""
-    return iter(connection.execute(sa.select(table.c.release).distinct().execution_options(yield_per=_AT_ONCE)).scalars())
+    return iter(connection.execute(sa.select(table.c.release).distinct().execution_options(yield_per=_PAGE_ROWS)).scalars())
 
 
-def _compare(table: str, found: Mapping[_K, object], known: Mapping[_K, object], what: Callable[[_K], str]) -> None:
+def _compare(table: str, stored: Mapping[_K, object], expected: Mapping[_K, object], describe: Callable[[_K], str]) -> None:
     """Accept a table that holds what the rows lead to. Raises: LedgerError with what differs."""
-    for key in found.keys() | known.keys():
-        if found.get(key) != known.get(key):
-            raise _differs(table, what(key))
+    for key in stored.keys() | expected.keys():
+        if stored.get(key) != expected.get(key):
+            raise _difference_error(table, describe(key))
 
 
-def _differs(table: str, what: str) -> LedgerError:
-    return LedgerError(f"{what}: table {table} does not say what the ledger's rows say; it was altered: restore a backup")
+def _difference_error(table: str, subject: str) -> LedgerError:
+    return LedgerError(f"{subject}: table {table} does not say what the ledger's rows say; it was altered: restore a backup")

@@ -18,7 +18,7 @@ from dpdist.privacy.ledger.approvals import Approvers
 from dpdist.privacy.ledger.charges import PRELIMINARIES
 from dpdist.privacy.ledger.ledger_audit import verify
 from dpdist.privacy.ledger.receipts import Audit, Checkpoint, DatasetBudget, Publication, Receipt
-from dpdist.privacy.ledger.rules.decision import needed
+from dpdist.privacy.ledger.rules.decision import require_state
 from dpdist.privacy.ledger.rules.ledger_state import UNUSED, Account, DataSet
 from dpdist.privacy.ledger.serialization import loss_of, reading
 
@@ -33,47 +33,47 @@ class LedgerReader:
     def __init__(self, database: db.Database) -> None:
         self._database = database
 
-    def _read(self, work: Callable[[Connection], _T]) -> _T:
+    def _run_query(self, work: Callable[[Connection], _T]) -> _T:
         return self._database.transaction(work)
 
     def receipt(self, release: str) -> Receipt | None:
         """The receipt of a release, None if it was never charged."""
-        return self._read(lambda connection: index_tables.receipt(connection, release))
+        return self._run_query(lambda connection: index_tables.receipt(connection, release))
 
     def states_of(self, releases: Sequence[str]) -> list[str]:
         """The states of those among some releases that were charged."""
         query = sa.select(db.releases.c.state).where(db.releases.c.release.in_(releases))
-        return self._read(lambda connection: list(connection.execute(query).scalars()))
+        return self._run_query(lambda connection: list(connection.execute(query).scalars()))
 
     def drawing(self, release: str, attempt: int, binding: str) -> Receipt:
         """The receipt, with its salt, of an attempt whose noise may be drawn now.
 
         Raises: LedgerError for an attempt that was given back or replaced, that has not begun to draw, or is finished.
         """
-        return needed(self.receipt(release), release, attempt, binding, ("drawing",))
+        return require_state(self.receipt(release), release, attempt, binding, ("drawing",))
 
     def committed(self) -> list[str]:
         """The ids of all committed releases, in the order of their charges."""
         query = sa.select(db.releases.c.release).where(db.releases.c.state == "committed").order_by(db.releases.c.sequence)
-        return self._read(lambda connection: list(connection.execute(query).scalars()))
+        return self._run_query(lambda connection: list(connection.execute(query).scalars()))
 
     def signers(self) -> tuple[str, ...]:
         """The public keys that have signed certificates of this ledger's releases, oldest first."""
-        return self._read(index_tables.signers)
+        return self._run_query(index_tables.signers)
 
     def publications(self, release: str) -> tuple[Publication, ...]:
         """How a release was published, oldest first; none where it was not."""
-        return self._read(lambda connection: index_tables.publications(connection, release))
+        return self._run_query(lambda connection: index_tables.publications(connection, release))
 
     def published(self) -> dict[str, str]:
         """The release of every certificate that was published, by the SHA-256 of its bytes."""
         query = sa.select(db.entries.c.release, db.entries.c.facts).where(db.entries.c.event == "published")
-        rows = self._read(lambda connection: list(connection.execute(query)))
+        rows = self._run_query(lambda connection: list(connection.execute(query)))
         return {json.loads(row.facts)["certificate"]: row.release for row in rows}
 
     def stream(self, dataset: str, name: str) -> list[Receipt]:
         """The releases of a stream, first steps first; aborted ones left out."""
-        return self._read(lambda connection: index_tables.parts_of(connection, dataset, name))
+        return self._run_query(lambda connection: index_tables.stream_receipts(connection, dataset, name))
 
     def first(self, dataset: str) -> Receipt | None:
         """The release that a data set's charges begin with, of those that stand; None where nothing is charged."""
@@ -84,12 +84,12 @@ class LedgerReader:
             name = connection.execute(query).scalar()
             return None if name is None else index_tables.receipt(connection, name)
 
-        return self._read(work)
+        return self._run_query(work)
 
     def approvers(self, dataset: str) -> Approvers | None:
         """Whose approvals a data set's releases need, None where nobody ever asked for some."""
-        known = self._read(lambda connection: index_tables.dataset_of(connection, dataset))
-        return known.approvers if known is not None and known.named else None
+        declared_dataset = self._run_query(lambda connection: index_tables.dataset_of(connection, dataset))
+        return declared_dataset.approvers if declared_dataset is not None and declared_dataset.named else None
 
     def budgets(self, dataset: str | None = None, *, charges: bool = False) -> list[DatasetBudget]:
         """Every data set and period with a charge or a cap, in order of first use; or those of one data set.
@@ -102,20 +102,23 @@ class LedgerReader:
             caps, accounts = sa.select(db.caps), sa.select(db.accounts)
             if dataset is not None:
                 caps, accounts = caps.where(db.caps.c.dataset == dataset), accounts.where(db.accounts.c.dataset == dataset)
-            used: dict[str, list[tuple[str, Account]]] = {}
+            accounts_by_dataset: dict[str, list[tuple[str, Account]]] = {}
             for row in connection.execute(accounts.order_by(db.accounts.c.sequence)):
-                used.setdefault(row.dataset, []).append((row.period, index_tables.account_in(row)))
+                accounts_by_dataset.setdefault(row.dataset, []).append((row.period, index_tables.account_in(row)))
             declared = {
                 row.dataset: index_tables.declared_by(row.dataset, row.facts)
                 for row in connection.execute(caps.order_by(db.caps.c.sequence))
             }
-            out = []
-            for name, known in declared.items():
-                unused = "total" if known.cap.per == "total" else f"no {known.cap.per} yet"
-                out += [_budget(name, period, known, sums) for period, sums in used.get(name, [(unused, UNUSED)])]
-            return [_with_charges(connection, budget) for budget in out] if charges else out
+            dataset_budgets = []
+            for name, declared_dataset in declared.items():
+                unused = "total" if declared_dataset.cap.per == "total" else f"no {declared_dataset.cap.per} yet"
+                dataset_budgets += [
+                    _budget(name, period, declared_dataset, sums)
+                    for period, sums in accounts_by_dataset.get(name, [(unused, UNUSED)])
+                ]
+            return [_with_charges(connection, budget) for budget in dataset_budgets] if charges else dataset_budgets
 
-        return self._read(work)
+        return self._run_query(work)
 
     def budget_after(self, release: str) -> DatasetBudget:
         """The budget that a release was charged to, as it was then, with the charges up to its own.
@@ -124,47 +127,52 @@ class LedgerReader:
         """
 
         def work(connection: Connection) -> DatasetBudget:
-            own = index_tables.receipt(connection, release)
-            if own is None or own.state == "aborted":
+            receipt = index_tables.receipt(connection, release)
+            if receipt is None or receipt.state == "aborted":
                 raise LedgerError(f"release {release!r} is not charged")
-            then = sa.and_(db.caps.c.dataset == own.dataset, db.caps.c.sequence < own.sequence)
+            then = sa.and_(db.caps.c.dataset == receipt.dataset, db.caps.c.sequence < receipt.sequence)
             cap = sa.select(db.caps.c.facts).where(then).order_by(db.caps.c.sequence.desc()).limit(1)
-            known = index_tables.declared_by(own.dataset, connection.execute(cap).scalar_one())
-            account = index_tables.account_of(connection, own.dataset, own.period)
-            later = _charged(connection, own.dataset, own.period, db.releases.c.sequence > own.sequence)
-            spent = account.spent - sum(later.values(), Loss())
-            sums = account._replace(spent=spent, releases=account.releases - len(later))
-            return _with_charges(connection, _budget(own.dataset, own.period, known, sums), until=own.sequence)
+            declared_dataset = index_tables.declared_by(receipt.dataset, connection.execute(cap).scalar_one())
+            account = index_tables.account_of(connection, receipt.dataset, receipt.period)
+            later_charges = _charges_of(
+                connection, receipt.dataset, receipt.period, db.releases.c.sequence > receipt.sequence
+            )
+            spent = account.spent - sum(later_charges.values(), Loss())
+            sums = account._replace(spent=spent, releases=account.releases - len(later_charges))
+            return _with_charges(
+                connection, _budget(receipt.dataset, receipt.period, declared_dataset, sums), until=receipt.sequence
+            )
 
-        return self._read(work)
+        return self._run_query(work)
 
     def charges(self, dataset: str, period: str) -> dict[str, Loss]:
         """All that was charged to a data set in a period, in order."""
-        return self._read(lambda connection: _charged(connection, dataset, period, sa.true()))
+        return self._run_query(lambda connection: _charges_of(connection, dataset, period, sa.true()))
 
     def states(self) -> dict[tuple[str, str], int]:
         """How many releases of each data set are in each state."""
         columns = db.releases.c.dataset, db.releases.c.state
         query = sa.select(*columns, sa.func.count()).group_by(*columns).order_by(*columns)
-        return self._read(lambda connection: {(row[0], row[1]): row[2] for row in connection.execute(query)})
+        return self._run_query(lambda connection: {(row[0], row[1]): row[2] for row in connection.execute(query)})
 
     def released(self) -> dict[str, tuple[str, frozenset[str]]]:
         """Of each data set: when its cap was declared (ISO), and the budget periods in which a release of it was finished."""
 
         def work(connection: Connection) -> dict[str, tuple[str, frozenset[str]]]:
-            first = sa.select(sa.func.min(db.caps.c.sequence)).group_by(db.caps.c.dataset)
-            declared = sa.select(db.entries.c.dataset, db.entries.c.written_at).where(db.entries.c.sequence.in_(first))
+            first_caps = sa.select(sa.func.min(db.caps.c.sequence)).group_by(db.caps.c.dataset)
+            declared = sa.select(db.entries.c.dataset, db.entries.c.written_at).where(db.entries.c.sequence.in_(first_caps))
             finished = sa.select(db.releases.c.dataset, db.releases.c.period).distinct()
-            own = (~db.releases.c.release.endswith(suffix) for suffix in PRELIMINARIES)
-            finished = finished.where(db.releases.c.state == "committed", *own)
-            done: dict[str, set[str]] = {}
+            main_releases = (~db.releases.c.release.endswith(suffix) for suffix in PRELIMINARIES)
+            finished = finished.where(db.releases.c.state == "committed", *main_releases)
+            finished_periods: dict[str, set[str]] = {}
             for dataset, period in connection.execute(finished):
-                done.setdefault(dataset, set()).add(period)
+                finished_periods.setdefault(dataset, set()).add(period)
             return {
-                row.dataset: (row.written_at, frozenset(done.get(row.dataset, ()))) for row in connection.execute(declared)
+                row.dataset: (row.written_at, frozenset(finished_periods.get(row.dataset, ())))
+                for row in connection.execute(declared)
             }
 
-        return self._read(work)
+        return self._run_query(work)
 
     def entries(self, release: str | None = None) -> list[dict[str, Any]]:
         """All rows as plain values, oldest first, or those of a release. They hold commitments and amounts, no secret and no count."""
@@ -174,7 +182,7 @@ class LedgerReader:
             rows = connection.execute(query if release is None else query.where(db.entries.c.release == release))
             return [{**row._asdict(), "facts": _facts_in(row)} for row in rows]
 
-        return self._read(work)
+        return self._run_query(work)
 
     def verify(self, head: str | None = None) -> Audit:
         """Replay the whole ledger: its hash chain, every rule at every row, running sums and erased salts.
@@ -184,55 +192,66 @@ class LedgerReader:
                 chain alone cannot show that its newest rows are missing.
         Raises: LedgerError naming the first row that was altered, removed, inserted or not allowed.
         """
-        return self._read(lambda connection: verify(connection, head))
+        return self._run_query(lambda connection: verify(connection, head))
 
     def checkpoint(self) -> Checkpoint:
         """Which ledger this is and how far it has come, to be kept elsewhere."""
 
         def work(connection: Connection) -> Checkpoint:
-            last = db.newest(connection)
-            return Checkpoint() if last is None else Checkpoint(_digest(connection, 1) or "", last.sequence, last.digest)
+            newest_row = db.newest(connection)
+            return (
+                Checkpoint()
+                if newest_row is None
+                else Checkpoint(_digest(connection, 1) or "", newest_row.sequence, newest_row.digest)
+            )
 
-        return self._read(work)
+        return self._run_query(work)
 
     def checkpoints(self, start: int) -> list[Checkpoint]:
         """What ``checkpoint`` was after each row from a number on; after row 0 the ledger was empty."""
 
         def work(connection: Connection) -> list[Checkpoint]:
-            first = _digest(connection, 1) or ""
+            first_digest = _digest(connection, 1) or ""
             query = sa.select(db.entries.c.sequence, db.entries.c.digest).where(db.entries.c.sequence >= start)
             rows = connection.execute(query.order_by(db.entries.c.sequence))
-            return [*([] if start else [Checkpoint()]), *(Checkpoint(first, row.sequence, row.digest) for row in rows)]
+            return [
+                *([] if start else [Checkpoint()]),
+                *(Checkpoint(first_digest, row.sequence, row.digest) for row in rows),
+            ]
 
-        return self._read(work)
+        return self._run_query(work)
 
     def name(self) -> str | None:
         """What its first row calls this ledger, at random: all copies of it have the same name, and no other ledger has."""
 
         def work(connection: Connection) -> str | None:
-            first = connection.execute(sa.select(db.entries).where(db.entries.c.sequence == 1)).first()
-            return None if first is None else _facts_in(first).get("ledger")
+            first_row = connection.execute(sa.select(db.entries).where(db.entries.c.sequence == 1)).first()
+            return None if first_row is None else _facts_in(first_row).get("ledger")
 
-        return self._read(work)
+        return self._run_query(work)
 
     def digest_of(self, sequence: int) -> str | None:
         """The digest of a row, None when there is no such row."""
-        return self._read(lambda connection: _digest(connection, sequence))
+        return self._run_query(lambda connection: _digest(connection, sequence))
 
 
 def _digest(connection: Connection, sequence: int) -> str | None:
     return connection.execute(sa.select(db.entries.c.digest).where(db.entries.c.sequence == sequence)).scalar()
 
 
-def _budget(dataset: str, period: str, known: DataSet, account: Account) -> DatasetBudget:
+def _budget(dataset: str, period: str, declared_dataset: DataSet, account: Account) -> DatasetBudget:
     rule = account.rule or "exact"
-    return DatasetBudget(dataset, period, known.cap, known.protection, rule, account.spent, account.releases)
+    return DatasetBudget(
+        dataset, period, declared_dataset.cap, declared_dataset.protection, rule, account.spent, account.releases
+    )
 
 
-def _charged(connection: Connection, dataset: str, period: str, where: Any, newest: int | None = None) -> dict[str, Loss]:
+def _charges_of(
+    connection: Connection, dataset: str, period: str, condition: Any, newest: int | None = None
+) -> dict[str, Loss]:
     """Releases that are charged to an account with what they were charged, in order; or the newest of them."""
     account = sa.and_(db.releases.c.dataset == dataset, db.releases.c.period == period, db.releases.c.state != "aborted")
-    query = sa.select(db.releases.c.release, db.releases.c.facts).where(account, where)
+    query = sa.select(db.releases.c.release, db.releases.c.facts).where(account, condition)
     rows = connection.execute(query.order_by(db.releases.c.sequence.desc()).limit(newest))
     return {row.release: _charge_in(row) for row in reversed(list(rows))}
 
@@ -248,5 +267,5 @@ def _facts_in(row: Any) -> dict[str, Any]:
 
 
 def _with_charges(connection: Connection, budget: DatasetBudget, until: int | None = None) -> DatasetBudget:
-    where = sa.true() if until is None else db.releases.c.sequence <= until
-    return replace(budget, charges=_charged(connection, budget.dataset, budget.period, where, NEWEST_CHARGES))
+    condition = sa.true() if until is None else db.releases.c.sequence <= until
+    return replace(budget, charges=_charges_of(connection, budget.dataset, budget.period, condition, NEWEST_CHARGES))

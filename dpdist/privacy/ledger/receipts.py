@@ -37,7 +37,7 @@ class Receipt:
         binding: digest of the ledger row that reserved this attempt; a draw and a commit must name it.
         sequence: number of that row.
         loss: what was charged, in the cap's unit of protection.
-        own: what the release reveals of its own unit's change.
+        own_loss: what the release reveals of its own unit's change.
         records: what tells its records from others.
         run: which call reserved it.
         salt_digest: by which an altered salt is found.
@@ -53,14 +53,14 @@ class Receipt:
     binding: str
     sequence: int
     loss: Loss
-    own: Loss
+    own_loss: Loss
     protection: Protection
     spec_digest: str
     histogram_commitment: str
     records: KnownRecords
     run: str = field(compare=False)
     salt_digest: str
-    part: StreamPart | None = None
+    stream_part: StreamPart | None = None
     measurement_digest: str | None = None
     salt: bytes | None = field(repr=False, default=None)
     charged: bool = field(compare=False, default=False)
@@ -68,19 +68,19 @@ class Receipt:
     @property
     def stream(self) -> str | None:
         """The stream that it is a part of."""
-        return self.part.stream if self.part else None
+        return self.stream_part.stream if self.stream_part else None
 
     @property
     def runs(self) -> bool:
         """Whether it is charged and not finished."""
         return self.state in RUNNING
 
-    def is_of(self, records: CountedRecords) -> bool | None:
+    def has_counted(self, records: CountedRecords) -> bool | None:
         """Whether the release counted these records; None when another root key leaves nothing to tell it by."""
-        known = self.records
-        if known.key != records.key:
+        recorded = self.records
+        if recorded.key != records.key:
             return None
-        return known.source == records.source or (known.content is not None and known.content == records.content)
+        return recorded.source == records.source or (recorded.content is not None and recorded.content == records.content)
 
 
 @dataclass(frozen=True)
@@ -104,29 +104,29 @@ class DatasetBudget:
     charges: dict[str, Loss] = field(default_factory=dict)
 
     @property
-    def left(self) -> Fraction:
+    def remaining(self) -> Fraction:
         """What releases may still spend, in the cap's unit (never negative)."""
-        return self.cap.left(self.spent, self.rule)
+        return self.cap.remaining(self.spent, self.rule)
 
-    def left_for(self, loss: Loss) -> str:
+    def describe_remaining(self, loss: Loss) -> str:
         """The largest release of the kind of a loss that still fits, in the words of the cap."""
-        _, left, delta = self.cap.asked_and_left(loss, self.spent, self.rule)
-        return f"{self.cap.written}={left:.6g}" + (f" at delta={delta:g}" if delta else "")
+        _, remaining_amount, delta = self.cap.requested_and_remaining(loss, self.spent, self.rule)
+        return f"{self.cap.written}={remaining_amount:.6g}" + (f" at delta={delta:g}" if delta else "")
 
     @property
-    def course(self) -> list[tuple[str, float]]:
+    def remaining_by_release(self) -> list[tuple[str, float]]:
         """Each release with the share of the budget that was left after all its charges, in the order in which they began."""
-        whole = self.cap.left(Loss(), self.rule)
+        whole = self.cap.remaining(Loss(), self.rule)
         spent = self.spent - sum(self.charges.values(), Loss())
         releases: dict[str, Loss] = {}
         for charged, loss in self.charges.items():
             release = charged.partition("~")[0]
             releases[release] = releases.get(release, Loss()) + loss
-        out = []
+        remaining_shares = []
         for release, loss in releases.items():
             spent = spent + loss
-            out.append((release, float(self.cap.left(spent, self.rule) / whole)))
-        return out
+            remaining_shares.append((release, float(self.cap.remaining(spent, self.rule) / whole)))
+        return remaining_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +136,13 @@ class Publication:
     Attributes:
         certificate: SHA-256 of release.json, which names the digests of all other files.
         key: public half of the key that signed it.
-        place: where it was published.
+        location: where it was published.
         tables: of warehouses that got its rows, by kind and name.
     """
 
     certificate: str
     key: str
-    place: str
+    location: str
     tables: tuple[tuple[str, str], ...] = ()
 
     def facts(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Publication:
         return {
             "certificate": self.certificate,
             "key": self.key,
-            "place": self.place,
+            "place": self.location,
             "tables": [list(table) for table in self.tables],
         }
 

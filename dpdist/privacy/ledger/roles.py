@@ -127,7 +127,10 @@ CHARGING = ("reserved", "drawing", "committed", "aborted", "approved", "signer",
 """Events that the application writes (an approval carries its own signature); those that change what may be spent are the owner's."""
 
 
-READ = {"noise": (db.version, db.salts, db.releases), "metrics": (db.version, db.entries, db.caps, db.accounts, db.releases)}
+READ_TABLES = {
+    "noise": (db.version, db.salts, db.releases),
+    "metrics": (db.version, db.entries, db.caps, db.accounts, db.releases),
+}
 """Tables that roles read who write none."""
 
 
@@ -141,7 +144,7 @@ def statements(application: str, noise: str | None = None, metrics: str | None =
     app = quote(application)
     tables = ", ".join(table.name for table in db.metadata.sorted_tables)
     events = ", ".join(f"'{event}'" for event in CHARGING)
-    out = [
+    sql = [
         *STATEMENTS,
         f"REVOKE ALL ON {tables} FROM PUBLIC",
         f"GRANT USAGE, CREATE ON SCHEMA public TO {app}",
@@ -163,13 +166,13 @@ def statements(application: str, noise: str | None = None, metrics: str | None =
             },
         ),
     ]
-    for role, read in ((noise, READ["noise"]), (metrics, READ["metrics"])):
+    for role, read_tables in ((noise, READ_TABLES["noise"]), (metrics, READ_TABLES["metrics"])):
         if role is not None:
-            out += [
+            sql += [
                 f"GRANT USAGE ON SCHEMA public TO {quote(role)}",
-                f"GRANT SELECT ON {', '.join(table.name for table in read)} TO {quote(role)}",
+                f"GRANT SELECT ON {', '.join(table.name for table in read_tables)} TO {quote(role)}",
             ]
-    return out
+    return sql
 
 
 def grant(database: db.Database, application: str, noise: str | None = None, metrics: str | None = None) -> None:
@@ -188,11 +191,11 @@ def grant(database: db.Database, application: str, noise: str | None = None, met
 
 def _policies(table: str, role: str, allowed: dict[str, str]) -> list[str]:
     """Every role that has a grant reads; the role writes what is allowed; the owner is not bound by policies."""
-    out = [f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"]
+    sql = [f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"]
     for name, policy in {"SELECT": "USING (true)", **allowed}.items():
-        of = "" if name == "SELECT" else f" TO {role}"
-        out += [
+        role_clause = "" if name == "SELECT" else f" TO {role}"
+        sql += [
             f"DROP POLICY IF EXISTS dpdist_{name.lower()} ON {table}",
-            f"CREATE POLICY dpdist_{name.lower()} ON {table} FOR {name}{of} {policy}",
+            f"CREATE POLICY dpdist_{name.lower()} ON {table} FOR {name}{role_clause} {policy}",
         ]
-    return out
+    return sql

@@ -20,7 +20,7 @@ UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeErro
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def reading(subject: str) -> Iterator[None]:
     """A block that reads something of the ledger. Raises: LedgerError that names it, where it was altered or damaged."""
     try:
         yield
@@ -28,7 +28,7 @@ def reading(what: str) -> Iterator[None]:
         raise
     except UNREADABLE as error:
         raise LedgerError(
-            f"{what} cannot be read: the ledger was damaged or altered, nothing was changed; 'dpdist ledger verify' says whether more is: "
+            f"{subject} cannot be read: the ledger was damaged or altered, nothing was changed; 'dpdist ledger verify' says whether more is: "
             "restore the database from a backup"
         ) from error
 
@@ -49,7 +49,7 @@ def cap_facts(cap: Cap) -> dict[str, Any]:
     """A cap as rows keep it, with its limits where these are computed: what was allowed once stays so."""
     amounts = {"rho": cap.rho} if cap.rho is not None else {"epsilon": cap.epsilon, "delta": cap.delta}
     amounts |= {"selection": cap.selection} if cap.selection else {}
-    limits = {rule: str(limit) for rule, limit in cap.with_limits().kept}
+    limits = {rule: str(limit) for rule, limit in cap.with_limits().recorded_limits}
     return {"per": cap.per, **{key: str(value) for key, value in amounts.items()}, **({"limits": limits} if limits else {})}
 
 
@@ -58,9 +58,9 @@ def cap_of(facts: Mapping[str, Any]) -> Cap:
     selection = Fraction(facts.get("selection", 0))
     if "rho" in facts:
         return Cap(rho=Fraction(facts["rho"]), per=facts["per"], selection=selection)
-    kept = tuple((rule, Fraction(limit)) for rule, limit in facts.get("limits", {}).items())
+    recorded_limits = tuple((rule, Fraction(limit)) for rule, limit in facts.get("limits", {}).items())
     epsilon, delta = Fraction(facts["epsilon"]), Fraction(facts["delta"])
-    return Cap(epsilon=epsilon, delta=delta, per=facts["per"], selection=selection, kept=kept)
+    return Cap(epsilon=epsilon, delta=delta, per=facts["per"], selection=selection, recorded_limits=recorded_limits)
 
 
 def protection_of(facts: Mapping[str, Any]) -> Protection:

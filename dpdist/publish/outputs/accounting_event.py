@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from dpdist.content.destination import Written
-from dpdist.content.release_content import Content
-from dpdist.publish.output_file import Output, Unfinished, json_text
+from dpdist.content.destination import WrittenFile
+from dpdist.content.release_content import ReleaseContent
+from dpdist.publish.output_file import Output, ReleaseDraft, json_text
 
 FILE = "dp_event.json"
 
@@ -23,11 +23,11 @@ class Event(Output):
         "also keep the books of other systems."
     )
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        return [release.place.put(FILE, json_text(_facts(release.content)))]
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        return [release.destination.write_bytes(FILE, json_text(_event_facts(release.content)))]
 
 
-def _facts(content: Content) -> dict[str, Any]:
+def _event_facts(content: ReleaseContent) -> dict[str, Any]:
     """The event, and what it means.
 
     Gaussian noise is an event of the continuous Gaussian of the rho that was charged: what the integer grid adds to it is below the
@@ -39,13 +39,13 @@ def _facts(content: Content) -> dict[str, Any]:
     certificate = content.certificate
     privacy, selections = certificate["privacy"], certificate.get("selections", ())
     gaussian = privacy["noise"] == "Gaussian"
-    failure = sum((each["delta"] for each in selections), 0.0)
+    failure = sum((selection["delta"] for selection in selections), 0.0)
     return {
         "format": 1,
         "release": content.release,
         "unit": privacy["unit"],
         "neighbours": privacy["neighbours"],
-        "event": _gaussian(Fraction(privacy["rho"])) if gaussian else _pure(privacy["epsilon"]),
+        "event": _gaussian_event(Fraction(privacy["rho"])) if gaussian else _pure_event(privacy["epsilon"]),
         "neighboring_relation": "ADD_OR_REMOVE_ONE" if gaussian else "REPLACE_ONE",
         "failure": failure,
         "epsilon": privacy["epsilon"],
@@ -53,15 +53,15 @@ def _facts(content: Content) -> dict[str, Any]:
     }
 
 
-def _gaussian(rho: Fraction) -> dict[str, Any]:
+def _gaussian_event(rho: Fraction) -> dict[str, Any]:
     """The Gaussian of a rho, rounded towards less noise."""
     return _event("GaussianDpEvent", noise_multiplier=math.nextafter(1.0 / math.sqrt(2.0 * float(rho)), 0.0))
 
 
-def _pure(epsilon: float) -> dict[str, Any]:
+def _pure_event(epsilon: float) -> dict[str, Any]:
     """Randomised response that says the truth with probability e^epsilon / (1 + e^epsilon)."""
-    other = math.exp(-epsilon)
-    return _event("RandomizedResponseDpEvent", noise_parameter=2.0 * other / (1.0 + other), num_buckets=2)
+    odds = math.exp(-epsilon)
+    return _event("RandomizedResponseDpEvent", noise_parameter=2.0 * odds / (1.0 + odds), num_buckets=2)
 
 
 def _event(name: str, **parameters: float) -> dict[str, Any]:

@@ -8,18 +8,18 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from dpdist.content.destination import Written
+from dpdist.content.destination import WrittenFile
 from dpdist.content.table_rows import column_of
 from dpdist.page.statistic_tables import write_rows
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.statistics.statistic import MEANS, VARIANCES
 
 QUANTILES = "quantiles.csv"
 
 
-def written(release: Unfinished, name: str, table: pa.Table | None) -> Sequence[Written]:
+def write_statistics(release: ReleaseDraft, name: str, table: pa.Table | None) -> Sequence[WrittenFile]:
     """The file of a table, where there is one."""
-    return [] if table is None else [release.place.fill(name, partial(write_rows, table))]
+    return [] if table is None else [release.destination.write_file(name, partial(write_rows, table))]
 
 
 class TableOfStatistics(Output):
@@ -27,8 +27,8 @@ class TableOfStatistics(Output):
 
     table: ClassVar[str]
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        return written(release, f"{self.table}.csv", release.content.statistics.get(self.table))
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        return write_statistics(release, f"{self.table}.csv", release.content.statistics.get(self.table))
 
 
 class Means(TableOfStatistics):
@@ -62,11 +62,11 @@ class Quantiles(Output):
         "records that count at least 95 times of 100."
     )
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         facts = release.content.certificate.get("quantiles")
         if facts is None:
             return []
         rows = facts["rows"]
         groups = {column_of(name): pa.array([row["group"][name] for row in rows], pa.string()) for name in facts["by"]}
         columns = {name: [row[name] for row in rows] for name in ("of", "at", "value", "low_95", "high_95")}
-        return written(release, QUANTILES, pa.table({**groups, **columns}))
+        return write_statistics(release, QUANTILES, pa.table({**groups, **columns}))

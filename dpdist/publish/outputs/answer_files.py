@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpdist.content.answer_tables import write_tables
-from dpdist.content.destination import Written
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.content.destination import WrittenFile
+from dpdist.publish.output_file import Output, ReleaseDraft
 
 
 class AnswerTables(Output):
@@ -15,5 +15,5 @@ class AnswerTables(Output):
     files = r"answers\.(parquet|csv)|answers\.(parquet|zarr)/.+"
     about = "The answers as text, one row for each."
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        return write_tables(release.content, release.digits, release.place, release.spread)
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        return write_tables(release.content, release.digits, release.destination, release.task_map)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpdist.content.destination import Written
-from dpdist.publish.output_file import Output, Unfinished, json_text
-from dpdist.theme import FILE, PLAIN
+from dpdist.content.destination import WrittenFile
+from dpdist.publish.output_file import Output, ReleaseDraft, json_text
+from dpdist.theme import DEFAULT_THEME, THEME_FILE
 
 
 class Appearance(Output):
@@ -15,6 +15,6 @@ class Appearance(Output):
     files = r"site\.json"
     about = "With `site`: the publisher's name, logo, colours and font, from which the site of the data set takes them."
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        look = release.content.look
-        return [] if look == PLAIN else [release.place.put(FILE, json_text(look.facts()))]
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        theme = release.content.theme
+        return [] if theme == DEFAULT_THEME else [release.destination.write_bytes(THEME_FILE, json_text(theme.facts()))]

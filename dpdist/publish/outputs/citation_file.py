@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpdist.content.destination import Written
+from dpdist.content.destination import WrittenFile
 from dpdist.page import citation
-from dpdist.publish.output_file import Output, Unfinished, yaml_text
+from dpdist.publish.output_file import Output, ReleaseDraft, yaml_text
 
 
 class Citation(Output):
@@ -15,11 +15,15 @@ class Citation(Output):
     files = r"CITATION\.cff|citation\.bib|citation\.json"
     about = "How to cite the release: BibTeX, CSL-JSON and, with `about`, the Citation File Format."
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        content, place = release.content, release.place
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        content, destination = release.content, release.destination
         written = [
-            place.put("citation.bib", citation.bibtex(content).encode()),
-            place.put("citation.json", citation.csl(content).encode()),
+            destination.write_bytes("citation.bib", citation.bibtex(content).encode()),
+            destination.write_bytes("citation.json", citation.csl_json(content).encode()),
         ]
-        known = citation.cff(content)
-        return written if known is None else [place.put("CITATION.cff", yaml_text(known)), *written]
+        citation_facts = citation.citation_file_format(content)
+        return (
+            written
+            if citation_facts is None
+            else [destination.write_bytes("CITATION.cff", yaml_text(citation_facts)), *written]
+        )

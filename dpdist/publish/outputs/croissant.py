@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dpdist.content.destination import Written
-from dpdist.content.release_content import Content
+from dpdist.content.destination import WrittenFile
+from dpdist.content.release_content import ReleaseContent
 from dpdist.publish.column_descriptions import columns_of_answers, description
-from dpdist.publish.output_file import Output, Unfinished, json_text
+from dpdist.publish.output_file import Output, ReleaseDraft, json_text
 
 CROISSANT = "http://mlcommons.org/croissant/"
-_OWN = """column data dataType equivalentProperty examples extract field fileProperty fileObject fileSet format includes isLiveDataset
+_CROISSANT_TERMS = """column data dataType equivalentProperty examples extract field fileProperty fileObject fileSet format includes isLiveDataset
 jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source subField transform"""
-_TYPED = {"data": "@json", "examples": "@json", "dataType": "@vocab"}
+_TERM_TYPES = {"data": "@json", "examples": "@json", "dataType": "@vocab"}
 _CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -23,7 +23,10 @@ _CONTEXT: dict[str, Any] = {
     "rai": f"{CROISSANT}RAI/",
     "conformsTo": "dct:conformsTo",
     "citeAs": "cr:citeAs",
-    **{name: {"@id": f"cr:{name}", "@type": _TYPED[name]} if name in _TYPED else f"cr:{name}" for name in _OWN.split()},
+    **{
+        name: {"@id": f"cr:{name}", "@type": _TERM_TYPES[name]} if name in _TERM_TYPES else f"cr:{name}"
+        for name in _CROISSANT_TERMS.split()
+    },
 }
 
 
@@ -36,12 +39,12 @@ class Croissant(Output):
         "([Croissant](https://docs.mlcommons.org/croissant/docs/croissant-spec.html) 1.0)."
     )
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        text = json_text(_croissant(release.content, release.digests))
-        return [release.place.put("croissant.json", text)]
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        text = json_text(_croissant_facts(release.content, release.digests))
+        return [release.destination.write_bytes("croissant.json", text)]
 
 
-def _croissant(content: Content, digests: dict[str, str]) -> dict[str, Any]:
+def _croissant_facts(content: ReleaseContent, digests: dict[str, str]) -> dict[str, Any]:
     """Croissant 1.0 (https://docs.mlcommons.org/croissant): the files, and the columns of the answers."""
     about = content.about
     kinds = {"answers.csv": "text/csv", "answers.parquet": "application/vnd.apache.parquet"}
@@ -69,7 +72,7 @@ def _croissant(content: Content, digests: dict[str, str]) -> dict[str, Any]:
         }
         for name, kind, text in columns_of_answers(content)
     ]
-    given = {
+    optional_fields = {
         "license": about.get("license"),
         "url": about.get("address"),
         "datePublished": about.get("published"),
@@ -92,7 +95,7 @@ def _croissant(content: Content, digests: dict[str, str]) -> dict[str, Any]:
         "citeAs": f"{about['curator']}: {content.title} ({content.release})"
         if about
         else f"{content.title} ({content.release})",
-        **{name: value for name, value in given.items() if value},
+        **{name: value for name, value in optional_fields.items() if value},
         "distribution": files,
         "recordSet": [answers] if source else [],
     }

@@ -6,10 +6,10 @@ import csv
 import io
 from collections.abc import Sequence
 
-from dpdist.content.destination import Written
+from dpdist.content.destination import WrittenFile
 from dpdist.content.table_rows import without_formula
 from dpdist.publish.column_descriptions import columns_of_answers
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.publish.output_file import Output, ReleaseDraft
 
 
 class Dictionary(Output):
@@ -18,7 +18,7 @@ class Dictionary(Output):
     files = r"dictionary\.csv"
     about = "The data dictionary: every column with its type and meaning."
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
-        rows, out = [("column", "type", "meaning"), *columns_of_answers(release.content)], io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(map(without_formula, row) for row in rows)
-        return [release.place.put("dictionary.csv", out.getvalue().encode())]
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        rows, text_buffer = [("column", "type", "meaning"), *columns_of_answers(release.content)], io.StringIO()
+        csv.writer(text_buffer, lineterminator="\n").writerows(map(without_formula, row) for row in rows)
+        return [release.destination.write_bytes("dictionary.csv", text_buffer.getvalue().encode())]

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dpdist.content.destination import Written
-from dpdist.content.release_content import Content
-from dpdist.content.release_summary import over_bound
+from dpdist.content.destination import WrittenFile
+from dpdist.content.release_content import ReleaseContent
+from dpdist.content.release_summary import ratio_to_bound
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.publish.column_descriptions import guarantee_in_numbers
-from dpdist.publish.output_file import Output, Unfinished, yaml_text
+from dpdist.publish.output_file import Output, ReleaseDraft, yaml_text
 
 
 class Deployment(Output):
@@ -24,12 +24,12 @@ class Deployment(Output):
         "through before you hand it in."
     )
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         content = release.content
-        return [release.place.put("deployment.yaml", yaml_text(_deployment(content)))] if content.about else []
+        return [release.destination.write_bytes("deployment.yaml", yaml_text(_deployment(content)))] if content.about else []
 
 
-def _deployment(content: Content) -> dict[str, Any]:
+def _deployment(content: ReleaseContent) -> dict[str, Any]:
     """A record for the public registry of deployments (OpenDP), tier 3, to be looked through before it is handed in."""
     about, certificate = content.about, content.certificate
     basic = {
@@ -60,7 +60,7 @@ def _deployment(content: Content) -> dict[str, Any]:
     }
 
 
-def _guarantee(content: Content) -> dict[str, Any]:
+def _guarantee(content: ReleaseContent) -> dict[str, Any]:
     """The registry's sections on the definition of privacy and on the loss."""
     certificate, privacy = content.certificate, content.certificate["privacy"]
     pure = privacy["noise"] == "Laplace"
@@ -69,13 +69,17 @@ def _guarantee(content: Content) -> dict[str, Any]:
         {} if pure else {"delta": privacy["delta"], "rho": privacy["rho_decimal"]}
     )
     attributes = "; ".join(f"{name}: {facts['values']}" for name, facts in certificate["method"]["attributes"].items())
-    known = next((text for text in certificate["post_processing"] if text.startswith("public counts")), None)
-    plain = f"The declared attributes and queries; {known}." if known else "None but the declared attributes and queries."
+    public_counts = next((text for text in certificate["post_processing"] if text.startswith("public counts")), None)
+    unprotected_text = (
+        f"The declared attributes and queries; {public_counts}."
+        if public_counts
+        else "None but the declared attributes and queries."
+    )
     return {
         "dp_variant": {
             "variant_name": "Pure DP" if pure else variant,
             "data_domain": f"Multisets of {certificate['method']['counted']} with the declared attributes {attributes}.",
-            "unprotected_quantities": plain,
+            "unprotected_quantities": unprotected_text,
         },
         "privacy_loss": {
             "privacy_unit": privacy["unit"],
@@ -86,24 +90,24 @@ def _guarantee(content: Content) -> dict[str, Any]:
     }
 
 
-def _model(content: Content) -> dict[str, str]:
+def _model(content: ReleaseContent) -> dict[str, str]:
     """The registry's section on who holds what, and how readers get answers."""
     certificate = content.certificate
-    many = certificate["stream"] is not None or (certificate["budget"] or {}).get("period", "total") != "total"
-    further = " Further questions are answered from the published noisy measurement." if content.measurement else ""
+    has_many_releases = certificate["stream"] is not None or (certificate["budget"] or {}).get("period", "total") != "total"
+    question_note = " Further questions are answered from the published noisy measurement." if content.measurement else ""
     return {
         "model_name": "Central",
         "model_name_details": "The curator holds the records and adds the noise before anything is published.",
         "actors": "The curator, who sees the records; readers of the published files, who may know all other records and combine "
         "everything that is published. Who holds root key, ledger and store before the commit is trusted.",
-        "release_type": "Many releases" if many else "One release",
+        "release_type": "Many releases" if has_many_releases else "One release",
         "release_type_details": f"All releases are charged to one ledger with the cap {certificate['method']['cap']}.",
-        "data_source_type": "Dynamic" if many else "Static",
+        "data_source_type": "Dynamic" if has_many_releases else "Static",
         "data_source_type_details": "New records arrive with every period."
-        if many
+        if has_many_releases
         else "The release is of one collection of records.",
         "access_type": "Non-interactive",
-        "access_type_details": f"Readers get files.{further}",
+        "access_type_details": f"Readers get files.{question_note}",
     }
 
 
@@ -111,7 +115,7 @@ def _accounting(certificate: dict[str, Any]) -> dict[str, str]:
     """The registry's section on what adds up."""
     measured = (
         "A part of the budget chooses what is measured, the rest measures it."
-        if mechanism_of(certificate["mechanism"]["name"]).adaptive
+        if mechanism_of(certificate["mechanism"]["name"]).is_data_dependent
         else "One vector is measured with noise for its joint sensitivity."
     )
     return {
@@ -127,11 +131,11 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
     privacy, mechanism = certificate["privacy"], certificate["mechanism"]
     kind, tuned = (
         ("Mechanism", "what is measured was chosen from the records under a part of the budget")
-        if mechanism_of(mechanism["name"]).adaptive
+        if mechanism_of(mechanism["name"]).is_data_dependent
         else ("Matrix mechanism", "the strategy was chosen from the queries alone")
     )
     return {
-        "preprocessing_and_hyperparameter_tuning": f"{_declared(certificate)}; {tuned}.",
+        "preprocessing_and_hyperparameter_tuning": f"{_declaration_text(certificate)}; {tuned}.",
         "mechanisms": f"{kind} '{mechanism['name']}' with exact discrete {privacy['noise']} noise on an integer grid, "
         f"dpdist {certificate['versions']['dpdist']}: counts are measured exactly in whole numbers, and the key of the noise is "
         "erased once it is committed.",
@@ -139,29 +143,29 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _declared(certificate: dict[str, Any]) -> str:
+def _declaration_text(certificate: dict[str, Any]) -> str:
     """Where the attributes' values come from."""
     names, edges = certificate.get("selections", ()), certificate.get("chosen_edges", ())
-    found = [
-        f"the names of {each['attribute']!r}: Gaussian thresholding selected them under rho = {each['rho']} and delta = "
-        f"{each['delta']:.3g}, which are part of the loss"
-        for each in names
+    selection_texts = [
+        f"the names of {facts['attribute']!r}: Gaussian thresholding selected them under rho = {facts['rho']} and delta = "
+        f"{facts['delta']:.3g}, which are part of the loss"
+        for facts in names
     ]
-    found += [
-        f"the bins of {each['of']!r}: the exponential mechanism chose their edges under rho = {each['rho']}, which is part of the loss"
-        for each in edges
+    selection_texts += [
+        f"the bins of {facts['of']!r}: the exponential mechanism chose their edges under rho = {facts['rho']}, which is part of the loss"
+        for facts in edges
     ]
-    if not found:
+    if not selection_texts:
         return "Attributes, queries and budget are declared in the spec, never read from the records"
-    return f"Attributes, queries and budget are declared in the spec, but for {'; and '.join(found)}"
+    return f"Attributes, queries and budget are declared in the spec, but for {'; and '.join(selection_texts)}"
 
 
 def _justification(mechanism: dict[str, Any]) -> str:
     """Why this mechanism was chosen."""
     gap = mechanism["certified_gap"]
     certified = (
-        "" if gap is None else f" Its total squared error is at most {over_bound(gap)} times that of the best strategy."
+        "" if gap is None else f" Its total squared error is at most {ratio_to_bound(gap)} times that of the best strategy."
     )
     among = len(mechanism["compared"])
-    chosen = f"chosen among {among} by predicted error" if among > 1 else "set by the publisher"
-    return f"The mechanism was {chosen}, before any record was read.{certified}"
+    choice_text = f"chosen among {among} by predicted error" if among > 1 else "set by the publisher"
+    return f"The mechanism was {choice_text}, before any record was read.{certified}"

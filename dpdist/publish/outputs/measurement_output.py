@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from dpdist.content import measurement_file
-from dpdist.content.destination import Written
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.content.destination import WrittenFile
+from dpdist.publish.output_file import Output, ReleaseDraft
 
 
 class PublishedMeasurement(Output):
@@ -20,9 +20,11 @@ class PublishedMeasurement(Output):
         "a value yet."
     )
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         content = release.content
         return [
-            release.place.fill(name, partial(measurement_file.write, measured, evidence, content.release))
+            release.destination.write_file(
+                name, partial(measurement_file.write_measurement, measured, evidence, content.release)
+            )
             for name, (measured, evidence) in content.measurements.items()
         ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpdist.content.destination import Written
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.content.destination import WrittenFile
+from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.publish.outputs.accounting_event import Event
 from dpdist.publish.outputs.amount_tables import Means, Quantiles, Variances
 from dpdist.publish.outputs.answer_files import AnswerTables
@@ -18,7 +18,7 @@ from dpdist.publish.outputs.data_dictionary import Dictionary
 from dpdist.publish.outputs.deployment import Deployment
 from dpdist.publish.outputs.measurement_output import PublishedMeasurement
 from dpdist.publish.outputs.preview_image import Preview
-from dpdist.publish.outputs.value_names import CalledValues
+from dpdist.publish.outputs.value_names import ValueLabels
 from dpdist.publish.outputs.verifier_program import Verifier
 from dpdist.publish.outputs.web_page import WebPage
 
@@ -30,7 +30,7 @@ OUTPUTS: list[Output] = [
     Quantiles(),
     Croissant(),
     Dictionary(),
-    CalledValues(),
+    ValueLabels(),
     Event(),
     Csvw(),
     Deployment(),
@@ -42,7 +42,7 @@ OUTPUTS: list[Output] = [
 ]
 
 
-def write_all(release: Unfinished) -> list[Written]:
+def write_all(release: ReleaseDraft) -> list[WrittenFile]:
     """The files of every output. Each sees what those before it wrote."""
     for output in OUTPUTS:
         release = replace(release, written=(*release.written, *output.write(release)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpdist.content.destination import Written
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.content.destination import WrittenFile
+from dpdist.publish.output_file import Output, ReleaseDraft
 
 VERIFIER = "verify.py"
 
@@ -20,9 +20,9 @@ class Verifier(Output):
         "`files`; compare it with a copy from elsewhere before you trust it."
     )
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         if not release.content.verifier:
             return []
         from dpdist import verify
 
-        return [release.place.put(VERIFIER, Path(verify.__file__).read_bytes())]
+        return [release.destination.write_bytes(VERIFIER, Path(verify.__file__).read_bytes())]

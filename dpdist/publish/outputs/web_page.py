@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpdist.content.destination import Written
-from dpdist.page.release_page import page
-from dpdist.publish.output_file import Output, Unfinished
+from dpdist.content.destination import WrittenFile
+from dpdist.page.release_page import release_page
+from dpdist.publish.output_file import Output, ReleaseDraft
 
 
 class WebPage(Output):
@@ -15,9 +15,12 @@ class WebPage(Output):
     files = r"index\.html"
     about = "The page for readers: answers with charts, the guarantee, the method. It is one file and needs no server."
 
-    def write(self, release: Unfinished) -> Sequence[Written]:
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         return [
-            release.place.put(
-                "index.html", page(release.content, release.digits, [each.name for each in release.written]).encode()
+            release.destination.write_bytes(
+                "index.html",
+                release_page(
+                    release.content, release.digits, [written_file.name for written_file in release.written]
+                ).encode(),
             )
         ]

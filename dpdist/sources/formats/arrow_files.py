@@ -21,7 +21,7 @@ class Arrow(TypedFormat):
     endings = (".arrow", ".feather", ".ipc")
 
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
-        with explained(tags.called), HashedFile(path, tags) as file:
+        with explained(tags.source_label), HashedFile(path, tags) as file:
             groups = _opened(file).num_record_batches
         return [Partition(path, group, tags, named) for group in range(groups)]
 
@@ -30,7 +30,7 @@ class Arrow(TypedFormat):
 
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         reader = _opened(file)
-        check_names(reader.schema.names, reading.columns, partition.called, list(dict(partition.named)))
+        check_names(reader.schema.names, reading.columns, partition.source_label, list(dict(partition.named)))
         batch = reader.get_batch(partition.group).select(reading.columns)
         batch.validate(full=True)
         for start in range(0, batch.num_rows, BATCH_ROWS):
@@ -40,7 +40,7 @@ class Arrow(TypedFormat):
         reader = _opened(file)
         yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
-    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
+    def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
         return bool(_opened(file).count_rows() == 0)
 
 
@@ -50,7 +50,7 @@ def _opened(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
     return pa.ipc.open_file(pa.PythonFile(file, mode="r"))
 
 
-def _at_once(file: HashedFile, tags: Tags) -> HashedFile | pa.BufferReader:
+def _buffered_file(file: HashedFile, tags: Tags) -> HashedFile | pa.BufferReader:
     """A file of one block is read at once: Arrow does not ask for its parts one by one."""
     import pyarrow as pa
 
@@ -68,7 +68,7 @@ class Parquet(TypedFormat):
 
         if tags.is_one_block:  # one task reads it: to ask how many row groups it has takes as long
             return [Partition(path, None, tags, named)]
-        with explained(tags.called), HashedFile(path, tags) as file:
+        with explained(tags.source_label), HashedFile(path, tags) as file:
             groups = pyarrow.parquet.read_metadata(file).num_row_groups
         return [Partition(path, group, tags, named) for group in range(groups)]
 
@@ -80,8 +80,8 @@ class Parquet(TypedFormat):
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet
 
-        parquet = pyarrow.parquet.ParquetFile(_at_once(file, partition.tags), page_checksum_verification=True)
-        check_names(parquet.schema_arrow.names, reading.columns, partition.called, list(dict(partition.named)))
+        parquet = pyarrow.parquet.ParquetFile(_buffered_file(file, partition.tags), page_checksum_verification=True)
+        check_names(parquet.schema_arrow.names, reading.columns, partition.source_label, list(dict(partition.named)))
         groups = None if partition.group is None else [partition.group]
         yield from parquet.iter_batches(
             BATCH_ROWS, row_groups=groups, columns=list(reading.columns), use_threads=not partition.tags.is_one_block
@@ -92,7 +92,7 @@ class Parquet(TypedFormat):
 
         yield from pyarrow.parquet.ParquetFile(file).iter_batches()
 
-    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
+    def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
         import pyarrow.parquet
 
         return bool(pyarrow.parquet.read_metadata(file).num_rows == 0)

@@ -44,7 +44,7 @@ ARROW: dict[ColumnType, pa.DataType] = {
     "boolean": pa.bool_(),
 }
 """What columns are stored as when they are converted."""
-_PLAIN = 40
+_PLAIN_DIGITS = 40
 """Numbers of up to so many digits are written without an exponent."""
 _WHOLE = r"\A *[-+]?0*[0-9]{1,30} *\z"
 _EXACT = 2.0**53
@@ -54,9 +54,9 @@ class Unconvertible(InvalidSpec):
     """A column no value of which can be of the type that is needed: the end of a sentence about it."""
 
 
-def family_of(found: pa.DataType) -> Family:
+def family_of(arrow_type: pa.DataType) -> Family:
     """What the values of a column are."""
-    kind, types = found.value_type if pa.types.is_dictionary(found) else found, pa.types
+    kind, types = arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type, pa.types
     tests: tuple[tuple[Family, Callable[[pa.DataType], bool]], ...] = (
         ("nothing", types.is_null),
         ("boolean", types.is_boolean),
@@ -65,18 +65,28 @@ def family_of(found: pa.DataType) -> Family:
         ("decimal", types.is_decimal),
         ("date", types.is_date),
         ("time", types.is_timestamp),
-        ("text", lambda each: types.is_string(each) or types.is_large_string(each) or types.is_string_view(each)),
-        ("bytes", lambda each: types.is_binary(each) or types.is_large_binary(each) or types.is_binary_view(each)),
+        (
+            "text",
+            lambda data_type: (
+                types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type)
+            ),
+        ),
+        (
+            "bytes",
+            lambda data_type: (
+                types.is_binary(data_type) or types.is_large_binary(data_type) or types.is_binary_view(data_type)
+            ),
+        ),
     )
     return next((name for name, test in tests if test(kind)), "other")
 
 
-def converted(column: Column, kind: ColumnType) -> pa.Array:
+def convert_column(column: Column, kind: ColumnType) -> pa.Array:
     """The values of a column of any type as one of ``ARROW``, each by itself; null where a value does not convert.
 
     Raises: Unconvertible; pa.ArrowException for bytes that are not UTF-8.
     """
-    return _CONVERSIONS[kind](_plain(column))
+    return _CONVERSIONS[kind](_flatten(column))
 
 
 def texts_of(column: Column) -> pa.Array:
@@ -84,23 +94,23 @@ def texts_of(column: Column) -> pa.Array:
 
     Raises: as ``converted``.
     """
-    plain = _plain(column)
-    family = family_of(plain.type)
+    flat_column = _flatten(column)
+    family = family_of(flat_column.type)
     if family == "other":
-        raise _refused(family, "texts, numbers, dates and yes or no: write one value a row")
+        raise _unconvertible(family, "texts, numbers, dates and yes or no: write one value a row")
     if family == "time":
-        written = _times_as_texts(plain)
+        written = _times_as_texts(flat_column)
         return pc.replace_substring_regex(written, r"\A(\S+) 00:00:00\z", r"\1")
     if family == "date":
-        plain = plain.cast(pa.date32())
-    texts = plain.cast(pa.string())
+        flat_column = flat_column.cast(pa.date32())
+    texts = flat_column.cast(pa.string())
     texts.validate(full=True)
     return numbers_as_texts(texts) if family in ("number", "decimal") else texts
 
 
 def numbers_as_texts(texts: pa.Array) -> pa.Array:
     """Texts that are numbers, each in the one way to write it."""
-    return _each(texts, lambda text: number_text(Decimal(text)), pa.string())
+    return _convert_each(texts, lambda text: number_text(Decimal(text)), pa.string())
 
 
 def moments_of(column: Column, *, finer: bool) -> pa.Array:
@@ -109,28 +119,30 @@ def moments_of(column: Column, *, finer: bool) -> pa.Array:
     Args:
         finer: whether steps shorter than a day are counted: dates have no place in them, and midnight is not taken for a whole day.
     """
-    plain = _plain(column)
-    family = family_of(plain.type)
+    flat_column = _flatten(column)
+    family = family_of(flat_column.type)
     if family not in ("nothing", "text", "time", "date") or (finer and family == "date"):
-        raise _refused(family, "times and ISO texts" if finer else "dates, timestamps and ISO texts such as 2026-09-01")
-    return _times_as_texts(plain) if family == "time" and finer else texts_of(plain)
+        raise _unconvertible(
+            family, "times and ISO texts" if finer else "dates, timestamps and ISO texts such as 2026-09-01"
+        )
+    return _times_as_texts(flat_column) if family == "time" and finer else texts_of(flat_column)
 
 
-def _plain(column: Column) -> pa.Array:
+def _flatten(column: Column) -> pa.Array:
     """The values without dictionaries and chunks."""
-    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return found.cast(found.type.value_type) if pa.types.is_dictionary(found.type) else found
+    flat_column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return flat_column.cast(flat_column.type.value_type) if pa.types.is_dictionary(flat_column.type) else flat_column
 
 
-def _refused(family: Family, allowed: str) -> Unconvertible:
+def _unconvertible(family: Family, allowed: str) -> Unconvertible:
     return Unconvertible(f"holds {WORDS[family]}; allowed are {allowed}")
 
 
-def _each(texts: pa.Array, convert: Callable[[str], object], kind: pa.DataType) -> pa.Array:
+def _convert_each(texts: pa.Array, convert: Callable[[str], object], kind: pa.DataType) -> pa.Array:
     """What becomes of each text; each different one is looked at once."""
     encoded = texts.dictionary_encode()
-    found = pa.array([convert(text) for text in encoded.dictionary.to_pylist()], kind)
-    return found.take(encoded.indices)
+    results = pa.array([convert(text) for text in encoded.dictionary.to_pylist()], kind)
+    return results.take(encoded.indices)
 
 
 def number_text(number: Decimal) -> str:
@@ -140,11 +152,11 @@ def number_text(number: Decimal) -> str:
     if not number:
         return "0"
     sign, digits, _ = number.as_tuple()
-    if abs(number.adjusted()) > _PLAIN:
+    if abs(number.adjusted()) > _PLAIN_DIGITS:
         rest = "".join(map(str, digits[1:])).rstrip("0")
         return f"{'-' * sign}{digits[0]}{'.' * bool(rest)}{rest}e{number.adjusted():+d}"
-    plain = format(number, "f")
-    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+    digits_text = format(number, "f")
+    return digits_text.rstrip("0").rstrip(".") if "." in digits_text else digits_text
 
 
 def _times_as_texts(times: pa.Array) -> pa.Array:
@@ -154,38 +166,38 @@ def _times_as_texts(times: pa.Array) -> pa.Array:
     return texts if unit == "s" else pc.replace_substring_regex(texts, r"(?:\.0*|(\.[0-9]*[1-9])0*)(Z?)\z", r"\1\2")
 
 
-def _numbers(plain: pa.Array) -> pa.Array:
-    family = family_of(plain.type)
+def _numbers(flat_column: pa.Array) -> pa.Array:
+    family = family_of(flat_column.type)
     if family == "text":
-        return numbers_of_texts(_valid(plain))
+        return numbers_of_texts(_valid(flat_column))
     if family not in (*NUMBERS, "nothing"):
-        raise _refused(family, "numbers")
-    return plain.cast(pa.float64(), safe=False)  # the nearest ones to whole numbers beyond 2^53
+        raise _unconvertible(family, "numbers")
+    return flat_column.cast(pa.float64(), safe=False)  # the nearest ones to whole numbers beyond 2^53
 
 
-def _wholes(plain: pa.Array) -> pa.Array:
+def _wholes(flat_column: pa.Array) -> pa.Array:
     """Whole numbers, exact; a fraction is none."""
-    family = family_of(plain.type)
-    if family in ("whole", "nothing") and plain.type != pa.uint64():
-        return plain.cast(pa.int64())
+    family = family_of(flat_column.type)
+    if family in ("whole", "nothing") and flat_column.type != pa.uint64():
+        return flat_column.cast(pa.int64())
     if family == "whole":
-        return _of_decimals(plain.cast(pa.decimal128(38, 0)))
+        return _wholes_of_decimals(flat_column.cast(pa.decimal128(38, 0)))
     if family == "text":
-        texts = _valid(plain)
+        texts = _valid(flat_column)
         exact = pc.match_substring_regex(texts, _WHOLE)
         written = pc.replace_substring(pc.ascii_trim(texts, " "), "+", "")
-        whole = _of_decimals(pc.if_else(exact, written, None).cast(pa.decimal128(38, 0)))
+        whole = _wholes_of_decimals(pc.if_else(exact, written, None).cast(pa.decimal128(38, 0)))
         return pc.coalesce(whole, _wholes(pc.if_else(exact, None, numbers_of_texts(texts))))
     if family == "decimal":
-        return _of_decimals(plain)
-    numbers = _numbers(plain)
-    kept = pc.and_(pc.equal(numbers, pc.floor(numbers)), pc.less_equal(pc.abs(numbers), _EXACT))
-    return pc.if_else(kept, numbers, None).cast(pa.int64())
+        return _wholes_of_decimals(flat_column)
+    numbers = _numbers(flat_column)
+    is_exact = pc.and_(pc.equal(numbers, pc.floor(numbers)), pc.less_equal(pc.abs(numbers), _EXACT))
+    return pc.if_else(is_exact, numbers, None).cast(pa.int64())
 
 
-def _of_decimals(numbers: pa.Array) -> pa.Array:
+def _wholes_of_decimals(numbers: pa.Array) -> pa.Array:
     """Those of exact decimals that are whole and int64."""
-    return _each(numbers.cast(pa.string()), _whole_of_decimal, pa.int64())
+    return _convert_each(numbers.cast(pa.string()), _whole_of_decimal, pa.int64())
 
 
 def _whole_of_decimal(text: str) -> int | None:
@@ -193,34 +205,34 @@ def _whole_of_decimal(text: str) -> int | None:
     return int(number) if number == number.to_integral_value() and -(2**63) <= number < 2**63 else None
 
 
-def _dates(plain: pa.Array) -> pa.Array:
-    family = family_of(plain.type)
+def _dates(flat_column: pa.Array) -> pa.Array:
+    family = family_of(flat_column.type)
     if family == "text":
-        return _each(_valid(plain), _date_of_text, pa.date32())
+        return _convert_each(_valid(flat_column), _date_of_text, pa.date32())
     if family == "time":
-        return pc.floor_temporal(_in_utc(plain), unit="day").cast(pa.date32())
+        return pc.floor_temporal(_in_utc(flat_column), unit="day").cast(pa.date32())
     if family not in ("date", "nothing"):
-        raise _refused(family, "dates, times and ISO texts")
-    return plain.cast(pa.date32())
+        raise _unconvertible(family, "dates, times and ISO texts")
+    return flat_column.cast(pa.date32())
 
 
 def _date_of_text(text: str) -> datetime.date | None:
-    found = moment_of_text(text)
-    return None if found is None else _naive(found).date()
+    moment = moment_of_text(text)
+    return None if moment is None else _naive(moment).date()
 
 
-def _times(plain: pa.Array) -> pa.Array:
-    family = family_of(plain.type)
+def _times(flat_column: pa.Array) -> pa.Array:
+    family = family_of(flat_column.type)
     if family == "text":
-        return _each(_valid(plain), _time_of_text, pa.timestamp("us"))
+        return _convert_each(_valid(flat_column), _time_of_text, pa.timestamp("us"))
     if family not in ("date", "time", "nothing"):
-        raise _refused(family, "dates, times and ISO texts")
-    return (_in_utc(plain) if family == "time" else plain).cast(pa.timestamp("us"), safe=False)
+        raise _unconvertible(family, "dates, times and ISO texts")
+    return (_in_utc(flat_column) if family == "time" else flat_column).cast(pa.timestamp("us"), safe=False)
 
 
 def _time_of_text(text: str) -> datetime.datetime | None:
-    found = moment_of_text(text)
-    return None if found is None else _naive(found)
+    moment = moment_of_text(text)
+    return None if moment is None else _naive(moment)
 
 
 def _naive(moment: datetime.datetime) -> datetime.datetime:
@@ -236,20 +248,20 @@ def _in_utc(times: pa.Array) -> pa.Array:
     return times.cast(pa.timestamp(times.type.unit))
 
 
-def _booleans(plain: pa.Array) -> pa.Array:
-    family = family_of(plain.type)
+def _booleans(flat_column: pa.Array) -> pa.Array:
+    family = family_of(flat_column.type)
     if family == "text":
-        return _each(_valid(plain), lambda text: {"true": True, "false": False}.get(text.lower()), pa.bool_())
+        return _convert_each(_valid(flat_column), lambda text: {"true": True, "false": False}.get(text.lower()), pa.bool_())
     if family not in ("boolean", "nothing"):
-        raise _refused(family, "true and false")
-    return plain.cast(pa.bool_())
+        raise _unconvertible(family, "true and false")
+    return flat_column.cast(pa.bool_())
 
 
 def _valid(texts: pa.Array) -> pa.Array:
     """The texts, of one type. Raises: pa.ArrowException for bytes that are not UTF-8."""
-    found = texts.cast(pa.string())
-    found.validate(full=True)
-    return found
+    valid_texts = texts.cast(pa.string())
+    valid_texts.validate(full=True)
+    return valid_texts
 
 
 _CONVERSIONS: dict[ColumnType, Callable[[pa.Array], pa.Array]] = {

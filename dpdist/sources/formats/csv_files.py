@@ -21,41 +21,49 @@ class Csv(RowFormat):
     endings = (".csv", ".csv.gz")
     first_row_may_be_a_record = True
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
+    def column_names(self, file: HashedFile | IO[bytes], source_file: File, reading: WantedRows) -> Sequence[str]:
         from dpdist.sources.formats import csv_batches
 
-        return reading.header or csv_batches.header_of(unpacked(file, at.path), reading.grammar, at.called)
+        return reading.header or csv_batches.header_of(
+            decompressed_stream(file, source_file.path), reading.grammar, source_file.source_label
+        )
 
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         from dpdist.sources.formats import csv_batches
 
-        path, grammar, called = partition.path, reading.grammar, partition.called
+        path, grammar, source_label = partition.path, reading.grammar, partition.source_label
         with HashedFile(path, partition.tags) as beginning:
-            found = self.column_names(beginning, File(path, called), reading)
-        check_names(found, reading.columns, called, list(dict(partition.named)), csv=True)
-        wanted = reading.columns or tuple(found[:1])  # records are counted, too, where folders name all columns
-        stream = unpacked(file, path)
-        numbers = reading.numbers & set(wanted)
-        for batch in csv_batches.batches(stream, grammar, wanted, called, header=reading.header, numbers=numbers):
-            columns = {name: batch[name] for name in wanted}
+            file_columns = self.column_names(beginning, File(path, source_label), reading)
+        check_names(file_columns, reading.columns, source_label, list(dict(partition.named)), csv=True)
+        column_names = reading.columns or tuple(file_columns[:1])  # records are counted, too, where folders name all columns
+        stream = decompressed_stream(file, path)
+        numbers = reading.numbers & set(column_names)
+        for batch in csv_batches.batches(
+            stream, grammar, column_names, source_label, header=reading.header, numbers=numbers
+        ):
+            columns = {name: batch[name] for name in column_names}
             if grammar.dates is not None:
-                columns |= {name: dates_of_texts(batch[name], grammar.dates) for name in wanted if name in reading.dates}
+                columns |= {
+                    name: dates_of_texts(batch[name], grammar.dates) for name in column_names if name in reading.dates
+                }
             yield pa.record_batch(columns)
 
-    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
+    def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
         from dpdist.sources.formats import csv_batches
 
-        return csv_batches.is_empty(unpacked(file, at.path), reading.grammar, at.called, header=not reading.header)
+        return csv_batches.is_empty(
+            decompressed_stream(file, source_file.path), reading.grammar, source_file.source_label, header=not reading.header
+        )
 
 
-def unpacked(file: HashedFile | IO[bytes], path: str) -> pa.NativeFile:
+def decompressed_stream(file: HashedFile | IO[bytes], path: str) -> pa.NativeFile:
     """The bytes of a CSV file, plain or gz."""
     import pyarrow as pa
 
-    plain = pa.PythonFile(file, mode="r")
-    return pa.CompressedInputStream(plain, "gzip") if path.lower().endswith(".gz") else plain
+    raw_stream = pa.PythonFile(file, mode="r")
+    return pa.CompressedInputStream(raw_stream, "gzip") if path.lower().endswith(".gz") else raw_stream
 
 
 def dates_of_texts(texts: pa.Array, form: str) -> pa.Array:
@@ -63,10 +71,10 @@ def dates_of_texts(texts: pa.Array, form: str) -> pa.Array:
     import pyarrow as pa
 
     encoded = texts.dictionary_encode()
-    found = [moment_of(text, form) for text in encoded.dictionary.to_pylist()]
+    moments = [moment_of(text, form) for text in encoded.dictionary.to_pylist()]
     if has_times(form):
         kind = pa.timestamp("us", tz="UTC" if "%z" in form.replace("%%", "") else None)
-        known = pa.array(found, kind)
+        dates = pa.array(moments, kind)
     else:
-        known = pa.array([each and each.date() for each in found], pa.date32())
-    return known.take(encoded.indices) if len(known) else pa.nulls(len(texts), known.type)
+        dates = pa.array([moment and moment.date() for moment in moments], pa.date32())
+    return dates.take(encoded.indices) if len(dates) else pa.nulls(len(texts), dates.type)

@@ -28,12 +28,12 @@ STRICT = "'records.csv.multiline' takes RFC 4180 alone: correct the line"
 _QUOTED = re.compile(r'"(?:[^"]++|"")*+"')
 
 
-class Broken(Exception):
+class MalformedLine(Exception):
     """A line that stops the run: its number and what is wrong, nothing of its text."""
 
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(line, what)
-        self.line, self.what = line, what
+    def __init__(self, line_number: int, problem: str) -> None:
+        super().__init__(line_number, problem)
+        self.line_number, self.problem = line_number, problem
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class Grammar:
     dates: str | None = None
 
     @property
-    def quoted(self) -> bool:
+    def allows_quotes(self) -> bool:
         """Whether quotation marks may stand around values."""
         return self.quoting == "double"
 
     @property
     def facts(self) -> dict[str, object]:
         """What differs from a plain file."""
-        plain = asdict(PLAIN)
-        return {name: value for name, value in asdict(self).items() if value != plain[name]}
+        defaults = asdict(DEFAULT_GRAMMAR)
+        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
 
     @property
     def record(self) -> str:
@@ -75,7 +75,7 @@ class Grammar:
         return "one line of a CSV file; a line with too few or too many values is one without values"
 
 
-PLAIN = Grammar()
+DEFAULT_GRAMMAR = Grammar()
 """Commas, UTF-8, ISO dates, and a record a line."""
 
 
@@ -83,75 +83,77 @@ class Record(NamedTuple):
     """A record of a text.
 
     Attributes:
-        line: the number of its first line.
+        line_number: the number of its first line.
         values: in the order of the columns; None where nobody can say which value belongs to which column.
         end: where the text goes on after it.
     """
 
-    line: int
+    line_number: int
     values: list[str] | None
     end: int
 
 
-def records_in(text: str, grammar: Grammar, *, columns: int | None = None, line: int = 1) -> Iterator[Record]:
+def records_in(text: str, grammar: Grammar, *, columns: int | None = None, line_number: int = 1) -> Iterator[Record]:
     """The records of a text that begins with a record, one by one.
 
     Args:
         columns: how many values a record has.
-        line: the number of the text's first line.
+        line_number: the number of the text's first line.
 
     Raises: Broken.
     """
-    at = 0
-    while at < len(text):
-        end = text.find("\n", at) + 1 or len(text)
-        quotes = text.count(QUOTE, at, end)
+    position = 0
+    while position < len(text):
+        end = text.find("\n", position) + 1 or len(text)
+        quotes = text.count(QUOTE, position, end)
         while grammar.multiline and quotes % 2 and end < len(text):
             begin, end = end, text.find("\n", end) + 1 or len(text)
             quotes += text.count(QUOTE, begin, end)
-        body = text[at:end]
+        body = text[position:end]
         if body.endswith("\n"):
             body = body[:-1].removesuffix("\r")
         if body:
-            yield Record(line, values_of(body, grammar, columns=columns, line=line), end)
-        line += text.count("\n", at, end)
-        at = end
+            yield Record(line_number, values_of(body, grammar, columns=columns, line_number=line_number), end)
+        line_number += text.count("\n", position, end)
+        position = end
 
 
-def values_of(body: str, grammar: Grammar, *, columns: int | None = None, line: int = 1) -> list[str] | None:
+def values_of(body: str, grammar: Grammar, *, columns: int | None = None, line_number: int = 1) -> list[str] | None:
     """The values of a record without its line end; None where it has another number of them, or text after a closing quotation mark.
 
     Raises: Broken, where a quotation mark is still open at its end; of multiline files, for all that breaks RFC 4180.
     """
-    values, at, whole = [], 0, True
+    values, position, whole = [], 0, True
     while True:
-        if grammar.quoted and body.startswith(QUOTE, at):
-            found = _QUOTED.match(body, at)
-            if found is None:
-                raise Broken(line + body.count("\n", 0, at), NEVER_CLOSED if grammar.multiline else OPEN)
-            values.append(found[0][1:-1].replace('""', QUOTE))
-            if found.end() < len(body) and not body.startswith(grammar.delimiter, found.end()):
+        if grammar.allows_quotes and body.startswith(QUOTE, position):
+            quoted_match = _QUOTED.match(body, position)
+            if quoted_match is None:
+                raise MalformedLine(line_number + body.count("\n", 0, position), NEVER_CLOSED if grammar.multiline else OPEN)
+            values.append(quoted_match[0][1:-1].replace('""', QUOTE))
+            if quoted_match.end() < len(body) and not body.startswith(grammar.delimiter, quoted_match.end()):
                 whole = False
-                _check(grammar, line + body.count("\n", 0, found.end()), TEXT_AFTER)
-            stop = body.find(grammar.delimiter, found.end())
+                _check(grammar, line_number + body.count("\n", 0, quoted_match.end()), TEXT_AFTER)
+            stop = body.find(grammar.delimiter, quoted_match.end())
         else:
-            stop = body.find(grammar.delimiter, at)
-            values.append(body[at : stop if stop >= 0 else None])
+            stop = body.find(grammar.delimiter, position)
+            values.append(body[position : stop if stop >= 0 else None])
             if grammar.multiline and (QUOTE in values[-1] or "\r" in values[-1]):
-                _check(grammar, line + body.count("\n", 0, at), NOT_AROUND if QUOTE in values[-1] else LONE_RETURN)
+                _check(
+                    grammar, line_number + body.count("\n", 0, position), NOT_AROUND if QUOTE in values[-1] else LONE_RETURN
+                )
         if stop < 0:
             break
-        at = stop + len(grammar.delimiter)
+        position = stop + len(grammar.delimiter)
     if columns is not None and len(values) != columns:
         whole = False
-        _check(grammar, line, f"the record has {len(values)} values instead of {columns}")
+        _check(grammar, line_number, f"the record has {len(values)} values instead of {columns}")
     return values if whole else None
 
 
-def _check(grammar: Grammar, line: int, what: str) -> None:
+def _check(grammar: Grammar, line_number: int, problem: str) -> None:
     """Accept what is one record's problem alone. Raises: Broken, where a file keeps to RFC 4180."""
     if grammar.multiline:
-        raise Broken(line, f"{what}; {STRICT}")
+        raise MalformedLine(line_number, f"{problem}; {STRICT}")
 
 
 def is_encoding(name: str) -> bool:
@@ -163,12 +165,12 @@ def is_encoding(name: str) -> bool:
         if codecs.lookup(name).name == UTF_8:
             return True
         # a byte that begins a longer character, or switches to other ones, gives no character yet
-        found = [codecs.getincrementaldecoder(name)("replace").decode(bytes([byte])) for byte in range(256)]
+        characters = [codecs.getincrementaldecoder(name)("replace").decode(bytes([byte])) for byte in range(256)]
     except (LookupError, ValueError, TypeError, AttributeError, AssertionError):  # codecs of other things than texts
         return False
-    return all(len(each) == 1 and each.isascii() == (byte < 128) for byte, each in enumerate(found)) and "".join(
-        found[:128]
-    ) == bytes(range(128)).decode("ascii")
+    return all(
+        len(character) == 1 and character.isascii() == (byte < 128) for byte, character in enumerate(characters)
+    ) and "".join(characters[:128]) == bytes(range(128)).decode("ascii")
 
 
 _DIRECTIVE = re.compile(r"%(.?)")
@@ -177,21 +179,31 @@ _TIMES = frozenset("HMSfz")
 
 def check_dates(form: str) -> None:
     """Accept a form of dates that says the same on every machine, and which day or month is meant. Raises: ValueError."""
-    used = _DIRECTIVE.findall(form)
-    parts = set(used) - {"%"}
-    if not form.isascii() or any(each not in "YymdjHMSfz%" or not each for each in used) or any(ord(c) < 32 for c in form):
+    directives = _DIRECTIVE.findall(form)
+    distinct_directives = set(directives) - {"%"}
+    if (
+        not form.isascii()
+        or any(directive not in "YymdjHMSfz%" or not directive for directive in directives)
+        or any(ord(c) < 32 for c in form)
+    ):
         raise ValueError(
             "a form of dates is written with %Y, %y, %m, %d, %j, %H, %M, %S, %f, %z, %% and plain ASCII text between them"
         )
-    if len(set(used) - {"%"}) < len([each for each in used if each != "%"]):
+    if len(set(directives) - {"%"}) < len([directive for directive in directives if directive != "%"]):
         raise ValueError("a form of dates names each of its parts once")
-    if not parts & {"Y", "y"} or {"Y", "y"} <= parts:
+    if not distinct_directives & {"Y", "y"} or {"Y", "y"} <= distinct_directives:
         raise ValueError("a form of dates needs the year, as %Y or as %y")
-    if ("d" in parts and "m" not in parts) or ("j" in parts and parts & {"m", "d"}):
+    if ("d" in distinct_directives and "m" not in distinct_directives) or (
+        "j" in distinct_directives and distinct_directives & {"m", "d"}
+    ):
         raise ValueError("a form of dates names the day with its month (%d and %m), or as the day of the year (%j) alone")
-    if parts & _TIMES and not parts & {"d", "j"}:
+    if distinct_directives & _TIMES and not distinct_directives & {"d", "j"}:
         raise ValueError("a form of dates with a time needs the day, too")
-    if (parts & _TIMES and "H" not in parts) or ("S" in parts and "M" not in parts) or ("f" in parts and "S" not in parts):
+    if (
+        (distinct_directives & _TIMES and "H" not in distinct_directives)
+        or ("S" in distinct_directives and "M" not in distinct_directives)
+        or ("f" in distinct_directives and "S" not in distinct_directives)
+    ):
         raise ValueError("a form of times begins with the hour (%H), and names minutes before seconds and their fractions")
 
 

@@ -16,22 +16,22 @@ FORMATS: list[Format] = [Parquet(), Arrow(), Csv(), JsonLines(), Npy(), Zarr()]
 def format_of(path: str | Path) -> Format | None:
     """The format of a file or folder by its name, None for others."""
     name = str(path).lower().rstrip("/")
-    return next((each for each in FORMATS if name.endswith(each.endings)), None)
+    return next((file_format for file_format in FORMATS if name.endswith(file_format.endings)), None)
 
 
 def known_format(path: str | Path) -> Format:
     """The format of a file that was listed."""
-    found = format_of(path)
-    assert found is not None
-    return found
+    file_format = format_of(path)
+    assert file_format is not None
+    return file_format
 
 
 def row_format(path: str | Path) -> RowFormat | None:
     """The format of a file of rows, None for arrays and for others."""
-    found = format_of(path)
-    return found if isinstance(found, RowFormat) else None
+    file_format = format_of(path)
+    return file_format if isinstance(file_format, RowFormat) else None
 
 
 def endings(kind: type[Format]) -> str:
     """How the names of files of a kind of formats end, for messages."""
-    return ", ".join(ending for each in FORMATS if isinstance(each, kind) for ending in each.endings)
+    return ", ".join(ending for file_format in FORMATS if isinstance(file_format, kind) for ending in file_format.endings)

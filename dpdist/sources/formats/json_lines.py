@@ -25,17 +25,17 @@ class JsonLines(RowFormat):
     name = "jsonl"
     endings = (".jsonl", ".ndjson")
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> None:
+    def column_names(self, file: HashedFile | IO[bytes], source_file: File, reading: WantedRows) -> None:
         return None
 
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         yield from batches(file, reading.columns, BATCH_ROWS)
 
-    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
-        return all(not line.strip() for line in _lines(file))
+    def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
+        return all(not json_line.strip() for json_line in _raw_lines(file))
 
 
-def batches(file: IO[bytes] | HashedFile, wanted: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+def batches(file: IO[bytes] | HashedFile, requested_names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The wanted columns of every line, as texts, in batches of so many records.
 
     Lines of spaces hold no record. A line that is no JSON object is a record whose values are all missing, and so is every value that
@@ -45,50 +45,50 @@ def batches(file: IO[bytes] | HashedFile, wanted: Sequence[str], rows: int) -> I
     """
     import pyarrow as pa
 
-    held: list[list[str | None]] = []
-    schema = pa.schema([pa.field(name, pa.string()) for name in wanted])
-    for number, line in enumerate(_lines(file)):
-        record = _record(line if number else line.removeprefix(b"\xef\xbb\xbf"))
+    pending_records: list[list[str | None]] = []
+    schema = pa.schema([pa.field(name, pa.string()) for name in requested_names])
+    for number, json_line in enumerate(_raw_lines(file)):
+        record = _record(json_line if number else json_line.removeprefix(b"\xef\xbb\xbf"))
         if record is None:
             continue
-        held.append([_text(record.get(name)) for name in wanted])
-        if len(held) == rows:
-            yield _batch(held, schema)
-            held = []
-    yield _batch(held, schema)
+        pending_records.append([_text(record.get(name)) for name in requested_names])
+        if len(pending_records) == rows:
+            yield _batch(pending_records, schema)
+            pending_records = []
+    yield _batch(pending_records, schema)
 
 
-def _batch(held: list[list[str | None]], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(pending_records: list[list[str | None]], schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     from dpdist.process import arrow_arrays
 
     if not len(schema):  # whatever is counted without columns is in a column that nobody asks for
-        return pa.record_batch({"": pa.nulls(len(held))})
-    columns = [arrow_arrays.texts(record[place] for record in held) for place in range(len(schema))]
+        return pa.record_batch({"": pa.nulls(len(pending_records))})
+    columns = [arrow_arrays.texts(record[column_index] for record in pending_records) for column_index in range(len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _lines(file: IO[bytes] | HashedFile) -> Iterator[bytes]:
-    kept = b""
-    while part := file.read(2**20):
-        *whole, kept = (kept + part).split(b"\n")
+def _raw_lines(file: IO[bytes] | HashedFile) -> Iterator[bytes]:
+    remainder = b""
+    while chunk := file.read(2**20):
+        *whole, remainder = (remainder + chunk).split(b"\n")
         yield from whole
-        if len(kept) > LONGEST_BYTES:
+        if len(remainder) > LONGEST_BYTES:
             raise InvalidSpec("a line is longer than 16 MiB; one line is one record: shorten it")
-    if kept:
-        yield kept
+    if remainder:
+        yield remainder
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def _record(json_line: bytes) -> dict[str, Any] | None:
     """The object that a line is, an empty one where it is none; None where there is nothing in the line."""
-    if not line.strip():
+    if not json_line.strip():
         return None
     try:
-        found = json.loads(line.decode(), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+        value = json.loads(json_line.decode(), parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 class _Number(str):

@@ -22,25 +22,25 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray, *, decimal: DecimalMark 
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     texts = texts.cast(pa.string())
-    if decimal == "." and (found := _if_all_are_numbers(texts)) is not None:
-        return found
-    plain = pc.ascii_trim(texts, " \t")
+    if decimal == "." and (all_numbers := _if_all_are_numbers(texts)) is not None:
+        return all_numbers
+    trimmed = pc.ascii_trim(texts, " \t")
     # what the cast below takes must be decided here, text by text: it fails for all of them at once, and takes nan(x), too
-    plain = pc.if_else(pc.match_substring_regex(plain, _GRAMMAR[decimal]), plain, arrow_arrays.text(None))
-    return (plain if decimal == "." else pc.replace_substring(plain, decimal, ".")).cast(pa.float64())
+    trimmed = pc.if_else(pc.match_substring_regex(trimmed, _GRAMMAR[decimal]), trimmed, arrow_arrays.text(None))
+    return (trimmed if decimal == "." else pc.replace_substring(trimmed, decimal, ".")).cast(pa.float64())
 
 
 def _if_all_are_numbers(texts: pa.Array) -> pa.Array | None:
     """The same at three times the speed; None where a text is no number, stands between spaces, or says nan."""
     try:
-        found = texts.cast(pa.float64())
+        numbers = texts.cast(pa.float64())
     except pa.ArrowInvalid:
         return None
-    return None if pc.any(pc.is_nan(found)).as_py() else found
+    return None if pc.any(pc.is_nan(numbers)).as_py() else numbers
 
 
-def _grammar(mark: str) -> str:
-    return rf"\A[-+]?(?:(?:[0-9]+{mark}?[0-9]*|{mark}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:nan|inf|infinity))\z"
+def _grammar(decimal_mark: str) -> str:
+    return rf"\A[-+]?(?:(?:[0-9]+{decimal_mark}?[0-9]*|{decimal_mark}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:nan|inf|infinity))\z"
 
 
 _GRAMMAR: dict[DecimalMark, str] = {".": _grammar(r"\."), ",": _grammar(",")}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, ClassVar, NamedTuple
 
 from dpdist.errors import InvalidSpec
-from dpdist.sources.formats.csv_grammar import PLAIN, Grammar
-from dpdist.sources.source_labels import Called, File
-from dpdist.sources.verified_files import HashedFile, Tags, hashed
+from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, Grammar
+from dpdist.sources.source_labels import File, SourceLabel
+from dpdist.sources.verified_files import HashedFile, Tags, hash_with_tags
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,9 +32,9 @@ class Partition(NamedTuple):
     named: tuple[tuple[str, str | None], ...] = ()
 
     @property
-    def called(self) -> Called:
+    def source_label(self) -> SourceLabel:
         """What messages call the file."""
-        return self.tags.called
+        return self.tags.source_label
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class WantedRows:
     numbers: frozenset[str] = frozenset()
     dates: frozenset[str] = frozenset()
     header: tuple[str, ...] = ()
-    grammar: Grammar = field(default=PLAIN)
+    grammar: Grammar = field(default=DEFAULT_GRAMMAR)
 
 
 class Format(ABC):
@@ -66,9 +66,9 @@ class Format(ABC):
     endings: ClassVar[tuple[str, ...]]
     is_folder: ClassVar[bool] = False
 
-    def hashed(self, file: File) -> tuple[str, Tags]:
+    def hash_file(self, file: File) -> tuple[str, Tags]:
         """The SHA-256 and the tags of a file."""
-        return hashed(file.path, file.called)
+        return hash_with_tags(file.path, file.source_label)
 
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
         """What tasks read: the whole file, where a format does not say otherwise."""
@@ -85,7 +85,7 @@ class RowFormat(Format):
     first_row_may_be_a_record: ClassVar[bool] = False
 
     @abstractmethod
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str] | None:
+    def column_names(self, file: HashedFile | IO[bytes], source_file: File, reading: WantedRows) -> Sequence[str] | None:
         """The names of a file's columns; None where every record names its own, and lacks those that it has not."""
 
     @abstractmethod
@@ -93,14 +93,14 @@ class RowFormat(Format):
         """The wanted columns of a partition, ``BATCH_ROWS`` records at a time. Raises: InvalidSpec."""
 
     @abstractmethod
-    def is_empty(self, file: HashedFile, at: File, reading: WantedRows) -> bool:
+    def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
         """Whether a file holds no record."""
 
 
 class TypedFormat(RowFormat):
     """A format of tables whose columns have types."""
 
-    def column_names(self, file: HashedFile | IO[bytes], at: File, reading: WantedRows) -> Sequence[str]:
+    def column_names(self, file: HashedFile | IO[bytes], source_file: File, reading: WantedRows) -> Sequence[str]:
         return list(self.schema(file).names)
 
     @abstractmethod
@@ -113,33 +113,40 @@ class TypedFormat(RowFormat):
 
 
 def check_names(
-    found: Sequence[str], wanted: Sequence[str], called: Called, named: Sequence[str] = (), *, csv: bool = False
+    file_columns: Sequence[str],
+    spec_columns: Sequence[str],
+    source_label: SourceLabel,
+    folder_columns: Sequence[str] = (),
+    *,
+    csv: bool = False,
 ) -> None:
-    """Accept columns that are there once each, and not named by folders (``named``), too. Raises: InvalidSpec.
+    """Accept columns that are there once each, and not named by folders (``folder_columns``), too. Raises: InvalidSpec.
 
     Args:
-        found: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
+        file_columns: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
         wanted, named: the spec's names of columns.
     """
-    both = next((column for column in named if column in found), None)
-    if both is not None:
-        raise InvalidSpec(f"{called} has a column {both!r}, and so has the name of its folder; leave it out of the file")
-    missing = [column for column in wanted if column not in found]
+    duplicate = next((column for column in folder_columns if column in file_columns), None)
+    if duplicate is not None:
+        raise InvalidSpec(
+            f"{source_label} has a column {duplicate!r}, and so has the name of its folder; leave it out of the file"
+        )
+    missing = [column for column in spec_columns if column not in file_columns]
     if missing:
-        check_delimiter(found, called, "name them in 'records.csv.delimiter'")
+        check_delimiter(file_columns, source_label, "name them in 'records.csv.delimiter'")
         cure = ", or all columns in 'records.header' if the file has no header row" if csv else ""
         raise InvalidSpec(
-            f"{called} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
+            f"{source_label} has no column {missing[0]!r}; say in 'records.columns' which of its columns is meant{cure} (the names "
             "that it has are not shown: they may be a record)"
         )
-    twice = [column for column in wanted if list(found).count(column) > 1]
+    twice = [column for column in spec_columns if list(file_columns).count(column) > 1]
     if twice:
-        raise InvalidSpec(f"{called} has more than one column {twice[0]!r}; rename one of them")
+        raise InvalidSpec(f"{source_label} has more than one column {twice[0]!r}; rename one of them")
 
 
-def check_delimiter(names: Sequence[str], called: Called, cure: str) -> None:
+def check_delimiter(names: Sequence[str], source_label: SourceLabel, cure: str) -> None:
     """Refuse a single name that holds what other programs write between columns. Raises: InvalidSpec."""
-    between = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
-    if between is not None:
-        shown = "tabs" if between == "\t" else f"{between!r}"
-        raise InvalidSpec(f"{called} seems to have {shown} between its columns; {cure}")
+    separator = next((candidate for candidate in ";\t|" if len(names) == 1 and candidate in names[0]), None)
+    if separator is not None:
+        shown = "tabs" if separator == "\t" else f"{separator!r}"
+        raise InvalidSpec(f"{source_label} seems to have {shown} between its columns; {cure}")

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from dpdist.errors import InvalidSpec
 from dpdist.measurement.integer_measurement import MOST_RECORDS
 from dpdist.sources.reader_errors import reading
-from dpdist.sources.source_labels import Called
+from dpdist.sources.source_labels import SourceLabel
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def counted_rows(table: pa.Table, column: str, called: Called) -> tuple[pa.Table, NDArray[np.int64]]:
+def counted_rows(table: pa.Table, column: str, source_label: SourceLabel) -> tuple[pa.Table, NDArray[np.int64]]:
     """The rows that stand for a record at least, and for how many. A row of none says what a missing row says.
 
     Raises: InvalidSpec for what counts no records: no whole numbers, missing ones, negative ones.
@@ -28,27 +28,29 @@ def counted_rows(table: pa.Table, column: str, called: Called) -> tuple[pa.Table
     import pyarrow.compute as pc
 
     from dpdist.process import arrow_arrays
-    from dpdist.sources.formats.column_conversion import Unconvertible, converted
+    from dpdist.sources.formats.column_conversion import Unconvertible, convert_column
 
     try:
-        with reading(called):
-            found = converted(table[column], "whole")
+        with reading(source_label):
+            number_column = convert_column(table[column], "whole")
     except Unconvertible as error:
-        raise InvalidSpec(f"{called}: the column of counts {column!r} {error}") from None
-    if found.null_count:
+        raise InvalidSpec(f"{source_label}: the column of counts {column!r} {error}") from None
+    if number_column.null_count:
         raise InvalidSpec(
-            f"{called}: the column of counts {column!r} has values that are no whole numbers; write 0, or leave these rows out"
+            f"{source_label}: the column of counts {column!r} has values that are no whole numbers; write 0, or leave these rows out"
         )
-    ends = pc.min_max(found).as_py()
+    ends = pc.min_max(number_column).as_py()
     if table.num_rows:
-        check_range(ends["min"], ends["max"], f"the column of counts {column!r}", called)
-    numbers = arrow_arrays.values_of(found)
-    some = numbers > 0
-    return table.filter(arrow_arrays.numbers(some)), numbers[some]
+        check_range(ends["min"], ends["max"], f"the column of counts {column!r}", source_label)
+    numbers = arrow_arrays.values_of(number_column)
+    has_records = numbers > 0
+    return table.filter(arrow_arrays.numbers(has_records)), numbers[has_records]
 
 
-def check_range(least: int, most: int, what: str, called: Called) -> None:
+def check_range(smallest: int, largest: int, column_label: str, source_label: SourceLabel) -> None:
     """Accept numbers of records. Raises: InvalidSpec, without a number of them."""
-    if least < 0 or most > MOST_RECORDS:
-        found = "a negative number" if least < 0 else "a number that is too large"
-        raise InvalidSpec(f"{called}: {what} holds {found}; allowed are numbers of records, 0 to {MOST_RECORDS:,}")
+    if smallest < 0 or largest > MOST_RECORDS:
+        fault = "a negative number" if smallest < 0 else "a number that is too large"
+        raise InvalidSpec(
+            f"{source_label}: {column_label} holds {fault}; allowed are numbers of records, 0 to {MOST_RECORDS:,}"
+        )

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute, BinLabels, Level, TimeLabels
-from dpdist.domain.calendar import Every, Times
+from dpdist.domain.calendar import CalendarUnit, Times
 from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import InvalidInput
 from dpdist.size_limits import SIZES, Sizes
@@ -29,15 +29,15 @@ MOST_STEPS = 2**22
 """Of more steps of time a level is not made: each takes a number in memory."""
 
 
-Groups = Mapping[str, Sequence[str]] | Sequence[float] | Every
+Groups = Mapping[str, Sequence[str]] | Sequence[float] | CalendarUnit
 
 
 def level_of(attribute: Attribute, name: str, groups: Groups) -> Level:
     """A level of an attribute. Raises: InvalidInput unless every declared value is in exactly one group."""
     if isinstance(groups, str):
-        return _of_calendar(attribute, name, groups)
+        return _calendar_level(attribute, name, groups)
     if isinstance(groups, Mapping):
-        return _of_categories(attribute, name, groups)
+        return _category_level(attribute, name, groups)
     if attribute.categories or attribute.times is not None:
         lists = (
             "lists of its values" if attribute.times is None else "a longer step, such as 'month', or lists of its values"
@@ -49,43 +49,43 @@ def level_of(attribute: Attribute, name: str, groups: Groups) -> Level:
         raise InvalidInput(
             f"level {name!r} needs edges of {attribute.name!r} that increase from {edges[0]:g} to {edges[-1]:g}; a bin may not be cut"
         )
-    found = np.searchsorted(wide, edges[:-1], side="right") - 1
+    group_numbers = np.searchsorted(wide, edges[:-1], side="right") - 1
     bins = Attribute(name, edges=tuple(wide.tolist()), outside="clip" if attribute.outside == "clip" else "error")
-    return Level(name, tuple(bins.labels), tuple(found.tolist()))
+    return Level(name, tuple(bins.labels), tuple(group_numbers.tolist()))
 
 
-def _of_calendar(attribute: Attribute, name: str, every: Every) -> Level:
+def _calendar_level(attribute: Attribute, name: str, step: CalendarUnit) -> Level:
     if attribute.times is None:
         raise InvalidInput(
-            f"level {name!r} of {attribute.name!r}: only 'dates' have a {every}; list the values of each group"
+            f"level {name!r} of {attribute.name!r}: only 'dates' have a {step}; list the values of each group"
         )
     if attribute.values > MOST_STEPS:
         raise InvalidInput(
             f"level {name!r} of {attribute.name!r}: at most {MOST_STEPS:,} steps have levels; take longer steps"
         )
     try:
-        return Level(name, *attribute.times.within(every))
+        return Level(name, *attribute.times.group_into(step))
     except InvalidInput as refused:
         raise InvalidInput(f"level {name!r} of {attribute.name!r}: {refused}; name a longer step") from None
 
 
-def _of_categories(attribute: Attribute, name: str, groups: Mapping[str, Sequence[str]]) -> Level:
+def _category_level(attribute: Attribute, name: str, groups: Mapping[str, Sequence[str]]) -> Level:
     values = attribute.categories or tuple(attribute.labels[: attribute.values])
-    known = frozenset(values)
+    declared_values = frozenset(values)
     group_of: dict[str, int] = {}
     for number, members in enumerate(groups.values()):
         for value in members:
-            if value not in known or value in group_of:
-                what = "is in two groups" if value in group_of else "is no declared value"
-                raise InvalidInput(f"level {name!r} of {attribute.name!r}: {value!r} {what}; name each value once")
+            if value not in declared_values or value in group_of:
+                fault = "is in two groups" if value in group_of else "is no declared value"
+                raise InvalidInput(f"level {name!r} of {attribute.name!r}: {value!r} {fault}; name each value once")
             group_of[value] = number
-    left = next((value for value in values if value not in group_of), None)
-    if left is not None:
-        raise InvalidInput(f"level {name!r} of {attribute.name!r}: {left!r} is in no group; put it into one")
-    taken = next((label for label in groups if label in attribute.extra), None)
-    if taken is not None:
+    ungrouped = next((value for value in values if value not in group_of), None)
+    if ungrouped is not None:
+        raise InvalidInput(f"level {name!r} of {attribute.name!r}: {ungrouped!r} is in no group; put it into one")
+    clashing = next((label for label in groups if label in attribute.extra), None)
+    if clashing is not None:
         raise InvalidInput(
-            f"level {name!r} of {attribute.name!r}: {taken!r} is the label of missing or other values; rename the group"
+            f"level {name!r} of {attribute.name!r}: {clashing!r} is the label of missing or other values; rename the group"
         )
     return Level(name, tuple(groups), tuple(group_of[value] for value in values))
 
@@ -112,7 +112,7 @@ def levels_of_file(attribute: Attribute, path: Path) -> dict[str, dict[str, list
     return levels
 
 
-LISTED = 12
+LISTED_VALUES = 12
 """Values that a sentence lists."""
 
 
@@ -123,11 +123,11 @@ class Values(SpecKind):
     """Lines of an outline that say what to declare, where nothing is known of a column."""
 
     @abstractmethod
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
         """The domain's attribute without levels.
 
         Args:
-            others: where records without one of the values count, as ``Attribute`` knows it.
+            other_options: where records without one of the values count, as ``Attribute`` knows it.
         """
 
     @abstractmethod
@@ -139,14 +139,14 @@ class Values(SpecKind):
         """Lines of an outline for a column; none where it has other values."""
         return ()
 
-    def with_levels(self, plain: Attribute, folder: Path, apart: Mapping[str, int] | None = None) -> Attribute:
+    def with_levels(self, attribute: Attribute, folder: Path, group_bounds: Mapping[str, int] | None = None) -> Attribute:
         """The attribute with its coarser levels.
 
         Args:
             folder: from which files are taken.
-            apart: where persons are counted in every level by themselves, the bounds of levels on the groups of a person.
+            group_bounds: where persons are counted in every level by themselves, the bounds of levels on the groups of a person.
         """
-        return plain
+        return attribute
 
     def boundaries(self, folder: Path) -> Boundaries | None:
         """Where the values lie on a map, where the spec says it. Files are taken from the folder. Raises: InvalidInput."""
@@ -161,19 +161,19 @@ class Values(SpecKind):
         return attribute.times
 
     @property
-    def measured(self) -> Values:
+    def digest_form(self) -> Values:
         """The same values without the words that only the page shows: they change no digest."""
         return self
 
-    def meant(self, *, periodic: bool) -> Any:
+    def meaning_facts(self, *, periodic: bool) -> Any:
         """What decides which value a record has, where the release is of one period out of several, or not."""
-        return self.measured
+        return self.digest_form
 
     def steps(self, outside: str, ends: str) -> str:
         """How a column of values in order is divided into steps, where ``ends`` says which steps take values beyond."""
         return f"every value{ends}"
 
-    def until(self, end: int | DayOrTime) -> Values:
+    def with_end(self, end: int | DayOrTime) -> Values:
         """The same values with an earlier end. Raises: InvalidInput for other forms of an end, and where values have none."""
         raise InvalidInput(
             "'extended_from' is the former 'to' of an attribute of numbers or dates (or the former 'steps' of dates), and the domain "
@@ -186,10 +186,10 @@ class Values(SpecKind):
         return None
 
 
-class Named(Values):
+class LabelledValues(Values):
     """Values that have names, and may be put into groups."""
 
-    levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...] | Every] | PathText | None = Field(
+    levels: dict[str, dict[Text, tuple[Text, ...]] | tuple[float, ...] | CalendarUnit] | PathText | None = Field(
         None,
         description="coarser levels of the attribute. For each level, its name and its groups: lists of categories, the edges of wider "
         "bins, or a longer step of the calendar for 'dates', such as `week`. Or a CSV file with a header row, whose first column holds the "
@@ -200,13 +200,18 @@ class Named(Values):
         (), description="the names of the values or bins on the page, in their order", examples=[["young", "old"]]
     )
 
-    def with_levels(self, plain: Attribute, folder: Path, apart: Mapping[str, int] | None = None) -> Attribute:
+    def with_levels(self, attribute: Attribute, folder: Path, group_bounds: Mapping[str, int] | None = None) -> Attribute:
         if self.levels is None:
-            return plain
-        given = levels_of_file(plain, folder / self.levels) if isinstance(self.levels, str) else self.levels
-        labels = () if isinstance(plain.labels, BinLabels | TimeLabels) else plain.labels[: plain.values]
-        levels = tuple(level_of(plain, each, groups) for each, groups in given.items())
-        return replace(plain, labels=labels, levels=levels, apart=() if apart is None else tuple(map(apart.get, given)))
+            return attribute
+        levels_by_name = levels_of_file(attribute, folder / self.levels) if isinstance(self.levels, str) else self.levels
+        labels = () if isinstance(attribute.labels, BinLabels | TimeLabels) else attribute.labels[: attribute.values]
+        levels = tuple(level_of(attribute, level_name, groups) for level_name, groups in levels_by_name.items())
+        return replace(
+            attribute,
+            labels=labels,
+            levels=levels,
+            apart=() if group_bounds is None else tuple(map(group_bounds.get, levels_by_name)),
+        )
 
 
 class WithUnit(Values):
@@ -217,33 +222,33 @@ class WithUnit(Values):
     )
 
 
-class FoundValues(Values):
+class PrivateValues(Values):
     """Values that a part of the budget finds in the records: their key says `private`."""
 
-    found: ClassVar[str]
-    how: ClassVar[str]
+    private_key: ClassVar[str]
+    selection_help: ClassVar[str]
 
     @classmethod
-    def named(cls) -> str:
-        return f"'{cls.found}: private'"
+    def label(cls) -> str:
+        return f"'{cls.private_key}: private'"
 
     @classmethod
-    def is_meant(cls, given: Mapping[str, Any]) -> bool:
-        return given.get(cls.found) == PRIVATE
+    def is_meant(cls, content: Mapping[str, Any]) -> bool:
+        return content.get(cls.private_key) == PRIVATE
 
     @model_validator(mode="before")
     @classmethod
-    def _says_how(cls, given: Any) -> Any:
-        if "selection" not in given:
-            raise ValueError(f"{cls.named()} {cls.how}")
-        return given
+    def _check_selection(cls, content: Any) -> Any:
+        if "selection" not in content:
+            raise ValueError(f"{cls.label()} {cls.selection_help}")
+        return content
 
     @abstractmethod
-    def declared(self, found: Any) -> Values:
+    def resolve(self, selected_values: Any) -> Values:
         """The values that were found, or placeholders for them (None)."""
 
 
-class Numeric(Named, WithUnit):
+class Numeric(LabelledValues, WithUnit):
     """Numbers, which may have a unit or stand for times."""
 
     time: TimeSpec | None = Field(
@@ -260,5 +265,5 @@ class Numeric(Named, WithUnit):
         return None if self.time is None else Times(self.time.start, 1, self.time.step)  # of the smallest number
 
     @property
-    def measured(self) -> Values:
+    def digest_form(self) -> Values:
         return self.model_copy(update={"unit": None, "time": None})

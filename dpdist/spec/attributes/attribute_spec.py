@@ -7,21 +7,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dpdist.domain import DROP, NOWHERE, Attribute
-from dpdist.domain.spelling_suggestions import meant
+from dpdist.domain import DROP, EXCLUDE_RECORD, Attribute
+from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.spec.attributes.attribute_kind import FoundValues, Values
+from dpdist.spec.attributes.attribute_kind import PrivateValues, Values
 from dpdist.spec.attributes.categories import Categories
 from dpdist.spec.attributes.dates import Dates
 from dpdist.spec.attributes.numbers import Edges, Numbers
-from dpdist.spec.attributes.private_values import Private, PrivateEdges
-from dpdist.spec.tagged_unions import Family, OfKinds
+from dpdist.spec.attributes.private_values import PrivateCategories, PrivateEdges
+from dpdist.spec.tagged_unions import Family, UnionPart
 from dpdist.spec.value_types import DayOrTime, Text, Titled
 
 ATTRIBUTES = Family(
     Categories,
-    Private,
+    PrivateCategories,
     Numbers,
     Edges,
     PrivateEdges,
@@ -30,7 +30,7 @@ ATTRIBUTES = Family(
 """The kinds of values that specs can declare."""
 
 
-class AttributeSpec(OfKinds, Titled):
+class AttributeSpec(UnionPart, Titled):
     """The public, declared values of one attribute: ``categories``, ``edges``, ``dates``, or whole numbers ``from``..``to``."""
 
     values: Annotated[Values, ATTRIBUTES]
@@ -78,7 +78,7 @@ class AttributeSpec(OfKinds, Titled):
     )
 
     @model_validator(mode="after")
-    def _one_place(self) -> AttributeSpec:
+    def _check_labels(self) -> AttributeSpec:
         if self.total is not None and self.total in (DROP, self.missing, self.other):
             raise ValueError(f"'total' needs a label of its own, found {self.total!r}")
         if self.other is not None and "outside" in self.model_fields_set:
@@ -86,27 +86,27 @@ class AttributeSpec(OfKinds, Titled):
         return self
 
     @property
-    def measured(self) -> AttributeSpec:
+    def digest_form(self) -> AttributeSpec:
         """The same attribute without the words that only the page shows: they change no digest."""
-        return self.model_copy(update={"title": None, "level_titles": {}, "values": self.values.measured})
+        return self.model_copy(update={"title": None, "level_titles": {}, "values": self.values.digest_form})
 
-    def meant(self, *, periodic: bool) -> Any:
+    def meaning_facts(self, *, periodic: bool) -> Any:
         """What decides which cell of the attribute a record counts in, and what its number is a number of.
 
         Args:
             periodic: whether the release is of one period out of several.
         """
         unit = self.values.facts().get("unit")
-        given = [each for each in (self.total, self.most_groups) if each]
-        return unit, self.values.meant(periodic=periodic), self.outside, self.missing, self.other, *given
+        options = [option for option in (self.total, self.most_groups) if option]
+        return unit, self.values.meaning_facts(periodic=periodic), self.outside, self.missing, self.other, *options
 
     def facts(self) -> dict[str, Any]:
         """What a certificate says of the attribute."""
         labels = {"missing": self.missing, "other": self.other, "total": self.total}
-        given = {name: label for name, label in labels.items() if label is not None}
+        stated_labels = {name: label for name, label in labels.items() if label is not None}
         words = {"title": self.title, "unit": None, "values": self.values.words(), "outside": self.outside}
         titles = {"level_titles": self.level_titles} if self.level_titles else {}
-        return {**words, **given, **titles, **self.values.facts()}
+        return {**words, **stated_labels, **titles, **self.values.facts()}
 
     @property
     def steps(self) -> str:
@@ -115,14 +115,14 @@ class AttributeSpec(OfKinds, Titled):
         ends = f", from {bins.labels[0]} to {bins.labels[bins.values - 1]}," if self.outside == "clip" else ""
         return self.values.steps(self.outside, ends)
 
-    def until(self, end: int | DayOrTime) -> AttributeSpec:
+    def with_end(self, end: int | DayOrTime) -> AttributeSpec:
         """The same attribute with an earlier end. Raises: InvalidInput where its values have none."""
-        return self.model_copy(update={"values": self.values.until(end)})
+        return self.model_copy(update={"values": self.values.with_end(end)})
 
-    def with_found(self, found: Any) -> AttributeSpec:
+    def with_selected_values(self, values: Any) -> AttributeSpec:
         """The same attribute with the values that a part of the budget found, or with placeholders for them (None)."""
-        assert isinstance(self.values, FoundValues)
-        return self.model_copy(update={"values": self.values.declared(found)})
+        assert isinstance(self.values, PrivateValues)
+        return self.model_copy(update={"values": self.values.resolve(values)})
 
     def attribute(
         self,
@@ -131,7 +131,7 @@ class AttributeSpec(OfKinds, Titled):
         *,
         everywhere: bool = False,
         ordered: bool = False,
-        apart: bool = False,
+        separate_levels: bool = False,
         folder: Path | None = None,
     ) -> Attribute:
         """The domain's attribute, with its levels.
@@ -139,19 +139,21 @@ class AttributeSpec(OfKinds, Titled):
         Args:
             folder: from which a file of levels is taken.
             everywhere, ordered: as for ``bins``.
-            apart: whether levels have bins of their own, in which persons are counted by themselves.
+            separate_levels: whether levels have bins of their own, in which persons are counted by themselves.
         Raises: InvalidInput for the title or the bound of a level that there is not.
         """
-        plain = self.bins(name, sizes, everywhere=everywhere, ordered=ordered)
-        found = self.values.with_levels(plain, folder or Path(), self.most_groups if apart else None)
-        known = [level.name for level in found.levels]
-        for key, given in (("level_titles", self.level_titles), ("most_groups", self.most_groups)):
-            strange = next((level for level in given if level not in known), None)
+        bare_attribute = self.bins(name, sizes, everywhere=everywhere, ordered=ordered)
+        full_attribute = self.values.with_levels(
+            bare_attribute, folder or Path(), self.most_groups if separate_levels else None
+        )
+        level_names = [level.name for level in full_attribute.levels]
+        for key, level_options in (("level_titles", self.level_titles), ("most_groups", self.most_groups)):
+            strange = next((level for level in level_options if level not in level_names), None)
             if strange is not None:
                 raise InvalidInput(
-                    f"{key!r} of {name!r} names {strange!r}{meant(strange, known)}; its levels are {', '.join(known) or 'none'}"
+                    f"{key!r} of {name!r} names {strange!r}{did_you_mean(strange, level_names)}; its levels are {', '.join(level_names) or 'none'}"
                 )
-        return found
+        return full_attribute
 
     def bins(self, name: str, sizes: Sizes = SIZES, *, everywhere: bool = False, ordered: bool = False) -> Attribute:
         """The domain's attribute without levels.
@@ -160,10 +162,10 @@ class AttributeSpec(OfKinds, Titled):
             everywhere: whether every query asks for the attribute: records that are dropped then need no bin.
             ordered: whether every query is over its order: no query counts other and missing values, which then need none either.
         """
-        missing, other = (_bin_of(label, everywhere, ordered) for label in (self.missing, self.other))
-        return self.values.bins(name, sizes, outside=self.outside, missing=missing, other=other, total=self.total)
+        missing, other_label = (_bin_of(label, everywhere, ordered) for label in (self.missing, self.other))
+        return self.values.bins(name, sizes, outside=self.outside, missing=missing, other=other_label, total=self.total)
 
 
 def _bin_of(label: str | None, everywhere: bool, ordered: bool) -> str | None:
     """Where records go that have a label in place of a declared value, by the queries that could count them."""
-    return NOWHERE if label is not None and (ordered or (everywhere and label == DROP)) else label
+    return EXCLUDE_RECORD if label is not None and (ordered or (everywhere and label == DROP)) else label

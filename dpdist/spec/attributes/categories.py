@@ -13,7 +13,7 @@ from dpdist.domain.map_boundaries import Boundaries, boundaries
 from dpdist.process.yaml_text import quoted
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.file_columns import Column
-from dpdist.spec.attributes.attribute_kind import LISTED, Named, Values
+from dpdist.spec.attributes.attribute_kind import LISTED_VALUES, LabelledValues, Values
 from dpdist.spec.sections.private_bounds import PRIVATE
 from dpdist.spec.value_types import PathText, SpecPart, Text
 
@@ -28,7 +28,7 @@ class MapSpec(SpecPart):
     property: Text = Field(description="the property of its features that holds the attribute's value", examples=["code"])
 
 
-class Categories(Named):
+class Categories(LabelledValues):
     """Listed values."""
 
     to_declare: ClassVar[tuple[str, ...]] = ("categories: CATEGORIES   # texts: [Centre, North, Harbour]",)
@@ -47,31 +47,31 @@ class Categories(Named):
     )
 
     @classmethod
-    def is_meant(cls, given: Mapping[str, Any]) -> bool:
-        return bool(given.get("categories", PRIVATE) != PRIVATE)
+    def is_meant(cls, content: Mapping[str, Any]) -> bool:
+        return bool(content.get("categories", PRIVATE) != PRIVATE)
 
     @model_validator(mode="after")
-    def _some(self) -> Categories:
+    def _check_not_empty(self) -> Categories:
         if not self.categories:
             raise ValueError("'categories' is empty; list every value that the attribute may have")
         return self
 
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
-        return Attribute(name, categories=self.categories, labels=self.labels, **others)
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
+        return Attribute(name, categories=self.categories, labels=self.labels, **other_options)
 
     def boundaries(self, folder: Path) -> Boundaries | None:
         if self.map is None:
             return None
-        place, prop = (self.map, "") if isinstance(self.map, str) else (self.map.file, self.map.property)
-        return boundaries(place, prop, self.categories, folder)
+        map_source, prop = (self.map, "") if isinstance(self.map, str) else (self.map.file, self.map.property)
+        return boundaries(map_source, prop, self.categories, folder)
 
     @property
-    def measured(self) -> Values:
+    def digest_form(self) -> Values:
         return self.model_copy(update={"map": None})
 
     def words(self) -> str:
-        shown, count = ", ".join((self.labels or self.categories)[:LISTED]), len(self.categories)
-        return f"{count:,} categories: {shown}" + (f" and {count - LISTED:,} more" if count > LISTED else "")
+        shown, count = ", ".join((self.labels or self.categories)[:LISTED_VALUES]), len(self.categories)
+        return f"{count:,} categories: {shown}" + (f" and {count - LISTED_VALUES:,} more" if count > LISTED_VALUES else "")
 
     @classmethod
     def outline(cls, column: Column) -> Sequence[str]:

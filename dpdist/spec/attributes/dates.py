@@ -10,12 +10,12 @@ from pydantic import Field
 from dpdist.domain import Attribute, even_edges
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.file_columns import Column
-from dpdist.spec.attributes.attribute_kind import Named, Values
+from dpdist.spec.attributes.attribute_kind import LabelledValues, Values
 from dpdist.spec.sections.calendar_steps import DatesSpec
 from dpdist.spec.value_types import DayOrTime
 
 
-class Dates(Named):
+class Dates(LabelledValues):
     """Dates or times, in steps of a calendar."""
 
     to_declare: ClassVar[tuple[str, ...]] = ("dates: {from: DAY, to: DAY, every: day}",)
@@ -25,9 +25,9 @@ class Dates(Named):
         examples=[{"from": "2026-09-01", "to": "2026-11-30", "every": "day"}],
     )
 
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
         times = self.dates.times
-        return Attribute(name, edges=even_edges(0, 1, times.steps, sizes), times=times, labels=self.labels, **others)
+        return Attribute(name, edges=even_edges(0, 1, times.steps, sizes), times=times, labels=self.labels, **other_options)
 
     def words(self) -> str:
         times = self.dates.times
@@ -54,7 +54,7 @@ class Dates(Named):
     def facts(self) -> dict[str, Any]:
         return {"time": {"start": self.dates.times.start.isoformat(), "step": self.dates.every}}
 
-    def meant(self, *, periodic: bool) -> Any:
+    def meaning_facts(self, *, periodic: bool) -> Any:
         if not periodic:
             return self
         times = self.dates.times
@@ -63,9 +63,9 @@ class Dates(Named):
     def steps(self, outside: str, ends: str) -> str:
         return f"every {self.dates.every}{'' if self.dates.zone is None else f' in {self.dates.zone}'}{ends}"
 
-    def until(self, end: int | DayOrTime) -> Values:
+    def with_end(self, end: int | DayOrTime) -> Values:
         if self.dates.steps is not None and not isinstance(end, int):
-            return super().until(end)
+            return super().with_end(end)
         dates = self.dates.model_copy(update={"last" if self.dates.steps is None else "steps": end})
         return self.model_copy(update={"dates": dates, "labels": self.labels[: dates.times.steps]})
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from dpdist.domain import Attribute, even_edges
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.file_columns import Column
-from dpdist.spec.attributes.attribute_kind import LISTED, Numeric, Values
+from dpdist.spec.attributes.attribute_kind import LISTED_VALUES, Numeric, Values
 from dpdist.spec.sections.private_bounds import PRIVATE
 from dpdist.spec.value_types import DayOrTime
 
@@ -36,12 +36,12 @@ class Numbers(Numeric):
     width: int = Field(1, ge=1, description="with 'from' and 'to': how many whole numbers each bin holds", examples=[10])
 
     @classmethod
-    def named(cls) -> str:
+    def label(cls) -> str:
         return "'from' with 'to'"
 
     @classmethod
-    def is_meant(cls, given: Mapping[str, Any]) -> bool:
-        return "from" in given or "to" in given
+    def is_meant(cls, content: Mapping[str, Any]) -> bool:
+        return "from" in content or "to" in content
 
     @model_validator(mode="after")
     def _in_order(self) -> Numbers:
@@ -58,9 +58,9 @@ class Numbers(Numeric):
         """Bins."""
         return -(-(self.last - self.first + 1) // self.width)
 
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
         edges = even_edges(self.first, self.width, self.count, sizes)
-        return Attribute(name, edges=edges, labels=self.labels, **others)
+        return Attribute(name, edges=edges, labels=self.labels, **other_options)
 
     def words(self) -> str:
         span = f"whole numbers from {self.first} to {self.last}"
@@ -76,12 +76,12 @@ class Numbers(Numeric):
         return "from: SMALLEST", "to: LARGEST", "outside: clip            # values beyond count at the nearest one"
 
     def steps(self, outside: str, ends: str) -> str:
-        how = "every number" if self.width == 1 else f"every {self.width} numbers from {self.first % self.width}"
-        return f"{how}{ends}"
+        step_text = "every number" if self.width == 1 else f"every {self.width} numbers from {self.first % self.width}"
+        return f"{step_text}{ends}"
 
-    def until(self, end: int | DayOrTime) -> Values:
+    def with_end(self, end: int | DayOrTime) -> Values:
         if not isinstance(end, int):
-            return super().until(end)
+            return super().with_end(end)
         earlier = self.model_copy(update={"last": end})
         return earlier.model_copy(update={"labels": self.labels[: earlier.count]})
 
@@ -110,16 +110,16 @@ class Edges(Numeric):
     )
 
     @classmethod
-    def is_meant(cls, given: Mapping[str, Any]) -> bool:
-        return bool(given.get("edges", PRIVATE) != PRIVATE)
+    def is_meant(cls, content: Mapping[str, Any]) -> bool:
+        return bool(content.get("edges", PRIVATE) != PRIVATE)
 
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
-        return Attribute(name, edges=self.edges, labels=self.labels, **others)
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
+        return Attribute(name, edges=self.edges, labels=self.labels, **other_options)
 
     def words(self) -> str:
-        shown, count = ", ".join(f"{edge:g}" for edge in self.edges[: LISTED + 1]), len(self.edges) - 1
-        more = f" and {count - LISTED:,} more" if count > LISTED else ""
-        return f"{count:,} bins with edges {shown}{more}; a bin holds its lower edge and not its upper one"
+        shown, count = ", ".join(f"{edge:g}" for edge in self.edges[: LISTED_VALUES + 1]), len(self.edges) - 1
+        remainder_text = f" and {count - LISTED_VALUES:,} more" if count > LISTED_VALUES else ""
+        return f"{count:,} bins with edges {shown}{remainder_text}; a bin holds its lower edge and not its upper one"
 
     @classmethod
     def outline(cls, column: Column) -> Sequence[str]:
@@ -142,7 +142,7 @@ def _round_edges(low: float, high: float) -> list[float]:
     width = max(high - low, abs(high) * 1e-6, 1e-9) / BINS
     power = 10.0 ** math.floor(math.log10(width))
     step = next(nice * power for nice in NICE if nice * power >= width * (1 - 1e-9))
-    first = math.floor(low / step)
-    count = max(1, math.floor(high / step) - first + 1)
-    edges = [round((first + k) * step, 12) for k in range(count + 1)]
+    first_step = math.floor(low / step)
+    count = max(1, math.floor(high / step) - first_step + 1)
+    edges = [round((first_step + k) * step, 12) for k in range(count + 1)]
     return [int(edge) for edge in edges] if all(float(edge).is_integer() for edge in edges) else edges

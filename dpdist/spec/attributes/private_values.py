@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from dpdist.domain import NOWHERE, Attribute
+from dpdist.domain import EXCLUDE_RECORD, Attribute
 from dpdist.domain.numeric_columns import MOST_STEPS
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.spec.attributes.attribute_kind import FoundValues, Values, WithUnit
+from dpdist.spec.attributes.attribute_kind import PrivateValues, Values, WithUnit
 from dpdist.spec.attributes.categories import Categories
 from dpdist.spec.attributes.numbers import Edges
 from dpdist.spec.sections.private_bounds import PRIVATE, ShareSpec
@@ -61,13 +61,15 @@ OTHER_NAMES = "other"
 """The bin of names that are not selected, unless the spec calls it something else."""
 
 
-class Private(FoundValues):
+class PrivateCategories(PrivateValues):
     """Names that are selected from the records."""
 
-    found: ClassVar[str] = "categories"
-    how: ClassVar[str] = "selects names by a part of the budget: add 'selection: {share: 0.1, delta: 1e-7, most: 100}'"
-    beside: ClassVar[Mapping[str, Any]] = {"other": OTHER_NAMES}
-    apart: ClassVar[str] = ", and nobody knows private names"
+    private_key: ClassVar[str] = "categories"
+    selection_help: ClassVar[str] = (
+        "selects names by a part of the budget: add 'selection: {share: 0.1, delta: 1e-7, most: 100}'"
+    )
+    default_keys: ClassVar[Mapping[str, Any]] = {"other": OTHER_NAMES}
+    exclusion_reason: ClassVar[str] = ", and nobody knows private names"
 
     selection: SelectionSpec = Field(
         description="with 'categories: private' or 'edges: private': how they are found, and by which part of the budget",
@@ -75,13 +77,13 @@ class Private(FoundValues):
     )
     categories: Literal["private"] = Field("private", description="selects the names from the records", examples=["private"])
 
-    def declared(self, found: Sequence[str] | None) -> Values:
-        return Categories.model_validate({"categories": tuple(found or self.selection.placeholders)})
+    def resolve(self, selected_values: Sequence[str] | None) -> Values:
+        return Categories.model_validate({"categories": tuple(selected_values or self.selection.placeholders)})
 
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
-        if others.get("other") == NOWHERE:  # until names are selected, records of any name may count
-            others["other"] = OTHER_NAMES
-        return Attribute(name, categories=self.selection.placeholders, **others)
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
+        if other_options.get("other") == EXCLUDE_RECORD:  # until names are selected, records of any name may count
+            other_options["other"] = OTHER_NAMES
+        return Attribute(name, categories=self.selection.placeholders, **other_options)
 
     def words(self) -> str:
         return f"up to {self.selection.most:,} names, selected from the records"
@@ -140,7 +142,7 @@ class EdgesSelectionSpec(ShareSpec):
     @property
     def placeholders(self) -> tuple[int, ...]:
         """Steps of inner edges that stand for those that are not chosen yet: a release is planned for as many bins as there can be."""
-        return tuple(self.size * place // self.bins for place in range(1, self.bins))
+        return tuple(self.size * edge_number // self.bins for edge_number in range(1, self.bins))
 
     def steps_of(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         """In steps above the first one: the step at or below every number, as bins with all these edges would hold it."""
@@ -148,12 +150,14 @@ class EdgesSelectionSpec(ShareSpec):
         return np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, self.size - 1)
 
 
-class PrivateEdges(FoundValues, WithUnit):
+class PrivateEdges(PrivateValues, WithUnit):
     """Numbers in bins whose edges are chosen from the records."""
 
-    found: ClassVar[str] = "edges"
-    how: ClassVar[str] = "chooses edges by a part of the budget: add 'selection: {from: 0, to: 120, bins: 8, share: 0.1}'"
-    apart: ClassVar[str] = ", and nobody knows the bins of 'edges: private'"
+    private_key: ClassVar[str] = "edges"
+    selection_help: ClassVar[str] = (
+        "chooses edges by a part of the budget: add 'selection: {from: 0, to: 120, bins: 8, share: 0.1}'"
+    )
+    exclusion_reason: ClassVar[str] = ", and nobody knows the bins of 'edges: private'"
 
     edges: Literal["private"] = Field(description="chooses the edges from the records", examples=[PRIVATE])
     selection: EdgesSelectionSpec = Field(
@@ -165,23 +169,23 @@ class PrivateEdges(FoundValues, WithUnit):
     def key(cls) -> str:
         return "edges: private"
 
-    def declared(self, found: Sequence[int] | None) -> Values:
-        asked = self.selection
-        inner = asked.placeholders if found is None else found
-        edges = tuple(asked.edge(step) for step in (0, *inner, asked.size))
+    def resolve(self, selected_values: Sequence[int] | None) -> Values:
+        edges_spec = self.selection
+        inner = edges_spec.placeholders if selected_values is None else selected_values
+        edges = tuple(edges_spec.edge(step) for step in (0, *inner, edges_spec.size))
         return Edges.model_validate({"edges": edges, "unit": self.unit})
 
-    def bins(self, name: str, sizes: Sizes = SIZES, **others: Any) -> Attribute:
-        return self.declared(None).bins(name, sizes, **others)
+    def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
+        return self.resolve(None).bins(name, sizes, **other_options)
 
     def words(self) -> str:
-        asked = self.selection
-        ends = f"{float(asked.first):,.12g} to {float(asked.last):,.12g}"
-        return f"up to {asked.bins} bins from {ends}, with edges chosen from the records"
+        edges_spec = self.selection
+        ends = f"{float(edges_spec.first):,.12g} to {float(edges_spec.last):,.12g}"
+        return f"up to {edges_spec.bins} bins from {ends}, with edges chosen from the records"
 
     def facts(self) -> dict[str, Any]:
         return {"unit": self.unit}
 
     @property
-    def measured(self) -> Values:
+    def digest_form(self) -> Values:
         return self.model_copy(update={"unit": None})

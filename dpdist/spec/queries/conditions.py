@@ -13,7 +13,12 @@ from dpdist.spec.queries.query_kind import QueryKind, check_listable, check_orde
 from dpdist.spec.value_types import SpecPart
 from dpdist.workloads import Workload, dnf, predicates, products
 
-_SAID = {"identity": "the values", "prefix": "the sums up to each value", "ranges": "all intervals", "total": "all values"}
+_QUERY_TEXTS = {
+    "identity": "the values",
+    "prefix": "the sums up to each value",
+    "ranges": "all intervals",
+    "total": "all values",
+}
 """What is asked of an attribute, in words."""
 
 
@@ -29,8 +34,8 @@ class ProductQuery(QueryKind):
 
     def counts(self, domain: Domain, folder: Path) -> Workload:
         check_listable(domain)
-        for name, asked in self.product.items():
-            if asked in ("prefix", "ranges"):
+        for name, queries in self.product.items():
+            if queries in ("prefix", "ranges"):
                 check_ordered(domain, name)
         return products(domain, self.product)
 
@@ -38,15 +43,15 @@ class ProductQuery(QueryKind):
         return self.product
 
     def question(self) -> str:
-        parts = ", ".join(_of_attribute(*each) for each in self.product.items())
-        return f"counts for every combination of {parts}" if parts else "the count of all records"
+        attribute_texts = ", ".join(_attribute_text(*entry) for entry in self.product.items())
+        return f"counts for every combination of {attribute_texts}" if attribute_texts else "the count of all records"
 
 
-def _of_attribute(name: str, asked: str | tuple[str, ...]) -> str:
+def _attribute_text(name: str, queries: str | tuple[str, ...]) -> str:
     """What is asked of one attribute, in words."""
-    if isinstance(asked, str):
-        return f"{_SAID[asked]} of {name}"
-    return f"{len(asked):,} listed conditions on {name}" if len(asked) > 1 else f"the condition {asked[0]}"
+    if isinstance(queries, str):
+        return f"{_QUERY_TEXTS[queries]} of {name}"
+    return f"{len(queries):,} listed conditions on {name}" if len(queries) > 1 else f"the condition {queries[0]}"
 
 
 class PredicatesQuery(QueryKind):

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec.queries.matrix_file import matrix_in
-from dpdist.spec.tagged_unions import Family, OfKinds, SpecKind
+from dpdist.spec.tagged_unions import Family, SpecKind, UnionPart
 from dpdist.spec.value_types import PathText, SpecPart
 from dpdist.workloads import Filter
 from dpdist.workloads.time_filters import (
@@ -32,11 +32,11 @@ class FilterKind(SpecKind):
     whole: ClassVar[bool] = False
     """Whether it means something only where all of its steps lie within the series."""
 
-    fewer: ClassVar[bool] = False
+    allows_fewer_steps: ClassVar[bool] = False
     """Whether it means the same of fewer steps, as a mean does."""
 
     @abstractmethod
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         """The filter for a series of so many steps."""
 
     def words(self) -> str:
@@ -49,7 +49,7 @@ class RunningSum(FilterKind):
 
     running_sum: Literal[True] = Field(description="the sum of all steps so far", examples=[True])
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return running_sum(steps, sizes)
 
     def words(self) -> str:
@@ -63,7 +63,7 @@ class Window(FilterKind):
 
     window: int = Field(ge=1, description="the sum of the last so many steps", examples=[7])
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return window(self.window)
 
 
@@ -71,11 +71,11 @@ class MovingMean(FilterKind):
     """The mean of the last steps."""
 
     whole: ClassVar[bool] = True
-    fewer: ClassVar[bool] = True
+    allows_fewer_steps: ClassVar[bool] = True
 
     mean: int = Field(ge=1, description="the mean of the last so many steps", examples=[7])
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return window(self.mean, mean=True)
 
 
@@ -89,7 +89,7 @@ class Exponential(FilterKind):
         examples=[0.9],
     )
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return exponential(self.exponential, steps)
 
 
@@ -103,7 +103,7 @@ class Polynomial(FilterKind):
         examples=[0.5],
     )
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return polynomial(self.polynomial, steps, sizes)
 
 
@@ -114,7 +114,7 @@ class Trend(FilterKind):
         gt=0, allow_inf_nan=False, description="the Hodrick-Prescott trend with this lambda", examples=[1600]
     )
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return hodrick_prescott(self.trend, steps)
 
 
@@ -128,8 +128,8 @@ class Cycle(FilterKind):
         examples=[1600],
     )
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
-        return hodrick_prescott(self.cycle, steps, part="cycle")
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+        return hodrick_prescott(self.cycle, steps, component="cycle")
 
 
 class Band(FilterKind):
@@ -143,7 +143,7 @@ class Band(FilterKind):
     )
     width: int = Field(12, ge=1, description="half the width of the Baxter-King filter, in steps", examples=[36])
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return baxter_king(*self.band, self.width)
 
     def words(self) -> str:
@@ -160,7 +160,7 @@ class OwnFilter(FilterKind):
         examples=["coefficients.npy"],
     )
 
-    def made(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
+    def build_filter(self, steps: int, folder: Path, sizes: Sizes = SIZES) -> Filter:
         return coefficients(matrix_in(folder / self.file), self.file)
 
     def words(self) -> str:
@@ -171,7 +171,7 @@ FILTERS = Family(RunningSum, Window, MovingMean, Exponential, Polynomial, Trend,
 """The filters that specs can ask for."""
 
 
-class FilterSpec(OfKinds):
+class FilterSpec(UnionPart):
     """One filter. Give exactly one of the kinds; 'width' belongs to 'band'."""
 
     kind: Annotated[FilterKind, FILTERS]

@@ -14,7 +14,7 @@ from dpdist.workloads import Workload, union
 from dpdist.workloads.product_queries import listed_marginals, marginals
 from dpdist.workloads.range_workloads import range_marginals
 
-LISTED = 12
+LISTED_TABLES = 12
 """Tables that a sentence lists."""
 
 
@@ -53,40 +53,44 @@ class MarginalsQuery(QueryKind):
     marginals: MarginalsSpec = Field(description="counts of every combination of values: contingency tables")
 
     def counts(self, domain: Domain, folder: Path) -> Workload:
-        asked = self.marginals
-        if asked.of is not None:
-            return listed_marginals(domain, asked.of)
-        if asked.ranges:
+        marginals_spec = self.marginals
+        if marginals_spec.of is not None:
+            return listed_marginals(domain, marginals_spec.of)
+        if marginals_spec.ranges:
             check_listable(domain)
-            return union(*(range_marginals(domain, k, among=asked.among) for k in asked.ways or ()))
-        return marginals(domain, asked.ways or (), among=asked.among)
+            return union(*(range_marginals(domain, k, among=marginals_spec.among) for k in marginals_spec.ways or ()))
+        return marginals(domain, marginals_spec.ways or (), among=marginals_spec.among)
 
     def question(self) -> str:
-        asked = self.marginals
-        what = "all intervals of values" if asked.ranges else "every combination of values"
-        if asked.of is not None:
-            tables = [" by ".join(names) for names in asked.of if names]
-            whole = ["all records"] if () in asked.of else []
-            listed = [f"{what} of {'; '.join(tables[:LISTED])}"] if tables else []
-            return f"counts of {' and '.join(whole + listed)}" + (" and more" if len(tables) > LISTED else "")
-        ways = " and ".join(map(str, asked.ways or ()))
-        among = f" among {', '.join(asked.among)}" if asked.among else ""
-        return f"counts of {what} of any {ways} attributes{among}"
+        marginals_spec = self.marginals
+        values_text = "all intervals of values" if marginals_spec.ranges else "every combination of values"
+        if marginals_spec.of is not None:
+            tables = [" by ".join(names) for names in marginals_spec.of if names]
+            whole = ["all records"] if () in marginals_spec.of else []
+            table_texts = [f"{values_text} of {'; '.join(tables[:LISTED_TABLES])}"] if tables else []
+            return f"counts of {' and '.join(whole + table_texts)}" + (" and more" if len(tables) > LISTED_TABLES else "")
+        ways_text = " and ".join(map(str, marginals_spec.ways or ()))
+        among = f" among {', '.join(marginals_spec.among)}" if marginals_spec.among else ""
+        return f"counts of {values_text} of any {ways_text} attributes{among}"
 
     def asks_for(self, name: str, names: Sequence[str]) -> bool:
-        asked = self.marginals
-        if asked.of is not None:
-            return all(name in table for table in asked.of)
-        among = asked.among or tuple(names)
-        return name in among and set(asked.ways or ()) == {len(among)}
+        marginals_spec = self.marginals
+        if marginals_spec.of is not None:
+            return all(name in table for table in marginals_spec.of)
+        among = marginals_spec.among or tuple(names)
+        return name in among and set(marginals_spec.ways or ()) == {len(among)}
 
     def names(self, declared: Sequence[str]) -> Collection[str]:
-        asked = self.marginals
-        return asked.among or declared if asked.of is None else {name for table in asked.of for name in table}
+        marginals_spec = self.marginals
+        return (
+            marginals_spec.among or declared
+            if marginals_spec.of is None
+            else {name for table in marginals_spec.of for name in table}
+        )
 
     def tables(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        asked = self.marginals
-        if asked.of is not None:
-            return asked.of
-        among = asked.among or tuple(names)
-        return (among,) if set(asked.ways or ()) == {len(among)} and not asked.ranges else ()
+        marginals_spec = self.marginals
+        if marginals_spec.of is not None:
+            return marginals_spec.of
+        among = marginals_spec.among or tuple(names)
+        return (among,) if set(marginals_spec.ways or ()) == {len(among)} and not marginals_spec.ranges else ()

@@ -14,7 +14,7 @@ from dpdist.operators import Dense, Operator, Saved, Sparse
 from dpdist.spec.queries.matrix_file import matrix_in
 from dpdist.spec.queries.query_kind import QueryKind, check_listable
 from dpdist.spec.value_types import PathText, SpecPart
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 from dpdist.storage.zarr_matrices import zarr_rows
 from dpdist.workloads import Block, Workload, explicit, tall
 
@@ -43,13 +43,13 @@ class RowsQuery(QueryKind):
 
     def counts(self, domain: Domain, folder: Path) -> Workload:
         check_listable(domain)
-        given: dict[str, Any] = {"names": self.rows.names, "title": self.rows.file}
-        place, path = place_at(self.rows.file, below=folder), folder / self.rows.file
-        if place.name.endswith(".zarr"):
-            return tall(zarr_rows(place.location), domain, **given)
+        options: dict[str, Any] = {"names": self.rows.names, "title": self.rows.file}
+        location, path = parse_location(self.rows.file, below=folder), folder / self.rows.file
+        if location.name.endswith(".zarr"):
+            return tall(zarr_rows(location.location), domain, **options)
         if path.suffix == ".npy" and path.is_file() and path.stat().st_size > domain.sizes.mapped_bytes:
-            return tall(Saved(str(path.resolve()), matrix_in(path, mapped=True).shape), domain, **given)
-        return explicit(matrix_in(path), domain, **given)
+            return tall(Saved(str(path.resolve()), matrix_in(path, mapped=True).shape), domain, **options)
+        return explicit(matrix_in(path), domain, **options)
 
     def question(self) -> str:
         return "weighted counts by the publisher's own matrix"
@@ -64,5 +64,5 @@ class RowsQuery(QueryKind):
 
 def _adds_only(rows: Operator) -> bool:
     """Whether no row takes anything away; of rows that are too many to be held nobody looks."""
-    listed = rows.array if isinstance(rows, Dense) else rows.matrix.data if isinstance(rows, Sparse) else np.full(1, -1.0)
-    return bool((np.asarray(listed) >= 0).all())
+    entries = rows.array if isinstance(rows, Dense) else rows.matrix.data if isinstance(rows, Sparse) else np.full(1, -1.0)
+    return bool((np.asarray(entries) >= 0).all())

@@ -15,8 +15,8 @@ from dpdist.spec.queries.matrix_rows import RowsQuery
 from dpdist.spec.queries.query_kind import QueryKind
 from dpdist.spec.queries.query_weights import IMPORTANCE, ErrorTarget, Importance
 from dpdist.spec.queries.range_queries import CdfQuery, RangesQuery, RelationQuery
-from dpdist.spec.queries.statistics import ASKED, StatisticKind
-from dpdist.spec.tagged_unions import Family, OfKinds
+from dpdist.spec.queries.statistics import STATISTIC_KINDS, StatisticKind
+from dpdist.spec.tagged_unions import Family, UnionPart
 from dpdist.workloads import Workload
 
 QUERIES = Family(
@@ -33,19 +33,19 @@ QUERIES = Family(
 """The kinds of queries that specs can ask for."""
 
 
-class QuerySpec(OfKinds):
+class QuerySpec(UnionPart):
     """One group of queries. Give exactly one kind, and optionally 'weight' and 'relative'."""
 
     kind: Annotated[QueryKind, QUERIES]
-    statistic: Annotated[StatisticKind, ASKED]
+    statistic: Annotated[StatisticKind, STATISTIC_KINDS]
     importance: Annotated[Importance, IMPORTANCE]
 
     @model_validator(mode="after")
     def _fits(self) -> QuerySpec:
-        unfit = self.kind.unfit(self.statistic)
+        unfit = self.kind.unfit_reason(self.statistic)
         if unfit is not None:
             raise ValueError(unfit)
-        if self.statistic.made and isinstance(self.importance, ErrorTarget):
+        if self.statistic.is_derived and isinstance(self.importance, ErrorTarget):
             raise ValueError("a 'target' is the error of a count or a sum; ask for 'sum' with a target, or leave it out")
         return self
 
@@ -55,7 +55,7 @@ class QuerySpec(OfKinds):
         Args:
             folder: from which files are taken.
         """
-        return self.importance.of(self.kind.of(self.statistic, domain, folder, scaled=self.importance.scaled))
+        return self.importance.weigh(self.kind.workload_for(self.statistic, domain, folder, scaled=self.importance.scaled))
 
     @property
     def words(self) -> str:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpdist.domain import Domain
-from dpdist.domain.numeric_columns import PRESENT
+from dpdist.domain.numeric_columns import PRESENCE
 from dpdist.errors import InvalidInput
 from dpdist.spec.queries.filter_kinds import FiltersSpec
 from dpdist.spec.queries.statistics import StatisticKind
 from dpdist.spec.tagged_unions import SpecKind
 from dpdist.workloads import Block, Workload
 
-BY = "asks the same for every combination of these attributes' values"
+BY_DESCRIPTION = "asks the same for every combination of these attributes' values"
 WRITTEN_VALUES = 2**22
 """Values of an attribute that intervals and predicates write down."""
 
@@ -41,19 +41,19 @@ class QueryKind(SpecKind):
     def question(self) -> str:
         """What is asked, in words that go on from 'counts'."""
 
-    def of(self, statistic: StatisticKind, domain: Domain, folder: Path, *, scaled: bool) -> Workload:
+    def workload_for(self, statistic: StatisticKind, domain: Domain, folder: Path, *, scaled: bool) -> Workload:
         """What is added up for a statistic over the records that each query counts.
 
         Args:
             scaled: whether an error as large as the largest amount weighs as much as one of a record.
         """
-        return statistic.of(self.counts(domain.grouped, folder), domain, scaled=scaled)
+        return statistic.sum_workload(self.counts(domain.grouped, folder), domain, scaled=scaled)
 
     def words(self, statistic: StatisticKind) -> str:
         """What is asked for a statistic, in words."""
         return statistic.words(self.question())
 
-    def unfit(self, statistic: StatisticKind) -> str | None:
+    def unfit_reason(self, statistic: StatisticKind) -> str | None:
         """Why a statistic is not asked of these queries; None where it is."""
         return None
 
@@ -65,27 +65,27 @@ class QueryKind(SpecKind):
         """Whether every query asks for values of an attribute out of the given ones."""
         return self.ordered_by(name)
 
-    def counted(self, statistic: StatisticKind, domain: Domain, folder: Path) -> list[bool]:
+    def block_counts_records(self, statistic: StatisticKind, domain: Domain, folder: Path) -> list[bool]:
         """Of each block of the workload whether its answers are numbers of records: sums are none, nor are differences."""
         blocks = self.counts(domain.grouped, folder).blocks
         adds = self.adds_only(blocks)
-        return [adds and set(of) == {PRESENT} for _ in blocks for of in statistic.sums]
+        return [adds and set(factors) == {PRESENCE} for _ in blocks for factors in statistic.sums]
 
     def names(self, declared: Sequence[str]) -> Collection[str]:
         """The attributes that its queries may name, of those that are declared."""
         return declared
 
     @property
-    def line(self) -> Mapping[str, int] | None:
+    def line_coefficients(self) -> Mapping[str, int] | None:
         """The two attributes and coefficients of the line that its queries are over; None where they are over declared attributes."""
         return None
 
     @property
-    def cuts(self) -> tuple[int, ...] | None:
+    def cut_points(self) -> tuple[int, ...] | None:
         """Of a line the numbers c with queries that tell those up to c from the others; None for every number."""
         return None
 
-    def answered(self, domain: Domain, folder: Path) -> list[range | None] | None:
+    def answered_steps(self, domain: Domain, folder: Path) -> list[range | None] | None:
         """Of each block of a series the steps that are answered, None for all; None where it is no series."""
         return None
 
@@ -105,7 +105,7 @@ class QueryKind(SpecKind):
     @property
     def series(self) -> FiltersSpec:
         """The series that are asked for. Raises: InvalidInput where none are."""
-        raise InvalidInput(f"{self.named()} asks for no series over time, which only 'filters' do")
+        raise InvalidInput(f"{self.label()} asks for no series over time, which only 'filters' do")
 
     @property
     def centre(self) -> int | None:
@@ -113,36 +113,36 @@ class QueryKind(SpecKind):
         return None
 
 
-class OverOrder(QueryKind):
+class OrderedQuery(QueryKind):
     """Queries over the order of attributes, ``of``, for every combination of values of others, ``by``."""
 
     @property
-    def along(self) -> tuple[str, ...]:
+    def ordered_attributes(self) -> tuple[str, ...]:
         """The attributes over whose order it is."""
-        of = getattr(self, self.key()).of
-        return (of,) if isinstance(of, str) else of
+        names = getattr(self, self.key()).of
+        return (names,) if isinstance(names, str) else names
 
     def ordered_by(self, name: str) -> bool:
-        return name in self.along
+        return name in self.ordered_attributes
 
     def asks_for(self, name: str, names: Sequence[str]) -> bool:
         return name in self.names(names)
 
     def names(self, declared: Sequence[str]) -> Collection[str]:
-        return (*self.along, *getattr(self, self.key()).by)
+        return (*self.ordered_attributes, *getattr(self, self.key()).by)
 
     def check(self, domain: Domain) -> None:
         """Raises: InvalidInput where an attribute has no order."""
-        for name in self.along:
+        for name in self.ordered_attributes:
             check_ordered(domain, name)
 
 
-class OverLine(OverOrder):
+class DerivedColumnQuery(OrderedQuery):
     """Queries over a number that follows from two attributes (``dpdist.domain.derived_columns``)."""
 
     @property
     @abstractmethod
-    def line(self) -> Mapping[str, int]: ...
+    def line_coefficients(self) -> Mapping[str, int]: ...
 
 
 def check_listable(domain: Domain) -> None:
@@ -161,6 +161,6 @@ def check_ordered(domain: Domain, name: str) -> None:
         raise InvalidInput(f"attribute {name!r} has categories, which have no order; ranges and cdf need edges or from/to")
 
 
-def for_each(names: Sequence[str]) -> str:
+def combination_text(names: Sequence[str]) -> str:
     """Words for the attributes by which queries are asked."""
     return f", for each {' and '.join(names)}" if names else ""

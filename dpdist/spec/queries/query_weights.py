@@ -23,9 +23,9 @@ class Importance(SpecKind):
         """Whether an error as large as the largest amount weighs as much as one of a record: where nothing else says what is large."""
         return False
 
-    def of(self, asked: Workload) -> Workload:
+    def weigh(self, workload: Workload) -> Workload:
         """The queries, weighted among each other."""
-        return asked
+        return workload
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -61,8 +61,8 @@ class Weight(Importance):
     def scaled(self) -> bool:
         return not self.relative
 
-    def of(self, asked: Workload) -> Workload:
-        return relative(asked) if self.relative else asked
+    def weigh(self, workload: Workload) -> Workload:
+        return relative(workload) if self.relative else workload
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from dpdist.domain import Domain, line_name
+from dpdist.domain import Domain, combination_name
 from dpdist.errors import InvalidInput
-from dpdist.spec.queries.query_kind import BY, OverLine, OverOrder, check_listable, for_each
+from dpdist.spec.queries.query_kind import BY_DESCRIPTION, DerivedColumnQuery, OrderedQuery, check_listable, combination_text
 from dpdist.spec.value_types import End, SpecPart
 from dpdist.workloads import Workload
 from dpdist.workloads.range_workloads import boxes, cdf, ranges_of, relations
@@ -24,7 +24,7 @@ class RangesSpec(SpecPart):
         description="one attribute with an order, or several. With several a query counts a box: one interval of each attribute",
         examples=[["age"]],
     )
-    by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
+    by: tuple[str, ...] = Field((), description=BY_DESCRIPTION, examples=[["branch"]])
     listed: tuple[tuple[End, End] | tuple[tuple[End, End], ...], ...] | None = Field(
         None,
         alias="list",
@@ -46,35 +46,37 @@ class RangesSpec(SpecPart):
         return self
 
 
-class RangesQuery(OverOrder):
+class RangesQuery(OrderedQuery):
     """Intervals of an attribute, or boxes of several."""
 
     ranges: RangesSpec = Field(description="counts of the records in intervals or boxes")
 
     def counts(self, domain: Domain, folder: Path) -> Workload:
-        asked = self.ranges
+        ranges_spec = self.ranges
         check_listable(domain)
         self.check(domain)
-        if asked.listed is None:
-            lists = {name: [_interval(domain, name, *pair) for pair in pairs] for name, pairs in asked.lists.items()}
-            return ranges_of(domain, asked.of, asked.by, listed=lists)
-        listed: list[list[tuple[int, int]]] = []
-        for box in asked.listed:
+        if ranges_spec.listed is None:
+            lists = {name: [_interval(domain, name, *pair) for pair in pairs] for name, pairs in ranges_spec.lists.items()}
+            return ranges_of(domain, ranges_spec.of, ranges_spec.by, intervals=lists)
+        box_bins: list[list[tuple[int, int]]] = []
+        for box in ranges_spec.listed:
             pairs: list[Any] = [pair for pair in box if isinstance(pair, tuple)] or [box]
-            if len(pairs) != len(asked.of) or any(len(pair) != 2 for pair in pairs):
+            if len(pairs) != len(ranges_spec.of) or any(len(pair) != 2 for pair in pairs):
                 raise InvalidInput(
-                    f"a listed range over {list(asked.of)} needs {len(asked.of)} pairs of values, found {list(box)}"
+                    f"a listed range over {list(ranges_spec.of)} needs {len(ranges_spec.of)} pairs of values, found {list(box)}"
                 )
-            listed.append([_interval(domain, name, *pair) for name, pair in zip(asked.of, pairs, strict=True)])
-        if len(asked.of) == 1:
-            return ranges_of(domain, asked.of, asked.by, listed={asked.of[0]: [box[0] for box in listed]})
-        if asked.by:
+            box_bins.append([_interval(domain, name, *pair) for name, pair in zip(ranges_spec.of, pairs, strict=True)])
+        if len(ranges_spec.of) == 1:
+            return ranges_of(
+                domain, ranges_spec.of, ranges_spec.by, intervals={ranges_spec.of[0]: [box[0] for box in box_bins]}
+            )
+        if ranges_spec.by:
             raise InvalidInput("listed ranges over several attributes have no 'by'; write predicates instead")
-        return boxes(domain, asked.of, listed)
+        return boxes(domain, ranges_spec.of, box_bins)
 
     def question(self) -> str:
-        which = "all" if self.ranges.listed is None and not self.ranges.lists else "listed"
-        return f"counts of {which} intervals of {' and '.join(self.ranges.of)}{for_each(self.ranges.by)}"
+        quantifier = "all" if self.ranges.listed is None and not self.ranges.lists else "listed"
+        return f"counts of {quantifier} intervals of {' and '.join(self.ranges.of)}{combination_text(self.ranges.by)}"
 
 
 def _interval(domain: Domain, name: str, low: float | str, high: float | str) -> tuple[int, int]:
@@ -87,15 +89,15 @@ def _interval(domain: Domain, name: str, low: float | str, high: float | str) ->
             f"range {low} to {high} of {name!r} needs numbers; only attributes with 'dates' have ranges of dates"
         )
     edges = np.asarray(attribute.edges)
-    first = np.flatnonzero(edges[:-1] == low)
+    first_bin = np.flatnonzero(edges[:-1] == low)
     unit = bool((np.diff(edges) == 1).all())
-    last = np.flatnonzero(edges[:-1] == high) if unit else np.flatnonzero(edges[1:] == high)
-    if first.size == 0 or last.size == 0 or last[0] < first[0]:
+    last_bin = np.flatnonzero(edges[:-1] == high) if unit else np.flatnonzero(edges[1:] == high)
+    if first_bin.size == 0 or last_bin.size == 0 or last_bin[0] < first_bin[0]:
         raise InvalidInput(
             f"range {low:g} to {high:g} of {name!r} does not fall on its bins; allowed ends are "
             f"{', '.join(f'{e:g}' for e in edges[:10])}{' ...' if edges.size > 10 else ''}"
         )
-    return int(first[0]), int(last[0])
+    return int(first_bin[0]), int(last_bin[0])
 
 
 class CdfSpec(SpecPart):
@@ -104,10 +106,10 @@ class CdfSpec(SpecPart):
     of: str = Field(
         description="an attribute with an order: one with 'edges', with 'from' and 'to', or with 'dates'", examples=["age"]
     )
-    by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
+    by: tuple[str, ...] = Field((), description=BY_DESCRIPTION, examples=[["branch"]])
 
 
-class CdfQuery(OverOrder):
+class CdfQuery(OrderedQuery):
     """A cumulative distribution of an attribute, for each combination of others."""
 
     cdf: CdfSpec = Field(description="counts of the records at or below each value: a cumulative distribution")
@@ -118,12 +120,12 @@ class CdfQuery(OverOrder):
         return cdf(domain, self.cdf.of, self.cdf.by)
 
     def question(self) -> str:
-        return f"counts at or below each value of {self.cdf.of}{for_each(self.cdf.by)}"
+        return f"counts at or below each value of {self.cdf.of}{combination_text(self.cdf.by)}"
 
 
 Bound = Annotated[int, Field(ge=-(2**53), le=2**53)]
 """A number that is exact as a floating-point number."""
-LISTED = 12
+LISTED_BOUNDS = 12
 """Bounds that a sentence lists."""
 
 
@@ -148,7 +150,7 @@ class RelationSpec(SpecPart):
     within: tuple[Bound, ...] | None = Field(
         None, description="in place of 'at_most': the bounds c of the absolute value, |a x + b y| <= c", examples=[[0, 7]]
     )
-    by: tuple[str, ...] = Field((), description=BY, examples=[["branch"]])
+    by: tuple[str, ...] = Field((), description=BY_DESCRIPTION, examples=[["branch"]])
 
     @model_validator(mode="after")
     def _one_form(self) -> RelationSpec:
@@ -167,7 +169,7 @@ class RelationSpec(SpecPart):
         return self.at_most if self.within is None else self.within
 
 
-class RelationQuery(OverLine):
+class RelationQuery(DerivedColumnQuery):
     """A relation of two attributes, for each combination of others."""
 
     relation: RelationSpec = Field(
@@ -176,26 +178,38 @@ class RelationQuery(OverLine):
 
     def counts(self, domain: Domain, folder: Path) -> Workload:
         check_listable(domain)
-        asked = self.relation
-        return relations(domain, line_name(asked.of), asked.by, at_most=asked.at_most, within=asked.within)
+        relation_spec = self.relation
+        return relations(
+            domain,
+            combination_name(relation_spec.of),
+            relation_spec.by,
+            upper_bounds=relation_spec.at_most,
+            absolute_bounds=relation_spec.within,
+        )
 
     def question(self) -> str:
-        asked, name = self.relation, line_name(self.relation.of)
-        what = name if asked.within is None else f"the absolute value of {name}"
-        if asked.bounds is None:
-            return f"counts with {what} at most each number{for_each(asked.by)}"
-        bounds = ", ".join(map(str, asked.bounds[:LISTED])) + (" and more" if len(asked.bounds) > LISTED else "")
-        return f"counts with {what} at most {bounds}{for_each(asked.by)}"
+        relation_spec, name = self.relation, combination_name(self.relation.of)
+        quantity_text = name if relation_spec.within is None else f"the absolute value of {name}"
+        if relation_spec.bounds is None:
+            return f"counts with {quantity_text} at most each number{combination_text(relation_spec.by)}"
+        bounds = ", ".join(map(str, relation_spec.bounds[:LISTED_BOUNDS])) + (
+            " and more" if len(relation_spec.bounds) > LISTED_BOUNDS else ""
+        )
+        return f"counts with {quantity_text} at most {bounds}{combination_text(relation_spec.by)}"
 
     @property
-    def along(self) -> tuple[str, ...]:
-        return (line_name(self.relation.of),)
+    def ordered_attributes(self) -> tuple[str, ...]:
+        return (combination_name(self.relation.of),)
 
     @property
-    def line(self) -> dict[str, int]:
+    def line_coefficients(self) -> dict[str, int]:
         return self.relation.of
 
     @property
-    def cuts(self) -> tuple[int, ...] | None:
-        asked = self.relation
-        return asked.at_most if asked.within is None else (*(-bound - 1 for bound in asked.within), *asked.within)
+    def cut_points(self) -> tuple[int, ...] | None:
+        relation_spec = self.relation
+        return (
+            relation_spec.at_most
+            if relation_spec.within is None
+            else (*(-bound - 1 for bound in relation_spec.within), *relation_spec.within)
+        )

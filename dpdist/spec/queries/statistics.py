@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, create_model, model_validator
 
 from dpdist.domain import Domain
-from dpdist.domain.numeric_columns import PRESENT
+from dpdist.domain.numeric_columns import PRESENCE
 from dpdist.spec.tagged_unions import Family, SpecKind
 from dpdist.statistics.statistic import Statistic
 from dpdist.statistics.statistic_registry import STATISTICS
@@ -28,16 +28,16 @@ class StatisticKind(SpecKind):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of amounts that it is of."""
-        given = getattr(self, self.key(), ())
-        return (given,) if isinstance(given, str) else given
+        names = getattr(self, self.key(), ())
+        return (names,) if isinstance(names, str) else names
 
     @property
     def sums(self) -> tuple[tuple[str, ...], ...]:
         """The sums that it is made of: what of each column is multiplied."""
-        return STATISTICS[self.key()].of if self.columns else ((PRESENT,),)
+        return STATISTICS[self.key()].summands if self.columns else ((PRESENCE,),)
 
     @property
-    def made(self) -> bool:
+    def is_derived(self) -> bool:
         """Whether it is made of several measured sums, and published beside them with an interval of its own."""
         return bool(self.columns and STATISTICS[self.key()].published)
 
@@ -45,7 +45,7 @@ class StatisticKind(SpecKind):
         """Whether a column of amounts is added up, or its squares are."""
         return name in self.columns and (not squares or STATISTICS[self.key()].squares)
 
-    def of(self, counts: Workload, domain: Domain, *, scaled: bool) -> Workload:
+    def sum_workload(self, counts: Workload, domain: Domain, *, scaled: bool) -> Workload:
         """What is added up over the records that queries count.
 
         Args:
@@ -62,28 +62,34 @@ class StatisticKind(SpecKind):
         """What is asked, where ``question`` says which records the queries count."""
         if not self.columns:
             return question
-        what = f"{STATISTICS[self.key()].plural} of {' and '.join(self.columns)}"
+        sum_text = f"{STATISTICS[self.key()].plural} of {' and '.join(self.columns)}"
         if question == "the count of all records":
-            return f"{what} over all records"
-        told = question.removeprefix("counts ")
-        return f"{what} over {told.removeprefix('of ')}" if told.startswith("of ") else f"{what} {told}"
+            return f"{sum_text} over all records"
+        question_text = question.removeprefix("counts ")
+        return (
+            f"{sum_text} over {question_text.removeprefix('of ')}"
+            if question_text.startswith("of ")
+            else f"{sum_text} {question_text}"
+        )
 
 
 @cache
 def kind_of(statistic: Statistic) -> type[StatisticKind]:
     """The kind of a statistic: its key is the statistic's name."""
-    of: tuple[Any, Any] = (str, "amount") if statistic.columns == 1 else (tuple[str, str], ["amount", "tip"])
-    key: Any = {statistic.name: (of[0], Field(description=statistic.asks, examples=[of[1]]))}
-    return create_model(f"{type(statistic).__name__}Of", __base__=StatisticKind, __doc__=statistic.asks, **key)
+    type_and_example: tuple[Any, Any] = (str, "amount") if statistic.columns == 1 else (tuple[str, str], ["amount", "tip"])
+    key: Any = {
+        statistic.name: (type_and_example[0], Field(description=statistic.help_text, examples=[type_and_example[1]]))
+    }
+    return create_model(f"{type(statistic).__name__}Of", __base__=StatisticKind, __doc__=statistic.help_text, **key)
 
 
-class Registered(Family[StatisticKind]):
+class StatisticFamily(Family[StatisticKind]):
     """The statistics that specs can ask for: those of the registry."""
 
     @property
     def kinds(self) -> dict[str, type[StatisticKind]]:
-        return {name: kind_of(each) for name, each in STATISTICS.items()}
+        return {name: kind_of(statistic) for name, statistic in STATISTICS.items()}
 
 
-ASKED = Registered(default=StatisticKind())
+STATISTIC_KINDS = StatisticFamily(default=StatisticKind())
 """The statistics of the registry, and numbers of records where a spec asks for none."""

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from dpdist.domain import DROP, NOWHERE, Attribute, amounts_attribute
+from dpdist.domain import DROP, EXCLUDE_RECORD, Attribute, amounts_attribute
 from dpdist.domain.numeric_columns import MOST_STEPS, Amounts, Bound
-from dpdist.spec.sections.private_bounds import PRIVATE, SHARE, RangeSelectionSpec, ShareSpec, with_largest
+from dpdist.spec.sections.private_bounds import PRIVATE, SHARE_DESCRIPTION, RangeSelectionSpec, ShareSpec, with_largest_bound
 from dpdist.spec.value_types import Exact, Text, Titled
 
-MOST_PARTS = 1000
+LARGEST_DENOMINATOR = 1000
 """The largest denominator of a quantile's share."""
 LAST_SCHEMA = {"anyOf": [{"type": "number"}, {"const": PRIVATE}]}
 
@@ -67,7 +67,7 @@ class ColumnSpec(Titled):
         return int((self.last - self.first) / self.step)
 
     @property
-    def measured(self) -> Self:
+    def digest_form(self) -> Self:
         """The same column without the words that only the page shows."""
         return self.model_copy(update={"title": None, "unit": None})
 
@@ -92,7 +92,7 @@ class ColumnSpec(Titled):
             alone: whether filters add up the amounts, and all other queries do, too.
         """
         amounts = self.amounts(records, squares=squares, alone=alone)
-        return amounts_attribute(name, amounts, NOWHERE if self.missing is not None and everywhere else self.missing)
+        return amounts_attribute(name, amounts, EXCLUDE_RECORD if self.missing is not None and everywhere else self.missing)
 
     def uncounted(self, name: str) -> Attribute:
         """The column where it is read for a question of its own, and counted in no cell."""
@@ -130,16 +130,16 @@ class SumSpec(ColumnSpec):
 
     @model_validator(mode="before")
     @classmethod
-    def _says_how(cls, given: Any) -> Any:
+    def _check_selection(cls, content: Any) -> Any:
         """With ``to: private`` the largest amount that is considered stands in its place until one is chosen."""
-        whole = with_largest(given, "to", example="{share: 0.1, most: 10000}")
-        if not isinstance(given, dict) or given.get("from") != PRIVATE:
+        whole = with_largest_bound(content, "to", example="{share: 0.1, most: 10000}")
+        if not isinstance(content, dict) or content.get("from") != PRIVATE:
             return whole
-        if given.get("to") != PRIVATE or "least" not in given["selection"]:
+        if content.get("to") != PRIVATE or "least" not in content["selection"]:
             raise ValueError(
                 "'from: private' chooses both ends of a range: add 'to: private' and 'selection: {share: 0.1, least: -10000, most: 10000}'"
             )
-        return {**whole, "from": given["selection"]["least"]}
+        return {**whole, "from": content["selection"]["least"]}
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
@@ -164,19 +164,19 @@ class SumSpec(ColumnSpec):
                 "farther from zero, so that a lower end above zero would save none"
             )
 
-    def _check_total(self, most: Fraction) -> None:
+    def _check_total(self, total: Fraction) -> None:
         if self.first != 0:
             raise ValueError(
                 f"'most_per_person' bounds a total of amounts from zero on, found 'from: {float(self.first):g}'; set 'from: 0', or leave "
                 "'most_per_person' out"
             )
-        if most <= 0 or (most / self.last).denominator != 1:
-            times = max(1, math.floor(most / self.last))
-            found, last, lower, upper = (
-                f"{float(each):,.10g}" for each in (most, self.last, times * self.last, (times + 1) * self.last)
+        if total <= 0 or (total / self.last).denominator != 1:
+            times = max(1, math.floor(total / self.last))
+            total_text, last_text, lower, upper = (
+                f"{float(amount):,.10g}" for amount in (total, self.last, times * self.last, (times + 1) * self.last)
             )
             raise ValueError(
-                f"'most_per_person' is 'to' or a whole number of times as much, found {found} with 'to: {last}'; give {lower} or {upper}, "
+                f"'most_per_person' is 'to' or a whole number of times as much, found {total_text} with 'to: {last_text}'; give {lower} or {upper}, "
                 "or another 'to'"
             )
 
@@ -190,13 +190,13 @@ class SumSpec(ColumnSpec):
         ends = {} if steps is None else {"first": -steps[0] * self.step, "last": steps[1] * self.step}
         return self.model_copy(update={**ends, "selection": None})
 
-    def up_to(self, steps: int) -> Self:
+    def with_steps(self, steps: int) -> Self:
         """The same column with a range of so many steps."""
         return self.model_copy(update={"last": self.first + steps * self.step, "selection": None})
 
     def facts(self) -> dict[str, Any]:
-        most = {} if self.most_per_person is None else {"most_per_person": float(self.most_per_person)}
-        return {**super().facts(), **most}
+        bound_facts = {} if self.most_per_person is None else {"most_per_person": float(self.most_per_person)}
+        return {**super().facts(), **bound_facts}
 
     def amounts(self, records: int, *, squares: bool, alone: bool) -> Amounts:
         if self.most_per_person is None:
@@ -208,7 +208,7 @@ class SumSpec(ColumnSpec):
 class QuantilesSpec(ShareSpec):
     """Quantiles and medians of columns of amounts, by group: a part of the budget chooses each from all values of its range."""
 
-    share: Exact = Field(Fraction(1, 2), description=SHARE, examples=[0.5])
+    share: Exact = Field(Fraction(1, 2), description=SHARE_DESCRIPTION, examples=[0.5])
     of: dict[str, ColumnSpec] = Field(
         min_length=1,
         description="the columns, each with its range as under `sums`. The error hardly grows with the range: it may be far too wide",
@@ -227,8 +227,8 @@ class QuantilesSpec(ShareSpec):
 
     @model_validator(mode="after")
     def _in_order(self) -> QuantilesSpec:
-        if not all(0 < each < 1 and each.denominator <= MOST_PARTS for each in self.at):
-            raise ValueError(f"'at' holds shares between 0 and 1, of denominators up to {MOST_PARTS:,}")
+        if not all(0 < probability < 1 and probability.denominator <= LARGEST_DENOMINATOR for probability in self.at):
+            raise ValueError(f"'at' holds shares between 0 and 1, of denominators up to {LARGEST_DENOMINATOR:,}")
         if list(self.at) != sorted(set(self.at)):
             raise ValueError("'at' holds different shares in rising order")
         if len(set(self.by)) < len(self.by):

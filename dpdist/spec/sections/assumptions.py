@@ -18,7 +18,7 @@ from dpdist.spec.value_types import SpecPart
 
 MOST_RECORDS = 10_000
 """Of one person, in the mean, that a distribution may assume."""
-PIECES = 10_000
+QUANTILE_COUNT = 10_000
 """Equally likely parts that a distribution of amounts is cut into; each stands for its mean."""
 TAIL = 1e-12
 """Probability that is left out of a distribution of whole numbers."""
@@ -41,29 +41,29 @@ class Distribution:
         """The mean of their squares."""
         return float(self.values**2 @ self.weights)
 
-    def clipped(self, low: float, high: float) -> Distribution:
+    def clip(self, low: float, high: float) -> Distribution:
         """Each number moved into a range."""
         return Distribution(np.clip(self.values, low, high), self.weights)
 
-    def within(self, low: float, high: float) -> float:
+    def clipped_mean(self, low: float, high: float) -> float:
         """The mean of the numbers, each moved into a range."""
-        return self.clipped(low, high).mean
+        return self.clip(low, high).mean
 
-    def at(self, share: float) -> float:
+    def quantile(self, probability: float) -> float:
         """The smallest number that is not exceeded with this probability."""
-        return float(self.values[min(int(np.searchsorted(np.cumsum(self.weights), share)), self.values.size - 1)])
+        return float(self.values[min(int(np.searchsorted(np.cumsum(self.weights), probability)), self.values.size - 1)])
 
 
 def _geometric(mean: float) -> Distribution:
     if mean == 1:
         return _fixed(mean)
-    left = 1 - 1 / mean
-    return _of_whole(np.arange(math.ceil(math.log(TAIL) / math.log(left))) * math.log(left))
+    failure_chance = 1 - 1 / mean
+    return _of_whole(np.arange(math.ceil(math.log(TAIL) / math.log(failure_chance))) * math.log(failure_chance))
 
 
 def _poisson(mean: float) -> Distribution:
-    more, most = mean - 1, math.ceil(mean + 10 * math.sqrt(mean) + 20)
-    logs = [math.log(more) * k - math.lgamma(k + 1) for k in range(most)] if more > 0 else [0.0]
+    rate, term_count = mean - 1, math.ceil(mean + 10 * math.sqrt(mean) + 20)
+    logs = [math.log(rate) * k - math.lgamma(k + 1) for k in range(term_count)] if rate > 0 else [0.0]
     return _of_whole(np.array(logs))
 
 
@@ -77,19 +77,19 @@ def _fixed(number: float) -> Distribution:
     return Distribution(np.array([number]), np.ones(1))
 
 
-def _lognormal(median: float, spread: float) -> Distribution:
-    ends = np.array([-math.inf, *(NormalDist().inv_cdf(k / PIECES) for k in range(1, PIECES)), math.inf])
+def _lognormal(median: float, log_deviation: float) -> Distribution:
+    ends = np.array([-math.inf, *(NormalDist().inv_cdf(k / QUANTILE_COUNT) for k in range(1, QUANTILE_COUNT)), math.inf])
     below = np.array(
-        [0.0 if end == -math.inf else 1.0 if end == math.inf else NormalDist().cdf(end - spread) for end in ends]
+        [0.0 if end == -math.inf else 1.0 if end == math.inf else NormalDist().cdf(end - log_deviation) for end in ends]
     )
-    return _of_pieces(median * math.exp(spread**2 / 2) * np.diff(below) * PIECES)
+    return _equally_likely(median * math.exp(log_deviation**2 / 2) * np.diff(below) * QUANTILE_COUNT)
 
 
 def _uniform(low: float, high: float) -> Distribution:
-    return _of_pieces(low + (high - low) * (np.arange(PIECES) + 0.5) / PIECES)
+    return _equally_likely(low + (high - low) * (np.arange(QUANTILE_COUNT) + 0.5) / QUANTILE_COUNT)
 
 
-def _of_pieces(values: Matrix) -> Distribution:
+def _equally_likely(values: Matrix) -> Distribution:
     return Distribution(values, np.full(values.size, 1 / values.size))
 
 
@@ -109,14 +109,14 @@ FILE = "file"
 
 def _numbers(text: str, kinds: dict[str, Any]) -> tuple[str, list[float]]:
     """The kind of a distribution and its numbers; of a file none. Raises: ValueError."""
-    kind, *given = str(text).split()
-    if kind == FILE and len(given) == 1:
+    kind, *words = str(text).split()
+    if kind == FILE and len(words) == 1:
         return kind, []
     try:
-        numbers = [float(each) for each in given]
+        numbers = [float(word) for word in words]
     except ValueError:
         numbers = []
-    allowed = [f"'{name} {' '.join(f'<{each}>' for each in named)}'" for name, (named, _) in kinds.items()]
+    allowed = [f"'{name} {' '.join(f'<{word}>' for word in named)}'" for name, (named, _) in kinds.items()]
     if kind not in kinds or len(numbers) != len(kinds[kind][0]) or not np.isfinite(numbers).all():
         raise ValueError(f"what is assumed is {', '.join(allowed)} or 'file <path>', found {text!r}")
     return kind, numbers
@@ -179,18 +179,18 @@ class AssumeSpec(SpecPart):
 
 def distribution_of(text: str, folder: Path) -> Distribution:
     """What is assumed in such words; files are taken from the folder. Raises: InvalidSpec for a file without numbers above zero."""
-    kind, *given = text.split()
+    kind, *arguments = text.split()
     if kind != FILE:
         _, make = {**COUNTS, **AMOUNTS}[kind]
-        return make(*map(float, given))
-    path = folder / given[0]
+        return make(*map(float, arguments))
+    path = folder / arguments[0]
     try:
-        found = np.array([float(line) for line in path.read_text(encoding="utf-8").split()])
+        numbers = np.array([float(number_text) for number_text in path.read_text(encoding="utf-8").split()])
     except (OSError, ValueError):
-        found = np.zeros(0)
-    if found.size == 0 or not (np.isfinite(found).all() and (found >= 0).all() and found.any()):
+        numbers = np.zeros(0)
+    if numbers.size == 0 or not (np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.any()):
         raise InvalidSpec(
             f"assume: {path.name} is not a file with a number of 0 or more in each line; nothing else was read"
         )
-    values, counts = np.unique(found, return_counts=True)
-    return Distribution(values, counts / found.size)
+    values, counts = np.unique(numbers, return_counts=True)
+    return Distribution(values, counts / numbers.size)

@@ -179,10 +179,10 @@ class LedgerSpec(SpecPart):
                 "'delta', or the cap a 'delta'"
             )
         if not cap.allows(loss):
-            asked, _, delta = cap.asked_and_left(loss, NOTHING)
-            at = f" at delta={delta:g}" if delta else ""
+            requested, _, delta = cap.requested_and_remaining(loss, NOTHING)
+            delta_text = f" at delta={delta:g}" if delta else ""
             raise InvalidInput(
-                f"the release asks for {cap.written}={asked:.6g}{at}, the data set's whole cap is {cap}; lower the budget"
+                f"the release asks for {cap.written}={requested:.6g}{delta_text}, the data set's whole cap is {cap}; lower the budget"
             )
 
     def check_period(self, period: datetime.date | None) -> None:

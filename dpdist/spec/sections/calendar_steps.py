@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from dpdist.domain import Attribute
-from dpdist.domain.calendar import Every, Times, is_zone, steps_between
+from dpdist.domain.calendar import CalendarUnit, Times, is_zone, steps_between
 from dpdist.errors import InvalidInput
 from dpdist.spec.value_types import DayOrTime, Name, SpecPart
 
@@ -19,7 +19,7 @@ class TimeSpec(SpecPart):
     start: datetime.datetime = Field(
         description="the time that the attribute's smallest number stands for", examples=["2011-01-01T00:00"]
     )
-    step: Every = Field(description="how much time one unit of the attribute is", examples=["hour"])
+    step: CalendarUnit = Field(description="how much time one unit of the attribute is", examples=["hour"])
 
     @field_validator("start")
     @classmethod
@@ -45,7 +45,7 @@ class DatesSpec(SpecPart):
         examples=["2026-11-30"],
     )
     steps: int | None = Field(None, ge=1, le=2**40, description="how many steps there are, in place of 'to'", examples=[24])
-    every: Every = Field(
+    every: CalendarUnit = Field(
         "day",
         description="how long a step is. Weeks begin on Monday, months and years are those of the calendar",
         examples=["week"],
@@ -68,14 +68,14 @@ class DatesSpec(SpecPart):
             )
         if self.zone is not None and not is_zone(self.zone):
             raise ValueError("the time zone is not known; write its name in the time zone database, such as 'Europe/Berlin'")
-        if self.last is not None and self._last < moment(self.first):
+        if self.last is not None and self._end_moment < moment(self.first):
             raise ValueError("'from' must not come after 'to'")
         if self.steps is not None and self.steps > steps_between(moment(self.first), datetime.datetime.max, self.every):
             raise ValueError("times end with the year 9999, and so many 'steps' do not; give fewer")
         return self
 
     @property
-    def _last(self) -> datetime.datetime:
+    def _end_moment(self) -> datetime.datetime:
         assert self.last is not None
         whole = (
             datetime.timedelta(0)
@@ -87,8 +87,10 @@ class DatesSpec(SpecPart):
     @property
     def times(self) -> Times:
         """As the domain knows them."""
-        first = moment(self.first)
-        return Times(first, self.steps or steps_between(first, self._last, self.every), self.every, self.zone)
+        start_moment = moment(self.first)
+        return Times(
+            start_moment, self.steps or steps_between(start_moment, self._end_moment, self.every), self.every, self.zone
+        )
 
 
 def moment(day: datetime.date) -> datetime.datetime:
@@ -116,18 +118,18 @@ class StreamSpec(SpecPart):
     )
 
 
-def through_of(stream: StreamSpec, attribute: Attribute) -> int:
+def last_complete_step(stream: StreamSpec, attribute: Attribute) -> int:
     """The last complete step of a stream, as a number of the attribute. Raises: InvalidInput when it is none of its steps."""
-    through, times = stream.through, attribute.times
-    if times is None and isinstance(through, int):
-        number = through
-    elif times is not None and not isinstance(through, int):
-        number = int(times.numbers(np.array([moment(through)], dtype="datetime64[s]"))[0])
+    last_step, times = stream.through, attribute.times
+    if times is None and isinstance(last_step, int):
+        number = last_step
+    elif times is not None and not isinstance(last_step, int):
+        number = int(times.numbers(np.array([moment(last_step)], dtype="datetime64[s]"))[0])
     else:
         shown = "a date" if times is not None else "a number"
-        raise InvalidInput(f"'through' is {shown} of {attribute.name!r}, found {through}")
+        raise InvalidInput(f"'through' is {shown} of {attribute.name!r}, found {last_step}")
     edges, labels = attribute.edges, attribute.labels
     if not edges[0] <= number < edges[-1]:
         ends = f"{edges[0]:g} to below {edges[-1]:g}" if times is None else f"{labels[0]} to {labels[attribute.values - 1]}"
-        raise InvalidInput(f"'through' is a value of {attribute.name!r}, {ends}, found {through}")
+        raise InvalidInput(f"'through' is a value of {attribute.name!r}, {ends}, found {last_step}")
     return number

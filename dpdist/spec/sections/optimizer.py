@@ -14,8 +14,8 @@ from dpdist.strategies.solver_resources import Limits
 def _mechanism(name: Any) -> Any:
     """A registered mechanism's name. Raises: ValueError."""
     if name not in (AUTO, *REGISTRY):
-        *others, last = (repr(each) for each in (AUTO, *REGISTRY))
-        raise ValueError(f"the mechanism must be {', '.join(others)} or {last}")
+        *first_names, last_name = (repr(mechanism_name) for mechanism_name in (AUTO, *REGISTRY))
+        raise ValueError(f"the mechanism must be {', '.join(first_names)} or {last_name}")
     return name
 
 
@@ -43,7 +43,7 @@ class SeparationSpec(SpecPart):
     )
 
     @model_validator(mode="after")
-    def _one_way(self) -> SeparationSpec:
+    def _check_exclusive(self) -> SeparationSpec:
         if self.group_size is not None and self.principal is not None:
             raise ValueError("give either 'group_size' or 'principal'")
         return self

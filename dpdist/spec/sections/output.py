@@ -11,11 +11,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from dpdist.errors import InvalidInput
 from dpdist.language import LANGUAGES
-from dpdist.spec.tagged_unions import OfKinds
+from dpdist.spec.tagged_unions import UnionPart
 from dpdist.spec.targets import TARGETS
 from dpdist.spec.targets.warehouse import TargetKind
 from dpdist.spec.value_types import PathText, SpecPart, Text
-from dpdist.theme import Look, face_of, logo_of
+from dpdist.theme import Theme, read_font, read_logo
 
 TableFormat = Literal["parquet", "csv", "zarr"]
 
@@ -31,7 +31,7 @@ Language = Annotated[str, BeforeValidator(_language), WithJsonSchema({"enum": li
 """The code of a language that has a table (``dpdist/language``)."""
 
 
-class TargetSpec(OfKinds):
+class TargetSpec(UnionPart):
     """A table of a warehouse that gets the published answers, too. It is named, never its credentials: specs are public."""
 
     kind: Annotated[TargetKind, TARGETS]
@@ -110,18 +110,18 @@ class SiteSpec(SpecPart):
     )
 
     @model_validator(mode="after")
-    def _seen(self) -> SiteSpec:
+    def _check_theme(self) -> SiteSpec:
         try:
-            Look(self.name, **self.colours.model_dump(), font=self.font)
+            Theme(self.name, **self.colours.model_dump(), font=self.font)
         except InvalidInput as error:
             raise ValueError(str(error)) from None
         return self
 
-    def look(self, folder: Path) -> Look:
+    def theme(self, folder: Path) -> Theme:
         """What is given, with the files of a folder. Raises: InvalidInput for files that pages cannot hold."""
-        logo = "" if self.logo is None else logo_of(folder / self.logo)
-        face = "" if self.font_file is None else face_of(folder / self.font_file)
-        return Look(self.name, **self.colours.model_dump(), font=self.font, logo=logo, face=face)
+        logo = "" if self.logo is None else read_logo(folder / self.logo)
+        face = "" if self.font_file is None else read_font(folder / self.font_file)
+        return Theme(self.name, **self.colours.model_dump(), font=self.font, logo=logo, face=face)
 
 
 class OutputSpec(SpecPart):
@@ -179,8 +179,8 @@ class KnownSpec(SpecPart):
 
 def _standard_errors(value: Any) -> Any:
     """A number of standard errors, which may be written out: '2 standard errors'."""
-    found = _STANDARD_ERRORS.fullmatch(value.strip()) if isinstance(value, str) else None
-    return found.group(1) if found else value
+    text_match = _STANDARD_ERRORS.fullmatch(value.strip()) if isinstance(value, str) else None
+    return text_match.group(1) if text_match else value
 
 
 _STANDARD_ERRORS = re.compile(r"([0-9.]+) +standard +errors?")

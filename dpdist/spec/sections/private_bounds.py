@@ -11,16 +11,16 @@ from dpdist.spec.value_types import Exact, SpecPart
 
 PRIVATE = "private"
 """In place of what a part of the budget finds: a bound, a list of names or of edges."""
-SHARE = "the share of the release's budget that this spends, between 0 and 1"
+SHARE_DESCRIPTION = "the share of the release's budget that this spends, between 0 and 1"
 
 
 class ShareSpec(SpecPart):
     """What a part of the budget finds."""
 
-    share: Exact = Field(Fraction(1, 10), description=SHARE, examples=[0.1])
+    share: Exact = Field(Fraction(1, 10), description=SHARE_DESCRIPTION, examples=[0.1])
 
     @model_validator(mode="after")
-    def _part_of_one(self) -> ShareSpec:
+    def _check_share(self) -> ShareSpec:
         if not 0 < self.share < 1:
             raise ValueError("'share' lies between 0 and 1")
         return self
@@ -52,13 +52,13 @@ class RangeSelectionSpec(ShareSpec):
     )
 
 
-def with_largest(given: Any, key: str, *, example: str) -> Any:
+def with_largest_bound(content: Any, key: str, *, example: str) -> Any:
     """A part of a spec in which the largest bound stands in place of ``private`` until one is chosen. Raises: ValueError."""
-    private = isinstance(given, dict) and given.get(key) == PRIVATE
+    private = isinstance(content, dict) and content.get(key) == PRIVATE
     if not private:
-        if isinstance(given, dict) and given.get("selection") is not None:
+        if isinstance(content, dict) and content.get("selection") is not None:
             raise ValueError(f"'selection' chooses a bound: set '{key}: private', or leave it out")
-        return given
-    if not isinstance(given.get("selection"), dict) or "most" not in given["selection"]:
+        return content
+    if not isinstance(content.get("selection"), dict) or "most" not in content["selection"]:
         raise ValueError(f"'{key}: private' chooses a bound by a part of the budget: add 'selection: {example}'")
-    return {**given, key: given["selection"]["most"]}
+    return {**content, key: content["selection"]["most"]}

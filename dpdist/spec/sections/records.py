@@ -11,9 +11,9 @@ from pydantic import Field, WithJsonSchema, model_validator
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats.array_files import ArrayFormat
 from dpdist.sources.record_sources import PersonMissing, PersonType
-from dpdist.spec.sections.private_bounds import PRIVATE, SHARE, BoundSelectionSpec, ShareSpec, with_largest
+from dpdist.spec.sections.private_bounds import PRIVATE, SHARE_DESCRIPTION, BoundSelectionSpec, ShareSpec, with_largest_bound
 from dpdist.spec.sections.sources import LOCATIONS, Location
-from dpdist.spec.tagged_unions import OfKinds
+from dpdist.spec.tagged_unions import UnionPart
 from dpdist.spec.value_types import Exact, Share, SpecPart, Text
 
 BOUND_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 10**6}, {"const": PRIVATE}]}
@@ -89,16 +89,16 @@ class Person(SpecPart):
 
     @model_validator(mode="before")
     @classmethod
-    def _says_how(cls, given: Any) -> Any:
+    def _check_selection(cls, content: Any) -> Any:
         """With a ``private`` bound the largest one stands in its place until one is chosen."""
-        bounds = given if isinstance(given, dict) else {}
+        bounds = content if isinstance(content, dict) else {}
         if bounds.get("most_records") == PRIVATE and bounds.get("most_groups") is not None:
             raise ValueError(
                 "'most_records: private' goes without 'most_groups': what a bound on the records in each group leaves out depends on which "
                 "groups count; give a number"
             )
-        chosen = "most_records" if bounds.get("most_groups") is None else "most_groups"
-        return with_largest(given, chosen, example="{share: 0.1, most: 200}")
+        bound_key = "most_records" if bounds.get("most_groups") is None else "most_groups"
+        return with_largest_bound(content, bound_key, example="{share: 0.1, most: 200}")
 
     @model_validator(mode="after")
     def _of_persons(self) -> Person:
@@ -111,19 +111,19 @@ class Person(SpecPart):
                 "'most_groups' bounds the groups of a person: name the 'column' that identifies persons, or leave it out"
             )
         if self.selection is not None and self.column is None:
-            raise ValueError(f"'{self.chosen}: private' is about persons: name the 'column' that identifies them")
+            raise ValueError(f"'{self.selected_bound}: private' is about persons: name the 'column' that identifies them")
         if self.participations is None and self.separation != 1:
             raise ValueError("'separation' lies between the steps of one person: say in how many, with 'participations'")
         return self
 
     @property
-    def chosen(self) -> str:
+    def selected_bound(self) -> str:
         """Which bound a ``selection`` chooses."""
         return "most_groups" if self.most_groups is not None else "most_records"
 
-    def with_chosen(self, bound: int | None) -> Person:
+    def with_bound(self, bound: int | None) -> Person:
         """With the bound that was chosen, or with the largest one, which stands there (None)."""
-        return self.model_copy(update={"selection": None, self.chosen: bound or getattr(self, self.chosen)})
+        return self.model_copy(update={"selection": None, self.selected_bound: bound or getattr(self, self.selected_bound)})
 
     @property
     def bounds(self) -> dict[str, str | int | None]:
@@ -147,7 +147,7 @@ class Person(SpecPart):
 class LeftOutSpec(ShareSpec):
     """Whether and how it is measured what the bounds of a release leave out."""
 
-    share: Exact = Field(Fraction(1, 20), description=SHARE, examples=[0.05])
+    share: Exact = Field(Fraction(1, 20), description=SHARE_DESCRIPTION, examples=[0.05])
     most: int = Field(
         1000,
         ge=1,
@@ -178,7 +178,7 @@ class CountsSpec(SpecPart):
     )
 
 
-class RecordsSpec(OfKinds):
+class RecordsSpec(UnionPart):
     """Where the records are: in files, or in a table that is read once for each release."""
 
     location: Annotated[Location, LOCATIONS]
@@ -236,7 +236,7 @@ class RecordsSpec(OfKinds):
         counts, array = self.counts, isinstance(self.location.format, ArrayFormat)
         if counts is None:
             if array:
-                name = Path(self.location.called).name
+                name = Path(self.location.source_label).name
                 raise ValueError(f"{name} holds counts, not records: say what it counts, counts: {{of: ...}}")
             return self
         if counts.column is None and not array:

@@ -12,14 +12,14 @@ from pydantic import Field, field_validator, model_validator
 from dpdist.errors import InvalidInput
 from dpdist.extracts.table_extracts import DeltaTable, IcebergTable, Query, RecordTable
 from dpdist.sources.column_types import ColumnType
-from dpdist.sources.file_listing import place_of
+from dpdist.sources.file_listing import locate_records
 from dpdist.sources.formats.csv_files import Csv
-from dpdist.sources.formats.csv_grammar import PLAIN, QUOTE, UTF_8, DecimalMark, Grammar, check_dates, is_encoding
+from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, QUOTE, UTF_8, DecimalMark, Grammar, check_dates, is_encoding
 from dpdist.sources.formats.format_registry import format_of
 from dpdist.sources.formats.record_format import Format
 from dpdist.spec.tagged_unions import Family, SpecKind
 from dpdist.spec.value_types import PathText, SpecPart
-from dpdist.storage.objects import place_at
+from dpdist.storage.objects import parse_location
 
 
 class CsvDatesSpec(SpecPart):
@@ -69,15 +69,21 @@ class CsvSpec(SpecPart):
     )
 
     @model_validator(mode="after")
-    def _one_way_to_read(self) -> CsvSpec:
-        mark = self.delimiter
-        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in "\r\n\0+-" or mark == QUOTE:
+    def _check_grammar(self) -> CsvSpec:
+        delimiter = self.delimiter
+        if (
+            len(delimiter) != 1
+            or not delimiter.isascii()
+            or delimiter.isalnum()
+            or delimiter in "\r\n\0+-"
+            or delimiter == QUOTE
+        ):
             raise ValueError(
                 "'delimiter' is one ASCII character that is no letter, digit, sign, quotation mark or line end, such as ';' or a tab"
             )
-        if mark == self.decimal:
+        if delimiter == self.decimal:
             raise ValueError(
-                f"'delimiter' and 'decimal' are both {mark!r}; they must differ, so name the delimiter of the file"
+                f"'delimiter' and 'decimal' are both {delimiter!r}; they must differ, so name the delimiter of the file"
             )
         if self.multiline and self.quoting == "none":
             raise ValueError("'multiline' needs quotation marks around values, and 'quoting: none' has none; leave one out")
@@ -111,14 +117,14 @@ class Location(SpecKind):
         """Accept a path, or a URL without credentials. Raises: InvalidInput."""
 
     @property
-    def called(self) -> str:
+    def source_label(self) -> str:
         """What messages call it."""
         return str(getattr(self, self.key(), "the records"))
 
     @property
     def grammar(self) -> Grammar:
         """How CSV files are written."""
-        return PLAIN
+        return DEFAULT_GRAMMAR
 
     @property
     def csv_record(self) -> str | None:
@@ -140,7 +146,7 @@ class Location(SpecKind):
         return None
 
 
-class WithCsv(Location):
+class CsvLocation(Location):
     """A place that may hold CSV files."""
 
     csv: CsvSpec | None = Field(
@@ -151,10 +157,10 @@ class WithCsv(Location):
 
     @property
     def grammar(self) -> Grammar:
-        return PLAIN if self.csv is None else self.csv.grammar
+        return DEFAULT_GRAMMAR if self.csv is None else self.csv.grammar
 
 
-class InFiles(WithCsv):
+class FileSource(CsvLocation):
     """Files, or folders of files."""
 
     path: PathText = Field(
@@ -169,13 +175,13 @@ class InFiles(WithCsv):
     )
 
     @model_validator(mode="after")
-    def _csv_of_csv(self) -> InFiles:
+    def _csv_of_csv(self) -> FileSource:
         if self.csv is not None and not isinstance(self.format, Csv | None):
             raise ValueError("'csv' belongs to CSV files; leave it out")
         return self
 
     def check_address(self) -> None:
-        place_of(self.path)
+        locate_records(self.path)
 
     @property
     def csv_record(self) -> str | None:
@@ -187,7 +193,7 @@ class InFiles(WithCsv):
         return format_of(self.path)
 
 
-class InQuery(WithCsv):
+class QuerySource(CsvLocation):
     """The result of a query."""
 
     sql: str = Field(
@@ -204,7 +210,7 @@ class InQuery(WithCsv):
     )
 
     @model_validator(mode="after")
-    def _no_address(self) -> InQuery:
+    def _no_address(self) -> QuerySource:
         if self.connection is not None and not re.fullmatch(r"\$[A-Za-z_][A-Za-z0-9_]*", self.connection):
             raise ValueError(  # of all keys, so that what was found is not quoted: it may be a password
                 "specs are public: 'connection' is $NAME of an environment variable that holds the database's address"
@@ -212,7 +218,7 @@ class InQuery(WithCsv):
         return self
 
     @property
-    def called(self) -> str:
+    def source_label(self) -> str:
         return "the query's result"
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
@@ -220,7 +226,7 @@ class InQuery(WithCsv):
         return Query(self.sql, connection, folder, types, grammar=self.grammar)
 
 
-class InLake(Location):
+class LakeSource(Location):
     """A table with snapshots."""
 
     snapshot: int | None = Field(
@@ -232,7 +238,7 @@ class InLake(Location):
     )
 
 
-class InDelta(InLake):
+class DeltaSource(LakeSource):
     """A Delta table."""
 
     delta: PathText = Field(
@@ -240,13 +246,13 @@ class InDelta(InLake):
     )
 
     def check_address(self) -> None:
-        place_of(self.delta)
+        locate_records(self.delta)
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
-        return DeltaTable(place_at(self.delta, below=folder).location, self.snapshot)
+        return DeltaTable(parse_location(self.delta, below=folder).location, self.snapshot)
 
 
-class InIceberg(InLake):
+class IcebergSource(LakeSource):
     """An Iceberg table."""
 
     iceberg: str = Field(
@@ -259,10 +265,10 @@ class InIceberg(InLake):
 
 
 LOCATIONS = Family(
-    InFiles,
-    InQuery,
-    InDelta,
-    InIceberg,
+    FileSource,
+    QuerySource,
+    DeltaSource,
+    IcebergSource,
     default=Location(),
 )
 """The kinds of places that specs can name."""

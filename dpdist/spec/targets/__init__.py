@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dpdist.spec.tagged_unions import Family
-from dpdist.spec.targets.delta import ToDelta
-from dpdist.spec.targets.iceberg import ToIceberg
-from dpdist.spec.targets.postgres import ToPostgres
+from dpdist.spec.targets.delta import DeltaTarget
+from dpdist.spec.targets.iceberg import IcebergTarget
+from dpdist.spec.targets.postgres import PostgresTarget
 
-TARGETS = Family(ToIceberg, ToDelta, ToPostgres)
+TARGETS = Family(IcebergTarget, DeltaTarget, PostgresTarget)
 """The warehouses that specs can name."""

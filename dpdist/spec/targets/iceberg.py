@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from dpdist.sources.optional_packages import package
-from dpdist.spec.targets.warehouse import NEEDED, PublishedRows, TargetKind, other_columns, reaching
+from dpdist.spec.targets.warehouse import PACKAGE_PURPOSE, PublishedRows, TargetKind, other_columns, translate_target_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ def _in_a_namespace(name: str) -> str:
     return name
 
 
-class ToIceberg(TargetKind):
+class IcebergTarget(TargetKind):
     """An Iceberg table. It is made when the first release comes, partitioned by period."""
 
     iceberg: Annotated[str, AfterValidator(_in_a_namespace)] = Field(
@@ -39,46 +39,49 @@ class ToIceberg(TargetKind):
 
     def check(self) -> None:
         """Load the catalog and ask for the table."""
-        with reaching("reached", self.table):
+        with translate_target_errors("reached", self.table):
             self._catalog().table_exists(self.table_name)
 
     def write(self, rows: PublishedRows) -> bool:
         """Overwrite the release's rows of its period."""
-        with reaching("written", self.table):
+        with translate_target_errors("written", self.table):
             return self._write(self._catalog(), rows)
 
-    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, release: str) -> Iterator[pa.RecordBatch]:
         """The rows of a release."""
-        with reaching("read", self.table):
+        with translate_target_errors("read", self.table):
             table = self._catalog().load_table(self.table_name)
             from pyiceberg import expressions
 
-            where: Any = expressions
-            yield from table.scan(row_filter=where.EqualTo("release", release)).to_arrow_batch_reader()
+            conditions: Any = expressions
+            yield from table.scan(row_filter=conditions.EqualTo("release", release)).to_arrow_batch_reader()
 
     def _write(self, catalog: Any, rows: PublishedRows) -> bool:
         from pyiceberg import expressions
 
-        where: Any = expressions  # its types do not know positional arguments
-        table = self._opened(catalog, rows)
-        there = [field.name for field in table.schema().fields]
-        if there != rows.names:
-            raise other_columns(self.table, there, rows.names)
-        same_period = where.IsNull("period") if rows.period is None else where.EqualTo("period", rows.period.isoformat())
-        mine = where.And(
-            where.EqualTo("release", rows.release), same_period
+        conditions: Any = expressions  # its types do not know positional arguments
+        table = self._open_table(catalog, rows)
+        table_columns = [field.name for field in table.schema().fields]
+        if table_columns != rows.names:
+            raise other_columns(self.table, table_columns, rows.names)
+        same_period = (
+            conditions.IsNull("period") if rows.period is None else conditions.EqualTo("period", rows.period.isoformat())
+        )
+        mine = conditions.And(
+            conditions.EqualTo("release", rows.release), same_period
         )  # the period's partition only is read and written
-        same = table.scan(
-            row_filter=where.And(mine, where.EqualTo("certificate", rows.certificate)), selected_fields=("release",)
+        matching_count = table.scan(
+            row_filter=conditions.And(mine, conditions.EqualTo("certificate", rows.certificate)),
+            selected_fields=("release",),
         ).count()
-        if same == rows.number:
+        if matching_count == rows.number:
             return False
         with table.transaction() as change:  # PyIceberg streams into tables without partitions only: one file a part
-            for number, part in enumerate(_parts(rows)):
-                change.append(part) if number else change.overwrite(part, overwrite_filter=mine)
+            for number, row_table in enumerate(_row_tables(rows)):
+                change.append(row_table) if number else change.overwrite(row_table, overwrite_filter=mine)
         return True
 
-    def _opened(self, catalog: Any, rows: PublishedRows) -> Any:
+    def _open_table(self, catalog: Any, rows: PublishedRows) -> Any:
         """The table, made if it is not there."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
@@ -96,15 +99,15 @@ class ToIceberg(TargetKind):
         return catalog.load_table(self.table_name)
 
     def _catalog(self) -> Any:
-        return package("pyiceberg.catalog", "iceberg", NEEDED).load_catalog(self.iceberg.partition(".")[0])
+        return package("pyiceberg.catalog", "iceberg", PACKAGE_PURPOSE).load_catalog(self.iceberg.partition(".")[0])
 
 
-def _parts(rows: PublishedRows) -> Iterator[pa.Table]:
+def _row_tables(rows: PublishedRows) -> Iterator[pa.Table]:
     """The rows in tables of a bounded size; one that is empty for no rows."""
     import pyarrow as pa
 
     batches = rows.batches()
-    first = list(islice(batches, PART_BATCHES))
-    yield pa.Table.from_batches(first, rows.schema)
-    while part := list(islice(batches, PART_BATCHES)):
-        yield pa.Table.from_batches(part, rows.schema)
+    first_batches = list(islice(batches, PART_BATCHES))
+    yield pa.Table.from_batches(first_batches, rows.schema)
+    while later_batches := list(islice(batches, PART_BATCHES)):
+        yield pa.Table.from_batches(later_batches, rows.schema)

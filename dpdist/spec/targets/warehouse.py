@@ -57,7 +57,7 @@ class TargetKind(SpecKind):
         return str(getattr(self, self.key()))
 
     @property
-    def called(self) -> str:
+    def table_label(self) -> str:
         """What messages call it: the kind of warehouse and the table."""
         return f"{self.key()} {self.table}"
 
@@ -73,23 +73,23 @@ class TargetKind(SpecKind):
         """
 
     @abstractmethod
-    def read(self, release: str) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, release: str) -> Iterator[pa.RecordBatch]:
         """What the table holds of a release, in any order. Raises: StoreError when it cannot be read."""
 
 
-NEEDED = "output.to needs"
+PACKAGE_PURPOSE = "output.to needs"
 """Begins what is said of packages that are not installed."""
 
 
-def other_columns(table: str, there: list[str], given: list[str]) -> StoreError:
+def other_columns(table: str, table_columns: list[str], release_columns: list[str]) -> StoreError:
     """The error of a table that has other columns."""
     return StoreError(
-        f"the table {table} has the columns {', '.join(there)}, the release has {', '.join(given)}; name another table in output.to"
+        f"the table {table} has the columns {', '.join(table_columns)}, the release has {', '.join(release_columns)}; name another table in output.to"
     )
 
 
 @contextmanager
-def reaching(what: str, table: str) -> Iterator[None]:
+def translate_target_errors(action: str, table: str) -> Iterator[None]:
     """Whatever a warehouse raises becomes a StoreError, without its text, which may hold credentials."""
     try:
         yield
@@ -97,6 +97,6 @@ def reaching(what: str, table: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a driver, a catalog or a store raises
         raise StoreError(
-            f"the table {table} cannot be {what} ({type(error).__name__}); check that the warehouse is there and lets this user in, "
+            f"the table {table} cannot be {action} ({type(error).__name__}); check that the warehouse is there and lets this user in, "
             "and run again: nothing is charged twice"
         ) from None

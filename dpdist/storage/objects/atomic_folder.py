@@ -40,12 +40,12 @@ def draft_of(target: Path) -> Iterator[Path]:
         try:
             yield draft
         finally:
-            for path in (draft, parts_of(draft)):
+            for path in (draft, unfinished_folder(draft)):
                 shutil.rmtree(path, ignore_errors=True)
             lock.unlink(missing_ok=True)
 
 
-def parts_of(draft: Path) -> Path:
+def unfinished_folder(draft: Path) -> Path:
     """The folder beside a draft for files that are not whole yet."""
     return draft.with_suffix(".parts")
 
@@ -85,11 +85,11 @@ def replace(target: Path, draft: Path) -> None:
     if not target.exists():
         draft.replace(target)
         return
-    if not _exchanged(target, draft):
-        aside = draft.with_name(f"{draft.name}.old")
-        target.replace(aside)
+    if not _exchange_names(target, draft):
+        old_folder = draft.with_name(f"{draft.name}.old")
+        target.replace(old_folder)
         draft.replace(target)
-        aside.replace(draft)
+        old_folder.replace(draft)
 
 
 def check_writable(target: Path) -> None:
@@ -97,10 +97,10 @@ def check_writable(target: Path) -> None:
     there = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".dpdist-") as trial:
-            place = Path(trial, *target.absolute().parent.relative_to(there).parts)
-            place.mkdir(parents=True, exist_ok=True)
-            (place / target.name).mkdir()
-            with draft_of(place / target.name) as draft:
+            trial_parent = Path(trial, *target.absolute().parent.relative_to(there).parts)
+            trial_parent.mkdir(parents=True, exist_ok=True)
+            (trial_parent / target.name).mkdir()
+            with draft_of(trial_parent / target.name) as draft:
                 (draft / "written").write_bytes(b"\n" * 4096)
     except OSError as error:
         raise StoreError(f"{target} cannot be written: {error.strerror} ({there}); {_cure(error)}") from None
@@ -137,10 +137,10 @@ def _locked(target: Path) -> Iterator[Path]:
 
 def _sweep(target: Path) -> None:
     """Remove the drafts for a target whose locks nobody holds."""
-    own = f".{target.name}."
-    names = [entry.name for entry in os.scandir(target.parent) if entry.name.startswith(own)]
+    prefix = f".{target.name}."
+    names = [entry.name for entry in os.scandir(target.parent) if entry.name.startswith(prefix)]
     for name in names:
-        if _LOCK.fullmatch(name[len(own) :]):
+        if _LOCK.fullmatch(name[len(prefix) :]):
             _sweep_unheld(target.with_name(name))
 
 
@@ -149,14 +149,14 @@ def _sweep_unheld(lock: Path) -> None:
     with suppress(OSError), lock.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft = lock.with_suffix(".draft")
-        for path in (draft, parts_of(draft), draft.with_name(f"{draft.name}.old")):
+        for path in (draft, unfinished_folder(draft), draft.with_name(f"{draft.name}.old")):
             shutil.rmtree(path, ignore_errors=True)
         lock.unlink()
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _exchange_names(first_path: Path, second_path: Path) -> bool:
     """Whether the system exchanged two names in one step."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False
-    return bool(call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0)
+    return bool(call(_AT_FDCWD, os.fsencode(first_path), _AT_FDCWD, os.fsencode(second_path), _EXCHANGE) == 0)

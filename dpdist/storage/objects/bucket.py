@@ -22,7 +22,7 @@ import obstore.exceptions
 import obstore.store
 
 from dpdist.errors import StoreError
-from dpdist.storage.objects.storage_location import Denied, Entry, Place, Seen
+from dpdist.storage.objects.storage_location import Denied, Entry, FileState, StorageLocation
 
 DELETED_AT_ONCE = 1000
 """Objects that one request deletes, as many as S3 takes."""
@@ -44,7 +44,7 @@ _BRIEFLY: Any = {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=5
 
 
 @dataclass(frozen=True)
-class Bucket(Place):
+class Bucket(StorageLocation):
     """A prefix of an object store, or one object of it.
 
     Attributes:
@@ -58,10 +58,10 @@ class Bucket(Place):
     ahead_bytes = WINDOW_BYTES
 
     def __reduce__(self) -> tuple[type[Bucket], tuple[Any, ...]]:  # without the client, which holds credentials
-        return Bucket, (self.location, self.called, self.root, self.briefly, self.checksums)
+        return Bucket, (self.location, self.label, self.root, self.briefly, self.checksums)
 
     @property
-    def given(self) -> str:
+    def path_or_url(self) -> str:
         """The URL."""
         return self.location
 
@@ -92,13 +92,13 @@ class Bucket(Place):
     def claim(self) -> None:
         _ = self._client
 
-    def seen(self, name: str = "") -> Seen:
+    def file_state(self, name: str = "") -> FileState:
         with self.refusing("read", name):
-            found = obstore.head(self._client, self._key(name))
-        tag, size = found["e_tag"], int(found["size"])
-        return Seen(size, f"{size} {tag} {found['version']} {found['last_modified']}" if tag else None)
+            metadata = obstore.head(self._client, self._key(name))
+        tag, size = metadata["e_tag"], int(metadata["size"])
+        return FileState(size, f"{size} {tag} {metadata['version']} {metadata['last_modified']}" if tag else None)
 
-    def read(self, name: str = "") -> Any:
+    def read_bytes(self, name: str = "") -> Any:
         with self.refusing("read", name):
             return obstore.get(self._client, self._key(name)).bytes()
 
@@ -109,24 +109,24 @@ class Bucket(Place):
             return obstore.get_range(self._client, self._key(name), start=start, length=length)
 
     def chunks(self, size: int, name: str = "") -> Iterator[bytes]:
-        held = bytearray()
+        pending = bytearray()
         with self.refusing("read", name):
-            for part in obstore.get(self._client, self._key(name)).stream(min_chunk_size=max(size, WINDOW_BYTES)):
-                held += bytes(part)
-                while len(held) >= size:
-                    yield bytes(held[:size])
-                    del held[:size]
-        if held:
-            yield bytes(held)
+            for chunk in obstore.get(self._client, self._key(name)).stream(min_chunk_size=max(size, WINDOW_BYTES)):
+                pending += bytes(chunk)
+                while len(pending) >= size:
+                    yield bytes(pending[:size])
+                    del pending[:size]
+        if pending:
+            yield bytes(pending)
 
     def digest(self, name: str = "") -> tuple[str, int, str | None]:
         digest, size = hashlib.sha256(), 0
         with self.refusing("read", name):
-            found = obstore.get(self._client, self._key(name))
-            for part in found.stream():
-                digest.update(part)
-                size += len(part)
-        return digest.hexdigest(), size, found.meta["e_tag"]
+            response = obstore.get(self._client, self._key(name))
+            for chunk in response.stream():
+                digest.update(chunk)
+                size += len(chunk)
+        return digest.hexdigest(), size, response.meta["e_tag"]
 
     def write(self, name: str, data: Any, *, lasting: bool = False) -> str | None:
         # an object store confirms a write when it is durable
@@ -144,18 +144,18 @@ class Bucket(Place):
     def delete(self, names: Sequence[str]) -> None:
         keys = [self._key(name) for name in names]
         for start in range(0, len(keys), DELETED_AT_ONCE):
-            some = keys[start : start + DELETED_AT_ONCE]
+            batch = keys[start : start + DELETED_AT_ONCE]
             with self.refusing("deleted", names[start]):
                 try:
-                    obstore.delete(self._client, some)
+                    obstore.delete(self._client, batch)
                 except FileNotFoundError:
-                    for key in some:
+                    for key in batch:
                         with suppress(FileNotFoundError):
                             obstore.delete(self._client, key)
 
-    def remove(self, name: str = "", *, first: Sequence[str] = ()) -> None:
-        names = [name] if self.exists(name) else sorted(each.name for each in self.entries(name))
-        records = [each for each in names if each.rpartition("/")[2] in first]
+    def remove(self, name: str = "", *, delete_first: Sequence[str] = ()) -> None:
+        names = [name] if self.exists(name) else sorted(entry.name for entry in self.entries(name))
+        records = [entry for entry in names if entry.rpartition("/")[2] in delete_first]
         self.delete(records)
         self.delete(sorted(set(names) - set(records)))
 
@@ -164,13 +164,13 @@ class Bucket(Place):
         start += bool(start)
         with self.refusing("listed", name):
             for page in obstore.list(self._client, prefix=self._key(name) or None):
-                for each in page:
-                    yield Entry(each["path"][start:], int(each["size"]), each["e_tag"], str(each["last_modified"]))
+                for record in page:
+                    yield Entry(record["path"][start:], int(record["size"]), record["e_tag"], str(record["last_modified"]))
 
     def folders(self, name: str = "") -> list[str]:
         with self.refusing("listed", name):
-            found = obstore.list_with_delimiter(self._client, prefix=self._key(name) or None)["common_prefixes"]
-        return sorted(str(prefix).rstrip("/").rpartition("/")[2] for prefix in found)
+            prefixes = obstore.list_with_delimiter(self._client, prefix=self._key(name) or None)["common_prefixes"]
+        return sorted(str(prefix).rstrip("/").rpartition("/")[2] for prefix in prefixes)
 
     def sync(self, name: str = "") -> None:
         """Nothing: an object store confirms each write when it is durable."""
@@ -180,7 +180,7 @@ class Bucket(Place):
             self.digest(name)
 
     @contextmanager
-    def copied(self) -> Iterator[Path]:
+    def local_copy(self) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="dpdist-") as scratch:
             self.download(Path(scratch) / "copy")
             yield Path(scratch) / "copy"
@@ -188,14 +188,14 @@ class Bucket(Place):
     def download(self, folder: Path) -> None:
         """Copy everything into a new folder. Raises: StoreError when there is nothing, or a name leads out of it."""
         folder.mkdir(parents=True)
-        names = [each.name for each in self.entries()]
+        names = [entry.name for entry in self.entries()]
         if not names:
-            raise StoreError(f"there is nothing at {self.called}; give the URL of a published release")
+            raise StoreError(f"there is nothing at {self.label}; give the URL of a published release")
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with (folder / name).open("wb") as file:
-                for part in self.chunks(WINDOW_BYTES, name):
-                    file.write(part)
+                for chunk in self.chunks(WINDOW_BYTES, name):
+                    file.write(chunk)
 
     def zarr(self, name: str = "") -> Any:
         import zarr
@@ -220,7 +220,7 @@ class Bucket(Place):
                 expected = _tag_of_parts(data)
         if md5_tags and (tag or "").strip('"') != expected:
             raise StoreError(
-                f"{self.called}: {name} arrived altered; check the network and run again: nothing is charged twice"
+                f"{self.label}: {name} arrived altered; check the network and run again: nothing is charged twice"
             )
         return tag
 
@@ -249,33 +249,35 @@ class Bucket(Place):
 
     def _confirming(self, md5: bytes, patience: str | None = None) -> Any:
         """A client that tells the store the MD5 of what it sends."""
-        known = {name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ}
-        given = {} if patience is None else {"timeout": patience}
+        client_settings = {
+            name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ
+        }
+        timeout_setting = {} if patience is None else {"timeout": patience}
         headers = {"content-md5": base64.b64encode(md5).decode()}
         return _opened(
-            self.root, client_options={**given, **known, "default_headers": headers}
+            self.root, client_options={**timeout_setting, **client_settings, "default_headers": headers}
         )  # these hide the environment's
 
     def _key(self, name: str) -> str:
-        own = self.location[len(self.root) + 1 :]
-        return f"{own}/{name}" if own and name else own or name
+        prefix = self.location[len(self.root) + 1 :]
+        return f"{prefix}/{name}" if prefix and name else prefix or name
 
     @contextmanager
-    def refusing(self, done: str, name: str = "") -> Iterator[None]:
+    def refusing(self, verb: str, name: str = "") -> Iterator[None]:
         """What the object store refuses is a StoreError: obstore has errors of its own."""
         try:
             yield
         except obstore.exceptions.InvalidPathError:
-            raise StoreError(f"{self.called} holds an object whose name is not a path below it; remove it") from None
+            raise StoreError(f"{self.label} holds an object whose name is not a path below it; remove it") from None
         except (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError) as error:
-            raise Denied(str(self.told(done, error, name))) from None
+            raise Denied(str(self.refusal_error(verb, error, name))) from None
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise self.told(done, error, name) from None
+            raise self.refusal_error(verb, error, name) from None
 
 
 def _settings() -> tuple[tuple[str, str], ...]:
     """What the environment says of object stores now."""
-    return tuple(sorted(each for each in os.environ.items() if each[0].startswith(_SETTINGS)))
+    return tuple(sorted(variable for variable in os.environ.items() if variable[0].startswith(_SETTINGS)))
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,7 @@ from typing import Any
 from dpdist.errors import StoreError
 from dpdist.process.durable_files import private_folder, sync_folders, sync_path, sync_tree
 from dpdist.storage.objects import atomic_folder
-from dpdist.storage.objects.storage_location import Entry, Place, Seen
+from dpdist.storage.objects.storage_location import Entry, FileState, StorageLocation
 
 SETTLED_SECONDS = 2.0
 """A file that was written more lately could be written again within the same tick of its file system's clock."""
@@ -28,64 +28,64 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.E
 
 
 @dataclass(frozen=True)
-class Folder(Place):
+class Folder(StorageLocation):
     """A folder."""
 
     @property
-    def given(self) -> Path:
+    def path_or_url(self) -> Path:
         """The path."""
         return Path(self.location)
 
     @property
     def parent(self) -> Folder:
-        path = str(self.given.parent)
+        path = str(self.path_or_url.parent)
         return Folder(path, path)
 
     def __truediv__(self, name: str) -> Folder:
-        path = str(self.given / name)
+        path = str(self.path_or_url / name)
         return Folder(path, path)
 
     def absent(self) -> bool:
-        return not os.path.lexists(self.given)
+        return not os.path.lexists(self.path_or_url)
 
     def claim(self) -> None:
         with self.refusing("opened"):
-            private_folder(self.given)
+            private_folder(self.path_or_url)
 
-    def seen(self, name: str = "") -> Seen:
+    def file_state(self, name: str = "") -> FileState:
         with self.refusing("read", name):
-            found = self._at(name).stat()
-            if stat.S_ISDIR(found.st_mode):  # as in an object store: a folder is no file
+            status = self._path(name).stat()
+            if stat.S_ISDIR(status.st_mode):  # as in an object store: a folder is no file
                 raise FileNotFoundError
-        if time.time() - max(found.st_mtime, found.st_ctime) < SETTLED_SECONDS:
-            return Seen(found.st_size, None)
-        return Seen(found.st_size, f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}")
+        if time.time() - max(status.st_mtime, status.st_ctime) < SETTLED_SECONDS:
+            return FileState(status.st_size, None)
+        return FileState(status.st_size, f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}")
 
-    def read(self, name: str = "") -> bytes:
+    def read_bytes(self, name: str = "") -> bytes:
         with self.refusing("read", name):
-            return self._at(name).read_bytes()
+            return self._path(name).read_bytes()
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
-        with self.refusing("read", name), open(self._at(name), "rb") as file:
+        with self.refusing("read", name), open(self._path(name), "rb") as file:
             file.seek(start)
             return file.read(length)
 
     def chunks(self, size: int, name: str = "") -> Iterator[bytes]:
-        with self.refusing("read", name), self._at(name).open("rb") as file:
+        with self.refusing("read", name), self._path(name).open("rb") as file:
             while block := file.read(size):
                 yield block
 
     def digest(self, name: str = "") -> tuple[str, int, str | None]:
-        with self.refusing("read", name), self._at(name).open("rb") as file:
+        with self.refusing("read", name), self._path(name).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest(), file.tell(), None
 
     def write(self, name: str, data: Any, *, lasting: bool = False) -> None:
-        path = self._at(name)
+        path = self._path(name)
         with self.refusing("written", name), _draft(path, data, lasting=lasting) as draft:
             draft.replace(path)
 
     def create(self, name: str, data: bytes, *, lasting: bool = False) -> bool:
-        path = self._at(name)
+        path = self._path(name)
         try:
             with self.refusing("written", name, FileExistsError), _draft(path, data, lasting=lasting) as draft:
                 _name_once(draft, path)
@@ -96,16 +96,16 @@ class Folder(Place):
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
             with self.refusing("deleted", name), suppress(FileNotFoundError):
-                self._at(name).unlink()
+                self._path(name).unlink()
 
-    def remove(self, name: str = "", *, first: Sequence[str] = ()) -> None:
-        path = self._at(name)
+    def remove(self, name: str = "", *, delete_first: Sequence[str] = ()) -> None:
+        path = self._path(name)
         with self.refusing("removed", name), suppress(FileNotFoundError):
             if not path.is_dir():
                 path.unlink()
                 return
-            for each in [found for name in first for found in path.rglob(name)]:
-                each.unlink(missing_ok=True)
+            for file in [match for name in delete_first for match in path.rglob(name)]:
+                file.unlink(missing_ok=True)
             try:
                 shutil.rmtree(path)
             except OSError as error:  # a straggling writer may keep a folder alive: the sweep removes it later
@@ -115,53 +115,53 @@ class Folder(Place):
     def entries(self, name: str = "") -> Iterator[Entry]:
         start = len(self.location.rstrip("/")) + 1
         with self.refusing("listed", name):
-            for folder, _, files in os.walk(self._at(name), onerror=_unless_gone):
+            for folder, _, files in os.walk(self._path(name), onerror=_unless_gone):
                 for file in files:
                     path = os.path.join(folder, file)
                     with suppress(FileNotFoundError):
-                        found = os.stat(path)
-                        yield Entry(path[start:], found.st_size, None, str(found.st_mtime_ns))
+                        status = os.stat(path)
+                        yield Entry(path[start:], status.st_size, None, str(status.st_mtime_ns))
 
     def folders(self, name: str = "") -> list[str]:
         with (
             self.refusing("listed", name),
             suppress(FileNotFoundError, NotADirectoryError),
-            os.scandir(self._at(name)) as found,
+            os.scandir(self._path(name)) as listing,
         ):
-            return sorted(each.name for each in found if each.is_dir())
+            return sorted(entry.name for entry in listing if entry.is_dir())
         return []
 
     def sync(self, name: str = "") -> None:
-        top = self._at(name)
+        top = self._path(name)
         with self.refusing("synced to the disk", name):
             sync_tree(top)
             sync_path(top)
-            sync_folders(top, own=self.given)
+            sync_folders(top, own_folder=self.path_or_url)
 
     def check_writable(self) -> None:
-        atomic_folder.check_writable(self.given)
+        atomic_folder.check_writable(self.path_or_url)
 
     @contextmanager
-    def copied(self) -> Iterator[Path]:
-        yield self.given
+    def local_copy(self) -> Iterator[Path]:
+        yield self.path_or_url
 
     def zarr(self, name: str = "") -> Any:
         import zarr
 
-        return zarr.storage.LocalStore(self._at(name))
+        return zarr.storage.LocalStore(self._path(name))
 
-    def _at(self, name: str) -> Path:
+    def _path(self, name: str) -> Path:
         return Path(self.location, name)
 
     @contextmanager
-    def refusing(self, done: str, name: str = "", *but: type[OSError]) -> Iterator[None]:
+    def refusing(self, verb: str, name: str = "", *but: type[OSError]) -> Iterator[None]:
         """What the operating system refuses is a StoreError."""
         try:
             yield
         except but:
             raise
         except OSError as error:
-            raise self.told(done, error, name) from None
+            raise self.refusal_error(verb, error, name) from None
 
 
 def _unless_gone(error: OSError) -> None:

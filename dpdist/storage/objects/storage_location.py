@@ -39,19 +39,19 @@ class Entry(NamedTuple):
     changed: str
 
 
-class Seen(NamedTuple):
+class FileState(NamedTuple):
     """A file without what it holds.
 
     Attributes:
-        mark: changes whenever the file is written; None: nothing that can be relied upon.
+        version: changes whenever the file is written; None: nothing that can be relied upon.
     """
 
     size: int
-    mark: str | None
+    version: str | None
 
 
 @dataclass(frozen=True)
-class Place(ABC):
+class StorageLocation(ABC):
     """A folder, or a prefix of an object store. Names in it are relative paths; an empty one is the place itself, as a file.
 
     Small: it travels to workers. Every method raises ``Missing`` for a file that is not there, and StoreError for all else that the
@@ -59,11 +59,11 @@ class Place(ABC):
 
     Attributes:
         location: an absolute path, or a URL.
-        called: what messages call it.
+        label: what messages call it.
     """
 
     location: str
-    called: str
+    label: str
     ahead_bytes = 0
     """What is asked for at least, of a file that is read by ranges."""
 
@@ -71,7 +71,7 @@ class Place(ABC):
         return self.location
 
     @abstractmethod
-    def __truediv__(self, name: str) -> Place:
+    def __truediv__(self, name: str) -> StorageLocation:
         """A place in this one."""
 
     @property
@@ -81,15 +81,15 @@ class Place(ABC):
 
     @property
     @abstractmethod
-    def parent(self) -> Place:
+    def parent(self) -> StorageLocation:
         """The place that this one lies in."""
 
     @property
     @abstractmethod
-    def given(self) -> Path | str:
+    def path_or_url(self) -> Path | str:
         """What other programs open: a path, or a URL."""
 
-    def verbatim(self) -> Place:
+    def verbatim(self) -> StorageLocation:
         """The same place, whose path is taken as it is, as names are that were listed; in a URL, %2F is a slash."""
         return self
 
@@ -104,17 +104,17 @@ class Place(ABC):
     def exists(self, name: str = "") -> bool:
         """Whether there is such a file."""
         try:
-            self.seen(name)
+            self.file_state(name)
         except Missing:
             return False
         return True
 
     @abstractmethod
-    def seen(self, name: str = "") -> Seen:
+    def file_state(self, name: str = "") -> FileState:
         """The size of a file, and what changes when it is written."""
 
     @abstractmethod
-    def read(self, name: str = "") -> Any:
+    def read_bytes(self, name: str = "") -> Any:
         """The bytes of a file, as a buffer."""
 
     @abstractmethod
@@ -146,8 +146,8 @@ class Place(ABC):
         """Remove files; those that are gone already are no fault."""
 
     @abstractmethod
-    def remove(self, name: str = "", *, first: Sequence[str] = ()) -> None:
-        """Remove a file, or everything below a folder: what is named ``first`` before all else."""
+    def remove(self, name: str = "", *, delete_first: Sequence[str] = ()) -> None:
+        """Remove a file, or everything below a folder: what is named ``delete_first`` before all else."""
 
     @abstractmethod
     def entries(self, name: str = "") -> Iterator[Entry]:
@@ -166,7 +166,7 @@ class Place(ABC):
         """Write something, and remove it. Raises: StoreError when that is not possible."""
 
     @abstractmethod
-    def copied(self) -> AbstractContextManager[Path]:
+    def local_copy(self) -> AbstractContextManager[Path]:
         """A folder of this machine with all files: the place itself, or a copy that is gone after the block."""
 
     @abstractmethod
@@ -174,7 +174,7 @@ class Place(ABC):
         """A folder of the place as Zarr stores arrays."""
 
     @abstractmethod
-    def refusing(self, done: str, name: str = "") -> AbstractContextManager[None]:
+    def refusing(self, verb: str, name: str = "") -> AbstractContextManager[None]:
         """A block in which what the operating system or the object store refuses is a StoreError, as ``told`` says."""
 
     @property
@@ -182,13 +182,13 @@ class Place(ABC):
         """What helps when the place refuses something."""
         return AGAIN
 
-    def told(self, done: str, error: Exception, name: str = "") -> StoreError:
+    def refusal_error(self, verb: str, error: Exception, name: str = "") -> StoreError:
         """What the operating system or the object store refused, as an error that names the place."""
-        what = f"{name!r} in {self.called}" if name else self.called
-        if isinstance(error, FileNotFoundError | NotADirectoryError) and done == "read":
-            return Missing(f"{what} is missing; restore it, or correct its name")
+        subject = f"{name!r} in {self.label}" if name else self.label
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and verb == "read":
+            return Missing(f"{subject} is missing; restore it, or correct its name")
         kind = Denied if isinstance(error, PermissionError) else StoreError
-        return kind(f"{what} could not be {done}: {reason(error)}; {self._cure}")
+        return kind(f"{subject} could not be {verb}: {reason(error)}; {self._cure}")
 
 
 def reason(error: BaseException) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.dense.coa_barrier import conjugate_gradients, damped
+from dpdist.strategies.dense.coa_barrier import conjugate_gradients, damp_step
 from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import (
@@ -27,10 +27,10 @@ from dpdist.strategies.strategy import (
     Solve,
     Step,
     Stop,
-    check_asked,
-    checked_start,
+    check_not_empty,
+    check_start,
     gram_in_place,
-    ignore,
+    ignore_step,
     matrix_mechanism_cost,
     proven_root_trace,
 )
@@ -78,7 +78,7 @@ def eigen_design(
     complete: bool = True,
     relative: bool = False,
     tolerance: float = 1e-6,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> DenseStrategy:
     """The strategy of AM (adaptive mechanism): eigenvector queries with the best weights, completed to columns of equal norm.
@@ -107,14 +107,18 @@ def eigen_design(
     elif group_size is not None:
         groups = separation(costs, group_size)
         rows = (linear_algebra.contiguous(linear_algebra.columns(squares, group)) for group in groups)
-        solved = [group_weights(own, costs[group], tolerance) for own, group in zip(rows, groups, strict=True)]
-        weights = merged_weights(groups, solved, tolerance, on_step)
+        solved = [
+            group_weights(group_squares, costs[group], tolerance) for group_squares, group in zip(rows, groups, strict=True)
+        ]
+        weights = merge_group_weights(groups, solved, tolerance, on_step)
     else:
         weights = program_1(squares, costs, tolerance=tolerance, on_step=on_step, start=start)
-    return designed(queries, weights, gram, bound, complete=complete)
+    return design_strategy(queries, weights, gram, bound, complete=complete)
 
 
-def designed(queries: Matrix, weights: Weights, gram: Matrix, bound: float, *, complete: bool = True) -> DenseStrategy:
+def design_strategy(
+    queries: Matrix, weights: Weights, gram: Matrix, bound: float, *, complete: bool = True
+) -> DenseStrategy:
     """The strategy of weighted design queries, (p, n), with Program 2's completing rows."""
     rows = linear_algebra.like(queries, np.sqrt(weights.weight))[:, None] * queries
     if complete:
@@ -136,7 +140,7 @@ def program_1(
     power: Literal[1, 2] = 1,
     tolerance: float = 1e-6,
     max_iterations: int = 100,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> Weights:
     """The optimal weights of Program 1, with a certificate.
@@ -150,15 +154,15 @@ def program_1(
         costs: c, (p,), positive.
         power: 1 where u are squares of the queries' lengths (L2), 2 where they are the lengths themselves and T = |Q|' (L1).
     """
-    asked: Matrix = np.flatnonzero(linear_algebra.any_in_rows(squares))
+    query_cells: Matrix = np.flatnonzero(linear_algebra.any_in_rows(squares))
     cells = int(squares.shape[0])
-    table = squares if asked.size == cells else linear_algebra.contiguous(linear_algebra.rows(squares, asked))
-    single = linear_algebra.single(table)
+    table = squares if query_cells.size == cells else linear_algebra.contiguous(linear_algebra.rows(squares, query_cells))
+    single = linear_algebra.to_single(table)
     single_squares = single * single
     if start is None:
         dual = linear_algebra.times(table, np.sqrt(costs))
     else:
-        dual = np.maximum(checked_start(start, (squares.shape[0],))[asked], 1e-14 * float(np.sum(start)))
+        dual = np.maximum(check_start(start, (squares.shape[0],))[query_cells], 1e-14 * float(np.sum(start)))
     slopes = linear_algebra.times(table.T, dual)
     root: Callable[[Matrix], Matrix] = np.sqrt if power == 1 else np.cbrt
 
@@ -181,25 +185,25 @@ def program_1(
         cost = float((costs / weight**power).sum() * loads.max() ** power)
         if cost < best_cost:
             best_cost, best_weight, best_dual = cost, weight / loads.max(), dual
-        on_step(Step(iteration, best_cost, best_cost / lower - 1.0, checkpoint=_spread(dual, asked, cells)))
+        on_step(Step(iteration, best_cost, best_cost / lower - 1.0, checkpoint=_expand_weights(dual, query_cells, cells)))
         if best_cost <= lower * (1.0 + tolerance):
             stop = "converged"
             break
         gradient = dual * (loads - 1.0) + barrier
         ridge = np.maximum(dual * (1.0 - loads), barrier)
         curvature = (weight / ((power + 1) * slopes)).astype(np.float32)
-        move, used = _newton_step(single, single_squares, dual, curvature, ridge, gradient)
-        products += used + 2.0
+        move, step_products = _newton_step(single, single_squares, dual, curvature, ridge, gradient)
+        products += step_products + 2.0
         floor = 1e-3 * tolerance * mean
-        dual, barrier = damped(dual, move, barrier, largest_step=LARGEST_STEP, floor=floor)
+        dual, barrier = damp_step(dual, move, barrier, largest_step=LARGEST_STEP, floor=floor)
         slopes = linear_algebra.times(table.T, dual)
-    return Weights(best_weight, best_cost, lower, _spread(best_dual, asked, cells), stop, products)
+    return Weights(best_weight, best_cost, lower, _expand_weights(best_dual, query_cells, cells), stop, products)
 
 
-def _spread(dual: Matrix, asked: Matrix, cells: int) -> Matrix:
+def _expand_weights(dual: Matrix, query_cells: Matrix, cells: int) -> Matrix:
     """Weights of the asked cells as weights of all, zero elsewhere."""
     full = np.zeros(cells)
-    full[asked] = dual
+    full[query_cells] = dual
     return full
 
 
@@ -213,30 +217,30 @@ def _newton_step(
         inner = linear_algebra.times(table.T, (dual * direction).astype(np.float32))
         return np.asarray(dual * linear_algebra.times(table, curvature * inner) + ridge * direction)
 
-    move, used = conjugate_gradients(apply, gradient, precondition, forcing=FORCING, cap=INNER_STEPS)
-    return move, used + 0.5
+    move, iterations = conjugate_gradients(apply, gradient, precondition, forcing=FORCING, cap=INNER_STEPS)
+    return move, iterations + 0.5
 
 
 def principal_weights(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
     """Own weights for the leading queries, one common weight for the rest."""
     order = np.argsort(costs, kind="stable")[::-1]
-    own, rest = order[:principal], order[principal:]
-    columns = linear_algebra.columns(squares, own)
+    leading, rest = order[:principal], order[principal:]
+    columns = linear_algebra.columns(squares, leading)
     if rest.size:
         xp = linear_algebra.namespace(squares)
         columns = linear_algebra.concat([columns, xp.sum(linear_algebra.columns(squares, rest), axis=1)[:, None]], axis=1)
-    merged = np.concatenate([costs[own], [costs[rest].sum()]]) if rest.size else costs[own]
-    found = program_1(linear_algebra.contiguous(columns), merged, tolerance=tolerance, on_step=on_step)
+    merged = np.concatenate([costs[leading], [costs[rest].sum()]]) if rest.size else costs[leading]
+    solution = program_1(linear_algebra.contiguous(columns), merged, tolerance=tolerance, on_step=on_step)
     weight = np.empty(costs.size)
-    weight[own] = found.weight[: own.size]
-    weight[rest] = found.weight[-1] if rest.size else 0.0
-    return Weights(weight, found.cost, found.lower_bound, found.dual, found.stop, found.products)
+    weight[leading] = solution.weight[: leading.size]
+    weight[rest] = solution.weight[-1] if rest.size else 0.0
+    return Weights(weight, solution.cost, solution.lower_bound, solution.dual, solution.stop, solution.products)
 
 
 def group_weights(squares: Matrix, costs: Matrix, tolerance: float) -> tuple[Matrix, Matrix, float]:
     """One group of the separation: its weights u_g, its load on every cell, and its cost. Groups are independent."""
-    found = program_1(squares, costs, tolerance=tolerance)
-    return found.weight, linear_algebra.times(squares, found.weight), found.cost
+    solution = program_1(squares, costs, tolerance=tolerance)
+    return solution.weight, linear_algebra.times(squares, solution.weight), solution.cost
 
 
 def separation(costs: Matrix, size: int) -> list[Matrix]:
@@ -245,7 +249,7 @@ def separation(costs: Matrix, size: int) -> list[Matrix]:
     return [order[start : start + size] for start in range(0, order.size, size)]
 
 
-def merged_weights(
+def merge_group_weights(
     groups: Sequence[Matrix],
     solved: Sequence[tuple[Matrix, Matrix, float]],
     tolerance: float,
@@ -255,8 +259,8 @@ def merged_weights(
     loads = np.ascontiguousarray(np.column_stack([load for _, load, _ in solved]))
     factors = program_1(loads, np.array([cost for _, _, cost in solved]), tolerance=tolerance, on_step=on_step)
     weight = np.empty(sum(group.size for group in groups))
-    for group, (own, _, _), factor in zip(groups, solved, factors.weight, strict=True):
-        weight[group] = own * factor
+    for group, (group_weight, _, _), factor in zip(groups, solved, factors.weight, strict=True):
+        weight[group] = group_weight * factor
     return Weights(weight, factors.cost, factors.lower_bound, factors.dual, factors.stop, factors.products)
 
 
@@ -264,18 +268,18 @@ def eigen_queries(gram: Matrix) -> tuple[Matrix, Matrix, float]:
     """Eigen-queries as rows, their eigenvalues, and the singular value bound; zero eigenvalues dropped."""
     values, vectors = linear_algebra.eigh(gram)
     top = float(values[-1])
-    kept = values > gram.shape[0] * EPSILON * max(top, 0.0)
-    check_asked(kept.any())
+    nonzero = values > gram.shape[0] * EPSILON * max(top, 0.0)
+    check_not_empty(nonzero.any())
     bound = proven_root_trace(values) ** 2 / gram.shape[0]
-    places = np.flatnonzero(kept)
-    for group in np.split(places, np.flatnonzero(np.diff(values[places]) > EQUAL * values[places][1:]) + 1):
+    indices = np.flatnonzero(nonzero)
+    for group in np.split(indices, np.flatnonzero(np.diff(values[indices]) > EQUAL * values[indices][1:]) + 1):
         if group.size > 1:
             values[group] = values[group].mean()  # their order is that of the basis, not of rounding
-            vectors[:, int(group[0]) : int(group[-1]) + 1] = _chosen(linear_algebra.columns(vectors, group))
-    return linear_algebra.contiguous(linear_algebra.columns(vectors, kept).T), values[kept], bound
+            vectors[:, int(group[0]) : int(group[-1]) + 1] = _canonical_basis(linear_algebra.columns(vectors, group))
+    return linear_algebra.contiguous(linear_algebra.columns(vectors, nonzero).T), values[nonzero], bound
 
 
-def _chosen(basis: Matrix) -> Matrix:
+def _canonical_basis(basis: Matrix) -> Matrix:
     """The basis of an eigenspace in which fixed weights of the cells are diagonal: it does not depend on the one that was found.
 
     The weights are drawn from a stream that NumPy keeps: regular ones, such as multiples of an irrational number, share symmetries
@@ -296,21 +300,21 @@ def _given_queries(gram: Matrix, design: Matrix) -> tuple[Matrix, Matrix, float]
     spanned = inverse @ rows
     if linear_algebra.inner(spanned, (gram @ spanned).T) < (1 - 1e-9) * linear_algebra.trace(gram):
         raise InvalidInput("the design queries do not span the workload; add rows")
-    kept = costs > EPSILON * costs.max()
+    significant = costs > EPSILON * costs.max()
     values = linear_algebra.eigenvalues(gram)
-    return linear_algebra.rows(rows, kept), costs[kept], proven_root_trace(values) ** 2 / gram.shape[0]
+    return linear_algebra.rows(rows, significant), costs[significant], proven_root_trace(values) ** 2 / gram.shape[0]
 
 
 def _relative_gram(workload: Workload) -> Matrix:
     """W'W with every (weighted) query scaled to norm 1; empty queries are left out."""
     operator = workload.operator
-    out = np.zeros((operator.shape[1], operator.shape[1]))
+    gram = np.zeros((operator.shape[1], operator.shape[1]))
     for start, stop in operator.row_blocks():
         rows = operator.rows(start, stop)
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         rows = rows[norms > 0] / norms[norms > 0, None]
-        out += rows.T @ rows
-    return out
+        gram += rows.T @ rows
+    return gram
 
 
 def _check_options(

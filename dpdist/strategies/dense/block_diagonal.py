@@ -24,10 +24,10 @@ class DiagonalBlock:
 
 
 @dataclass(frozen=True)
-class Split:
+class BlockDiagonal:
     """V as independent parts that share the dual variables; ``multiplicity`` cells stand behind each variable."""
 
-    parts: tuple[DiagonalBlock, ...]
+    blocks: tuple[DiagonalBlock, ...]
     multiplicity: Matrix
     reversal: bool
     chain: Chain | None = None
@@ -35,27 +35,29 @@ class Split:
     def root(self, spectra: tuple[tuple[Matrix, Matrix], ...], weight: Matrix, scaling: Matrix) -> Matrix:
         """A with A'A = S D^-1/2 M D^-1/2 S over all cells, stacked by part."""
         column = scaling / np.sqrt(weight)
-        blocks = []
-        for part, (s, u) in zip(self.parts, spectra, strict=True):
-            blocks.append(linear_algebra.like(u, np.sqrt(s))[:, None] * u.T * linear_algebra.like(u, column[part.cells]))
+        row_blocks = []
+        for block, (s, u) in zip(self.blocks, spectra, strict=True):
+            row_blocks.append(
+                linear_algebra.like(u, np.sqrt(s))[:, None] * u.T * linear_algebra.like(u, column[block.cells])
+            )
         if not self.reversal:
-            return blocks[0]
-        even, odd = blocks
+            return row_blocks[0]
+        even, odd = row_blocks
         half = odd.shape[1]
-        share = math.sqrt(0.5)
-        left = linear_algebra.concat([even[:, :half], odd], axis=0) * share
-        right = linear_algebra.concat([even[:, :half], -odd], axis=0) * share
+        half_weight = math.sqrt(0.5)
+        left_columns = linear_algebra.concat([even[:, :half], odd], axis=0) * half_weight
+        right_columns = linear_algebra.concat([even[:, :half], -odd], axis=0) * half_weight
         middle = linear_algebra.concat(
             [even[:, half:], linear_algebra.zeros(odd, (odd.shape[0], even.shape[1] - half))], axis=0
         )
-        return linear_algebra.concat([left, middle, linear_algebra.reversed_columns(right)], axis=1)
+        return linear_algebra.concat([left_columns, middle, linear_algebra.reversed_columns(right_columns)], axis=1)
 
 
-def split_of(gram: Matrix, chain: Chain | None = None) -> Split:
+def block_diagonalise(gram: Matrix, chain: Chain | None = None) -> BlockDiagonal:
     """Two half-size parts for a gram equal to its reversal, else one: all of it for a chain."""
     n = int(gram.shape[0])
     if chain is not None or n < 2 or not linear_algebra.symmetric_under_reversal(gram, tolerance=1e-14):
-        return Split((DiagonalBlock(gram, np.arange(n)),), np.ones(n), reversal=False, chain=chain)
+        return BlockDiagonal((DiagonalBlock(gram, np.arange(n)),), np.ones(n), reversal=False, chain=chain)
     half = n // 2
     near, far = gram[:half, :half], linear_algebra.reversed_columns(gram[:half, n - half :])
     even = linear_algebra.empty(gram, (n - half, n - half))
@@ -66,12 +68,12 @@ def split_of(gram: Matrix, chain: Chain | None = None) -> Split:
     multiplicity = np.full(n - half, 2.0)
     if n % 2:
         multiplicity[half] = 1.0
-    return Split(
+    return BlockDiagonal(
         (DiagonalBlock(even, np.arange(n - half)), DiagonalBlock(near - far, np.arange(half))), multiplicity, reversal=True
     )
 
 
-def decomposed(gram: Matrix, scale: Matrix) -> Spectrum:
+def decompose_scaled(gram: Matrix, scale: Matrix) -> Spectrum:
     """Eigenvalues and eigenvectors of the gram with rows and columns scaled, in the gram's precision."""
     d = linear_algebra.like(gram, scale)
     scaled = gram * d
@@ -80,6 +82,6 @@ def decomposed(gram: Matrix, scale: Matrix) -> Spectrum:
     return linear_algebra.eigh(scaled.T, overwrite=True)
 
 
-def mean_square(split: Split, weight: Matrix, residual: Matrix) -> float:
+def mean_square(block_form: BlockDiagonal, weight: Matrix, residual: Matrix) -> float:
     """Of the residual, each cell counted by its weight."""
-    return float(split.multiplicity * weight @ residual**2 / (split.multiplicity @ weight))
+    return float(block_form.multiplicity * weight @ residual**2 / (block_form.multiplicity @ weight))

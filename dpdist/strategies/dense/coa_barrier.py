@@ -39,24 +39,24 @@ def conjugate_gradients(
     scaled = residual / precondition
     direction = scaled.copy()
     energy = float(residual @ scaled)
-    first = np.sqrt(energy)
-    if first == 0.0:
+    initial_norm = np.sqrt(energy)
+    if initial_norm == 0.0:
         return solution, 0
-    for used in range(1, cap + 1):
+    for iterations in range(1, cap + 1):
         image = apply(direction)
         length = energy / float(direction @ image)
         solution += length * direction
         residual -= length * image
         scaled = residual / precondition
         renewed = float(residual @ scaled)
-        if np.sqrt(renewed) < forcing * first:
-            return solution, used
+        if np.sqrt(renewed) < forcing * initial_norm:
+            return solution, iterations
         direction = scaled + renewed / energy * direction
         energy = renewed
     return solution, cap
 
 
-def damped(dual: Matrix, move: Matrix, barrier: float, *, largest_step: float, floor: float) -> tuple[Matrix, float]:
+def damp_step(dual: Matrix, move: Matrix, barrier: float, *, largest_step: float, floor: float) -> tuple[Matrix, float]:
     """The weights after a relative step, and the next barrier: smaller once a full step is short."""
     step = min(1.0, largest_step / max(float(np.abs(move).max()), 1e-300))
     size = float(np.sqrt(dual @ move**2 / dual.sum()))
@@ -75,7 +75,7 @@ OUTRUN = 0.03
 and steps to it get short and take many products: for sums over 29,568 cells of rank 267 over 300 CPU seconds in place of 40."""
 HALF_DIGITS = 3
 """Iterations without progress after which an ill-conditioned K is deflated."""
-ILL = 1e-5
+ILL_RATIO = 1e-5
 """Ratio of its roots below which that may help."""
 ILL_PRODUCTS = 200
 """Of its Hessian, whose entries are not formed: an exponential sum is no longer exact."""
@@ -85,7 +85,7 @@ HESSIAN_CELLS = 2048
 """Beyond so many cells, and four times the rank, the Hessian is not formed: it would be the largest array by far."""
 
 
-class Dual(Protocol):
+class DualProblem(Protocol):
     """What the solver asks of a problem: the parts of V, a first guess, and how a checkpoint is written."""
 
     @property
@@ -130,19 +130,22 @@ class Point:
 
     weight: Matrix
     proven_total: float
-    sides: tuple[SpectralPart, ...]
+    spectral_parts: tuple[SpectralPart, ...]
     diagonal: Matrix
 
     @property
     def total(self) -> float:
         """tr K^{1/2}."""
-        return sum(side.summand.copies * float(side.roots.sum()) for side in self.sides)
+        return sum(spectral_part.summand.copies * float(spectral_part.roots.sum()) for spectral_part in self.spectral_parts)
 
     def balanced(self) -> Point:
         """The same direction scaled so that sum(v) = tr K^1/2: everything scales with a power of v."""
         f = self.total / float(self.weight.sum())
-        sides = tuple(SpectralPart(side.roots * f, side.factor, side.summand) for side in self.sides)
-        return Point(self.weight * f**2, self.proven_total * f, sides, self.diagonal / f)
+        spectral_parts = tuple(
+            SpectralPart(spectral_part.roots * f, spectral_part.factor, spectral_part.summand)
+            for spectral_part in self.spectral_parts
+        )
+        return Point(self.weight * f**2, self.proven_total * f, spectral_parts, self.diagonal / f)
 
     @property
     def lower(self) -> float:
@@ -156,26 +159,28 @@ class Point:
 
 
 @dataclass
-class _Inner:
+class _NewtonSolver:
     """How Newton steps are solved: by products, and from the first that need too many on by forming the Hessian.
 
     Attributes:
         deflated: whether K is ill-conditioned, so that its small roots are found by deflation; products only then.
     """
 
-    problem: Dual
+    problem: DualProblem
     dense: bool = False
     deflated: bool = False
     products: int = 0
 
     @property
-    def may_be_formed(self) -> bool:
+    def may_form_hessian(self) -> bool:
         """Whether the Hessian may: of few cells, or few for the rank."""
         return self.problem.cells <= max(HESSIAN_CELLS, 4 * self.problem.rank)
 
-    def may_help(self, point: Point) -> bool:
+    def may_deflate(self, point: Point) -> bool:
         """Whether deflation may reach what one eigen-decomposition does not."""
-        ill = any(side.roots.min() < ILL * side.roots.max() for side in point.sides)
+        ill = any(
+            spectral_part.roots.min() < ILL_RATIO * spectral_part.roots.max() for spectral_part in point.spectral_parts
+        )
         return ill and not self.deflated
 
     def move(self, point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
@@ -185,14 +190,14 @@ class _Inner:
             self.products += 20
             return _newton(point, gradient, ridge)
         cap = ILL_PRODUCTS if self.deflated else max(int(5 * cells / rank) + 5, 12)
-        move, used = _inexact_newton(point, gradient, ridge, cap=cap)
-        self.products += used
-        self.dense = used >= cap and self.may_be_formed and cells * rank > 10_000
+        move, used_products = _inexact_newton(point, gradient, ridge, cap=cap)
+        self.products += used_products
+        self.dense = used_products >= cap and self.may_form_hessian and cells * rank > 10_000
         return move
 
 
 def solve(
-    problem: Dual, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
+    problem: DualProblem, *, tolerance: float, max_iterations: int, on_step: OnStep, start: Matrix | None = None
 ) -> tuple[tuple[Matrix, ...], float, float, Solve]:
     """The optimal strategy of a problem of any rank.
 
@@ -207,7 +212,7 @@ def solve(
     barrier = INITIAL_BARRIER * mean if start is None else 1e-3 * mean
     best, best_upper, lower = point.weight, point.upper, point.lower
     history: list[Step] = []
-    inner, eighs, since, smallest = _Inner(problem), 2.0, 0, np.inf
+    inner, eighs, since, smallest = _NewtonSolver(problem), 2.0, 0, np.inf
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
         lower = max(lower, point.lower)
@@ -221,7 +226,7 @@ def solve(
         if gap <= tolerance:
             stop = "converged"
             break
-        if since == HALF_DIGITS and inner.may_help(point):
+        if since == HALF_DIGITS and inner.may_deflate(point):
             inner.deflated, barrier = True, max(barrier, mean * gap)
             del point, vectors
             point, vectors = evaluate(summands, best, deflated=True)
@@ -229,7 +234,7 @@ def solve(
         if since > PATIENCE:
             stop = "stalled"
             break
-        if since and not inner.may_be_formed:
+        if since and not inner.may_form_hessian:
             barrier = max(barrier, OUTRUN * gap * mean)
         del vectors  # memory: the inner products need the room
         gradient = point.weight * (point.diagonal - 1.0) + barrier
@@ -237,7 +242,7 @@ def solve(
         ridge = np.maximum(point.weight * (1.0 - point.diagonal), barrier)
         move = inner.move(point, gradient, ridge)
         floor = 1e-3 * tolerance * mean
-        weight, barrier = damped(point.weight, move, barrier, largest_step=LARGEST_STEP, floor=floor)
+        weight, barrier = damp_step(point.weight, move, barrier, largest_step=LARGEST_STEP, floor=floor)
         del point
         point, vectors = evaluate(summands, weight, deflated=inner.deflated)
         eighs += DEFLATED_COST if inner.deflated else 1
@@ -253,8 +258,8 @@ def solve(
         point, vectors = evaluate(summands, best, deflated=inner.deflated)
     largest = float(point.diagonal.max())
     mixing = []
-    for u, side in zip(vectors, point.sides, strict=True):
-        mixing.append(u.T / linear_algebra.like(u, np.sqrt(side.roots * largest))[:, None])
+    for u, spectral_part in zip(vectors, point.spectral_parts, strict=True):
+        mixing.append(u.T / linear_algebra.like(u, np.sqrt(spectral_part.roots * largest))[:, None])
     return tuple(mixing), best_upper, lower, record
 
 
@@ -265,39 +270,41 @@ def evaluate(summands: Sequence[Summand], weight: Matrix, *, deflated: bool = Fa
         deflated: whether the roots below eps^1/2 of the largest are found as well.
     """
     diagonal, proven = np.zeros(weight.size), 0.0
-    sides, turned = [], []
-    for part in summands:
+    spectral_parts, turned = [], []
+    for summand in summands:
         if deflated:
-            found = deflated_roots((part.factor * linear_algebra.like(part.factor, np.sqrt(weight[part.cells]))).T)
-            roots, vectors, least = found.values, found.vectors, found.proven
+            deflation = deflated_roots(
+                (summand.factor * linear_algebra.like(summand.factor, np.sqrt(weight[summand.cells]))).T
+            )
+            roots, vectors, proven_trace = deflation.values, deflation.vectors, deflation.proven
         else:
-            gram = linear_algebra.weighted_gram(part.factor, weight[part.cells])
+            gram = linear_algebra.weighted_gram(summand.factor, weight[summand.cells])
             values, vectors = linear_algebra.eigh(gram.T, overwrite=True)
             del gram
-            roots, least = np.sqrt(np.maximum(values, EPSILON * values[-1])), proven_root_trace(values)
-        rotated = vectors.T @ part.factor
-        diagonal[part.cells] += part.copies * linear_algebra.weighted_columns(rotated, 1.0 / roots)
-        proven += part.copies * least
-        sides.append(SpectralPart(roots, rotated, part))
+            roots, proven_trace = np.sqrt(np.maximum(values, EPSILON * values[-1])), proven_root_trace(values)
+        rotated = vectors.T @ summand.factor
+        diagonal[summand.cells] += summand.copies * linear_algebra.weighted_columns(rotated, 1.0 / roots)
+        proven += summand.copies * proven_trace
+        spectral_parts.append(SpectralPart(roots, rotated, summand))
         turned.append(vectors)
-    return Point(weight, proven, tuple(sides), diagonal), tuple(turned)
+    return Point(weight, proven, tuple(spectral_parts), diagonal), tuple(turned)
 
 
 def hessian_product(point: Point) -> Callable[[Matrix], Matrix]:
     """w -> -(Hessian of 2 tr K^{1/2}) w: two matrix products a part."""
     scaled = []
-    for side in point.sides:
-        s = linear_algebra.like(side.factor, side.roots)
+    for spectral_part in point.spectral_parts:
+        s = linear_algebra.like(spectral_part.factor, spectral_part.roots)
         coefficients = 1.0 / (s[:, None] * s * (s[:, None] + s))
-        scaled.append((side.factor, side.summand.cells, coefficients, side.summand.copies))
+        scaled.append((spectral_part.factor, spectral_part.summand.cells, coefficients, spectral_part.summand.copies))
 
     def apply(direction: Matrix) -> Matrix:
-        out = np.zeros(direction.size)
+        product = np.zeros(direction.size)
         for factor, cells, coefficients, copies in scaled:
             inner = linear_algebra.weighted_gram(factor, direction[cells])
             inner *= coefficients
-            out[cells] += copies * linear_algebra.column_products(factor, inner @ factor)
-        return out
+            product[cells] += copies * linear_algebra.column_products(factor, inner @ factor)
+        return product
 
     return apply
 
@@ -316,22 +323,22 @@ def _inexact_newton(point: Point, gradient: Matrix, ridge: Matrix, *, cap: int) 
 
 def _newton(point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
     """The exact Newton step, with -Hessian = sum_k w_k Q_k o Q_k, Q_k = C' diag(exp(-s t_k)/s) C."""
-    hessian = linear_algebra.zeros(point.sides[0].factor, (point.weight.size, point.weight.size))
-    for side in point.sides:
-        s, target = side.roots, linear_algebra.block(side.summand.places)
+    hessian = linear_algebra.zeros(point.spectral_parts[0].factor, (point.weight.size, point.weight.size))
+    for spectral_part in point.spectral_parts:
+        s, target = spectral_part.roots, linear_algebra.block(spectral_part.summand.weight_indices)
         for node in np.arange(np.log(1e-3 / s[-1]), np.log(12.0 / s[0]) + 1.0):
             decay = np.exp(-s * np.exp(node)) / s
             active = decay * s > 1e-9
-            half = linear_algebra.rows(side.factor, active)
+            half = linear_algebra.rows(spectral_part.factor, active)
             half = half * linear_algebra.like(half, np.sqrt(decay[active]))[:, None]
             block = half.T @ half
             block *= block
-            block *= side.summand.copies * math.exp(node)
+            block *= spectral_part.summand.copies * math.exp(node)
             hessian[target] += block
     weight = linear_algebra.like(hessian, point.weight)
     hessian *= weight[:, None]
     hessian *= weight
     linear_algebra.add_to_diagonal(hessian, ridge)
     return linear_algebra.on_host(
-        linear_algebra.factored(hessian, overwrite=True).solve(linear_algebra.like(hessian, gradient))
+        linear_algebra.factor_matrix(hessian, overwrite=True).solve(linear_algebra.like(hessian, gradient))
     )

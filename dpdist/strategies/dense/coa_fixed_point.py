@@ -19,7 +19,7 @@ import numpy as np
 from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.dense.block_diagonal import Spectrum, Split, decomposed, mean_square, split_of
+from dpdist.strategies.dense.block_diagonal import BlockDiagonal, Spectrum, block_diagonalise, decompose_scaled, mean_square
 from dpdist.strategies.dense.coa_barrier import conjugate_gradients
 from dpdist.strategies.dense.trace_problem import EPSILON, Chain, FullRankProblem
 from dpdist.strategies.linear_algebra import Array
@@ -50,11 +50,11 @@ START_FLOOR = 0.05
 LARGEST_STEP = 2.0
 """Of a Newton step, in the logarithm of a weight."""
 
-Told = Callable[[float, float, Matrix], None]
+StepCallback = Callable[[float, float, Matrix], None]
 """Takes the cost, the gap and the weights of a step."""
 
 
-class Path:
+class AndersonHistory:
     """The last points of a fixed-point iteration and their residuals, and where Anderson's mixture of them leads."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Path:
         self.residuals.append(residual)
         del self.points[: -MEMORY - 1], self.residuals[: -MEMORY - 1]
 
-    def accelerated(self) -> Matrix:
+    def accelerate(self) -> Matrix:
         """The next point of the over-relaxed Anderson iteration (type II, memory ``MEMORY``)."""
         step = RELAXATION * self.residuals[-1]
         if len(self.points) > 1:
@@ -78,14 +78,14 @@ class Path:
         return np.asarray(self.points[-1] + np.clip(step, -5.0, 5.0))
 
 
-def takes_newton_steps(split: Split) -> bool:
+def takes_newton_steps(block_form: BlockDiagonal) -> bool:
     """Whether a gram is large enough for steps in single precision, and no chain, which needs less."""
-    return split.chain is None and split.multiplicity.size >= SINGLE_CELLS
+    return block_form.chain is None and block_form.multiplicity.size >= SINGLE_CELLS
 
 
-def chain_steps(chain: Chain, log_weight: Matrix, *, tolerance: float, limit: int, told: Told) -> Matrix:
+def take_chain_steps(chain: Chain, log_weight: Matrix, *, tolerance: float, limit: int, report_step: StepCallback) -> Matrix:
     """Weights of a chain near the optimum."""
-    path, smallest, since = Path(), np.inf, 0
+    path, smallest, since = AndersonHistory(), np.inf, 0
     for _ in range(limit):
         with np.errstate(divide="ignore", invalid="ignore"):
             diagonal = chain.root_diagonal(np.exp(log_weight))
@@ -96,11 +96,11 @@ def chain_steps(chain: Chain, log_weight: Matrix, *, tolerance: float, limit: in
         weight = np.exp(log_weight)
         residual = np.log(diagonal * factor / weight)
         path.add(log_weight, residual)
-        told(float(np.exp(residual.max()) * weight.sum()), np.inf, weight)
+        report_step(float(np.exp(residual.max()) * weight.sum()), np.inf, weight)
         predicted = SLACK * float(weight @ residual**2 / weight.sum())
         since = 0 if predicted < 0.5 * smallest else since + 1
         smallest = min(smallest, predicted)
-        log_weight = path.accelerated()
+        log_weight = path.accelerate()
         if predicted <= CHAIN_GOAL * tolerance or since > MEMORY:
             break
     return log_weight
@@ -115,7 +115,7 @@ def nearly_diagonal_start(gram: Array, dual: Matrix) -> Matrix:
 
     which the fixed point takes for the next weights: n^2 operations. Sums of random cells are such grams, ranges are not.
     """
-    small, given = linear_algebra.single(gram), dual
+    small, initial_dual = linear_algebra.to_single(gram), dual
     xp = linear_algebra.namespace(small)
     for _ in range(START_ROUNDS):
         root = linear_algebra.like(small, np.sqrt(dual))
@@ -128,50 +128,52 @@ def nearly_diagonal_start(gram: Array, dual: Matrix) -> Matrix:
         vector /= size
         leading = size * vector**2
         whole = linear_algebra.diagonal(scaled).astype(np.float64)
-        own = np.sqrt(np.maximum(whole - leading, START_FLOOR * whole))
-        axis, halves = linear_algebra.like(small, vector), linear_algebra.like(small, own)
+        diagonal_roots = np.sqrt(np.maximum(whole - leading, START_FLOOR * whole))
+        axis, halves = linear_algebra.like(small, vector), linear_algebra.like(small, diagonal_roots)
         scaled -= linear_algebra.like(small, size * vector)[:, None] * axis
         scaled /= halves[:, None] + halves
         scaled *= scaled
         missing = linear_algebra.on_host(xp.sum(scaled, axis=1)) - linear_algebra.diagonal(scaled)
-        less = missing / (2.0 * own)
-        found = np.maximum(own - less, 0.5 * own) + math.sqrt(size) * vector**2
-        if less.sum() > START_TRUST * found.sum():
-            return given
-        dual = found
+        correction = missing / (2.0 * diagonal_roots)
+        roots = np.maximum(diagonal_roots - correction, 0.5 * diagonal_roots) + math.sqrt(size) * vector**2
+        if correction.sum() > START_TRUST * roots.sum():
+            return initial_dual
+        dual = roots
     return dual
 
 
-def single_steps(split: Split, log_weight: Matrix, *, tolerance: float, limit: int, told: Told) -> tuple[Matrix, int, float]:
+def take_single_steps(
+    block_form: BlockDiagonal, log_weight: Matrix, *, tolerance: float, limit: int, report_step: StepCallback
+) -> tuple[Matrix, int, float]:
     """Weights near the optimum by Newton steps in single precision, the steps, and the products in them."""
-    grams = [linear_algebra.single(part.gram) for part in split.parts]
+    grams = [linear_algebra.to_single(block.gram) for block in block_form.blocks]
     smallest, steps, products = np.inf, 0, 0.0
     while steps < limit:
         spectra: list[Spectrum] = []
         diagonal = np.zeros(log_weight.size)
-        for part, gram in zip(split.parts, grams, strict=True):
-            values, vectors = decomposed(gram, np.exp(0.5 * log_weight[part.cells]))
+        for block, gram in zip(block_form.blocks, grams, strict=True):
+            values, vectors = decompose_scaled(gram, np.exp(0.5 * log_weight[block.cells]))
             roots = np.sqrt(np.maximum(values.astype(np.float64), linear_algebra.SINGLE_EPSILON * float(values[-1])))
             spectra.append((roots, vectors))
-            diagonal[part.cells] += linear_algebra.weighted_rows(vectors, roots)
+            diagonal[block.cells] += linear_algebra.weighted_rows(vectors, roots)
         steps += 1
-        factor = float(diagonal.sum() / (split.multiplicity @ np.exp(log_weight)))
+        factor = float(diagonal.sum() / (block_form.multiplicity @ np.exp(log_weight)))
         log_weight = log_weight + 2.0 * math.log(factor)
         weight = np.exp(log_weight)
-        residual = np.log(diagonal * factor / (weight * split.multiplicity))
-        told(float(np.exp(residual.max())) * float(split.multiplicity @ weight), np.inf, weight)
-        predicted = SLACK * mean_square(split, weight, residual)
-        move, used = newton_step(split, spectra, diagonal, residual, forcing_of(predicted, tolerance))
-        products += used
+        residual = np.log(diagonal * factor / (weight * block_form.multiplicity))
+        report_step(float(np.exp(residual.max())) * float(block_form.multiplicity @ weight), np.inf, weight)
+        predicted = SLACK * mean_square(block_form, weight, residual)
+        move, step_products = newton_step(block_form, spectra, diagonal, residual, forcing_of(predicted, tolerance))
+        products += step_products
         log_weight = log_weight + move
         enough = predicted <= SINGLE_GOAL * math.sqrt(tolerance) or predicted > 0.5 * smallest
-        if enough or any(_blurred(roots, tolerance) for roots, _ in spectra):
+        if enough or any(_is_blurred(roots, tolerance) for roots, _ in spectra):
             break
         smallest = predicted
     return log_weight, steps, products
 
 
-def _blurred(roots: Matrix, tolerance: float) -> bool:
+def _is_blurred(roots: Matrix, tolerance: float) -> bool:
     """Whether a second step in single precision would find little but rounding.
 
     Eigenvalues change by eps times the largest: the smallest by too much, or the mean root by more than the tolerance lets it.
@@ -183,31 +185,31 @@ def _blurred(roots: Matrix, tolerance: float) -> bool:
 
 def forcing_of(predicted: float, tolerance: float) -> float:
     """The relative residual that suffices for a Newton step: what it leaves behind anyway, or what the tolerance allows."""
-    left, allowed = math.sqrt(predicted / SLACK), 0.15 * math.sqrt(0.3 * tolerance / max(predicted, tolerance))
-    return min(FORCING, max(left, allowed))
+    remainder, allowed = math.sqrt(predicted / SLACK), 0.15 * math.sqrt(0.3 * tolerance / max(predicted, tolerance))
+    return min(FORCING, max(remainder, allowed))
 
 
 def newton_step(
-    split: Split, spectra: Sequence[Spectrum], diagonal: Matrix, residual: Matrix, forcing: float
+    block_form: BlockDiagonal, spectra: Sequence[Spectrum], diagonal: Matrix, residual: Matrix, forcing: float
 ) -> tuple[Matrix, float]:
     """The step of the logarithms of the weights, and the products that it took, in those of all cells in double precision."""
-    parts = []
-    for part, (s, u) in zip(split.parts, spectra, strict=True):
-        turned = linear_algebra.single(u.T)
+    block_products = []
+    for block, (s, u) in zip(block_form.blocks, spectra, strict=True):
+        turned = linear_algebra.to_single(u.T)
         roots = linear_algebra.like(turned, s)
-        parts.append((part.cells, turned, roots[:, None] * roots / (roots[:, None] + roots)))
+        block_products.append((block.cells, turned, roots[:, None] * roots / (roots[:, None] + roots)))
 
     def apply(direction: Matrix) -> Matrix:
-        out = np.zeros(direction.size)
-        for cells, turned, coefficients in parts:
+        product = np.zeros(direction.size)
+        for cells, turned, coefficients in block_products:
             inner = (turned * linear_algebra.like(turned, direction[cells])) @ turned.T
             inner *= coefficients
-            out[cells] += linear_algebra.column_products(turned, inner @ turned)
-        return out
+            product[cells] += linear_algebra.column_products(turned, inner @ turned)
+        return product
 
-    move, used = conjugate_gradients(apply, diagonal * residual, 0.5 * diagonal, forcing=forcing, cap=INNER_STEPS)
-    share = sum((part.cells.size / sum(split.multiplicity)) ** 3 for part in split.parts)
-    return np.clip(move, -LARGEST_STEP, LARGEST_STEP), used * share
+    move, iterations = conjugate_gradients(apply, diagonal * residual, 0.5 * diagonal, forcing=forcing, cap=INNER_STEPS)
+    block_cost = sum((block.cells.size / sum(block_form.multiplicity)) ** 3 for block in block_form.blocks)
+    return np.clip(move, -LARGEST_STEP, LARGEST_STEP), iterations * block_cost
 
 
 PATIENCE = 12
@@ -219,7 +221,7 @@ CHAIN_SHARE = 0.3
 
 
 @dataclass
-class _Best:
+class _BestCertificate:
     """The best certificate met so far, and the strategy that attains it.
 
     ``slack``: gap of the rescaled strategy over the mean squared residual; it says when a certificate is worth its product.
@@ -253,22 +255,22 @@ class _Best:
 class _Record:
     """The steps of a solve, reported as they are taken, and the work in them: a decomposition of all parts counts as ``size``."""
 
-    def __init__(self, problem: FullRankProblem, split: Split, on_step: OnStep) -> None:
-        self.problem, self.split, self.on_step = problem, split, on_step
+    def __init__(self, problem: FullRankProblem, block_form: BlockDiagonal, on_step: OnStep) -> None:
+        self.problem, self.block_form, self.on_step = problem, block_form, on_step
         self.history: list[Step] = []
-        self.size = sum((part.cells.size / problem.cells) ** 3 for part in split.parts)
+        self.size = sum((block.cells.size / problem.cells) ** 3 for block in block_form.blocks)
         self.eighs, self.products = 0.0, 0.0
 
     def add(self, cost: float, gap: float, weight: Matrix) -> None:
         """Note a step: costs are those of the scaled problem."""
-        checkpoint = self.problem.expand(_unfold(weight, self.split, self.problem.cells))
+        checkpoint = self.problem.expand(_unfold(weight, self.block_form, self.problem.cells))
         self.history.append(Step(len(self.history) + 1, cost * self.problem.scale, gap, checkpoint=checkpoint))
         self.on_step(self.history[-1])
 
     def solve(self, stop: Stop) -> Solve:
         """The record as it is kept."""
-        last, history = self.history[-1].checkpoint, tuple(self.history)
-        return Solve("dual fixed point", stop, history, last, round(self.eighs, 2), round(self.products, 2))
+        checkpoint, history = self.history[-1].checkpoint, tuple(self.history)
+        return Solve("dual fixed point", stop, history, checkpoint, round(self.eighs, 2), round(self.products, 2))
 
 
 def solve(
@@ -278,30 +280,30 @@ def solve(
 
     Returns: A over the kept cells; its cost and the lower bound, both of the scaled problem; the record.
     """
-    split = split_of(problem.gram, problem.chain)
+    block_form = block_diagonalise(problem.gram, problem.chain)
     dual = problem.initial_dual if start is None else start
-    if start is None and takes_newton_steps(split):
+    if start is None and takes_newton_steps(block_form):
         dual = nearly_diagonal_start(problem.gram, dual)
-    log_weight = np.log(_fold(dual, split))
-    best, path, since = _Best(), Path(), 0
-    record = _Record(problem, split, on_step)
+    log_weight = np.log(_fold(dual, block_form))
+    best, path, since = _BestCertificate(), AndersonHistory(), 0
+    record = _Record(problem, block_form, on_step)
     stop: Stop = "iteration limit"
     if start is None:
-        log_weight = _first_steps(split, log_weight, record, tolerance=tolerance, limit=max_iterations - 1)
+        log_weight = _first_steps(block_form, log_weight, record, tolerance=tolerance, limit=max_iterations - 1)
     while len(record.history) < max_iterations:
-        spectra, proven = _spectra(split, np.exp(log_weight))
-        best.lower = max(best.lower, proven**2 / float(split.multiplicity @ np.exp(log_weight)))
-        log_weight, spectra = _balanced(split, log_weight, spectra)
+        spectra, proven = _spectra(block_form, np.exp(log_weight))
+        best.lower = max(best.lower, proven**2 / float(block_form.multiplicity @ np.exp(log_weight)))
+        log_weight, spectra = _balance(block_form, log_weight, spectra)
         weight = np.exp(log_weight)
-        record.eighs += record.size if split.chain is None else CHAIN_SHARE
-        ratio = _diagonal(split, spectra, weight)
+        record.eighs += record.size if block_form.chain is None else CHAIN_SHARE
+        ratio = _diagonal(block_form, spectra, weight)
         residual, previous = np.log(ratio), best.gap
-        second_order = mean_square(split, weight, residual)
+        second_order = mean_square(block_form, weight, residual)
         largest = float(ratio.max())
         best.offer(largest * sum(float(s.sum()) for s, _ in spectra), weight, np.full(ratio.size, largest), spectra)
         if best.slack * second_order <= 4.0 * tolerance:
-            record.products += record.size if split.chain is None else CHAIN_SHARE
-            best.certify(_unit_diagonal_cost(split, spectra, weight, ratio), weight, ratio, spectra, second_order)
+            record.products += record.size if block_form.chain is None else CHAIN_SHARE
+            best.certify(_unit_diagonal_cost(block_form, spectra, weight, ratio), weight, ratio, spectra, second_order)
         record.add(best.upper, best.gap, weight)
         if best.gap <= tolerance:
             stop = "converged"
@@ -311,81 +313,87 @@ def solve(
             stop = "stalled"
             break
         path.add(log_weight, residual)
-        if since == 0 and takes_newton_steps(split):
+        if since == 0 and takes_newton_steps(block_form):
             forcing = forcing_of(SLACK * second_order, tolerance)
-            move, used = newton_step(split, spectra, ratio * weight * split.multiplicity, residual, forcing)
-            log_weight, record.products = log_weight + move, record.products + used
+            move, step_products = newton_step(
+                block_form, spectra, ratio * weight * block_form.multiplicity, residual, forcing
+            )
+            log_weight, record.products = log_weight + move, record.products + step_products
         else:
-            log_weight = path.accelerated()
+            log_weight = path.accelerate()
         del spectra  # only the best strategy's eigenvectors stay in memory
     assert best.weight is not None
     assert best.squares is not None
-    root = split.root(best.spectra, best.weight, 1.0 / np.sqrt(best.squares))
+    root = block_form.root(best.spectra, best.weight, 1.0 / np.sqrt(best.squares))
     return root, best.upper, best.lower, record.solve(stop)
 
 
-def _first_steps(split: Split, log_weight: Matrix, record: _Record, *, tolerance: float, limit: int) -> Matrix:
+def _first_steps(block_form: BlockDiagonal, log_weight: Matrix, record: _Record, *, tolerance: float, limit: int) -> Matrix:
     """The logarithms of weights near the optimum, by steps that prove nothing; the given ones for few cells."""
-    if split.chain is not None:
-        return chain_steps(split.chain, log_weight, tolerance=tolerance, limit=limit, told=record.add)
-    if not takes_newton_steps(split):
+    if block_form.chain is not None:
+        return take_chain_steps(block_form.chain, log_weight, tolerance=tolerance, limit=limit, report_step=record.add)
+    if not takes_newton_steps(block_form):
         return log_weight
-    log_weight, steps, record.products = single_steps(split, log_weight, tolerance=tolerance, limit=limit, told=record.add)
+    log_weight, steps, record.products = take_single_steps(
+        block_form, log_weight, tolerance=tolerance, limit=limit, report_step=record.add
+    )
     record.eighs += steps * SINGLE_SHARE * record.size
     return log_weight
 
 
-def _spectra(split: Split, weight: Matrix) -> tuple[tuple[Spectrum, ...], float]:
+def _spectra(block_form: BlockDiagonal, weight: Matrix) -> tuple[tuple[Spectrum, ...], float]:
     """For each part, s and U with D^1/2 V D^1/2 = U diag(s^2) U', and a number not above the sum of all s."""
-    if split.chain is not None:
-        roots, vectors, proven = split.chain.spectrum(weight)
+    if block_form.chain is not None:
+        roots, vectors, proven = block_form.chain.spectrum(weight)
         return ((roots, vectors),), proven
-    out, proven = [], 0.0
-    for part in split.parts:
-        values, vectors = decomposed(part.gram, np.sqrt(weight[part.cells]))
+    spectra, proven = [], 0.0
+    for block in block_form.blocks:
+        values, vectors = decompose_scaled(block.gram, np.sqrt(weight[block.cells]))
         proven += proven_root_trace(values)
-        out.append((np.sqrt(np.maximum(values, 1e-30 * values[-1])), vectors))
-    return tuple(out), proven
+        spectra.append((np.sqrt(np.maximum(values, 1e-30 * values[-1])), vectors))
+    return tuple(spectra), proven
 
 
-def _balanced(split: Split, log_weight: Matrix, spectra: tuple[Spectrum, ...]) -> tuple[Matrix, tuple[Spectrum, ...]]:
+def _balance(
+    block_form: BlockDiagonal, log_weight: Matrix, spectra: tuple[Spectrum, ...]
+) -> tuple[Matrix, tuple[Spectrum, ...]]:
     """The same point scaled so that sum(v) = tr K^1/2, which every fixed point satisfies; K scales with v."""
     total = sum(float(s.sum()) for s, _ in spectra)
-    ratio = total / float(split.multiplicity @ np.exp(log_weight))
+    ratio = total / float(block_form.multiplicity @ np.exp(log_weight))
     return log_weight + 2.0 * np.log(ratio), tuple((s * ratio, u) for s, u in spectra)
 
 
-def _diagonal(split: Split, spectra: tuple[Spectrum, ...], weight: Matrix) -> Matrix:
+def _diagonal(block_form: BlockDiagonal, spectra: tuple[Spectrum, ...], weight: Matrix) -> Matrix:
     """diag X(v) at each dual variable; at the optimum all ones."""
-    out = np.zeros(weight.size)
-    for part, (s, u) in zip(split.parts, spectra, strict=True):
-        out[part.cells] += linear_algebra.weighted_rows(u, s)
-    return np.asarray(out / (weight * split.multiplicity))
+    diagonal = np.zeros(weight.size)
+    for block, (s, u) in zip(block_form.blocks, spectra, strict=True):
+        diagonal[block.cells] += linear_algebra.weighted_rows(u, s)
+    return np.asarray(diagonal / (weight * block_form.multiplicity))
 
 
-def _unit_diagonal_cost(split: Split, spectra: tuple[Spectrum, ...], weight: Matrix, ratio: Matrix) -> float:
+def _unit_diagonal_cost(block_form: BlockDiagonal, spectra: tuple[Spectrum, ...], weight: Matrix, ratio: Matrix) -> float:
     """tr(V X^-1) for X(v) rescaled to unit diagonal."""
     column = np.sqrt(weight * ratio)
-    if split.chain is not None:
+    if block_form.chain is not None:
         ((roots, vectors),) = spectra
-        return split.chain.cost(column, roots, vectors)
+        return block_form.chain.cost(column, roots, vectors)
     cost = 0.0
-    for part, (s, u) in zip(split.parts, spectra, strict=True):
-        z = linear_algebra.like(part.gram, column[part.cells])
-        scaled = part.gram * z
+    for block, (s, u) in zip(block_form.blocks, spectra, strict=True):
+        z = linear_algebra.like(block.gram, column[block.cells])
+        scaled = block.gram * z
         scaled *= z[:, None]
         cost += linear_algebra.weighted_total(u, scaled @ u, 1.0 / s)
     return cost
 
 
-def _fold(dual: Matrix, split: Split) -> Matrix:
-    if not split.reversal:
+def _fold(dual: Matrix, block_form: BlockDiagonal) -> Matrix:
+    if not block_form.reversal:
         return np.maximum(dual, np.finfo(float).tiny)
-    folded = (dual + dual[::-1])[: split.multiplicity.size] / 2
+    folded = (dual + dual[::-1])[: block_form.multiplicity.size] / 2
     return np.maximum(folded, np.finfo(float).tiny)
 
 
-def _unfold(weight: Matrix, split: Split, cells: int) -> Matrix:
-    if not split.reversal:
+def _unfold(weight: Matrix, block_form: BlockDiagonal, cells: int) -> Matrix:
+    if not block_form.reversal:
         return weight
     return np.concatenate([weight, weight[: cells // 2][::-1]])

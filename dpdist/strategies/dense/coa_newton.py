@@ -25,38 +25,38 @@ FORCING, EXACT = 0.05, 1e-3
 INNER_STEPS = 30
 LARGEST_STEP = 6.0
 """Of a Newton step, in the logarithm of a weight."""
-LEAST = 1e-20
+MIN_START_WEIGHT = 1e-20
 """Least weight to start from, in parts of their sum."""
 PATIENCE = 12
 """Steps without progress of the gap before the solver hands over."""
 
 
-def damped_step(found: Roots, residual: Matrix, *, ridge: Matrix, forcing: float) -> tuple[Matrix, int]:
+def damped_step(decomposition: Roots, residual: Matrix, *, ridge: Matrix, forcing: float) -> tuple[Matrix, int]:
     """The step of the logarithms of the weights towards log diag X(v) = 0, and the products that it took.
 
     The preconditioner is the exact diagonal of the system, for half a product: where a weight hardly matters it is far below
     half of diag K^1/2.
     """
-    turned = linear_algebra.single(found.vectors.T)
-    roots = found.values.astype(np.float32)
+    turned = linear_algebra.to_single(decomposition.vectors.T)
+    roots = decomposition.values.astype(np.float32)
     coefficients = roots[:, None] * roots / (roots[:, None] + roots)
     squares = turned * turned
-    own = linear_algebra.column_products(squares, coefficients @ squares).astype(np.float64)
+    system_diagonal = linear_algebra.column_products(squares, coefficients @ squares).astype(np.float64)
 
     def apply(direction: Matrix) -> Matrix:
         inner = (turned * direction.astype(np.float32)) @ turned.T
         inner *= coefficients
         return np.asarray(linear_algebra.column_products(turned, inner @ turned) + ridge * direction)
 
-    target = found.diagonal * residual
-    move, used = conjugate_gradients(apply, target, own + ridge, forcing=forcing, cap=INNER_STEPS)
-    return np.clip(move, -LARGEST_STEP, LARGEST_STEP), used
+    target = decomposition.diagonal * residual
+    move, products = conjugate_gradients(apply, target, system_diagonal + ridge, forcing=forcing, cap=INNER_STEPS)
+    return np.clip(move, -LARGEST_STEP, LARGEST_STEP), products
 
 
 def unit_diagonal_cost(factor: Matrix, roots: Roots) -> float:
     """tr(V X^-1) for X(v) rescaled to unit diagonal: a sum of squares, without cancellation."""
-    spread = (factor * np.sqrt(roots.diagonal)) @ roots.vectors
-    return float((linear_algebra.squared_lengths(spread) / roots.values).sum())
+    scaled_rows = (factor * np.sqrt(roots.diagonal)) @ roots.vectors
+    return float((linear_algebra.squared_lengths(scaled_rows) / roots.values).sum())
 
 
 def solve(
@@ -67,24 +67,24 @@ def solve(
     Returns: A over the kept cells; its cost and the lower bound, both of the scaled problem; the record.
     """
     factor, weight = problem.thin, problem.initial_dual if start is None else start
-    weight = np.maximum(weight, LEAST * weight.sum())
+    weight = np.maximum(weight, MIN_START_WEIGHT * weight.sum())
     history: list[Step] = []
-    lower, upper, share, products, since = 0.0, np.inf, 0.0, 0, 0
+    lower, upper, relative_time, products, since = 0.0, np.inf, 0.0, 0, 0
     best, squares = None, weight  # squared, what the columns of the best rows are divided by
     stop: Stop = "iteration limit"
     while len(history) < max_iterations:
-        found = deflated_roots(factor * np.sqrt(weight))
-        share += found.share
-        lower = max(lower, found.proven**2 / float(weight.sum()))
-        weight, found = _balanced(weight, found)
-        diagonal, before = found.diagonal, upper / lower
+        decomposition = deflated_roots(factor * np.sqrt(weight))
+        relative_time += decomposition.relative_time
+        lower = max(lower, decomposition.proven**2 / float(weight.sum()))
+        weight, decomposition = _balance(weight, decomposition)
+        diagonal, before = decomposition.diagonal, upper / lower
         largest = float((diagonal / weight).max())
         for cost, lengths in (
-            (largest * float(found.values.sum()), largest * weight),
-            (unit_diagonal_cost(factor, found), diagonal),
+            (largest * float(decomposition.values.sum()), largest * weight),
+            (unit_diagonal_cost(factor, decomposition), diagonal),
         ):
             if cost < upper:
-                upper, best, squares = cost, found, lengths
+                upper, best, squares = cost, decomposition, lengths
         gap = upper / lower - 1.0
         history.append(Step(len(history) + 1, upper * problem.scale, gap, checkpoint=problem.expand(weight)))
         on_step(history[-1])
@@ -95,17 +95,19 @@ def solve(
         residual = np.log(diagonal / weight)
         size = math.sqrt(float(weight @ residual**2 / weight.sum()))
         forcing = max(EXACT, min(FORCING, size))
-        move, used = damped_step(found, residual, ridge=DAMPING * size * diagonal, forcing=forcing)
-        products += used + 1
+        move, step_products = damped_step(decomposition, residual, ridge=DAMPING * size * diagonal, forcing=forcing)
+        products += step_products + 1
         weight = weight * np.exp(move)
-        del found  # only the best strategy's eigenvectors stay in memory
+        del decomposition  # only the best strategy's eigenvectors stay in memory
     assert best is not None
     rows = np.sqrt(best.values)[:, None] * best.vectors.T / np.sqrt(squares)
-    record = Solve("dual Newton", stop, tuple(history), history[-1].checkpoint, round(share, 2), products)
+    record = Solve("dual Newton", stop, tuple(history), history[-1].checkpoint, round(relative_time, 2), products)
     return rows, upper, lower, record
 
 
-def _balanced(weight: Matrix, found: Roots) -> tuple[Matrix, Roots]:
+def _balance(weight: Matrix, decomposition: Roots) -> tuple[Matrix, Roots]:
     """The same point scaled so that sum(v) = tr K^1/2, which every fixed point satisfies."""
-    ratio = float(found.values.sum() / weight.sum())
-    return weight * ratio**2, replace(found, values=found.values * ratio, proven=found.proven * ratio)
+    ratio = float(decomposition.values.sum() / weight.sum())
+    return weight * ratio**2, replace(
+        decomposition, values=decomposition.values * ratio, proven=decomposition.proven * ratio
+    )

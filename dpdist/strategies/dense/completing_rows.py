@@ -19,15 +19,15 @@ import scipy
 from dpdist.operators import Matrix
 from dpdist.strategies.dense.adaptive_mechanism import (
     Weights,
-    designed,
+    design_strategy,
     eigen_queries,
     group_weights,
-    merged_weights,
+    merge_group_weights,
     program_1,
     separation,
 )
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import gram_of, ignore
+from dpdist.strategies.strategy import gram_of, ignore_step
 from dpdist.workloads import Workload
 
 POWERS = (50.0, 400.0, 3000.0)
@@ -62,14 +62,14 @@ def completed_design(workload: Workload | Matrix, *, tolerance: float = 1e-6) ->
     solved = [group_weights(np.ascontiguousarray(squares[:, group]), costs[group], tolerance) for group in groups]
     ways: Mapping[str, Weights] = {
         "weights of all eigen-queries": program_1(squares, costs, tolerance=tolerance),
-        f"weights of groups of {groups[0].size} eigen-queries": merged_weights(groups, solved, tolerance, ignore),
+        f"weights of groups of {groups[0].size} eigen-queries": merge_group_weights(groups, solved, tolerance, ignore_step),
     }
-    best, start = _least({how: designed(queries, weights, gram, bound) for how, weights in ways.items()}, ways)
+    best, start = _least({how: design_strategy(queries, weights, gram, bound) for how, weights in ways.items()}, ways)
     steps = completion_steps(gram.shape[0])
     if not steps:
         return best
     weights = replace(start, weight=_descended(queries, squares, gram, start.weight, steps))
-    more = {"weights of eigen-queries with their completion": designed(queries, weights, gram, bound)}
+    more = {"weights of eigen-queries with their completion": design_strategy(queries, weights, gram, bound)}
     assert best.solve is not None
     return _least({best.solve.method: best, **more}, dict.fromkeys((best.solve.method, *more), weights))[0]
 

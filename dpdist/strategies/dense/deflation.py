@@ -16,7 +16,7 @@ from dpdist.strategies import linear_algebra
 from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.linear_algebra import Array
 
-KEPT = 1e-10
+DEFLATION_THRESHOLD = 1e-10
 """Eigenvalues below this part of the largest are found again: those above it have six digits."""
 DEFLATIONS = 6
 """Eigen-decompositions at most: each finds five more decades of roots."""
@@ -30,13 +30,13 @@ class Roots:
         values: s, (n,).
         vectors: U, (n, n).
         proven: a number not above the sum of all singular values of B.
-        share: the time that they took, in eigen-decompositions of all n columns.
+        relative_time: the time that they took, in eigen-decompositions of all n columns.
     """
 
     values: Matrix
     vectors: Array
     proven: float
-    share: float
+    relative_time: float
 
     @property
     def diagonal(self) -> Matrix:
@@ -59,22 +59,22 @@ def deflated_roots(matrix: Array) -> Roots:
     n = int(matrix.shape[1])
     values, vectors = linear_algebra.eigh((matrix.T @ matrix).T, overwrite=True)
     roots = np.zeros(n)
-    proven, coupling, moved, share, left = 0.0, 0.0, 0.0, 0.0, n
+    proven, coupling, moved, relative_time, remaining = 0.0, 0.0, 0.0, 0.0, n
     for level in range(DEFLATIONS):
         largest = max(float(values[-1]), 0.0)
-        share += (left / n) ** 3
-        small = int(np.searchsorted(values, KEPT * largest)) if level < DEFLATIONS - 1 else 0
-        roots[small:left] = np.sqrt(np.maximum(values[small:], EPSILON * largest))
-        least = np.maximum(values[small:] - EPSILON * largest - coupling, 0.0)
-        proven += float(np.maximum(np.sqrt(least) - moved, 0.0).sum())
+        relative_time += (remaining / n) ** 3
+        small = int(np.searchsorted(values, DEFLATION_THRESHOLD * largest)) if level < DEFLATIONS - 1 else 0
+        roots[small:remaining] = np.sqrt(np.maximum(values[small:], EPSILON * largest))
+        lower_values = np.maximum(values[small:] - EPSILON * largest - coupling, 0.0)
+        proven += float(np.maximum(np.sqrt(lower_values) - moved, 0.0).sum())
         if small == 0:
             break
         moved = n * EPSILON * float(roots.max())
-        coupling += n * EPSILON**2 / KEPT * largest
-        part = matrix @ vectors[:, :small]
-        rest = part.T @ part
-        del part  # memory: LAPACK needs the room
+        coupling += n * EPSILON**2 / DEFLATION_THRESHOLD * largest
+        small_columns = matrix @ vectors[:, :small]
+        rest = small_columns.T @ small_columns
+        del small_columns  # memory: LAPACK needs the room
         values, turned = linear_algebra.eigh(rest.T, overwrite=True)
         vectors[:, :small] = vectors[:, :small] @ turned
-        left = small
-    return Roots(np.maximum(roots, EPSILON * float(roots.max())), vectors, proven, share)
+        remaining = small
+    return Roots(np.maximum(roots, EPSILON * float(roots.max())), vectors, proven, relative_time)

@@ -21,7 +21,7 @@ from dpdist.operators import Dense, Kronecker, Matrix, Operator, Product
 from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, checked_start, ignore, proven_root_trace, queries_of
+from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_start, check_workload, ignore_step, proven_root_trace
 from dpdist.workloads import Basis, Workload, integer_basis
 
 MEMORY = 5
@@ -40,7 +40,7 @@ def least_worst(
     *,
     tolerance: float = 1e-4,
     max_iterations: int = 500,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> DenseStrategy:
     """The strategy whose largest error (standard error times the query's weight) is least.
@@ -57,12 +57,12 @@ def least_worst(
     """
     if not 0 < tolerance < 1:
         raise InvalidInput(f"the tolerance is a relative gap in (0, 1), found {tolerance!r}")
-    asked = _asked(queries_of(workload))
-    queries, cells = asked.queries, asked.cells
+    factored_queries = _factor_queries(check_workload(workload))
+    queries, cells = factored_queries.queries, factored_queries.cells
     weights = np.full(queries + cells, 1.0)
     if start is not None:
-        weights = np.maximum(checked_start(start, weights.shape), EPSILON)
-    weights = _normalised(weights, queries)
+        weights = np.maximum(check_start(start, weights.shape), EPSILON)
+    weights = _normalise(weights, queries)
     pull = BARRIER * tolerance / (queries + cells)
     best: tuple[float, _Point] | None = None
     lower, proving, eighs, since, smallest = 0.0, weights, 0, 0, np.inf
@@ -71,7 +71,7 @@ def least_worst(
     steps: list[Matrix] = []
     stop: Stop = "iteration limit"
     for iteration in range(1, max_iterations + 1):
-        point = _evaluate(asked, weights)
+        point = _evaluate(factored_queries, weights)
         eighs += 1
         if point.lower > lower:
             lower, proving = point.lower, weights
@@ -89,54 +89,54 @@ def least_worst(
         if since > PATIENCE:
             stop = "stalled"
             break
-        share = np.concatenate([np.full(queries, 1.0 + queries * pull), np.full(cells, 1.0 + cells * pull)])
+        normaliser = np.concatenate([np.full(queries, 1.0 + queries * pull), np.full(cells, 1.0 + cells * pull)])
         points.append(np.log(weights))
-        steps.append(RELAXATION * np.log((point.ratios + pull / weights) / share))
+        steps.append(RELAXATION * np.log((point.ratios + pull / weights) / normaliser))
         del points[: -MEMORY - 1], steps[: -MEMORY - 1]
-        weights = _normalised(np.exp(_accelerated(points, steps, weights)), queries)
+        weights = _normalise(np.exp(_accelerate(points, steps, weights)), queries)
     assert best is not None
     cost = best[1].total
-    proof = asked.proof(workload, proving) if weights.size <= CHECKPOINT else None
+    proof = factored_queries.proof(workload, proving) if weights.size <= CHECKPOINT else None
     record = Solve("least worst query", stop, tuple(history), history[-1].checkpoint, eighs, largest=proof)
-    return DenseStrategy("coa", asked.strategy(best[1].mixing), cost, None, record)
+    return DenseStrategy("coa", factored_queries.strategy(best[1].mixing), cost, None, record)
 
 
 @dataclass(frozen=True)
-class _AskedBlock:
+class _QueryBlock:
     """Queries of one block over some coordinates."""
 
     operator: Operator
     weight: float
-    place: Matrix | None
+    basis_rows: Matrix | None
 
     def gram(self, size: int, weights: Matrix) -> Matrix:
         """C' diag(weights) C over all coordinates."""
-        own = self.weight**2 * self.operator.weighted_gram(weights)
-        if self.place is None:
-            return own
-        out = np.zeros((size, size))
-        out[np.ix_(self.place, self.place)] = own
-        return out
+        block_gram = self.weight**2 * self.operator.weighted_gram(weights)
+        if self.basis_rows is None:
+            return block_gram
+        gram = np.zeros((size, size))
+        gram[np.ix_(self.basis_rows, self.basis_rows)] = block_gram
+        return gram
 
     def variances(self, form: Matrix) -> Matrix:
         """diag(C form C')."""
-        own = form if self.place is None else form[np.ix_(self.place, self.place)]
-        return self.weight**2 * self.operator.row_quadratics(own)
+        block_form = form if self.basis_rows is None else form[np.ix_(self.basis_rows, self.basis_rows)]
+        return self.weight**2 * self.operator.row_quadratics(block_form)
 
 
 @dataclass(frozen=True)
-class _Factored:
+class _FactoredQueries:
     """W = C Q' B: rows C over coordinates, Q' onto their span (None: all of it), columns B of the distinct cells (None: the identity)."""
 
     basis: Basis
-    parts: tuple[_AskedBlock, ...]
+    query_blocks: tuple[_QueryBlock, ...]
     rank: int
     span: Matrix | None
     columns: Matrix | None
 
     @property
     def queries(self) -> int:
-        return sum(part.operator.shape[0] for part in self.parts)
+        return sum(query_block.operator.shape[0] for query_block in self.query_blocks)
 
     @property
     def cells(self) -> int:
@@ -145,16 +145,16 @@ class _Factored:
     def gram(self, weights: Matrix) -> Matrix:
         """The gram of the queries under their weights, over the span."""
         size = self.basis.rank
-        starts = np.cumsum([0, *(part.operator.shape[0] for part in self.parts)])
+        starts = np.cumsum([0, *(query_block.operator.shape[0] for query_block in self.query_blocks)])
         whole = np.zeros((size, size))
-        for part, start, stop in zip(self.parts, starts[:-1], starts[1:], strict=True):
-            whole += part.gram(size, weights[start:stop])
+        for query_block, start, stop in zip(self.query_blocks, starts[:-1], starts[1:], strict=True):
+            whole += query_block.gram(size, weights[start:stop])
         return whole if self.span is None else self.span.T @ whole @ self.span
 
     def variances(self, form: Matrix) -> Matrix:
         """c form c' of every query, for a form over the span."""
         whole = form if self.span is None else self.span @ form @ self.span.T
-        return np.concatenate([part.variances(whole) for part in self.parts])
+        return np.concatenate([query_block.variances(whole) for query_block in self.query_blocks])
 
     def proof(self, workload: Workload, weights: Matrix) -> LargestBound:
         """The weights of queries and of cells: of those with equal columns the first one has them all."""
@@ -162,8 +162,8 @@ class _Factored:
         cells[slice(None) if self.basis.operator is None else self.basis.representatives] = weights[self.queries :]
         blocks = np.split(weights[: self.queries], np.cumsum([block.queries for block in workload.blocks])[:-1])
         answers = tuple(
-            (1.0, (each,)) if block.axes else (float(each[0]), ())
-            for block, each in zip(workload.blocks, blocks, strict=True)
+            (1.0, (block_weights,)) if block.axes else (float(block_weights[0]), ())
+            for block, block_weights in zip(workload.blocks, blocks, strict=True)
         )
         return LargestBound(DualWeights("cells", {0: cells}), answers)
 
@@ -173,30 +173,30 @@ class _Factored:
         return Dense(over_basis) if self.basis.operator is None else Product(Dense(over_basis), self.basis.operator)
 
 
-def _asked(workload: Workload) -> _Factored:
+def _factor_queries(workload: Workload) -> _FactoredQueries:
     """The queries over the coordinates of their integer basis, and over their span where that is smaller."""
     basis = integer_basis(workload)
     if basis.operator is None:
         shape = workload.domain.shape
-        parts = tuple(_AskedBlock(b.operator(shape, scaled=True), b.weight, None) for b in workload.blocks)
+        query_blocks = tuple(_QueryBlock(b.operator(shape, scaled=True), b.weight, None) for b in workload.blocks)
         columns = None
     else:
-        parts = tuple(
-            _AskedBlock(_local(block.scaled(factors)), block.weight, place)
-            for block, (factors, place) in zip(workload.blocks, basis.blocks, strict=True)
+        query_blocks = tuple(
+            _QueryBlock(_local(block.scaled(factors)), block.weight, basis_rows)
+            for block, (factors, basis_rows) in zip(workload.blocks, basis.blocks, strict=True)
         )
         columns = basis.columns(basis.representatives)
-    whole = _Factored(basis, parts, basis.rank, None, columns)
+    whole = _FactoredQueries(basis, query_blocks, basis.rank, None, columns)
     values, vectors = lapack.eigh(whole.gram(np.ones(whole.queries)), driver="evd")
-    kept = values > values.size * EPSILON * max(float(values[-1]), 0.0)
-    if not kept.any():
+    nonzero = values > values.size * EPSILON * max(float(values[-1]), 0.0)
+    if not nonzero.any():
         raise InvalidInput(
             "every query of the workload is zero, so there is nothing to answer; give queries that count some cell"
         )
-    if kept.all():
+    if nonzero.all():
         return whole
-    span = np.ascontiguousarray(vectors[:, kept])
-    return replace(whole, rank=int(kept.sum()), span=span, columns=span.T if columns is None else span.T @ columns)
+    span = np.ascontiguousarray(vectors[:, nonzero])
+    return replace(whole, rank=int(nonzero.sum()), span=span, columns=span.T if columns is None else span.T @ columns)
 
 
 def _local(factors: tuple[Operator, ...]) -> Operator:
@@ -221,38 +221,38 @@ class _Point:
     total: float
 
 
-def _evaluate(asked: _Factored, weights: Matrix) -> _Point:
+def _evaluate(factored_queries: _FactoredQueries, weights: Matrix) -> _Point:
     """Both bounds from one eigen-decomposition of K = R H R', R'R the gram of the queries and H that of the cells."""
-    of_queries, of_cells = weights[: asked.queries], weights[asked.queries :]
-    root, exact = _root(asked.gram(of_queries))
-    factor = root if asked.columns is None else root @ asked.columns
+    of_queries, of_cells = weights[: factored_queries.queries], weights[factored_queries.queries :]
+    root, exact = _root(factored_queries.gram(of_queries))
+    factor = root if factored_queries.columns is None else root @ factored_queries.columns
     gram = (factor * of_cells) @ factor.T
     values, vectors = lapack.eigh(gram, driver="evd", overwrite_a=True)
     roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
     trace = float(roots.sum())
     mixing = (vectors.T @ root) / np.sqrt(roots)[:, None]  # X = (mixing B)' (mixing B)
-    over_cells = mixing if asked.columns is None else mixing @ asked.columns
+    over_cells = mixing if factored_queries.columns is None else mixing @ factored_queries.columns
     squares = np.einsum("ai,ai->i", over_cells, over_cells)
     back = lapack.solve_triangular(root, vectors * np.sqrt(roots))
     inverse = back @ back.T
-    variances = asked.variances(inverse)
+    variances = factored_queries.variances(inverse)
     ratios = np.concatenate([variances, squares]) / trace
     largest = float(squares.max())
-    found = _Point(
+    point = _Point(
         proven_root_trace(values) ** 2 if exact else 0.0,
         largest * float(variances.max()),
         ratios,
         mixing / np.sqrt(largest),
         largest * float(variances.sum()),
     )
-    if asked.columns is not None:
-        return found
+    if factored_queries.columns is not None:
+        return point
     # every cell is a coordinate: X rescaled to unit diagonal errs by the second order of v only
     length = np.sqrt(squares)
-    variances = asked.variances(length[:, None] * inverse * length)
-    if float(variances.max()) >= found.upper:
-        return found
-    return replace(found, upper=float(variances.max()), mixing=mixing / length, total=float(variances.sum()))
+    variances = factored_queries.variances(length[:, None] * inverse * length)
+    if float(variances.max()) >= point.upper:
+        return point
+    return replace(point, upper=float(variances.max()), mixing=mixing / length, total=float(variances.sum()))
 
 
 def _root(gram: Matrix) -> tuple[Matrix, bool]:
@@ -271,12 +271,12 @@ def _root(gram: Matrix) -> tuple[Matrix, bool]:
     raise InvalidInput("the gram of the queries is not positive semidefinite; a workload holds finite rows")
 
 
-def _normalised(weights: Matrix, queries: int) -> Matrix:
+def _normalise(weights: Matrix, queries: int) -> Matrix:
     """Weights of queries and of cells, each summing to one."""
-    return np.concatenate([part / part.sum() for part in (weights[:queries], weights[queries:])])
+    return np.concatenate([weight_group / weight_group.sum() for weight_group in (weights[:queries], weights[queries:])])
 
 
-def _accelerated(points: list[Matrix], steps: list[Matrix], weights: Matrix) -> Matrix:
+def _accelerate(points: list[Matrix], steps: list[Matrix], weights: Matrix) -> Matrix:
     """The next logarithms: Anderson's mixture of the last points, in the norm of the weights (those near zero hardly count)."""
     step = steps[-1]
     if len(points) > 1:

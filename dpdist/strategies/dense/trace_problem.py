@@ -18,7 +18,7 @@ from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.strategy import check_asked, gram_in_place
+from dpdist.strategies.strategy import check_not_empty, gram_in_place
 from dpdist.workloads import Basis, Workload, integer_basis
 from dpdist.workloads.integer_basis import SubsetBasis
 
@@ -26,13 +26,13 @@ MISMATCH = 1e-13
 """Largest relative difference of an entry from the form above that is rounding."""
 ILL_CONDITIONED = 1e-3
 """Ratio of pivots below which a gram is not safely of full rank, or its roots span more decades than eigenvalues have digits."""
-CLEAR = 100.0
+CLEAR_PIVOT = 100.0
 """Least square of a pivot at full rank, in roundings of its cell's diagonal entry."""
 ACCURACY = 1e-8
 """Relative error of the diagonal by quadrature."""
 ROUNDING = 10.0
 """In eps ||T||: error of T's entries and of LAPACK's eigenvalues, rounded up (measured on prefix sums up to 2,048 cells: 5)."""
-COMPARING = 4.0
+COMPARISON_ROUNDING = 4.0
 """In eps: error of the mismatch itself."""
 
 
@@ -60,26 +60,26 @@ class Chain:
 
     def spectrum(self, weight: Matrix) -> tuple[Matrix, Matrix, float]:
         """s and U with D_v^1/2 V D_v^1/2 = U diag(s^2) U', and a number that is not above sum(s)."""
-        diagonal, beside = self.inverse(weight)
-        values, vectors = lapack.eigh_tridiagonal(diagonal, beside, lapack_driver="stevd")
-        off = ROUNDING * EPSILON * _largest(diagonal, beside)
-        values = np.maximum(values, off)
+        diagonal, off_diagonal = self.inverse(weight)
+        values, vectors = lapack.eigh_tridiagonal(diagonal, off_diagonal, lapack_driver="stevd")
+        eigenvalue_error = ROUNDING * EPSILON * _gershgorin_bound(diagonal, off_diagonal)
+        values = np.maximum(values, eigenvalue_error)
         # ||K|| is at most tr K
-        form = (self.mismatch + COMPARING * EPSILON) * self._trace(weight)
-        proven = np.sqrt(np.maximum(1.0 / (values + off) - form, 0.0)).sum()
+        form = (self.mismatch + COMPARISON_ROUNDING * EPSILON) * self._trace(weight)
+        proven = np.sqrt(np.maximum(1.0 / (values + eigenvalue_error) - form, 0.0)).sum()
         return 1.0 / np.sqrt(values), vectors, float(proven)
 
     def root_diagonal(self, weight: Matrix) -> Matrix:
         """The diagonal of (D_v^1/2 V D_v^1/2)^1/2 to a relative error of about ``ACCURACY``."""
-        diagonal, beside = self.inverse(weight)
-        out = np.zeros(diagonal.size)
-        least = 1.0 / self._trace(weight)  # T's least eigenvalue is above 1 / tr K
-        for shift, share in zip(*_quadrature(least, _largest(diagonal, beside)), strict=True):
+        diagonal, off_diagonal = self.inverse(weight)
+        diagonal_roots = np.zeros(diagonal.size)
+        smallest = 1.0 / self._trace(weight)  # T's least eigenvalue is above 1 / tr K
+        for shift, quadrature_weight in zip(*_quadrature(smallest, _gershgorin_bound(diagonal, off_diagonal)), strict=True):
             shifted = diagonal + shift
-            ahead = scipy.linalg.lapack.dpttrf(shifted, beside)[0]
-            back = scipy.linalg.lapack.dpttrf(shifted[::-1], beside[::-1])[0][::-1]
-            out += share / (ahead + back - shifted)
-        return out
+            ahead = scipy.linalg.lapack.dpttrf(shifted, off_diagonal)[0]
+            back = scipy.linalg.lapack.dpttrf(shifted[::-1], off_diagonal[::-1])[0][::-1]
+            diagonal_roots += quadrature_weight / (ahead + back - shifted)
+        return diagonal_roots
 
     def _trace(self, weight: Matrix) -> float:
         return float((self.scale**2 * np.cumsum(self.steps)) @ weight)
@@ -118,22 +118,22 @@ def chain_of(gram: Matrix) -> Chain | None:
     return Chain(scale, steps, mismatch)
 
 
-def _largest(diagonal: Matrix, beside: Matrix) -> float:
+def _gershgorin_bound(diagonal: Matrix, off_diagonal: Matrix) -> float:
     """Gershgorin's bound of a tridiagonal matrix's largest eigenvalue."""
     reach = np.abs(diagonal)
-    reach[:-1] += np.abs(beside)
-    reach[1:] += np.abs(beside)
+    reach[:-1] += np.abs(off_diagonal)
+    reach[1:] += np.abs(off_diagonal)
     return float(reach.max())
 
 
-def _quadrature(least: float, largest: float) -> tuple[Matrix, Matrix]:
+def _quadrature(smallest: float, largest: float) -> tuple[Matrix, Matrix]:
     """Shifts s^2 and weights w with T^-1/2 = sum of w (T + s^2 I)^-1 for eigenvalues of T between two numbers."""
-    ratio = least / largest
+    ratio = smallest / largest
     nodes = math.ceil((math.log(1.0 / ratio) + 6.0) * math.log(1.0 / ACCURACY) / (2.0 * math.pi**2))
     period = float(scipy.special.ellipkm1(ratio))
-    places = (np.arange(nodes) + 0.5) * period / nodes
-    sine, cosine, delta, _ = scipy.special.ellipj(places, 1.0 - ratio)
-    root = math.sqrt(least)
+    arguments = (np.arange(nodes) + 0.5) * period / nodes
+    sine, cosine, delta, _ = scipy.special.ellipj(arguments, 1.0 - ratio)
+    root = math.sqrt(smallest)
     return (root * sine / cosine) ** 2, 2.0 * period * root / (math.pi * nodes) * delta / cosine**2
 
 
@@ -146,17 +146,17 @@ class Summand:
 
     Attributes:
         factor: F, (rank, cells).
-        places: the weights that it is over; None for all.
+        weight_indices: the weights that it is over; None for all.
     """
 
     factor: Matrix
-    places: Matrix | None = None
+    weight_indices: Matrix | None = None
     copies: float = 1.0
 
     @property
     def cells(self) -> Matrix | slice:
         """The weights that it is over, as an index."""
-        return slice(None) if self.places is None else self.places
+        return slice(None) if self.weight_indices is None else self.weight_indices
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,12 @@ class Problem(ABC):
         initial_dual: the first guess of the dual weights: diag(V)^1/2 at full rank, where it takes no eigen-decomposition, else
             diag(V^1/2).
         scale: costs of the scaled problem times this are costs of the original.
-        place: kept cell of every original cell, -1 for cells without queries.
+        cell_class: kept cell of every original cell, -1 for cells without queries.
     """
 
     initial_dual: Matrix
     scale: float
-    place: Matrix
+    cell_class: Matrix
 
     @property
     @abstractmethod
@@ -196,30 +196,30 @@ class Problem(ABC):
 
     def expand(self, dual: Matrix) -> Matrix:
         """Dual weights of the kept cells as weights of all cells: each class of equal cells shares its weight."""
-        counts = np.bincount(self.place[self.place >= 0], minlength=self.cells)
-        out = np.zeros(self.place.size)
-        out[self.place >= 0] = (dual / counts)[self.place[self.place >= 0]]
-        return out
+        counts = np.bincount(self.cell_class[self.cell_class >= 0], minlength=self.cells)
+        weights = np.zeros(self.cell_class.size)
+        weights[self.cell_class >= 0] = (dual / counts)[self.cell_class[self.cell_class >= 0]]
+        return weights
 
     def restrict(self, dual: Matrix) -> Matrix:
         """The reverse of ``expand``: a checkpoint of all cells as weights of the kept ones."""
-        if dual.shape != self.place.shape or not np.isfinite(dual).all() or (dual < 0).any():
+        if dual.shape != self.cell_class.shape or not np.isfinite(dual).all() or (dual < 0).any():
             raise InvalidInput(
-                f"the checkpoint 'start' must hold {self.place.size} finite, non-negative dual weights, found shape {dual.shape}"
+                f"the checkpoint 'start' must hold {self.cell_class.size} finite, non-negative dual weights, found shape {dual.shape}"
             )
-        return np.bincount(self.place[self.place >= 0], weights=dual[self.place >= 0], minlength=self.cells)
+        return np.bincount(self.cell_class[self.cell_class >= 0], weights=dual[self.cell_class >= 0], minlength=self.cells)
 
-    def mixed(self, mixing: Matrix) -> Operator:
+    def expand_mixing(self, mixing: Matrix) -> Operator:
         """A = mixing F over all original cells."""
-        return self.over_all(mixing @ self.factor)
+        return self.expand_rows(mixing @ self.factor)
 
-    def over_all(self, rows: Matrix) -> Operator:
+    def expand_rows(self, rows: Matrix) -> Operator:
         """A over all original cells, from A over the kept ones."""
-        kept = linear_algebra.on_host(rows)
-        if self.place.size == kept.shape[1] and (self.place == np.arange(self.place.size)).all():
-            return Dense(kept)
-        full = np.zeros((kept.shape[0], self.place.size))
-        full[:, self.place >= 0] = kept[:, self.place[self.place >= 0]]
+        kept_rows = linear_algebra.on_host(rows)
+        if self.cell_class.size == kept_rows.shape[1] and (self.cell_class == np.arange(self.cell_class.size)).all():
+            return Dense(kept_rows)
+        full = np.zeros((kept_rows.shape[0], self.cell_class.size))
+        full[:, self.cell_class >= 0] = kept_rows[:, self.cell_class[self.cell_class >= 0]]
         return Dense(full)
 
 
@@ -282,7 +282,7 @@ class BasisProblem(ThinProblem):
     operator: Operator
     coordinates: Matrix
 
-    def mixed(self, mixing: Matrix) -> Operator:
+    def expand_mixing(self, mixing: Matrix) -> Operator:
         return Product(Dense(mixing @ self.coordinates), self.operator)
 
 
@@ -304,29 +304,29 @@ def problem_of(workload: Workload | Matrix, start: Matrix | None = None) -> Prob
 def _from_gram(gram: Matrix) -> Problem:
     diagonal = linear_algebra.diagonal(gram)
     queried = np.flatnonzero(diagonal > EPSILON * diagonal.max(initial=0.0))
-    check_asked(queried.size)
-    first, group = _equal_cells(gram if queried.size == gram.shape[0] else linear_algebra.among(gram, queried))
-    kept = queried[first]
-    place = np.full(gram.shape[0], -1, dtype=np.int64)
-    place[queried] = group
-    small = linear_algebra.among(gram, kept) if kept.size < gram.shape[0] else gram
+    check_not_empty(queried.size)
+    representatives, group = _equal_cells(gram if queried.size == gram.shape[0] else linear_algebra.submatrix(gram, queried))
+    kept_cells = queried[representatives]
+    cell_class = np.full(gram.shape[0], -1, dtype=np.int64)
+    cell_class[queried] = group
+    small = linear_algebra.submatrix(gram, kept_cells) if kept_cells.size < gram.shape[0] else gram
     scale = float(linear_algebra.diagonal(small).mean())
     small /= scale  # gram_in_place made a copy
     chain = chain_of(small) if linear_algebra.is_numpy(small) else None
     if chain is not None or _safely_definite(small):
-        return FullRankProblem(np.sqrt(linear_algebra.diagonal(small)), scale, place, small, chain)
-    found = _pivoted_factor(small)
-    if found is not None:
-        thin, pivots = found
+        return FullRankProblem(np.sqrt(linear_algebra.diagonal(small)), scale, cell_class, small, chain)
+    factorisation = _pivoted_factor(small)
+    if factorisation is not None:
+        thin, pivots = factorisation
         if thin.shape == small.shape:
-            return SquareProblem(np.cbrt(linear_algebra.diagonal(small) * pivots) ** 2, scale, place, thin)
+            return SquareProblem(np.cbrt(linear_algebra.diagonal(small) * pivots) ** 2, scale, cell_class, thin)
         dual = _root_diagonal(thin)
-        return ThinProblem(np.maximum(dual, EPSILON * dual.sum()), scale, place, thin)
+        return ThinProblem(np.maximum(dual, EPSILON * dual.sum()), scale, cell_class, thin)
     values, vectors = linear_algebra.eigh(small.T)
     factor, dual = _spectrum(values, vectors)
     if factor is None:
-        return FullRankProblem(dual, scale, place, small)
-    return ThinProblem(dual, scale, place, factor)
+        return FullRankProblem(dual, scale, cell_class, small)
+    return ThinProblem(dual, scale, cell_class, factor)
 
 
 def _from_basis(basis: Basis, operator: SubsetBasis, start: Matrix | None) -> Problem:
@@ -338,17 +338,17 @@ def _from_basis(basis: Basis, operator: SubsetBasis, start: Matrix | None) -> Pr
     queried = np.einsum("ai,ai->i", factor, factor) > EPSILON
     if not queried.all():
         cells, factor = cells[queried], np.ascontiguousarray(factor[:, queried])
-    place = _class_of_cells(operator, cells)
-    problem = BasisProblem(np.ones(cells.size), scale, place, factor, operator, coordinate_factor)
+    cell_class = _class_of_cells(operator, cells)
+    problem = BasisProblem(np.ones(cells.size), scale, cell_class, factor, operator, coordinate_factor)
     return replace(problem, initial_dual=_root_diagonal(factor) if start is None else problem.restrict(start))
 
 
 def _root_diagonal(factor: Matrix) -> Matrix:
     """diag (F'F)^1/2."""
     values, vectors = lapack.eigh(factor @ factor.T, driver="evd", overwrite_a=True)
-    right = vectors.T @ factor
+    rotated = vectors.T @ factor
     roots = np.sqrt(np.maximum(values, EPSILON * values[-1]))
-    return np.asarray(np.einsum("ai,ai,a->i", right, right, 1.0 / roots))
+    return np.asarray(np.einsum("ai,ai,a->i", rotated, rotated, 1.0 / roots))
 
 
 def root_of(gram: Matrix) -> Matrix:
@@ -361,16 +361,16 @@ def root_of(gram: Matrix) -> Matrix:
     if diagonal.min() > 1e-5 * diagonal.max():
         return np.asarray(triangle)
     values, vectors = lapack.eigh(gram, driver="evd")
-    kept = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
-    check_asked(kept.any())
-    return np.asarray(np.sqrt(values[kept])[:, None] * vectors[:, kept].T)
+    nonzero = values > gram.shape[0] * EPSILON * max(values[-1], 0.0)
+    check_not_empty(nonzero.any())
+    return np.asarray(np.sqrt(values[nonzero])[:, None] * vectors[:, nonzero].T)
 
 
 def _class_of_cells(operator: SubsetBasis, cells: Matrix) -> Matrix:
     """For every cell of the domain, the index among ``cells`` of its representative, or -1."""
     raw = np.unravel_index(np.arange(operator.shape[1]), operator.domain_shape)
-    first = [np.unique(code, return_index=True)[1] for code in operator.codes]
-    merged = tuple(first[axis][operator.codes[axis][index]] for axis, index in enumerate(raw))
+    first_values = [np.unique(code, return_index=True)[1] for code in operator.codes]
+    merged = tuple(first_values[axis][operator.codes[axis][index]] for axis, index in enumerate(raw))
     representative = np.ravel_multi_index(merged, operator.domain_shape)
     position = np.full(operator.shape[1], -1, dtype=np.int64)
     position[cells] = np.arange(cells.size)
@@ -397,7 +397,7 @@ def _pivoted_factor(gram: Matrix) -> tuple[Matrix, Matrix] | None:
     n, diagonal = gram.shape[0], np.diag(gram)
     factor, order, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=n * EPSILON * float(diagonal.max()), lower=0)
     pivots, cells = np.diag(factor)[:rank], order[:rank] - 1
-    if rank > 0.9 * n and (rank < n or (pivots**2 <= CLEAR * n * EPSILON * diagonal[cells]).any()):
+    if rank > 0.9 * n and (rank < n or (pivots**2 <= CLEAR_PIVOT * n * EPSILON * diagonal[cells]).any()):
         return None
     thin = np.zeros((rank, n))
     thin[:, order - 1] = np.triu(factor[:rank])
@@ -415,11 +415,11 @@ def _spectrum(values: Matrix, vectors: Matrix) -> tuple[Matrix | None, Matrix]:
         raise NotPositiveDefinite(
             f"the gram has the eigenvalue {values[0]:.3g} beside {top:.3g}; a gram W'W has none below zero"
         )
-    kept = values > n * EPSILON * top
-    if kept.all():
+    nonzero = values > n * EPSILON * top
+    if nonzero.all():
         return None, linear_algebra.weighted_rows(vectors, np.sqrt(values))
-    roots = np.sqrt(values[kept])
-    thin = linear_algebra.columns(vectors, kept)
+    roots = np.sqrt(values[nonzero])
+    thin = linear_algebra.columns(vectors, nonzero)
     dual = np.maximum(linear_algebra.weighted_rows(thin, roots), EPSILON * roots.sum())
     return linear_algebra.contiguous(linear_algebra.like(thin, roots)[:, None] * thin.T), dual
 
@@ -433,16 +433,16 @@ def _equal_cells(gram: Matrix) -> tuple[Matrix, Matrix]:
     close = np.abs(np.diff(sketch[order])) <= 1e-12 * np.abs(sketch).max()
     group = np.arange(n)
     for position in np.flatnonzero(close):
-        a, b = order[position], order[position + 1]
-        both = float(diagonal[a] + diagonal[b])
-        distance = both - 2 * float(gram[int(a), int(b)])
-        if distance <= 4 * EPSILON * both and np.allclose(
-            linear_algebra.row(gram, a), linear_algebra.row(gram, b), rtol=1e-13, atol=0.0
+        first_cell, second_cell = order[position], order[position + 1]
+        norm_sum = float(diagonal[first_cell] + diagonal[second_cell])
+        distance = norm_sum - 2 * float(gram[int(first_cell), int(second_cell)])
+        if distance <= 4 * EPSILON * norm_sum and np.allclose(
+            linear_algebra.row(gram, first_cell), linear_algebra.row(gram, second_cell), rtol=1e-13, atol=0.0
         ):
-            group[b] = group[a]
-    _, first, label = np.unique(group, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))
-    return np.sort(first), rank[label]
+            group[second_cell] = group[first_cell]
+    _, representatives, label = np.unique(group, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(representatives))
+    return np.sort(representatives), rank[label]
 
 
 __all__ = ["FullRankProblem", "Problem", "Summand", "problem_of", "root_of"]

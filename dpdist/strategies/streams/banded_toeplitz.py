@@ -18,17 +18,22 @@ import numpy as np
 import scipy
 
 from dpdist.arrays.array_workspace import MEMORY, Workspace
-from dpdist.arrays.causal_filters import binomials, divided, multiplied, padded_coefficients
-from dpdist.arrays.lazy_vector import Held
+from dpdist.arrays.causal_filters import binomials, divide_series, multiply_series, padded_coefficients
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.errors import InvalidInput
-from dpdist.measurement.sensitivity.participation import columns_to_the_end, fitting, heaviest_chain, products_at
+from dpdist.measurement.sensitivity.participation import (
+    columns_to_the_end,
+    fitting_participations,
+    heaviest_chain,
+    lag_products,
+)
 from dpdist.operators import Matrix
 from dpdist.stability import ONE_RECORD, Distance
-from dpdist.strategies.filter_strategies import answers_growing, coefficients_of, over_cells
+from dpdist.strategies.filter_strategies import answers_growing, coefficients_of, rows_over_cells
 from dpdist.strategies.representations import FilterStrategy
-from dpdist.strategies.strategy import CLOSED_FORM, queries_of
+from dpdist.strategies.strategy import CLOSED_FORM, check_workload
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_long, line_of
+from dpdist.workloads.workload_kind import filters_along_axis, is_long
 
 ROUNDS, STEPS = 16, 30
 """Of cutting planes, and of L-BFGS in each: more gain less than one part in a thousand up to 1,024 steps."""
@@ -40,130 +45,132 @@ Objective = Callable[[Matrix], tuple[float, Matrix]]
 
 
 @dataclass(frozen=True)
-class Visitors:
+class StreamParticipation:
     """In which steps of a series of ``steps`` one person has records.
 
     Attributes:
-        most: in up to so many, as many as fit.
+        max_participations: in up to so many, as many as fit.
         separation: any two of which are so many steps apart.
         meeting: whether the products of two steps may be below zero: no record lowers a count, there is one series, and none is replaced.
     """
 
     steps: int
-    most: int
+    max_participations: int
     separation: int
     meeting: bool
 
     @classmethod
-    def of(cls, workload: Workload, moved: Distance) -> Visitors:
+    def of(cls, workload: Workload, moved: Distance) -> StreamParticipation:
         """Of one filter of the past, for counts that one change moves by a distance."""
-        axis, axes, (each,) = line_of(workload)
-        series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
-        most = fitting(moved.participations or 1, moved.separation, each.n)
-        return cls(each.n, most, moved.separation, series == 1 and not (moved.signed or moved.replaced))
+        axis, axes, (stream_filter,) = filters_along_axis(workload)
+        series = math.prod(workload.domain.shape[table_axis] for table_axis in axes if table_axis != axis)
+        max_participations = fitting_participations(moved.participations or 1, moved.separation, stream_filter.n)
+        return cls(
+            stream_filter.n, max_participations, moved.separation, series == 1 and not (moved.signed or moved.replaced)
+        )
 
     @property
     def widths(self) -> tuple[int, ...]:
         """How many coefficients are tried."""
-        if self.most == 1:
+        if self.max_participations == 1:
             return (self.steps,)
         once = min(self.separation, self.steps)
         return (once, min(2 * once, self.steps)) if self.meeting else (once,)
 
 
-def heaviest(listed: Matrix, persons: Visitors) -> tuple[float, list[int]]:
+def heaviest_participation(band: Matrix, persons: StreamParticipation) -> tuple[float, list[int]]:
     """The largest squared length that a person adds, and the steps of one who does."""
-    columns = columns_to_the_end(np.cumsum(listed**2), persons.steps)
+    columns = columns_to_the_end(np.cumsum(band**2), persons.steps)
 
-    def between(lag: int) -> Matrix:
-        return 2.0 * columns_to_the_end(products_at(listed, lag), persons.steps)[lag:]
+    def pair_products(lag: int) -> Matrix:
+        return 2.0 * columns_to_the_end(lag_products(band, lag), persons.steps)[lag:]
 
-    return heaviest_chain(columns, between, persons.most, persons.separation, listed.size)
+    return heaviest_chain(columns, pair_products, persons.max_participations, persons.separation, band.size)
 
 
 @dataclass(frozen=True)
-class Filtered:
+class FilterReader:
     """What reads a filter from a measurement by coefficients: asked(x) / c(x) as a power series."""
 
-    asked: Matrix
+    query_coefficients: Matrix
 
-    def log_error(self, listed: Matrix) -> tuple[float, Matrix]:
+    def log_error(self, band: Matrix) -> tuple[float, Matrix]:
         """log of the total variance of all steps for noise of deviation 1, and its gradient in the coefficients."""
-        n = self.asked.size
-        reciprocal = divided(_unit(n), np.pad(listed, (0, n - listed.size)))
-        reading = multiplied(self.asked, reciprocal)[:n]
+        n = self.query_coefficients.size
+        reciprocal = divide_series(_unit(n), np.pad(band, (0, n - band.size)))
+        reading = multiply_series(self.query_coefficients, reciprocal)[:n]
         weighed = (n - np.arange(n)) * reading
         error = float(weighed @ reading)
-        moved = multiplied(reading, reciprocal)[:n]
-        slope = multiplied(weighed, moved[::-1])[n - 1 : n - 1 + listed.size]
+        moved = multiply_series(reading, reciprocal)[:n]
+        slope = multiply_series(weighed, moved[::-1])[n - 1 : n - 1 + band.size]
         return math.log(error), -2.0 * slope / error
 
 
-def fitted(asked: Matrix, persons: Visitors, width: int, start: Matrix) -> Matrix:
+def fit_band(query_coefficients: Matrix, persons: StreamParticipation, width: int, start: Matrix) -> Matrix:
     """Coefficients of least total error for a person, (width,).
 
     Args:
-        asked: the filter's own coefficients, (steps,).
+        query_coefficients: the filter's own coefficients, (steps,).
         start: coefficients to begin with.
     """
-    reading = Filtered(asked)
-    given = np.pad(start[:width], (0, max(0, width - start.size)))
-    if width <= persons.separation or persons.most == 1:
+    reading = FilterReader(query_coefficients)
+    initial = np.pad(start[:width], (0, max(0, width - start.size)))
+    if width <= persons.separation or persons.max_participations == 1:
         # in how many of a person's steps each coefficient is within the series, where these are as early as they can be
-        ends = persons.steps - persons.separation * np.arange(persons.most)
+        ends = persons.steps - persons.separation * np.arange(persons.max_participations)
         counts = (np.arange(width)[:, None] < ends).sum(axis=1).astype(np.float64)
 
-        def alone(listed: Matrix) -> tuple[float, Matrix]:
-            error, slope = reading.log_error(listed)
-            square = float(counts @ listed**2)
-            return error + math.log(square), slope + 2.0 * counts * listed / square
+        def alone(band: Matrix) -> tuple[float, Matrix]:
+            error, slope = reading.log_error(band)
+            square = float(counts @ band**2)
+            return error + math.log(square), slope + 2.0 * counts * band / square
 
-        return _least(alone, given, 8 * STEPS)
-    return _by_planes(reading, persons, given)
+        return _minimise(alone, initial, 8 * STEPS)
+    return _fit_by_planes(reading, persons, initial)
 
 
-def _by_planes(reading: Filtered, persons: Visitors, given: Matrix) -> Matrix:
+def _fit_by_planes(reading: FilterReader, persons: StreamParticipation, band: Matrix) -> Matrix:
     """Coefficients by cutting planes: the heaviest chains of steps are added until they are no news."""
     chains: list[list[int]] = []
-    sharpness, best, least = SHARPNESS, given, math.inf
+    sharpness, best, lowest_error = SHARPNESS, band, math.inf
     for _ in range(ROUNDS):
-        longest, chain = heaviest(given, persons)
-        error = reading.log_error(given)[0] + math.log(longest)
-        if error < least:
-            best, least = given, error
+        longest, chain = heaviest_participation(band, persons)
+        error = reading.log_error(band)[0] + math.log(longest)
+        if error < lowest_error:
+            best, lowest_error = band, error
         if chain in chains:
             sharpness *= 2.0
         else:
             chains.append(chain)
-        given = _least(_together(reading, chains, sharpness, persons.steps), given, STEPS)
+        band = _minimise(_chain_objective(reading, chains, sharpness, persons.steps), band, STEPS)
     return best
 
 
-def _together(reading: Filtered, chains: Sequence[Sequence[int]], sharpness: float, steps: int) -> Objective:
+def _chain_objective(reading: FilterReader, chains: Sequence[Sequence[int]], sharpness: float, steps: int) -> Objective:
     """The total error for a person in any of some chains of steps."""
 
-    def objective(listed: Matrix) -> tuple[float, Matrix]:
-        error, slope = reading.log_error(listed)
-        squares, slopes = np.empty(len(chains)), np.empty((len(chains), listed.size))
+    def objective(band: Matrix) -> tuple[float, Matrix]:
+        error, slope = reading.log_error(band)
+        squares, slopes = np.empty(len(chains)), np.empty((len(chains), band.size))
         for number, chain in enumerate(chains):
-            added = np.zeros(steps + listed.size)
+            added = np.zeros(steps + band.size)
             for step in chain:
-                added[step : step + listed.size] += listed
+                added[step : step + band.size] += band
             added[steps:] = 0.0
             squares[number] = added @ added
-            slopes[number] = 2.0 * sum(added[step : step + listed.size] for step in chain)
+            slopes[number] = 2.0 * sum(added[step : step + band.size] for step in chain)
         longest = squares.max()
         powers = (squares / longest) ** sharpness
-        shares = (squares / longest) ** (sharpness - 1) / longest / powers.sum()
-        return error + math.log(longest) + math.log(powers.sum()) / sharpness, slope + shares @ slopes
+        chain_weights = (squares / longest) ** (sharpness - 1) / longest / powers.sum()
+        return error + math.log(longest) + math.log(powers.sum()) / sharpness, slope + chain_weights @ slopes
 
     return objective
 
 
-def _least(objective: Objective, start: Matrix, steps: int) -> Matrix:
+def _minimise(objective: Objective, start: Matrix, steps: int) -> Matrix:
     """The coefficients at which L-BFGS stops."""
-    found = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20})
-    return np.asarray(found.x)
+    result = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20})
+    return np.asarray(result.x)
 
 
 def _unit(n: int) -> Matrix:
@@ -188,37 +195,42 @@ def banded(workload: Workload, work: Workspace = MEMORY, name: str = "", *, move
     Returns: a strategy with ``coefficients``; every step is measured from itself and earlier ones. Its cost is that of one step.
     Raises: InvalidInput for other workloads.
     """
-    queries_of(workload)
+    check_workload(workload)
     if not answers_in_bands(workload):
         raise InvalidInput(
             "mechanism 'banded' answers one filter of the past that is held in memory and whose coefficient for the present step is "
             "not zero; choose 'square-root' or 'auto'"
         )
-    (each,), weight = line_of(workload)[2], workload.blocks[0].weight
-    values, facts = work.kept(name) or (None, {}) if name else (None, {})
+    (stream_filter,), weight = filters_along_axis(workload)[2], workload.blocks[0].weight
+    values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if values is None:
-        asked, persons = padded_coefficients(each, each.n), Visitors.of(workload, moved)
-        listed = _best(asked, persons)
-        length = math.sqrt(float(listed @ listed))
-        errors = divided(asked, np.pad(listed, (0, each.n - listed.size))) ** 2
-        cost = length**2 * float(errors @ (each.n - np.arange(each.n)))
+        query_coefficients, persons = (
+            padded_coefficients(stream_filter, stream_filter.n),
+            StreamParticipation.of(workload, moved),
+        )
+        band = _best_band(query_coefficients, persons)
+        length = math.sqrt(float(band @ band))
+        errors = divide_series(query_coefficients, np.pad(band, (0, stream_filter.n - band.size))) ** 2
+        cost = length**2 * float(errors @ (stream_filter.n - np.arange(stream_filter.n)))
         facts = {"cost": cost, "deviations": [length * math.sqrt(float(errors.sum()))]}
-        values = work.write(Held(np.pad(listed / length, (0, each.n - listed.size))), name or None, facts)
-    given = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
-    cost = weight**2 * given.series * facts["cost"]
-    return FilterStrategy("banded", over_cells(given, workload), cost, None, CLOSED_FORM, coefficients=given)
+        values = work.write(ArrayVector(np.pad(band / length, (0, stream_filter.n - band.size))), name or None, facts)
+    filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
+    cost = weight**2 * filter_coefficients.series * facts["cost"]
+    return FilterStrategy(
+        "banded", rows_over_cells(filter_coefficients, workload), cost, None, CLOSED_FORM, coefficients=filter_coefficients
+    )
 
 
-def _best(asked: Matrix, persons: Visitors) -> Matrix:
+def _best_band(query_coefficients: Matrix, persons: StreamParticipation) -> Matrix:
     """The coefficients of least total error for a person, of all widths that are tried, each beginning with the last."""
-    reading = Filtered(asked)
+    reading = FilterReader(query_coefficients)
 
-    def error(listed: Matrix) -> float:
-        return reading.log_error(listed)[0] + math.log(heaviest(listed, persons)[0])
+    def error(band: Matrix) -> float:
+        return reading.log_error(band)[0] + math.log(heaviest_participation(band, persons)[0])
 
     starts = (binomials(0, persons.widths[0]), np.ones(1))
     with np.errstate(over="ignore", invalid="ignore"):
-        found = [min((np.pad(s, (0, persons.widths[0] - s.size)) for s in starts), key=error)]
+        candidates = [min((np.pad(s, (0, persons.widths[0] - s.size)) for s in starts), key=error)]
         for width in persons.widths:
-            found.append(fitted(asked, persons, width, found[-1]))
-    return min(found, key=error)
+            candidates.append(fit_band(query_coefficients, persons, width, candidates[-1]))
+    return min(candidates, key=error)

@@ -17,17 +17,17 @@ import scipy
 from dpdist.arrays import lapack
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, NotPositiveDefinite
-from dpdist.measurement.integer_measurement import Grid
-from dpdist.measurement.triangular_measurement import triangular_grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement
+from dpdist.measurement.triangular_measurement import triangular_measurement
 from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Total
 from dpdist.stability import Neighbours
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.filter_strategies import answers_growing
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Strategy, ignore
+from dpdist.strategies.strategy import OnStep, Solve, Strategy, ignore_step
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.workload_kind import line_of
+from dpdist.workloads.workload_kind import filters_along_axis
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,36 +43,36 @@ class TriangularStrategy(Strategy):
     persons: PersonsBound | None = field(default=None, kw_only=True)
 
     def worst(self, workload: Workload) -> float:
-        (each,) = line_of(workload)[2]
-        spread = each.matvec(lapack.solve_triangular(self.factor, np.eye(each.n), lower=True))
-        return self.unit_error * math.sqrt(float(np.einsum("ij,ij->i", spread, spread).max()))
+        (stream_filter,) = filters_along_axis(workload)[2]
+        error_rows = stream_filter.matvec(lapack.solve_triangular(self.factor, np.eye(stream_filter.n), lower=True))
+        return self.unit_error * math.sqrt(float(np.einsum("ij,ij->i", error_rows, error_rows).max()))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
-        axis, axes, _ = line_of(workload)
-        shape, sizes = tuple(workload.domain.shape[a] for a in axes), workload.domain.sizes
-        place = axes.index(axis)
-        given: dict[str, Any] = {"neighbours": neighbours, "most_records": most_records, "sizes": sizes}
-        return triangular_grid(self.factor, shape, place, axes, first_steps=self.first_steps, **given)
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        axis, axes, _ = filters_along_axis(workload)
+        shape, sizes = tuple(workload.domain.shape[table_axis] for table_axis in axes), workload.domain.sizes
+        step_axis = axes.index(axis)
+        options: dict[str, Any] = {"neighbours": neighbours, "most_records": most_records, "sizes": sizes}
+        return triangular_measurement(self.factor, shape, step_axis, axes, first_steps=self.first_steps, **options)
 
 
-def of_one_series(workload: Workload) -> Workload:
+def single_series_workload(workload: Workload) -> Workload:
     """The same filter of one series alone. Raises: InvalidInput when the workload is not one filter of the past."""
     if not answers_growing(workload):
         raise InvalidInput(
             "a triangular strategy answers one filter of the past whose coefficient for the present step is "
             "not zero; choose 'auto' or 'coa'"
         )
-    axis, _, (each,) = line_of(workload)
+    axis, _, (stream_filter,) = filters_along_axis(workload)
     attribute = workload.domain.attributes[axis]
     block = workload.blocks[0]
     return Workload(
         Domain((attribute,), workload.domain.sizes),
-        (Block(block.name, (0,), (each,), (tuple(str(step) for step in range(each.n)),), block.weight),),
+        (Block(block.name, (0,), (stream_filter,), (tuple(str(step) for step in range(stream_filter.n)),), block.weight),),
     )
 
 
 def triangular(
-    workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore, start: Matrix | None = None
+    workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore_step, start: Matrix | None = None
 ) -> DenseStrategy:
     """The lower triangular strategy of least total error for one filter of the past.
 
@@ -84,13 +84,13 @@ def triangular(
     Returns: the triangular factor with its cost and COA's lower bound.
     Raises: InvalidInput for other workloads; NotPositiveDefinite when rounding leaves no factor.
     """
-    optimum = coa(of_one_series(workload), tolerance=tolerance, on_step=on_step, start=start)
+    optimum = coa(single_series_workload(workload), tolerance=tolerance, on_step=on_step, start=start)
     matrix = optimum.matrix()
     assert optimum.solve is not None
-    return replace(factored(workload, matrix.T @ matrix, optimum.solve), lower_bound=optimum.lower_bound)
+    return replace(triangular_strategy(workload, matrix.T @ matrix, optimum.solve), lower_bound=optimum.lower_bound)
 
 
-def factored(workload: Workload, precision: Matrix, solve: Solve) -> DenseStrategy:
+def triangular_strategy(workload: Workload, precision: Matrix, solve: Solve) -> DenseStrategy:
     """The lower triangular factor of a precision, in unit sensitivity, with its cost. Raises: NotPositiveDefinite."""
     try:
         reversed_factor = lapack.cholesky(precision[::-1, ::-1], lower=False)
@@ -98,10 +98,10 @@ def factored(workload: Workload, precision: Matrix, solve: Solve) -> DenseStrate
         raise NotPositiveDefinite(
             "the optimal precision of this filter is singular to rounding: no triangular factor; set 'mechanism: square-root'"
         ) from error
-    return of_factor(workload, np.tril(reversed_factor[::-1, ::-1]), solve)
+    return strategy_from_factor(workload, np.tril(reversed_factor[::-1, ::-1]), solve)
 
 
-def of_factor(workload: Workload, factor: Matrix, solve: Solve) -> DenseStrategy:
+def strategy_from_factor(workload: Workload, factor: Matrix, solve: Solve) -> DenseStrategy:
     """A lower triangular factor, in unit sensitivity, with its cost."""
     factor = factor / np.sqrt(np.einsum("ij,ij->j", factor, factor).max())
     return DenseStrategy("triangular", Dense(factor), _cost(workload, factor), None, solve)
@@ -109,50 +109,52 @@ def of_factor(workload: Workload, factor: Matrix, solve: Solve) -> DenseStrategy
 
 def _cost(workload: Workload, factor: Matrix) -> float:
     """Total variance of one series at noise multiplier 1, for a factor of any length."""
-    (each,) = line_of(workload)[2]
-    spread = each.matvec(lapack.solve_triangular(factor, np.eye(each.n), lower=True))
+    (stream_filter,) = filters_along_axis(workload)[2]
+    error_rows = stream_filter.matvec(lapack.solve_triangular(factor, np.eye(stream_filter.n), lower=True))
     longest = float(np.einsum("ij,ij->j", factor, factor).max())
-    return workload.blocks[0].weight ** 2 * longest * float(np.einsum("ij,ij->", spread, spread))
+    return workload.blocks[0].weight ** 2 * longest * float(np.einsum("ij,ij->", error_rows, error_rows))
 
 
-def continued(workload: Workload, former: Matrix, own: DenseStrategy) -> DenseStrategy:
+def extend_factor(workload: Workload, former_factor: Matrix, own_strategy: DenseStrategy) -> DenseStrategy:
     """A factor that goes on after that of a former horizon: its rows stay, and those of the longer horizon's own factor follow.
 
     They are brought to the scale that costs least, which is searched around the one in which the last diagonal entries agree.
     """
-    steps, whole = former.shape[0], own.operator.dense()
+    steps, whole = former_factor.shape[0], own_strategy.operator.dense()
 
-    def of(scale: float) -> Matrix:
-        made: Matrix = math.exp(scale) * whole
-        made[:steps] = 0.0
-        made[:steps, :steps] = former
-        return made
+    def extend_with_scale(scale: float) -> Matrix:
+        extended: Matrix = math.exp(scale) * whole
+        extended[:steps] = 0.0
+        extended[:steps, :steps] = former_factor
+        return extended
 
-    middle = math.log(abs(former[-1, -1] / whole[steps - 1, steps - 1]))
-    found = scipy.optimize.minimize_scalar(
-        lambda scale: _cost(workload, of(scale)),
+    middle = math.log(abs(former_factor[-1, -1] / whole[steps - 1, steps - 1]))
+    result = scipy.optimize.minimize_scalar(
+        lambda scale: _cost(workload, extend_with_scale(scale)),
         bounds=(middle - 1.0, middle + 1.0),
         method="bounded",
         options={"maxiter": 30},
     )
-    factor = of(float(found.x))
-    return replace(own, operator=Dense(factor), workload_cost=_cost(workload, factor))
+    factor = extend_with_scale(float(result.x))
+    return replace(own_strategy, operator=Dense(factor), workload_cost=_cost(workload, factor))
 
 
-def over_series(workload: Workload, found: DenseStrategy, first_steps: int | None = None) -> TriangularStrategy:
+def strategy_over_series(
+    workload: Workload, series_strategy: DenseStrategy, first_steps: int | None = None
+) -> TriangularStrategy:
     """The strategy for every series of a workload, from that of one."""
-    axis, axes, _ = line_of(workload)
-    series = math.prod(workload.domain.shape[a] for a in axes if a != axis)
-    line = found.operator
-    assert isinstance(line, Dense)
-    parts: list[Operator] = [
-        line if other == axis else Identity(size) if other in axes else Total(size)
-        for other, size in enumerate(workload.domain.shape)
+    axis, axes, _ = filters_along_axis(workload)
+    series = math.prod(workload.domain.shape[table_axis] for table_axis in axes if table_axis != axis)
+    series_operator = series_strategy.operator
+    assert isinstance(series_operator, Dense)
+    factors: list[Operator] = [
+        series_operator if attribute == axis else Identity(size) if attribute in axes else Total(size)
+        for attribute, size in enumerate(workload.domain.shape)
     ]
-    operator = parts[0] if len(parts) == 1 else Kronecker(parts)
-    cost = None if found.workload_cost is None else series * found.workload_cost
-    lower = None if found.lower_bound is None else series * found.lower_bound
-    own = found.persons
-    proof = None if own is None else replace(own, lower_bound=series * own.lower_bound, axis=axis)
-    given: dict[str, Any] = {"factor": line.array, "first_steps": first_steps, "persons": proof}
-    return TriangularStrategy("triangular", operator, cost, lower, found.solve, **given)
+    operator = factors[0] if len(factors) == 1 else Kronecker(factors)
+    cost = None if series_strategy.workload_cost is None else series * series_strategy.workload_cost
+    lower = None if series_strategy.lower_bound is None else series * series_strategy.lower_bound
+    series_proof = series_strategy.persons
+    proof = None if series_proof is None else replace(series_proof, lower_bound=series * series_proof.lower_bound, axis=axis)
+    fields: dict[str, Any] = {"factor": series_operator.array, "first_steps": first_steps, "persons": proof}
+    return TriangularStrategy("triangular", operator, cost, lower, series_strategy.solve, **fields)

@@ -6,16 +6,16 @@ import math
 
 from dpdist.errors import InvalidInput
 from dpdist.measurement.adaptive.aim import importances
-from dpdist.measurement.consistency.table_fitting import only_tables
+from dpdist.measurement.consistency.table_fitting import has_only_tables
 from dpdist.operators import Kronecker, Total
-from dpdist.strategies.representations import RoundsStrategy
+from dpdist.strategies.representations import AimStrategy
 from dpdist.workloads import Workload
 
 MOST_CANDIDATES, MOST_CELLS = 4096, 2**25
 """Tables from which the rounds choose, and cells of all of them together."""
 
 
-def adaptive(workload: Workload) -> RoundsStrategy:
+def adaptive(workload: Workload) -> AimStrategy:
     """Tables in rounds, as a strategy without a predicted cost: its error depends on the data.
 
     Args:
@@ -24,23 +24,23 @@ def adaptive(workload: Workload) -> RoundsStrategy:
     Raises: InvalidInput where it cannot answer the workload.
     Source: McKenna, Mullins, Sheldon, Miklau 2022 (AIM); docs/decisions/0018-adaptive-rounds.md says what differs.
     """
-    why = why_no_rounds(workload)
-    if why is not None:
-        raise InvalidInput(f"mechanism 'adaptive' cannot answer this workload: {why}")
-    return RoundsStrategy("adaptive", Kronecker([Total(size) for size in workload.domain.shape]))
+    reason = reason_no_rounds(workload)
+    if reason is not None:
+        raise InvalidInput(f"mechanism 'adaptive' cannot answer this workload: {reason}")
+    return AimStrategy("adaptive", Kronecker([Total(size) for size in workload.domain.shape]))
 
 
-def why_no_rounds(workload: Workload) -> str | None:
+def reason_no_rounds(workload: Workload) -> str | None:
     """Why rounds cannot answer a workload; None where they can."""
     shape = workload.domain.shape
     if workload.domain.dependent:
         return "it counts persons in several groups, and tables of fewer attributes do not follow from such tables"
-    if not only_tables(workload):
+    if not has_only_tables(workload):
         return "the workload asks for more than tables of whole attributes"
     if max(len(block.asked_axes) for block in workload.blocks) < 2:
         return "it chooses among tables of two or more attributes, and none is asked for"
-    asked = {block.asked_axes for block in workload.blocks}
-    if sum(2 ** len(axes) for axes in asked) > 16 * MOST_CANDIDATES or len(importances(workload)) > MOST_CANDIDATES:
+    asked_sets = {block.asked_axes for block in workload.blocks}
+    if sum(2 ** len(axes) for axes in asked_sets) > 16 * MOST_CANDIDATES or len(importances(workload)) > MOST_CANDIDATES:
         return f"it chooses among up to {MOST_CANDIDATES:,} tables within those that are asked for; ask for fewer or smaller ones"
     cells = sum(math.prod(shape[axis] for axis in axes) for axes in importances(workload))
     return None if cells <= MOST_CELLS else f"its tables have {cells:,} cells together, and it takes up to {MOST_CELLS:,}"

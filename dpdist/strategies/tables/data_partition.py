@@ -5,12 +5,12 @@ from __future__ import annotations
 from dpdist.errors import InvalidInput
 from dpdist.measurement.adaptive.dawa import MOST_CELLS
 from dpdist.operators import Identity
-from dpdist.strategies.representations import AdaptiveStrategy
-from dpdist.strategies.strategy import queries_of
+from dpdist.strategies.representations import DawaStrategy
+from dpdist.strategies.strategy import check_workload
 from dpdist.workloads import Workload
 
 
-def dawa(workload: Workload) -> AdaptiveStrategy:
+def dawa(workload: Workload) -> DawaStrategy:
     """DAWA as a strategy without a predicted cost: its error depends on the data.
 
     Args:
@@ -18,7 +18,7 @@ def dawa(workload: Workload) -> AdaptiveStrategy:
     Raises: InvalidInput unless the domain is one ordered attribute of up to ``MOST_CELLS`` values.
     Source: Li, Hay, Miklau, Wang 2014.
     """
-    queries_of(workload)
+    check_workload(workload)
     attributes = workload.domain.attributes
     if len(attributes) != 1 or attributes[0].categories:
         raise InvalidInput(
@@ -26,4 +26,4 @@ def dawa(workload: Workload) -> AdaptiveStrategy:
         )
     if attributes[0].size > MOST_CELLS:
         raise InvalidInput(f"mechanism 'dawa' takes up to {MOST_CELLS} values, found {attributes[0].size}; use wider bins")
-    return AdaptiveStrategy("dawa", Identity(attributes[0].size))
+    return DawaStrategy("dawa", Identity(attributes[0].size))

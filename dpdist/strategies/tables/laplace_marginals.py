@@ -16,26 +16,26 @@ import scipy
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.reconstruction.kronecker_terms import subsets
-from dpdist.strategies.strategy import Solve, Step, queries_of
+from dpdist.strategies.strategy import Solve, Step, check_workload
 from dpdist.strategies.tables.laplace_products import (
     Subset,
     WeightedMarginalsStrategy,
     marginal_terms,
     marginals_cost,
-    precisions,
+    residual_precisions,
     residual_traces,
-    stacked,
+    stack_terms,
 )
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.workload_kind import is_separable
 
-EVERY = 10
+ALL_SUBSETS = 10
 """Up to so many asked attributes every marginal may be measured; beyond, those inside asked ones, unions of two, and all together."""
 MOST_VALUES = 2**22
 """Cells of all marginals that may be measured."""
-NOTHING = 1e-5
+NEGLIGIBLE_WEIGHT = 1e-5
 """Weights below this share of all are left out where the rest determines everything."""
-LEAST = 1e-9
+MIN_WEIGHT = 1e-9
 """A weight is never quite zero while it is optimised, so that every attribute set is determined."""
 STARTS = 4
 
@@ -51,49 +51,53 @@ def weighted_marginals(workload: Workload, *, seed: int = 0, max_iterations: int
     Raises: InvalidInput for queries that are not products over attributes, or whose marginals are too large to be measured.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_M.
     """
-    queries_of(workload)
+    check_workload(workload)
     if not is_separable(workload):
         raise InvalidInput(
             "the workload holds queries that are no product over attributes; choose 'p-identity' or 'identity'"
         )
-    reason = unmeasurable(workload)
+    reason = reason_unmeasurable(workload)
     if reason is not None:
         raise InvalidInput(f"{reason}; choose 'laplace', or ask for fewer attributes together")
-    sizes, asked = workload.domain.shape, residual_traces(workload)
+    sizes, subset_traces = workload.domain.shape, residual_traces(workload)
     able = candidates_of(workload)
-    wanted = list(asked)
-    holds = np.array([[set(subset) <= set(other) for other in able] for subset in wanted], dtype=np.float64)
-    cells = np.array([math.prod(n for axis, n in enumerate(sizes) if axis not in other) for other in able], dtype=np.float64)
-    traces = np.array([asked[subset] for subset in wanted])
+    needed_subsets = list(subset_traces)
+    holds = np.array([[set(subset) <= set(candidate) for candidate in able] for subset in needed_subsets], dtype=np.float64)
+    cells = np.array(
+        [math.prod(n for axis, n in enumerate(sizes) if axis not in candidate) for candidate in able], dtype=np.float64
+    )
+    traces = np.array([subset_traces[subset] for subset in needed_subsets])
     state = np.random.default_rng(seed)
     points = [np.ones(len(able)), *(state.uniform(0.0, 1.0, len(able)) for _ in range(STARTS - 1))]
-    tops = [not any(set(subset) < set(other) for other in wanted) and subset in wanted for subset in able]
+    tops = [
+        not any(set(subset) < set(candidate) for candidate in needed_subsets) and subset in needed_subsets for subset in able
+    ]
     points.append(np.where(tops, 1.0, 1e-3))
     # the program is far from convex: from equal weights a single table that holds all others is hardly ever reached
     points += [np.where(holding, 1.0, 1e-4) for holding in np.eye(len(able), dtype=bool)[holds.all(axis=0)][:STARTS]]
     best, steps = (math.inf, points[0]), list[Step]()
     for point in points:
-        found = scipy.optimize.minimize(
+        result = scipy.optimize.minimize(
             log_cost, point / point.sum(), (holds, cells, traces), jac=True, method="L-BFGS-B",
-            bounds=scipy.optimize.Bounds(LEAST, np.inf), options={"maxiter": max_iterations, "maxfun": 2 * max_iterations},
+            bounds=scipy.optimize.Bounds(MIN_WEIGHT, np.inf), options={"maxiter": max_iterations, "maxfun": 2 * max_iterations},
         )  # fmt: skip
-        if found.fun < best[0]:
-            best = (float(found.fun), found.x / found.x.sum())
+        if result.fun < best[0]:
+            best = (float(result.fun), result.x / result.x.sum())
         steps.append(Step(len(steps) + 1, 2.0 * math.exp(best[0]), math.inf))
-    weights = {subset: float(weight) for subset, weight in zip(able, best[1], strict=True) if weight > NOTHING}
-    known = precisions(weights, sizes)
-    if any(subset not in known for subset in wanted):
+    weights = {subset: float(weight) for subset, weight in zip(able, best[1], strict=True) if weight > NEGLIGIBLE_WEIGHT}
+    subset_precisions = residual_precisions(weights, sizes)
+    if any(subset not in subset_precisions for subset in needed_subsets):
         weights = {subset: float(weight) for subset, weight in zip(able, best[1], strict=True) if weight > 0}
     whole = sum(weights.values())
     terms = marginal_terms({subset: weight / whole for subset, weight in weights.items()}, sizes)
     record = Solve("weighted marginals", "converged", tuple(steps))
     cost = marginals_cost(terms, workload)
     return WeightedMarginalsStrategy(
-        "weighted-marginals", stacked(terms, sizes), cost, solve=record, terms=terms, sizes=sizes
+        "weighted-marginals", stack_terms(terms, sizes), cost, solve=record, terms=terms, sizes=sizes
     )
 
 
-def unmeasurable(workload: Workload) -> str | None:
+def reason_unmeasurable(workload: Workload) -> str | None:
     """Why marginals cannot determine a workload's answers; None if they can."""
     if any(_without_contrast(block, workload.domain.shape) for block in workload.blocks):
         return "the workload asks for a level of one group, which says what a total says; leave the level out"
@@ -118,27 +122,27 @@ def candidates_of(workload: Workload) -> list[Subset]:
     sizes = workload.domain.shape
     tops = [block.asked_axes for block in workload.blocks]
     attributes = tuple(sorted({axis for axes in tops for axis in axes}))
-    if len(attributes) <= EVERY:
-        every = set(subsets(attributes))
+    if len(attributes) <= ALL_SUBSETS:
+        allowed_subsets = set(subsets(attributes))
     else:
-        pairs = chain(((a,) for a in set(tops)), combinations(set(tops), 2) if len(set(tops)) <= 64 else ())
+        pairs = chain(((top,) for top in set(tops)), combinations(set(tops), 2) if len(set(tops)) <= 64 else ())
         joined = {tuple(sorted(set().union(*pair))) for pair in pairs}
-        every = {attributes} | joined | {subset for axes in set(tops) for subset in subsets(axes)}
-    chosen, values = [], 0
+        allowed_subsets = {attributes} | joined | {subset for axes in set(tops) for subset in subsets(axes)}
+    measurable, values = [], 0
     inside = {subset for axes in tops for subset in subsets(axes)}
-    for subset in sorted(every, key=lambda s: (s not in inside, len(s), s)):
+    for subset in sorted(allowed_subsets, key=lambda s: (s not in inside, len(s), s)):
         values += math.prod(sizes[axis] for axis in subset)
         if values <= MOST_VALUES:
-            chosen.append(subset)
+            measurable.append(subset)
         else:
             values -= math.prod(sizes[axis] for axis in subset)
-    return sorted(chosen, key=lambda s: (len(s), s))
+    return sorted(measurable, key=lambda s: (len(s), s))
 
 
 def log_cost(weights: Matrix, holds: Matrix, cells: Matrix, traces: Matrix) -> tuple[float, Matrix]:
     """log of (sum theta)^2 sum of tr(V P_T) / x_T, and its gradient in theta."""
-    known = holds @ (weights**2 * cells)
-    parts = traces / known
-    total, whole = float(parts.sum()), float(weights.sum())
-    inner = (parts / known) @ holds
+    subset_precisions = holds @ (weights**2 * cells)
+    subset_costs = traces / subset_precisions
+    total, whole = float(subset_costs.sum()), float(weights.sum())
+    inner = (subset_costs / subset_precisions) @ holds
     return 2.0 * math.log(whole) + math.log(total), 2.0 / whole - 2.0 * weights * cells * inner / total

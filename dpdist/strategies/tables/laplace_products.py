@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpdist.measurement.integer_measurement import Grid, Norm
-from dpdist.measurement.laplace_terms import MarginalGrid, pure_term_grid
+from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
+from dpdist.measurement.laplace_terms import MarginalMeasurement, laplace_term_measurement
 from dpdist.operators import Matrix, Operator, Stack
-from dpdist.reconstruction.kronecker_terms import Term, block_variances, contrasts, subsets, told_apart
+from dpdist.reconstruction.kronecker_terms import Term, block_variances, contrast_subsets, contrasts, subsets
 from dpdist.stability import Neighbours
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_WORK, TermStrategy
 from dpdist.strategies.strategy import UNIT_VARIANCE
@@ -51,13 +51,15 @@ class ProductsStrategy(TermStrategy):
         total = 0.0
         for term, group in zip(self.terms, self.groups, strict=True):
             inverses = [np.linalg.pinv(factor) for factor in term.factors]
-            spreads = {axis: inverse @ inverse.T for axis, inverse in zip(term.axes, inverses, strict=True)}
+            inverse_grams = {axis: inverse @ inverse.T for axis, inverse in zip(term.axes, inverses, strict=True)}
             for number in group:
                 block = workload.blocks[number]
-                grams = {a: f.gram() for a, f in zip(block.axes, block.scaled(block.factors), strict=True)}
+                grams = {block_axis: f.gram() for block_axis, f in zip(block.axes, block.scaled(block.factors), strict=True)}
                 traces = (
-                    float(spread.sum()) if axis not in grams else float(np.einsum("ij,ij->", grams[axis], spread))
-                    for axis, spread in spreads.items()
+                    float(inverse_gram.sum())
+                    if axis not in grams
+                    else float(np.einsum("ij,ij->", grams[axis], inverse_gram))
+                    for axis, inverse_gram in inverse_grams.items()
                 )
                 total += block.weight**2 * math.prod(traces) / term.scale**2
         return UNIT_VARIANCE["l1"] * self.l1_sensitivity**2 * total
@@ -68,13 +70,13 @@ class ProductsStrategy(TermStrategy):
             return None
         largest = 0.0
         for term, group in zip(self.terms, self.groups, strict=True):
-            part = (term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale)
-            largest = max(largest, *(float(block_variances(workload.blocks[i], [part]).max()) for i in group))
+            inverted_term = (term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale)
+            largest = max(largest, *(float(block_variances(workload.blocks[i], [inverted_term]).max()) for i in group))
         return self.unit_error * math.sqrt(largest)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         domain, groups = workload.domain, self.groups
-        return pure_term_grid(self.terms, domain, neighbours=neighbours, most_records=most_records, groups=groups)
+        return laplace_term_measurement(self.terms, domain, neighbours=neighbours, most_records=most_records, groups=groups)
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,21 +104,28 @@ class WeightedMarginalsStrategy(TermStrategy):
         work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
         if work * len(self.terms) > WORST_WORK or workload.shape[0] * len(self.terms) > WORST_ANSWERS:
             return None
-        known = precisions({term.axes: term.scale for term in self.terms}, self.sizes)
+        subset_precisions = residual_precisions({term.axes: term.scale for term in self.terms}, self.sizes)
         largest = 0.0
         for block in workload.blocks:
-            parts = []
-            for subset in told_apart(block.asked_axes, self.sizes):
+            inverted_terms = []
+            for subset in contrast_subsets(block.asked_axes, self.sizes):
                 centring = tuple(_centring(self.sizes[axis]) for axis in subset)
-                table = known[subset] / math.prod(size for axis, size in enumerate(self.sizes) if axis not in subset)
-                parts.append((subset, centring, table**-0.5))
-            largest = max(largest, float(block_variances(block, parts).max()))
+                table = subset_precisions[subset] / math.prod(
+                    size for axis, size in enumerate(self.sizes) if axis not in subset
+                )
+                inverted_terms.append((subset, centring, table**-0.5))
+            largest = max(largest, float(block_variances(block, inverted_terms).max()))
         return self.unit_error * math.sqrt(largest)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         domain = workload.domain
-        return pure_term_grid(
-            self.terms, domain, neighbours=neighbours, most_records=most_records, groups=(), made=MarginalGrid
+        return laplace_term_measurement(
+            self.terms,
+            domain,
+            neighbours=neighbours,
+            most_records=most_records,
+            groups=(),
+            measurement_class=MarginalMeasurement,
         )
 
 
@@ -130,7 +139,7 @@ def marginal_terms(weights: Mapping[Subset, float], sizes: tuple[int, ...]) -> t
     return tuple(Term(axes, tuple(np.eye(sizes[axis]) for axis in axes), weight) for axes, weight in weights.items())
 
 
-def stacked(terms: tuple[Term, ...], shape: tuple[int, ...]) -> Operator:
+def stack_terms(terms: tuple[Term, ...], shape: tuple[int, ...]) -> Operator:
     """The rows of all terms over all cells."""
     operators = [term.operator(shape) for term in terms]
     return operators[0] if len(operators) == 1 else Stack(operators)
@@ -138,34 +147,37 @@ def stacked(terms: tuple[Term, ...], shape: tuple[int, ...]) -> Operator:
 
 def marginals_cost(terms: tuple[Term, ...], workload: Workload) -> float:
     """2 Delta^2 tr(V X^+) of weighted marginals: total variance at epsilon = 1."""
-    known = precisions({term.axes: term.scale for term in terms}, workload.domain.shape)
-    total = sum(trace / known[subset] for subset, trace in residual_traces(workload).items())
+    subset_precisions = residual_precisions({term.axes: term.scale for term in terms}, workload.domain.shape)
+    total = sum(trace / subset_precisions[subset] for subset, trace in residual_traces(workload).items())
     return UNIT_VARIANCE["l1"] * sum(term.scale for term in terms) ** 2 * total
 
 
-def precisions(weights: Mapping[Subset, float], sizes: tuple[int, ...]) -> dict[Subset, float]:
+def residual_precisions(weights: Mapping[Subset, float], sizes: tuple[int, ...]) -> dict[Subset, float]:
     """x_T of A'A = sum of x_T P_T, for every attribute set inside one that is measured."""
-    out: dict[Subset, float] = {}
+    subset_precisions: dict[Subset, float] = {}
     for axes, weight in weights.items():
         cells = math.prod(size for axis, size in enumerate(sizes) if axis not in axes)
         for subset in subsets(axes):
-            out[subset] = out.get(subset, 0.0) + weight**2 * cells
-    return out
+            subset_precisions[subset] = subset_precisions.get(subset, 0.0) + weight**2 * cells
+    return subset_precisions
 
 
 def residual_traces(workload: Workload) -> dict[Subset, float]:
     """tr(V P_T) for every attribute set that some query asks for, zeros left out."""
     sizes = workload.domain.shape
-    out: dict[Subset, float] = {}
+    traces: dict[Subset, float] = {}
     for block in workload.blocks:
         weight = block.weight**2 * math.prod(size for axis, size in enumerate(sizes) if axis not in block.axes)
-        parts = {}
+        axis_traces = {}
         for axis, factor in zip(block.axes, block.scaled(block.factors), strict=True):
             ones = factor.matvec(np.ones(sizes[axis]))
-            along = float(ones @ ones) / sizes[axis]
-            parts[axis] = (max(factor.frobenius_squared - along, 0.0), along)
+            mean_trace = float(ones @ ones) / sizes[axis]
+            axis_traces[axis] = (max(factor.frobenius_squared - mean_trace, 0.0), mean_trace)
         for subset in subsets(block.asked_axes):
-            value = weight * math.prod(apart if a in subset else along for a, (apart, along) in parts.items())
+            value = weight * math.prod(
+                contrast_trace if block_axis in subset else mean_trace
+                for block_axis, (contrast_trace, mean_trace) in axis_traces.items()
+            )
             if value > 0:
-                out[subset] = out.get(subset, 0.0) + value
-    return out
+                traces[subset] = traces.get(subset, 0.0) + value
+    return traces

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpdist.measurement.hierarchy_measurement import SPACING, NestedGrid, NodeRows
-from dpdist.measurement.integer_measurement import GRID_BITS, Grid
+from dpdist.measurement.hierarchy_measurement import SPACING, HierarchyMeasurement, NodeRows
+from dpdist.measurement.integer_measurement import GRID_BITS, IntegerMeasurement
 from dpdist.operators import Identity, Kronecker, Matrix, Operator, Total
-from dpdist.reconstruction.node_variances import NodeVariances, Passes
+from dpdist.reconstruction.node_variances import MergedHierarchy, NodeVariances
 from dpdist.stability import Neighbours
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, Strategy, ignore, queries_of
+from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, Strategy, check_workload, ignore_step
 from dpdist.workloads import Workload
 from dpdist.workloads.nested_groups import Hierarchy, NestedLevels, nested_of
 
@@ -22,9 +22,9 @@ MOST_STEPS = 500
 """Steps of L-BFGS: hierarchies of up to 10^6 leaves take 50 to 200 (benchmarks/geography.py)."""
 MEMORY_STEPS = 20
 """Steps that it remembers."""
-REACH = 25.0
+LOGIT_RANGE = 25.0
 """The logit of the largest share that is tried; that of the least is its negative."""
-REACHES = 0.0, 3.0
+LEAF_LOG_RANGES = 0.0, 3.0
 """The logarithm of the most that a leaf takes, in parts of what its ancestors left."""
 POLES = 16
 """Of the rational function: its relative error is below 1e-8 for eigenvalues up to 10^6 apart."""
@@ -52,7 +52,7 @@ class NodeWeights:
     solve: Solve
 
 
-def node_weights(tree: Hierarchy, *, tolerance: float = 1e-6, on_step: OnStep = ignore) -> NodeWeights:
+def node_weights(tree: Hierarchy, *, tolerance: float = 1e-6, on_step: OnStep = ignore_step) -> NodeWeights:
     """The weights of least total variance.
 
     Args:
@@ -61,135 +61,137 @@ def node_weights(tree: Hierarchy, *, tolerance: float = 1e-6, on_step: OnStep = 
         on_step: told the cost of every step.
     Returns: weights of unit sensitivity, with their cost and a lower bound for all strategies.
     """
-    passes, leaf = Passes.of(tree)
-    search = _Search(passes)
-    found, steps, stop = search.least(tolerance, on_step)
-    variances = search.variances(found)
-    dual = -variances.slopes()[0][-1] * variances.scale**2 / passes.multiplicity
-    bound, dual = best_bound(passes, dual)
-    last = Step(steps, variances.total, variances.total / bound - 1.0)
-    on_step(last)
-    record = Solve("weights of nodes", stop, (last,), dual[leaf], products=float(steps))
-    levels = (*variances.a[:-1], variances.a[-1][leaf])
+    hierarchy, leaf = MergedHierarchy.of(tree)
+    search = _WeightSearch(hierarchy)
+    parameters, steps, stop = search.minimise(tolerance, on_step)
+    variances = search.variances(parameters)
+    dual = -variances.slopes()[0][-1] * variances.scale**2 / hierarchy.multiplicity
+    bound, dual = best_bound(hierarchy, dual)
+    last_step = Step(steps, variances.total, variances.total / bound - 1.0)
+    on_step(last_step)
+    record = Solve("weights of nodes", stop, (last_step,), dual[leaf], products=float(steps))
+    levels = (*variances.precisions[:-1], variances.precisions[-1][leaf])
     return NodeWeights(levels, variances.scale[leaf], variances.total, bound, record)
 
 
-class _Search:
+class _WeightSearch:
     """L-BFGS over the logits of the shares that measured nodes take of what their ancestors left, and over how much more or less than
     the rest each leaf takes (a logarithm)."""
 
-    def __init__(self, passes: Passes) -> None:
-        self.passes = passes
-        self.cuts = np.cumsum([0, *(int(free.sum()) for free in passes.free), passes.multiplicity.size])
+    def __init__(self, hierarchy: MergedHierarchy) -> None:
+        self.hierarchy = hierarchy
+        self.cuts = np.cumsum([0, *(int(free.sum()) for free in hierarchy.worth_measuring), hierarchy.multiplicity.size])
 
-    def shares(self, given: Matrix) -> list[Matrix]:
+    def node_fractions(self, parameters: Matrix) -> list[Matrix]:
         """The share of every node of a level but the last."""
-        out = []
-        for level, free in enumerate(self.passes.free):
-            share = np.zeros(free.size)
-            share[free] = scipy.special.expit(given[self.cuts[level] : self.cuts[level + 1]])
-            out.append(share)
-        return out
+        fractions = []
+        for level, free in enumerate(self.hierarchy.worth_measuring):
+            fraction = np.zeros(free.size)
+            fraction[free] = scipy.special.expit(parameters[self.cuts[level] : self.cuts[level + 1]])
+            fractions.append(fraction)
+        return fractions
 
-    def _taken(self, shares: list[Matrix], given: Matrix) -> tuple[list[Matrix], list[Matrix]]:
+    def _split_precisions(self, fractions: list[Matrix], parameters: Matrix) -> tuple[list[Matrix], list[Matrix]]:
         """a of every node, and what the ancestors of each left."""
-        left, out = [np.ones(1)], []
-        for level, share in enumerate(shares):
-            out.append(left[level] * share)
-            left.append((left[level] * (1.0 - share))[self.passes.parents[level]])
-        return [*out, left[-1] * np.exp(given[self.cuts[-2] :])], left
+        remainders, precisions = [np.ones(1)], []
+        for level, fraction in enumerate(fractions):
+            precisions.append(remainders[level] * fraction)
+            remainders.append((remainders[level] * (1.0 - fraction))[self.hierarchy.parents[level]])
+        return [*precisions, remainders[-1] * np.exp(parameters[self.cuts[-2] :])], remainders
 
-    def variances(self, given: Matrix) -> NodeVariances:
+    def variances(self, parameters: Matrix) -> NodeVariances:
         """What these weights tell, where each leaf is scaled so that X has the diagonal 1."""
-        return self._variances(self._taken(self.shares(given), given)[0])
+        return self._variances(self._split_precisions(self.node_fractions(parameters), parameters)[0])
 
     def _variances(self, weights: list[Matrix]) -> NodeVariances:
         total = weights[0]
-        for parents, a in zip(self.passes.parents, weights[1:], strict=True):
-            total = total[parents] + a
-        return NodeVariances.of(self.passes, weights, np.sqrt(total))
+        for parents, level_weights in zip(self.hierarchy.parents, weights[1:], strict=True):
+            total = total[parents] + level_weights
+        return NodeVariances.of(self.hierarchy, weights, np.sqrt(total))
 
-    def cost(self, given: Matrix) -> tuple[float, Matrix]:
+    def cost(self, parameters: Matrix) -> tuple[float, Matrix]:
         """tr V X^-1 and its gradient."""
-        shares = self.shares(given)
-        weights, left = self._taken(shares, given)
+        fractions = self.node_fractions(parameters)
+        weights, remainders = self._split_precisions(fractions, parameters)
         variances = self._variances(weights)
         slopes, scales = variances.slopes()
         total = scales / (2.0 * variances.scale)
         below = (slopes[-1] + total) * weights[-1]
-        parts, below = [below], below / left[-1]
-        for level in reversed(range(self.passes.depth)):
-            starts, share, free = self.passes.starts[level], shares[level], self.passes.free[level]
+        level_slopes, below = [below], below / remainders[-1]
+        for level in reversed(range(self.hierarchy.depth)):
+            starts, fraction, free = self.hierarchy.starts[level], fractions[level], self.hierarchy.worth_measuring[level]
             total, rest = np.add.reduceat(total, starts), np.add.reduceat(below, starts)
             slope = slopes[level] + total
-            parts.append((left[level] * (slope - rest) * share * (1.0 - share))[free])
-            below = slope * share + (1.0 - share) * rest
-        return variances.total, np.concatenate(parts[::-1])
+            level_slopes.append((remainders[level] * (slope - rest) * fraction * (1.0 - fraction))[free])
+            below = slope * fraction + (1.0 - fraction) * rest
+        return variances.total, np.concatenate(level_slopes[::-1])
 
-    def least(self, tolerance: float, on_step: OnStep) -> tuple[Matrix, int, Stop]:
+    def minimise(self, tolerance: float, on_step: OnStep) -> tuple[Matrix, int, Stop]:
         """The best parameters, how many steps it took, and why it ended."""
         taken, start = 0, np.zeros(self.cuts[-1])
 
-        def tell(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        def count_step(intermediate_result: scipy.optimize.OptimizeResult) -> None:
             nonlocal taken
             taken += 1
             on_step(Step(taken, float(intermediate_result.fun), math.inf))
 
         options = {"maxiter": MOST_STEPS, "maxcor": MEMORY_STEPS, "ftol": tolerance, "gtol": 0.0}
-        for reach in REACHES:  # first with the rest to every leaf, where there is one optimum
-            bounds = [(-REACH, REACH)] * int(self.cuts[-2]) + [(-reach, reach)] * self.passes.multiplicity.size
+        for reach in LEAF_LOG_RANGES:  # first with the rest to every leaf, where there is one optimum
+            bounds = [(-LOGIT_RANGE, LOGIT_RANGE)] * int(self.cuts[-2]) + [
+                (-reach, reach)
+            ] * self.hierarchy.multiplicity.size
             unit = float(
                 np.abs(self.cost(start)[1]).max()
             )  # so that a first step along the gradient is none across all bounds
 
-            def scaled(given: Matrix, unit: float = unit) -> tuple[float, Matrix]:
-                cost, gradient = self.cost(given)
+            def scaled(parameters: Matrix, unit: float = unit) -> tuple[float, Matrix]:
+                cost, gradient = self.cost(parameters)
                 return cost / unit, gradient / unit
 
-            found = scipy.optimize.minimize(
-                scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=tell, options=options
+            result = scipy.optimize.minimize(
+                scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=count_step, options=options
             )
-            start = found.x
-        return start, taken, "iteration limit" if found.nit >= MOST_STEPS else "converged"
+            start = result.x
+        return start, taken, "iteration limit" if result.nit >= MOST_STEPS else "converged"
 
 
-def best_bound(passes: Passes, dual: Matrix) -> tuple[float, Matrix]:
+def best_bound(hierarchy: MergedHierarchy, dual: Matrix) -> tuple[float, Matrix]:
     """The greatest lower bound of some dual weights near the given ones, and those weights.
 
     v <- the diagonal of (D_v^1/2 V D_v^1/2)^1/2 is the fixed point of Denisov et al. 2022.
     """
     best = (0.0, dual)
     for _ in range(DUAL_STEPS):
-        trace, roots = root_of_dual(passes, dual)
-        bound = trace**2 / float(passes.multiplicity @ dual) * (1.0 - ROUNDING)
+        trace, roots = root_of_dual(hierarchy, dual)
+        bound = trace**2 / float(hierarchy.multiplicity @ dual) * (1.0 - ROUNDING)
         if bound <= best[0]:
             break
         best, dual = (bound, dual), roots
     return best
 
 
-def root_of_dual(passes: Passes, dual: Matrix) -> tuple[float, Matrix]:
+def root_of_dual(hierarchy: MergedHierarchy, dual: Matrix) -> tuple[float, Matrix]:
     """A number not above tr K^1/2 for K = D^1/2 V D^1/2, D the diagonal of dual weights, and about the diagonal of K^1/2.
 
     K^1/2 is replaced by sum_j c_j K (K + t_j I)^-1, which is nowhere above it. Entry i of the diagonal of K (K + t I)^-1 is 1 less
     t / v_i times that of (V + t D^-1)^-1, which two passes give.
     """
-    inner = list(passes.weights[:-1])
-    least = passes.weights[-1] * dual
-    low, high = float(least[least > 0].min()), _largest(passes, dual)
+    inner = list(hierarchy.weights[:-1])
+    leaf_weights = hierarchy.weights[-1] * dual
+    low, high = float(leaf_weights[leaf_weights > 0].min()), _eigenvalue_bound(hierarchy, dual)
     diagonal = np.zeros_like(dual)
     for shift, factor in zip(*square_root_poles(low, high), strict=True):
-        variances = NodeVariances.of(passes, [*inner, passes.weights[-1] + shift / dual], np.ones_like(dual))
+        variances = NodeVariances.of(hierarchy, [*inner, hierarchy.weights[-1] + shift / dual], np.ones_like(dual))
         diagonal += factor * (1.0 - shift / dual * variances.values[-1])
-    return float(passes.multiplicity @ diagonal), diagonal
+    return float(hierarchy.multiplicity @ diagonal), diagonal
 
 
-def _largest(passes: Passes, dual: Matrix) -> float:
+def _eigenvalue_bound(hierarchy: MergedHierarchy, dual: Matrix) -> float:
     """A number not below the largest eigenvalue of K: the sum over levels of that of each."""
-    sums, total = dual * passes.multiplicity, float((passes.weights[-1] * dual).max())
-    for level in reversed(range(passes.depth)):
-        sums = passes.up(level, sums)
-        total += float((passes.weights[level] * sums).max())
+    sums, total = dual * hierarchy.multiplicity, float((hierarchy.weights[-1] * dual).max())
+    for level in reversed(range(hierarchy.depth)):
+        sums = hierarchy.sum_children(level, sums)
+        total += float((hierarchy.weights[level] * sums).max())
     return total
 
 
@@ -212,7 +214,7 @@ def square_root_poles(low: float, high: float) -> tuple[Matrix, Matrix]:
 
 SCALE_BITS = 14
 """Bits of the scales of leaves; the other bits of the grid are those of the nodes above. Leaves then take exactly what is left."""
-ALIKE = 1e-6
+EQUAL_SCALE = 1e-6
 """Scales that differ by less are one, and nodes have all bits."""
 
 
@@ -229,17 +231,19 @@ class NestedStrategy(Strategy):
 
     def worst(self, workload: Workload) -> float | None:
         values = self.node_rows.variances.values
-        largest = max(float(values[each.level][each.nodes].max()) for each in nested_of(workload).asked)
+        largest = max(
+            float(values[query_level.level][query_level.nodes].max()) for query_level in nested_of(workload).counted_nodes
+        )
         return self.l2_sensitivity / SPACING * math.sqrt(largest)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> Grid:
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         squared = int(self.node_rows.column_squares.max()) * most_records**2
         sides = 1 if neighbours == "add-remove" else 2
         domain = workload.domain
-        return NestedGrid(self.levels, self.node_rows, domain.shape, sides * squared, sizes=domain.sizes)
+        return HierarchyMeasurement(self.levels, self.node_rows, domain.shape, sides * squared, sizes=domain.sizes)
 
 
-def nested(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore) -> NestedStrategy:
+def nested(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore_step) -> NestedStrategy:
     """The best weighted sums over the nodes of nested levels, with the same table at each level.
 
     Args:
@@ -250,15 +254,15 @@ def nested(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ign
     Raises: InvalidInput when the workload asks for something else.
     Source: section "Nested levels" of docs/mathematics.md.
     """
-    levels = nested_of(queries_of(workload))
-    found = node_weights(levels.tree, tolerance=tolerance, on_step=on_step)
-    return nested_strategy(workload, whole_rows(levels, found), found.lower_bound, found.solve)
+    levels = nested_of(check_workload(workload))
+    solution = node_weights(levels.tree, tolerance=tolerance, on_step=on_step)
+    return nested_strategy(workload, round_weights(levels, solution), solution.lower_bound, solution.solve)
 
 
 def nested_strategy(workload: Workload, rows: NodeRows, lower_bound: float, solve: Solve) -> NestedStrategy:
     """The strategy of some rows, with the cost that these have; ``lower_bound`` is for one column."""
     levels = nested_of(workload)
-    columns = math.prod(workload.domain.shape[axis] for axis in levels.others)
+    columns = math.prod(workload.domain.shape[axis] for axis in levels.other_axes)
     terms = zip(levels.tree.weights, rows.variances.values, strict=True)
     cost = columns * int(rows.column_squares.max()) * math.fsum(float(b @ values) for b, values in terms)
     return NestedStrategy(
@@ -266,26 +270,26 @@ def nested_strategy(workload: Workload, rows: NodeRows, lower_bound: float, solv
     )
 
 
-def whole_rows(levels: NestedLevels, found: NodeWeights) -> NodeRows:
+def round_weights(levels: NestedLevels, solution: NodeWeights) -> NodeRows:
     """Weights in whole numbers. Those of leaves are rounded last, down: they take what the others left of the longest column."""
-    tree, least = levels.tree, float(found.scale.min())
+    tree, smallest_scale = levels.tree, float(solution.scale.min())
     scale = np.ones(tree.sizes[-1], dtype=np.int64)
-    if float(found.scale.max()) > least * (1.0 + ALIKE):
-        scale = np.maximum(1, np.rint(2.0**SCALE_BITS * least / found.scale).astype(np.int64))
-    unit = 2.0**GRID_BITS / (least * float(scale.max()))
-    inner = tuple(np.rint(np.sqrt(a) * unit).astype(np.int64) for a in found.levels[:-1])
-    shared = np.zeros(1, dtype=np.int64)
+    if float(solution.scale.max()) > smallest_scale * (1.0 + EQUAL_SCALE):
+        scale = np.maximum(1, np.rint(2.0**SCALE_BITS * smallest_scale / solution.scale).astype(np.int64))
+    unit = 2.0**GRID_BITS / (smallest_scale * float(scale.max()))
+    inner = tuple(np.rint(np.sqrt(precisions) * unit).astype(np.int64) for precisions in solution.levels[:-1])
+    ancestor_squares = np.zeros(1, dtype=np.int64)
     for k, parents in zip(inner, tree.parents, strict=True):
-        shared = (shared + k**2)[parents]
-    left = np.maximum(4**GRID_BITS - scale**2 * shared, 1).astype(np.float64)
-    return NodeRows(tree.parents, levels.nodes, scale, inner, np.floor(np.sqrt(left)).astype(np.int64))
+        ancestor_squares = (ancestor_squares + k**2)[parents]
+    remainder = np.maximum(4**GRID_BITS - scale**2 * ancestor_squares, 1).astype(np.float64)
+    return NodeRows(tree.parents, levels.nodes, scale, inner, np.floor(np.sqrt(remainder)).astype(np.int64))
 
 
-def kept_rows(levels: NestedLevels, values: Matrix) -> NodeRows:
+def restore_rows(levels: NestedLevels, values: Matrix) -> NodeRows:
     """The rows that were kept as whole numbers in a row (``whole_numbers``)."""
     sizes = levels.tree.sizes
-    parts = np.split(values.astype(np.int64), np.cumsum([sizes[-1], *sizes])[:-1])
-    return NodeRows(levels.tree.parents, levels.nodes, parts[0], tuple(parts[1:-1]), parts[-1])
+    arrays = np.split(values.astype(np.int64), np.cumsum([sizes[-1], *sizes])[:-1])
+    return NodeRows(levels.tree.parents, levels.nodes, arrays[0], tuple(arrays[1:-1]), arrays[-1])
 
 
 def whole_numbers(rows: NodeRows) -> Matrix:
@@ -296,7 +300,7 @@ def whole_numbers(rows: NodeRows) -> Matrix:
 def _operator(workload: Workload, levels: NestedLevels, rows: NodeRows) -> Operator:
     """The rows over all cells."""
     factors: list[Operator] = [Total(size) for size in workload.domain.shape]
-    for axis in levels.others:
+    for axis in levels.other_axes:
         factors[axis] = Identity(workload.domain.shape[axis])
     factors[levels.axis] = rows.matrix
     return Kronecker(factors)

@@ -17,7 +17,7 @@ from dpdist.operators import Identity, Stack, Total
 from dpdist.reconstruction.kronecker_terms import Term, contrasts, subsets
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy
-from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Stop, queries_of
+from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Stop, check_workload
 from dpdist.workloads import Workload
 from dpdist.workloads.workload_kind import is_marginals
 
@@ -29,21 +29,21 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
 
     Raises: InvalidInput when the workload asks for anything but marginals.
     """
-    queries_of(workload)
+    check_workload(workload)
     if not is_marginals(workload):
         strange = next(b.name for b in workload.blocks if not all(isinstance(f, Identity | Total) for f in b.factors))
         raise InvalidInput(
             f"a strategy for marginals answers marginals only, and {strange!r} is not one; choose 'coa' or 'auto'"
         )
     sizes = workload.domain.shape
-    out: dict[Subset, float] = {}
+    weights: dict[Subset, float] = {}
     for block in workload.blocks:
         axes = block.asked_axes
         # a marginal sums over the other cells: I on its attributes, J = n_i (J / n_i) on the others
         weight = block.weight**2 * math.prod(size for axis, size in enumerate(sizes) if axis not in axes)
         for subset in subsets(axes):
-            out[subset] = out.get(subset, 0.0) + weight
-    return {subset: out[subset] for subset in sorted(out, key=lambda s: (len(s), s))}
+            weights[subset] = weights.get(subset, 0.0) + weight
+    return {subset: weights[subset] for subset in sorted(weights, key=lambda s: (len(s), s))}
 
 
 def marginal_optimum(workload: Workload) -> ResidualStrategy:
@@ -55,7 +55,7 @@ def marginal_optimum(workload: Workload) -> ResidualStrategy:
     Raises: InvalidInput when the workload asks for anything but marginals.
     Source: Xiao, He, Zhang, Kifer 2023 (ResidualPlanner), in closed form.
     """
-    strategy = over_residuals("marginals", workload, _least_total(workload))
+    strategy = residual_strategy("marginals", workload, _least_total(workload))
     assert strategy.workload_cost is not None
     return replace(strategy, lower_bound=strategy.workload_cost * (1 - 1e-12))
 
@@ -79,20 +79,20 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
     blocks = [replace(block, weight=1.0) for block in workload.blocks]
     cells = np.array([float(block.queries) for block in blocks])
     squares = np.array([block.weight**2 for block in workload.blocks])
-    share = np.full(len(blocks), 1.0 / len(blocks))
+    block_weights = np.full(len(blocks), 1.0 / len(blocks))
     best: tuple[float, dict[Subset, float]] | None = None
-    lower, proving = 0.0, share
+    lower, proving = 0.0, block_weights
     history: list[Step] = []
     for iteration in range(1, max_iterations + 1):
         # a marginal's total variance is its cells times the variance of each: weights are given a cell
         weighted = Workload(
             workload.domain,
-            tuple(replace(b, weight=math.sqrt(v)) for b, v in zip(blocks, share * squares / cells, strict=True)),
+            tuple(replace(b, weight=math.sqrt(v)) for b, v in zip(blocks, block_weights * squares / cells, strict=True)),
         )
         strategy = marginal_optimum(weighted)
         variances = squares * np.array([strategy.deviation(workload.domain.shape, block) ** 2 for block in blocks])
         bound = float(strategy.workload_cost or 0.0) * (1 - 1e-12)
-        lower, proving = max((lower, proving), (bound, share), key=lambda each: each[0])
+        lower, proving = max((lower, proving), (bound, block_weights), key=lambda candidate: candidate[0])
         largest = float(variances.max())
         if best is None or largest < best[0]:
             best = (largest, _least_total(weighted))
@@ -100,16 +100,19 @@ def marginal_minimax(workload: Workload, *, tolerance: float = 1e-4, max_iterati
         history.append(Step(iteration, best[0], gap))
         if gap <= tolerance:
             break
-        share = share * (variances / largest)
-        share = np.maximum(share / share.sum(), 1e-12)
+        block_weights = block_weights * (variances / largest)
+        block_weights = np.maximum(block_weights / block_weights.sum(), 1e-12)
     assert best is not None
     stop: Stop = "converged" if history[-1].gap <= tolerance else "iteration limit"
     proof = LargestBound(
         DualWeights("equal"),
-        tuple((float(one / n), (None,) * len(b.axes)) for one, n, b in zip(proving, cells, blocks, strict=True)),
+        tuple(
+            (float(block_weight / n), (None,) * len(b.axes))
+            for block_weight, n, b in zip(proving, cells, blocks, strict=True)
+        ),
     )
     record = Solve("marginals, least largest error", stop, tuple(history), largest=proof)
-    return replace(over_residuals("marginals", workload, best[1]), solve=record)
+    return replace(residual_strategy("marginals", workload, best[1]), solve=record)
 
 
 def _least_total(workload: Workload) -> dict[Subset, float]:
@@ -117,7 +120,7 @@ def _least_total(workload: Workload) -> dict[Subset, float]:
     return {subset: math.sqrt(weight) for subset, weight in marginal_weights(workload).items()}
 
 
-def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]) -> ResidualStrategy:
+def residual_strategy(name: str, workload: Workload, precision: dict[Subset, float]) -> ResidualStrategy:
     """The strategy X = sum of x_T P_T for given x_T (up to a common factor), with its cost tr(V X^+) = sum v_T rank_T / x_T.
 
     Args:
@@ -126,13 +129,13 @@ def over_residuals(name: str, workload: Workload, precision: dict[Subset, float]
     sizes, cells = workload.domain.shape, workload.domain.cells
     weights = marginal_weights(workload)
     ranks = {s: math.prod(sizes[axis] - 1 for axis in s) for s in precision}
-    kept = [s for s in sorted(precision, key=lambda s: (len(s), s)) if ranks[s] > 0]
+    measured_sets = [s for s in sorted(precision, key=lambda s: (len(s), s)) if ranks[s] > 0]
     # every P_T has rank_T / cells on its diagonal: scaled so that X has ones there
-    total = sum(precision[s] * ranks[s] for s in kept) / cells
-    cost = total * sum(weights[s] * ranks[s] / precision[s] for s in kept if s in weights)
-    bases = {axis: contrasts(sizes[axis]) for axis in sorted({axis for subset in kept for axis in subset})}
+    total = sum(precision[s] * ranks[s] for s in measured_sets) / cells
+    cost = total * sum(weights[s] * ranks[s] / precision[s] for s in measured_sets if s in weights)
+    bases = {axis: contrasts(sizes[axis]) for axis in sorted({axis for subset in measured_sets for axis in subset})}
     terms = []
-    for subset in kept:
+    for subset in measured_sets:
         # x_T P_T = A'A with A = (x_T / prod of the n_i outside T)^(1/2) (kron of contrasts) over T's table
         outside = math.prod(size for axis, size in enumerate(sizes) if axis not in subset)
         scale = math.sqrt(precision[subset] / total / outside)
@@ -151,7 +154,7 @@ def fourier(workload: Workload) -> ResidualStrategy:
     attribute set span the same space in any orthonormal product basis whose first vector is constant, so the contrasts
     measured here give the same errors as the Fourier (for binary attributes: Hadamard) basis.
     """
-    return over_residuals("fourier", workload, dict.fromkeys(marginal_weights(workload), 1.0))
+    return residual_strategy("fourier", workload, dict.fromkeys(marginal_weights(workload), 1.0))
 
 
 ALL_SUBSETS = 10
@@ -168,14 +171,14 @@ def datacube(workload: Workload) -> ResidualStrategy:
     Raises: InvalidInput for other workloads.
     Source: Ding, Winslett, Han, Li 2011 (BMAX).
     """
-    queries_of(workload)
+    check_workload(workload)
     sizes = workload.domain.shape
     precision: dict[Subset, float] = {}
     for measured in bmax(workload):
         outside = math.prod(size for axis, size in enumerate(sizes) if axis not in measured)
         for subset in subsets(measured):
             precision[subset] = precision.get(subset, 0.0) + outside
-    return over_residuals("datacube", workload, precision)
+    return residual_strategy("datacube", workload, precision)
 
 
 def bmax(workload: Workload) -> tuple[Subset, ...]:
@@ -186,36 +189,36 @@ def bmax(workload: Workload) -> tuple[Subset, ...]:
     """
     sizes = workload.domain.shape
     marginal_weights(workload)  # refuses anything but marginals
-    asked = sorted({block.asked_axes for block in workload.blocks})
-    candidates = _candidates(asked, len(sizes))
-    sums = {(m, q): _summed(sizes, m, q) for m in candidates for q in asked if set(q) <= set(m)}
+    asked_sets = sorted({block.asked_axes for block in workload.blocks})
+    candidates = _candidates(asked_sets, len(sizes))
+    sums = {(m, q): _summed_cells(sizes, m, q) for m in candidates for q in asked_sets if set(q) <= set(m)}
     best: tuple[float, tuple[Subset, ...]] | None = None
     for limit in sorted(set(sums.values())):
-        chosen = _cover(asked, candidates, {pair for pair, cells in sums.items() if cells <= limit})
-        if best is None or len(chosen) * limit < best[0]:
-            best = (len(chosen) * limit, chosen)
+        cover = _cover(asked_sets, candidates, {pair for pair, cells in sums.items() if cells <= limit})
+        if best is None or len(cover) * limit < best[0]:
+            best = (len(cover) * limit, cover)
     assert best is not None
     return best[1]
 
 
-def _candidates(asked: list[Subset], attributes: int) -> list[Subset]:
+def _candidates(asked_sets: list[Subset], attributes: int) -> list[Subset]:
     if attributes <= ALL_SUBSETS:
-        return [s for s in subsets(tuple(range(attributes))) if any(set(q) <= set(s) for q in asked)]
-    unions = {tuple(sorted({*a, *b})) for a in asked for b in asked}
+        return [s for s in subsets(tuple(range(attributes))) if any(set(q) <= set(s) for q in asked_sets)]
+    unions = {tuple(sorted({*first_set, *second_set})) for first_set in asked_sets for second_set in asked_sets}
     return sorted(unions)
 
 
-def _summed(sizes: tuple[int, ...], measured: Subset, asked: Subset) -> float:
+def _summed_cells(sizes: tuple[int, ...], measured: Subset, asked_set: Subset) -> float:
     """Measured cells that one cell of the asked marginal sums."""
-    return float(math.prod(sizes[axis] for axis in measured if axis not in asked))
+    return float(math.prod(sizes[axis] for axis in measured if axis not in asked_set))
 
 
-def _cover(asked: list[Subset], candidates: list[Subset], allowed: set[tuple[Subset, Subset]]) -> tuple[Subset, ...]:
+def _cover(asked_sets: list[Subset], candidates: list[Subset], allowed: set[tuple[Subset, Subset]]) -> tuple[Subset, ...]:
     """Greedy set cover of the asked marginals by measured ones."""
-    reach = {m: {q for q in asked if (m, q) in allowed} for m in candidates}
-    open_queries, chosen = set(asked), []
+    reach = {m: {q for q in asked_sets if (m, q) in allowed} for m in candidates}
+    open_queries, cover = set(asked_sets), []
     while open_queries:
-        pick = max(candidates, key=lambda m: (len(reach[m] & open_queries), [-a for a in m]))
-        chosen.append(pick)
+        pick = max(candidates, key=lambda m: (len(reach[m] & open_queries), [-axis for axis in m]))
+        cover.append(pick)
         open_queries -= reach[pick]
-    return tuple(chosen)
+    return tuple(cover)

@@ -16,15 +16,25 @@ from dpdist.reconstruction.kronecker_terms import Term
 from dpdist.strategies.baselines import BRANCHINGS
 from dpdist.strategies.lower_bounds import laplace_bound
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import UNIT_VARIANCE, OnStep, Solve, Step, Stop, checked_start, gram_of, ignore, queries_of
-from dpdist.strategies.tables.laplace_products import ProductsStrategy, stacked
+from dpdist.strategies.strategy import (
+    UNIT_VARIANCE,
+    OnStep,
+    Solve,
+    Step,
+    Stop,
+    check_start,
+    check_workload,
+    gram_of,
+    ignore_step,
+)
+from dpdist.strategies.tables.laplace_products import ProductsStrategy, stack_terms
 from dpdist.workloads import Workload
 from dpdist.workloads.workload_kind import is_separable
 
 CELLS_A_QUERY = 16
 """Cells for every learnt query, as McKenna et al. found best on ranges."""
 RESTARTS = 3
-CONFIRMED = 1e-6
+COST_AGREEMENT = 1e-6
 """How closely two ways to compute a cost have to agree, relative to it."""
 
 
@@ -35,7 +45,7 @@ def p_identity(
     restarts: int = RESTARTS,
     max_iterations: int = 500,
     seed: int = 0,
-    on_step: OnStep = ignore,
+    on_step: OnStep = ignore_step,
     start: Matrix | None = None,
 ) -> DenseStrategy:
     """The best p-Identity strategy under Laplace noise (by total error) that the starts lead to; never worse than the identity.
@@ -60,14 +70,14 @@ def p_identity(
     state = np.random.default_rng(seed)
     starts = [state.uniform(0.0, 1.0, (rows, cells)) for _ in range(restarts)]
     if start is not None:
-        starts = [np.maximum(checked_start(start, (rows, cells)), 0.0)]
-    found = learnt(gram, starts, max_iterations=max_iterations, on_step=on_step)
-    record = Solve("p-identity", found.stop, found.history)
-    return DenseStrategy("p-identity", Dense(found.matrix), found.cost, laplace_bound(gram), record, norm="l1")
+        starts = [np.maximum(check_start(start, (rows, cells)), 0.0)]
+    best_fit = fit_p_identity(gram, starts, max_iterations=max_iterations, on_step=on_step)
+    record = Solve("p-identity", best_fit.stop, best_fit.history)
+    return DenseStrategy("p-identity", Dense(best_fit.matrix), best_fit.cost, laplace_bound(gram), record, norm="l1")
 
 
 @dataclass(frozen=True)
-class Learnt:
+class PIdentityFit:
     """The best p-Identity strategy that some starts lead to.
 
     Attributes:
@@ -86,7 +96,9 @@ class Learnt:
         return np.asarray(np.vstack([np.eye(self.theta.shape[1]), self.theta]) / (1.0 + self.theta.sum(axis=0)))
 
 
-def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500, on_step: OnStep = ignore) -> Learnt:
+def fit_p_identity(
+    gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500, on_step: OnStep = ignore_step
+) -> PIdentityFit:
     """The p-Identity strategy of least cost that several starts, all of one shape, lead to."""
     scale = float(np.trace(gram)) or 1.0
     unit = gram / scale
@@ -102,17 +114,17 @@ def learnt(gram: Matrix, starts: Sequence[Matrix], *, max_iterations: int = 500,
 
         bounds = scipy.optimize.Bounds(0.0, np.inf)
         options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "maxcor": 10}
-        found = scipy.optimize.minimize(value, point.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        stop = "iteration limit" if found.nit >= max_iterations else "converged"
-        cost = 2.0 * scale * float(found.fun)
-        if cost < best and _confirmed(unit, found.x.reshape(shape), float(found.fun)):
-            best, theta = cost, found.x.reshape(shape)
+        result = scipy.optimize.minimize(value, point.ravel(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        stop = "iteration limit" if result.nit >= max_iterations else "converged"
+        cost = 2.0 * scale * float(result.fun)
+        if cost < best and _is_confirmed(unit, result.x.reshape(shape), float(result.fun)):
+            best, theta = cost, result.x.reshape(shape)
         history.append(Step(len(history) + 1, best, float("inf")))
         on_step(replace(history[-1], checkpoint=theta))
-    return Learnt(best, theta, stop, tuple(history))
+    return PIdentityFit(best, theta, stop, tuple(history))
 
 
-def _confirmed(gram: Matrix, theta: Matrix, cost: float) -> bool:
+def _is_confirmed(gram: Matrix, theta: Matrix, cost: float) -> bool:
     """Whether a cost is that of its queries: of very long ones, as of a workload that asks for a total alone, rounding leaves nothing."""
     lengths = 1.0 + theta.sum(axis=0)
     try:
@@ -120,7 +132,7 @@ def _confirmed(gram: Matrix, theta: Matrix, cost: float) -> bool:
     except np.linalg.LinAlgError:
         return False
     direct = float(np.trace(lapack.cho_solve(inner, lengths[:, None] * gram * lengths)))
-    return cost > 0 and abs(direct - cost) <= CONFIRMED * cost
+    return cost > 0 and abs(direct - cost) <= COST_AGREEMENT * cost
 
 
 def cost_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
@@ -130,10 +142,10 @@ def cost_and_gradient(gram: Matrix, theta: Matrix) -> tuple[float, Matrix]:
     solved = lapack.cho_solve(inner, theta)  # Theta M = (I + Theta Theta')^-1 Theta
     weighted = gram * lengths  # V S
     scaled = lengths[:, None] * weighted
-    over = scaled @ theta.T  # S V S Theta'
-    cost = float(np.trace(scaled) - np.einsum("ij,ji->", over, solved))
+    weighted_queries = scaled @ theta.T  # S V S Theta'
+    cost = float(np.trace(scaled) - np.einsum("ij,ji->", weighted_queries, solved))
     # diag(V S M) = diag(V S) - diag(V S Theta' (I + Theta Theta')^-1 Theta)
-    along = np.diag(weighted) - np.einsum("ik,ki->i", over / lengths[:, None], solved)
+    along = np.diag(weighted) - np.einsum("ik,ki->i", weighted_queries / lengths[:, None], solved)
     # Theta M (S V S) M = solved (S V S) - (solved S V S Theta') solved
     twice = solved @ scaled
     twice -= (twice @ theta.T) @ solved
@@ -157,32 +169,35 @@ def p_identity_products(workload: Workload, *, seed: int = 0) -> ProductsStrateg
     Raises: InvalidInput for queries that are not products over attributes.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron and OPT_+; trees: Qardaji, Yang, Li 2013.
     """
-    queries_of(workload)
+    check_workload(workload)
     if not is_separable(workload):
         raise InvalidInput(
             "the workload holds queries that are no product over attributes; choose 'p-identity' or 'identity'"
         )
     grams = _Grams(workload)
-    every = tuple(range(len(workload.blocks)))
+    all_blocks = tuple(range(len(workload.blocks)))
     alone: dict[tuple[int, ...], list[int]] = {}
-    for number in every:
+    for number in all_blocks:
         alone.setdefault(workload.blocks[number].asked_axes, []).append(number)
-    divisions: list[tuple[tuple[int, ...], ...]] = [(every,)]
+    divisions: list[tuple[tuple[int, ...], ...]] = [(all_blocks,)]
     if len(alone) > 1:
         divisions.append(tuple(tuple(numbers) for numbers in alone.values()))
     best: tuple[float, tuple[_Product, ...], tuple[tuple[int, ...], ...]] | None = None
     steps: list[Step] = []
     for groups in divisions:
-        products = tuple(_optimum(workload, grams, group, seed) for group in groups)
+        products = tuple(_optimise_product(workload, grams, group, seed) for group in groups)
         cost = sum(product.cost ** (1.0 / 3.0) for product in products) ** 3
         if best is None or cost < best[0]:
             best = (cost, products, groups)
         steps.append(Step(len(steps) + 1, best[0], math.inf))
     assert best is not None
     _, products, groups = best
-    shares = [product.cost ** (1.0 / 3.0) for product in products]
-    terms = tuple(Term(p.axes, p.factors, share / sum(shares)) for p, share in zip(products, shares, strict=True))
-    operator, record = stacked(terms, workload.domain.shape), Solve("products for pure epsilon", "converged", tuple(steps))
+    scales = [product.cost ** (1.0 / 3.0) for product in products]
+    terms = tuple(Term(p.axes, p.factors, scale / sum(scales)) for p, scale in zip(products, scales, strict=True))
+    operator, record = (
+        stack_terms(terms, workload.domain.shape),
+        Solve("products for pure epsilon", "converged", tuple(steps)),
+    )
     return ProductsStrategy("p-identity-products", operator, best[0], None, record, terms=terms, groups=groups)
 
 
@@ -198,25 +213,25 @@ class _Grams:
     """Grams of the blocks' factors, each once."""
 
     workload: Workload
-    found: dict[str, Matrix] = field(default_factory=dict)
+    cached_grams: dict[str, Matrix] = field(default_factory=dict)
 
-    def of(self, number: int, axis: int) -> Matrix:
+    def factor_gram(self, number: int, axis: int) -> Matrix:
         """V_bi, (n_i, n_i); all ones where the block sums over the attribute."""
         block = self.workload.blocks[number]
         factor: Operator = Total(self.workload.domain.shape[axis])
         if axis in block.axes:
             factor = block.scaled(block.factors)[block.axes.index(axis)]
-        if factor.fingerprint not in self.found:
-            self.found[factor.fingerprint] = factor.gram()
-        return self.found[factor.fingerprint]
+        if factor.fingerprint not in self.cached_grams:
+            self.cached_grams[factor.fingerprint] = factor.gram()
+        return self.cached_grams[factor.fingerprint]
 
 
-def _optimum(workload: Workload, grams: _Grams, group: tuple[int, ...], seed: int) -> _Product:
+def _optimise_product(workload: Workload, grams: _Grams, group: tuple[int, ...], seed: int) -> _Product:
     """One product for some blocks: factor by factor, each optimal given the others, from the identity on."""
     blocks = [workload.blocks[number] for number in group]
     axes = tuple(sorted({axis for block in blocks for axis in block.asked_axes}))
     squares = [block.weight**2 for block in blocks]
-    traces = {(j, axis): float(np.trace(grams.of(number, axis))) for j, number in enumerate(group) for axis in axes}
+    traces = {(j, axis): float(np.trace(grams.factor_gram(number, axis))) for j, number in enumerate(group) for axis in axes}
     factors = {axis: _Factor.identity(workload.domain.shape[axis]) for axis in axes}
 
     def cost() -> float:
@@ -225,13 +240,19 @@ def _optimum(workload: Workload, grams: _Grams, group: tuple[int, ...], seed: in
     before = cost()
     for turn in range(ROUNDS):
         for axis in axes:
-            others = [s * math.prod(traces[j, a] for a in axes if a != axis) for j, s in enumerate(squares)]
-            gram = np.sum([weight * grams.of(number, axis) for weight, number in zip(others, group, strict=True)], axis=0)
+            block_weights = [
+                s * math.prod(traces[j, other_axis] for other_axis in axes if other_axis != axis)
+                for j, s in enumerate(squares)
+            ]
+            gram = np.sum(
+                [weight * grams.factor_gram(number, axis) for weight, number in zip(block_weights, group, strict=True)],
+                axis=0,
+            )
             ordered = not workload.domain.attributes[axis].categories
-            factors[axis] = factors[axis].improved(gram, ordered=ordered, seed=seed, first=turn == 0)
+            factors[axis] = factors[axis].improve(gram, ordered=ordered, seed=seed, is_initial=turn == 0)
             inverse = factors[axis].inverse
             for j, number in enumerate(group):
-                traces[j, axis] = float(np.einsum("ij,ij->", grams.of(number, axis), inverse))
+                traces[j, axis] = float(np.einsum("ij,ij->", grams.factor_gram(number, axis), inverse))
         after = cost()
         if after >= before * (1 - SETTLED) or len(axes) < 2:
             break
@@ -265,24 +286,24 @@ class _Factor:
         """tr(V (A'A)^-1)."""
         return float(np.einsum("ij,ij->", gram, self.inverse))
 
-    def improved(self, gram: Matrix, *, ordered: bool, seed: int, first: bool) -> _Factor:
+    def improve(self, gram: Matrix, *, ordered: bool, seed: int, is_initial: bool) -> _Factor:
         """The best strategy for a gram: this one, the identity, trees where the values have an order, and learnt queries."""
         size = gram.shape[0]
-        found = [self, _Factor.identity(size)]
-        if _alike(gram):
-            return found[1]
+        candidates = [self, _Factor.identity(size)]
+        if _is_scaled_identity(gram):
+            return candidates[1]
         if size <= LEARNT_VALUES:
             state = np.random.default_rng(seed)
             shape = (max(1, size // CELLS_A_QUERY), size)
             starts = [] if self.theta is None else [self.theta]
-            if first or not starts:
+            if is_initial or not starts:
                 starts += [state.uniform(0.0, 1.0, shape) for _ in range(PRODUCT_RESTARTS)]
-            solved = learnt(gram, starts)
+            solved = fit_p_identity(gram, starts)
             if solved.theta.shape[0]:
-                found.append(_Factor.of(solved.matrix, solved.theta))
-        if ordered and size > 2 and first:
-            found += [_Factor.of(_tree(size, branching)) for branching in BRANCHINGS if branching < size]
-        return min(found, key=lambda each: each.cost(gram))
+                candidates.append(_Factor.of(solved.matrix, solved.theta))
+        if ordered and size > 2 and is_initial:
+            candidates += [_Factor.of(_tree(size, branching)) for branching in BRANCHINGS if branching < size]
+        return min(candidates, key=lambda candidate: candidate.cost(gram))
 
 
 def _tree(size: int, branching: int) -> Matrix:
@@ -290,6 +311,6 @@ def _tree(size: int, branching: int) -> Matrix:
     return np.asarray(rows / np.abs(rows).sum(axis=0).max())
 
 
-def _alike(gram: Matrix) -> bool:
+def _is_scaled_identity(gram: Matrix) -> bool:
     """Whether the gram is a multiple of the identity, for which the identity is optimal."""
     return bool((gram == np.diag(np.diag(gram))).all()) and np.ptp(np.diag(gram)) == 0

@@ -30,7 +30,7 @@ import scipy
 from dpdist.arrays import lapack
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
-from dpdist.measurement.dense_measurement import completed
+from dpdist.measurement.dense_measurement import complete_rank
 from dpdist.operators import Identity, Matrix, Operator, Total
 from dpdist.reconstruction.kronecker_terms import Term, subsets
 from dpdist.strategies.dense.minimax import least_worst
@@ -38,7 +38,7 @@ from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import TermStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, ignore, queries_of
+from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_workload, ignore_step
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.integer_basis import column_codes
 from dpdist.workloads.workload_kind import is_product
@@ -48,12 +48,12 @@ WORK = 2.0**36
 """Multiplications that optimising the weights may take: seconds."""
 EVALUATION = 30.0
 """Products of matrices that one evaluation of an attribute takes, about."""
-PARTS = 4
+SUBSPACES = 4
 """Spaces that the values of an attribute are divided into where another one is followed exactly: twice as many gain 0.2 % at most."""
 COPIES = 9
 """Arrays over pairs of values that one evaluation holds beside the grams: the decomposition and its gradient."""
 
-Place = tuple[int, str]
+GramKey = tuple[int, str]
 """An attribute, and the fingerprint of what a block asks of it."""
 
 
@@ -65,9 +65,9 @@ def bound_steps(workload: Workload) -> int:
 
 def bound_bytes(workload: Workload) -> int:
     """What ``product_weights`` holds at once: every gram, and of one attribute two copies of each of its own beside ``COPIES`` more."""
-    held = _grams_held(workload)
-    squares = sum(count * size**2 for size, count in held) + max(
-        (size**2 * (2 * count + COPIES) for size, count in held), default=0
+    attribute_grams = _grams_held(workload)
+    squares = sum(count * size**2 for size, count in attribute_grams) + max(
+        (size**2 * (2 * count + COPIES) for size, count in attribute_grams), default=0
     )
     return 8 * squares if bound_steps(workload) else 0
 
@@ -92,38 +92,38 @@ def product_weights(workload: Workload, *, steps: int | None = None) -> tuple[fl
         of each attribute, which add up to one; those of a missing attribute are equal.
     Raises: InvalidInput for queries that are not products over attributes.
     """
-    queries_of(workload)
+    check_workload(workload)
     strange = [block.name for block in workload.blocks if not block.separable]
     if strange:
         raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; their bound is that of 'coa'")
     allowed = bound_steps(workload) if steps is None else steps
     if allowed < 1:
         return 0.0, {}
-    asked = BlockGrams.of(workload)
-    free = [axis for axis, alike in asked.alike.items() if not alike]
-    cuts = np.cumsum([0, *(asked.sizes[axis] for axis in free)])
+    block_grams = BlockGrams.of(workload)
+    free = [axis for axis, alike in block_grams.alike.items() if not alike]
+    cuts = np.cumsum([0, *(block_grams.sizes[axis] for axis in free)])
     best, weights = 0.0, dict[int, Matrix]()
 
     def negative(flat: Matrix) -> tuple[float, Matrix]:
         nonlocal best, weights
         logs = {axis: flat[low:high] for axis, low, high in zip(free, cuts[:-1], cuts[1:], strict=True)}
-        value, gradients = asked.bound(logs)
+        value, gradients = block_grams.bound(logs)
         if value > best:
-            best, weights = value, {axis: _shares(log) for axis, log in logs.items()}
+            best, weights = value, {axis: _normalise_weights(log) for axis, log in logs.items()}
         return -math.log(value), -np.concatenate([gradients[axis] for axis in free])
 
     start = np.zeros(int(cuts[-1]))
     if not free:
-        return asked.bound({})[0], {}
+        return block_grams.bound({})[0], {}
     if allowed == 1:
         negative(start)
     else:
         options = {"maxfun": allowed, "maxiter": allowed, "maxcor": 20}
         scipy.optimize.minimize(negative, start, jac=True, method="L-BFGS-B", options=options)
-    return max(best, *(asked.bound_along(axis, weights) for axis in free)), weights
+    return max(best, *(block_grams.bound_along(axis, weights) for axis in free)), weights
 
 
-def _shares(logs: Matrix) -> Matrix:
+def _normalise_weights(logs: Matrix) -> Matrix:
     """Weights that add up to one, from their logarithms."""
     raised = np.exp(logs - logs.max())
     return np.asarray(raised / raised.sum())
@@ -141,139 +141,150 @@ class BlockGrams:
     """
 
     sizes: tuple[int, ...]
-    grams: Mapping[Place, Matrix]
+    grams: Mapping[GramKey, Matrix]
     blocks: tuple[tuple[float, Mapping[int, str]], ...]
     alike: Mapping[int, bool]
 
     @staticmethod
     def of(workload: Workload) -> BlockGrams:
-        grams: dict[Place, Matrix] = {}
+        grams: dict[GramKey, Matrix] = {}
         alike: dict[int, bool] = {}
         blocks = []
         for block in workload.blocks:
-            places = {}
-            for axis, plain, factor in zip(block.axes, block.factors, block.scaled(block.factors), strict=True):
-                if isinstance(plain, Total) and factor is plain:
+            gram_names = {}
+            for axis, unscaled, factor in zip(block.axes, block.factors, block.scaled(block.factors), strict=True):
+                if isinstance(unscaled, Total) and factor is unscaled:
                     continue
-                places[axis] = factor.fingerprint
+                gram_names[axis] = factor.fingerprint
                 alike[axis] = alike.get(axis, True) and isinstance(factor, Identity)
                 if (axis, factor.fingerprint) not in grams:
                     grams[axis, factor.fingerprint] = factor.gram()
-            blocks.append((block.weight**2, places))
+            blocks.append((block.weight**2, gram_names))
         return BlockGrams(workload.domain.shape, grams, tuple(blocks), alike)
 
     def bound(self, logs: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
         """The bound at weights given by their logarithms (missing: equal), and the gradient of its logarithm."""
-        weights = {axis: _shares(logs.get(axis, np.zeros(self.sizes[axis]))) for axis in self.alike}
-        parts = {place: _part(gram, weights[place[0]]) for place, gram in self.grams.items()}
-        along = {place: part.along**2 for place, part in parts.items()}
-        apart = {place: part.apart**2 for place, part in parts.items()}
-        total, slopes = sum_of_roots(self.blocks, along, apart)
+        weights = {axis: _normalise_weights(logs.get(axis, np.zeros(self.sizes[axis]))) for axis in self.alike}
+        traces = {gram_key: _gram_traces(gram, weights[gram_key[0]]) for gram_key, gram in self.grams.items()}
+        means = {gram_key: trace.mean**2 for gram_key, trace in traces.items()}
+        contrasts = {gram_key: trace.contrast**2 for gram_key, trace in traces.items()}
+        total, slopes = sum_of_roots(self.blocks, means, contrasts)
         gradients = {axis: np.zeros(self.sizes[axis]) for axis in weights}
-        for (axis, name), part in parts.items():
-            if part.along > 0:
-                gradients[axis] += 4.0 * slopes.along[axis, name] * part.along_gradient / part.along
-            if part.apart > 0:
-                gradients[axis] += 4.0 * slopes.apart[axis, name] * part.apart_gradient / part.apart
-        out = {axis: gradients[axis] - weights[axis] * gradients[axis].sum() for axis in logs}
-        return total**2 * (1 - 1e-12), out
+        for (axis, name), trace in traces.items():
+            if trace.mean > 0:
+                gradients[axis] += 4.0 * slopes.means[axis, name] * trace.mean_gradient / trace.mean
+            if trace.contrast > 0:
+                gradients[axis] += 4.0 * slopes.contrasts[axis, name] * trace.contrast_gradient / trace.contrast
+        projected = {axis: gradients[axis] - weights[axis] * gradients[axis].sum() for axis in logs}
+        return total**2 * (1 - 1e-12), projected
 
     def bound_along(self, axis: int, weights: Mapping[int, Matrix]) -> float:
         """The bound with the best contraction along an attribute; 0 where that takes too long."""
-        shares = {a: weights.get(a, np.full(self.sizes[a], 1.0 / self.sizes[a])) for a in self.alike}
-        spaces = sum(PARTS ** len(places.keys() - {axis}) for _, places in self.blocks)
-        parts_each = PARTS if EVALUATION * spaces * self.sizes[axis] ** 3 <= WORK else 2
-        traces: dict[Place, Matrix] = {}
-        for a in self.alike.keys() - {axis}:
-            found = self._traces(a, np.sqrt(shares[a]), 2 if self.alike[a] else parts_each)
-            traces |= {(a, name): each for name, each in found.items()}
+        axis_weights = {
+            attribute: weights.get(attribute, np.full(self.sizes[attribute], 1.0 / self.sizes[attribute]))
+            for attribute in self.alike
+        }
+        spaces = sum(SUBSPACES ** len(gram_names.keys() - {axis}) for _, gram_names in self.blocks)
+        subspace_count = SUBSPACES if EVALUATION * spaces * self.sizes[axis] ** 3 <= WORK else 2
+        traces: dict[GramKey, Matrix] = {}
+        for attribute in self.alike.keys() - {axis}:
+            subspace_traces = self._traces(
+                attribute, np.sqrt(axis_weights[attribute]), 2 if self.alike[attribute] else subspace_count
+            )
+            traces |= {(attribute, name): value for name, value in subspace_traces.items()}
         sums: dict[tuple[tuple[int, int], ...], dict[str | None, float]] = {}
-        for square, places in self.blocks:
-            others = sorted(places.keys() - {axis})
-            for parts in itertools.product(*(range(traces[a, places[a]].size) for a in others)):
-                chosen = list(zip(others, parts, strict=True))
-                asked = sums.setdefault(tuple((a, part) for a, part in chosen if part), {})
-                known = math.prod(float(traces[a, places[a]][part]) for a, part in chosen)
-                asked[places.get(axis)] = asked.get(places.get(axis), 0.0) + square * known**2
+        for square, gram_names in self.blocks:
+            other_axes = sorted(gram_names.keys() - {axis})
+            for indices in itertools.product(
+                *(range(traces[attribute, gram_names[attribute]].size) for attribute in other_axes)
+            ):
+                axis_indices = list(zip(other_axes, indices, strict=True))
+                gram_weights = sums.setdefault(tuple((attribute, index) for attribute, index in axis_indices if index), {})
+                weight = math.prod(
+                    float(traces[attribute, gram_names[attribute]][index]) for attribute, index in axis_indices
+                )
+                gram_weights[gram_names.get(axis)] = gram_weights.get(gram_names.get(axis), 0.0) + square * weight**2
         if EVALUATION * len(sums) * self.sizes[axis] ** 3 > WORK:
             return 0.0
-        q = np.sqrt(shares[axis])
-        squares = {name: q[:, None] * gram * q for (a, name), gram in self.grams.items() if a == axis} | {
+        q = np.sqrt(axis_weights[axis])
+        squares = {name: q[:, None] * gram * q for (attribute, name), gram in self.grams.items() if attribute == axis} | {
             None: np.outer(q, q)
         }
         total = 0.0
-        for asked in sums.values():
-            alone = asked.keys() == {None}
-            gram = squares[None] if alone else np.sum([each * squares[name] for name, each in asked.items()], axis=0)
-            total += math.sqrt(asked[None]) if alone else float(_roots(lapack.eigvalsh(gram)).sum())
+        for gram_weights in sums.values():
+            alone = gram_weights.keys() == {None}
+            gram = (
+                squares[None] if alone else np.sum([value * squares[name] for name, value in gram_weights.items()], axis=0)
+            )
+            total += math.sqrt(gram_weights[None]) if alone else float(_roots(lapack.eigvalsh(gram)).sum())
         return total**2 * (1 - 1e-12)
 
-    def _traces(self, axis: int, q: Matrix, parts: int) -> dict[str, Matrix]:
+    def _traces(self, axis: int, q: Matrix, subspace_count: int) -> dict[str, Matrix]:
         """tr P_j S of every gram of an attribute, rounded down, for P_0 = qq' and a few spaces beside it, in which the grams are about
         alike: of eigenvectors of their sum, each space with more of them than the one before."""
-        roots = {name: _root(q[:, None] * gram * q) for (a, name), gram in self.grams.items() if a == axis}
+        roots = {name: _root(q[:, None] * gram * q) for (attribute, name), gram in self.grams.items() if attribute == axis}
         together = np.sum([(u * s) @ u.T / max(float(s.sum()), EPSILON) for s, u in roots.values()], axis=0)
-        beside = together - np.outer(q, q @ together)
-        beside -= np.outer(beside @ q, q)
-        _, vectors = lapack.eigh(beside + 2.0 * len(roots) * np.outer(q, q))  # q comes last
-        starts = np.unique(np.rint(np.geomspace(1, q.size, parts)).astype(int))[:-1]
-        spread = {name: s @ (u.T @ vectors[:, ::-1]) ** 2 for name, (s, u) in roots.items()}
-        return {name: np.add.reduceat(each, [0, *starts]) for name, each in spread.items()}
+        remainder = together - np.outer(q, q @ together)
+        remainder -= np.outer(remainder @ q, q)
+        _, vectors = lapack.eigh(remainder + 2.0 * len(roots) * np.outer(q, q))  # q comes last
+        starts = np.unique(np.rint(np.geomspace(1, q.size, subspace_count)).astype(int))[:-1]
+        energies = {name: s @ (u.T @ vectors[:, ::-1]) ** 2 for name, (s, u) in roots.items()}
+        return {name: np.add.reduceat(energy, [0, *starts]) for name, energy in energies.items()}
 
 
 @dataclass(frozen=True)
 class Slopes:
     """Derivatives of the logarithm of ``sum_of_roots`` in the logarithms of the parts."""
 
-    along: dict[Place, float]
-    apart: dict[Place, float]
+    means: dict[GramKey, float]
+    contrasts: dict[GramKey, float]
 
 
 def sum_of_roots(
-    blocks: Sequence[tuple[float, Mapping[int, str]]], along: Mapping[Place, float], apart: Mapping[Place, float]
+    blocks: Sequence[tuple[float, Mapping[int, str]]], means: Mapping[GramKey, float], contrasts: Mapping[GramKey, float]
 ) -> tuple[float, Slopes]:
     """sum over S of (sum over blocks b containing S of w_b^2 prod_{i in S} apart_bi prod_{i in b, not in S} along_bi)^1/2."""
     inner: dict[tuple[int, ...], list[tuple[float, Mapping[int, str]]]] = {}
-    for square, places in blocks:
-        for subset in subsets(tuple(sorted(places))):
-            factors = (apart[place] if place[0] in subset else along[place] for place in places.items())
-            inner.setdefault(subset, []).append((square * math.prod(factors), places))
-    roots = {subset: math.sqrt(sum(product for product, _ in found)) for subset, found in inner.items()}
+    for square, gram_names in blocks:
+        for subset in subsets(tuple(sorted(gram_names))):
+            factors = (contrasts[gram_key] if gram_key[0] in subset else means[gram_key] for gram_key in gram_names.items())
+            inner.setdefault(subset, []).append((square * math.prod(factors), gram_names))
+    roots = {subset: math.sqrt(sum(product for product, _ in products)) for subset, products in inner.items()}
     total = sum(roots.values())
-    slopes = Slopes(dict.fromkeys(along, 0.0), dict.fromkeys(apart, 0.0))
-    for subset, found in inner.items():
-        for product, places in found:
+    slopes = Slopes(dict.fromkeys(means, 0.0), dict.fromkeys(contrasts, 0.0))
+    for subset, products in inner.items():
+        for product, gram_names in products:
             if product > 0.0:
-                share = product / (2.0 * roots[subset] * total)
-                for place in places.items():
-                    (slopes.apart if place[0] in subset else slopes.along)[place] += share
+                slope = product / (2.0 * roots[subset] * total)
+                for gram_key in gram_names.items():
+                    (slopes.contrasts if gram_key[0] in subset else slopes.means)[gram_key] += slope
     return total, slopes
 
 
 @dataclass(frozen=True)
-class _AtWeights:
+class _GramTraces:
     """c = q'S q and a = tr S - c of one gram at some weights, rounded down, with their gradients in the logarithms of the weights."""
 
-    along: float
-    apart: float
-    along_gradient: Matrix
-    apart_gradient: Matrix
+    mean: float
+    contrast: float
+    mean_gradient: Matrix
+    contrast_gradient: Matrix
 
 
-def _part(gram: Matrix, weights: Matrix) -> _AtWeights:
+def _gram_traces(gram: Matrix, weights: Matrix) -> _GramTraces:
     """Roots are taken of eigenvalues that are surely below the true ones: the root is operator monotone, so both parts are, too."""
     q = np.sqrt(weights)
     roots, vectors = _root(q[:, None] * gram * q)
-    spread = vectors.T @ q
-    along = float(roots @ spread**2)
-    apart = float(roots @ (1.0 - np.minimum(spread**2, 1.0)))
+    coordinates = vectors.T @ q
+    mean = float(roots @ coordinates**2)
+    contrast = float(roots @ (1.0 - np.minimum(coordinates**2, 1.0)))
     # d tr S = diag(S) / 2 and d q'S q = diag(Y K) + q o (S q), Y solving S Y + Y S = q q', in the logarithms of the weights
     sums = roots[:, None] + roots
-    inner = np.divide(np.multiply.outer(spread, spread), sums, out=np.zeros_like(sums), where=sums > 0)
+    inner = np.divide(np.multiply.outer(coordinates, coordinates), sums, out=np.zeros_like(sums), where=sums > 0)
     rows = vectors @ inner
-    along_gradient = np.einsum("ia,ia,a->i", rows, vectors, roots**2) + q * (vectors @ (roots * spread))
+    mean_gradient = np.einsum("ia,ia,a->i", rows, vectors, roots**2) + q * (vectors @ (roots * coordinates))
     trace_gradient = 0.5 * np.einsum("ia,ia,a->i", vectors, vectors, roots)
-    return _AtWeights(along, apart, along_gradient, trace_gradient - along_gradient)
+    return _GramTraces(mean, contrast, mean_gradient, trace_gradient - mean_gradient)
 
 
 def _root(square: Matrix) -> tuple[Matrix, Matrix]:
@@ -288,7 +299,7 @@ def _roots(values: Matrix) -> Matrix:
     return np.asarray(np.sqrt(np.where(values > values.size * rounding, np.maximum(values - rounding, 0.0), 0.0)))
 
 
-def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore) -> TermStrategy:
+def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = ignore_step) -> TermStrategy:
     """The strategy of least error for a product workload: the product of the certified optimum of each factor.
 
     Args:
@@ -299,16 +310,18 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
     Raises: InvalidInput when the workload is not a single product.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron, with the optimum of each factor.
     """
-    block = _one_product(workload)
+    block = _check_product(workload)
     by_axis = dict(zip(block.axes, block.scaled(block.factors), strict=True))
     axes, factors = [], []
     cost = lower = block.weight**2
     stop: Stop = "converged"
     for axis, size in enumerate(workload.domain.shape):
         factor = by_axis.get(axis, Total(size))
-        matrix, factor_cost, factor_lower, found = _factor_optimum(factor, tolerance / len(workload.domain.shape), on_step)
+        matrix, factor_cost, factor_lower, factor_stop = _factor_optimum(
+            factor, tolerance / len(workload.domain.shape), on_step
+        )
         cost, lower = cost * factor_cost, lower * factor_lower
-        stop = found if found != "converged" else stop
+        stop = factor_stop if factor_stop != "converged" else stop
         if matrix is not None:
             axes.append(axis)
             factors.append(matrix)
@@ -317,9 +330,9 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
     return TermStrategy("kronecker", operator, cost, lower, Solve("kronecker", stop, ()), terms=(term,))
 
 
-def _one_product(workload: Workload) -> Block:
+def _check_product(workload: Workload) -> Block:
     """The product that a workload is. Raises: InvalidInput."""
-    if not is_product(queries_of(workload)):
+    if not is_product(check_workload(workload)):
         raise InvalidInput(
             f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
             "choose 'coa', 'marginals' or 'auto'"
@@ -327,7 +340,7 @@ def _one_product(workload: Workload) -> Block:
     return workload.blocks[0]
 
 
-def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnStep = ignore) -> TermStrategy:
+def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnStep = ignore_step) -> TermStrategy:
     """The strategy of a product workload whose largest error (standard error times weight) is least: one optimum for each factor.
 
     gamma_2(A kron B) = gamma_2(A) gamma_2(B), so the least largest variance and its lower bound multiply, too.
@@ -336,14 +349,14 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
     Raises: InvalidInput when the workload is not a single product.
     Source: Lee, Shraibman, Spalek 2008 (a direct product theorem for gamma_2).
     """
-    block = _one_product(workload)
+    block = _check_product(workload)
     upper = lower = cost = block.weight**2
     axes: list[int] = []
     factors: list[Matrix] = []
     stop: Stop = "converged"
-    proofs, share = dict[int, LargestBound | None](), 1.0
+    proofs, answer_weight = dict[int, LargestBound | None](), 1.0
     scales = block.scales or (None,) * len(block.factors)
-    by_axis = {a: (f, s) for a, f, s in zip(block.axes, block.factors, scales, strict=True)}
+    by_axis = {block_axis: (f, s) for block_axis, f, s in zip(block.axes, block.factors, scales, strict=True)}
     for axis, attribute in enumerate(workload.domain.attributes):
         factor, scale = by_axis.get(axis, (Total(attribute.size), None))
         if isinstance(factor, Total):
@@ -351,32 +364,36 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
         axes.append(axis)
         if isinstance(factor, Identity) and scale is None:
             factors.append(np.eye(factor.n))
-            cost, share = cost * factor.n, share / factor.n
+            cost, answer_weight = cost * factor.n, answer_weight / factor.n
             continue
         rows = tuple(str(row) for row in range(factor.shape[0]))
-        alone = Workload(
+        factor_workload = Workload(
             Domain((attribute,)), (Block(block.name, (0,), (factor,), (rows,), scales=() if scale is None else (scale,)),)
         )
-        solved = least_worst(alone, tolerance=tolerance / len(block.axes), on_step=on_step)
+        solved = least_worst(factor_workload, tolerance=tolerance / len(block.axes), on_step=on_step)
         assert solved.solve is not None
         assert solved.workload_cost is not None
-        last = solved.solve.history[-1]
-        upper, lower, cost = upper * last.objective, lower * last.objective / (1.0 + last.gap), cost * solved.workload_cost
+        last_step = solved.solve.history[-1]
+        upper, lower, cost = (
+            upper * last_step.objective,
+            lower * last_step.objective / (1.0 + last_step.gap),
+            cost * solved.workload_cost,
+        )
         stop = solved.solve.stop if solved.solve.stop != "converged" else stop
         factors.append(full_column_rank(solved.matrix()))
         proofs[axis] = solved.solve.largest
     term = Term(tuple(axes), tuple(factors))
     steps = (Step(1, upper, upper / lower - 1.0),)
-    record = Solve("kronecker, least worst query", stop, steps, largest=_product_of(proofs, share, block))
+    record = Solve("kronecker, least worst query", stop, steps, largest=_multiply_proofs(proofs, answer_weight, block))
     return TermStrategy("kronecker", term.operator(workload.domain.shape), cost, None, record, terms=(term,))
 
 
-def _product_of(proofs: dict[int, LargestBound | None], share: float, block: Block) -> LargestBound | None:
+def _multiply_proofs(proofs: dict[int, LargestBound | None], answer_weight: float, block: Block) -> LargestBound | None:
     """The product of the proofs of some factors, for a weight of every answer of the others; None where one is not known."""
-    known = {axis: proof for axis, proof in proofs.items() if proof is not None}
-    cells = DualWeights("products", {axis: proof.cells.arrays[0] for axis, proof in known.items()})
-    answers = tuple(known[axis].answers[0][1][0] if axis in known else None for axis in block.axes)
-    return LargestBound(cells, ((share, answers),)) if len(known) == len(proofs) else None
+    known_proofs = {axis: proof for axis, proof in proofs.items() if proof is not None}
+    cells = DualWeights("products", {axis: proof.cells.arrays[0] for axis, proof in known_proofs.items()})
+    answers = tuple(known_proofs[axis].answers[0][1][0] if axis in known_proofs else None for axis in block.axes)
+    return LargestBound(cells, ((answer_weight, answers),)) if len(known_proofs) == len(proofs) else None
 
 
 def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tuple[Matrix | None, float, float, Stop]:
@@ -387,8 +404,8 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
         return np.eye(factor.n), float(factor.n), float(factor.n), "converged"
     # cells with equal columns are one cell: the optimum and its strategy are those of the merged ones
     codes = column_codes(factor)
-    _, first = np.unique(codes, return_index=True)
-    solved = coa(factor.gram()[np.ix_(first, first)], tolerance=tolerance, on_step=on_step)
+    _, representatives = np.unique(codes, return_index=True)
+    solved = coa(factor.gram()[np.ix_(representatives, representatives)], tolerance=tolerance, on_step=on_step)
     assert solved.workload_cost is not None
     assert solved.lower_bound is not None
     assert solved.solve is not None
@@ -398,5 +415,5 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
 def full_column_rank(matrix: Matrix) -> Matrix:
     """Rows with the same A'A up to 1e-9, as many as columns: once rounded they can be inverted, so answers stay unbiased."""
     values, vectors = np.linalg.eigh(matrix @ matrix.T)
-    kept = values > matrix.shape[0] * np.finfo(float).eps * values[-1]
-    return completed(vectors[:, kept].T @ matrix)
+    nonzero = values > matrix.shape[0] * np.finfo(float).eps * values[-1]
+    return complete_rank(vectors[:, nonzero].T @ matrix)

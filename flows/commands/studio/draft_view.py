@@ -8,22 +8,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from dpdist.digests import digest_of
+from dpdist.digests import compute_digest
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.page.headings import Words
 from dpdist.pipeline.preflight import check_refusals
-from dpdist.planner.error_prediction import predicted, predicted_statistics, whole_amounts
-from dpdist.planner.preprocessing_steps import whole_loss
-from dpdist.planner.release_plan import Plan
-from dpdist.planner.simulated_answers import Shape, assumed
+from dpdist.planner.error_prediction import predict_errors, predict_statistic_errors, whole_amounts
+from dpdist.planner.preprocessing_steps import total_loss
+from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.simulated_answers import Shape, assumed_answers
 from dpdist.planner.size_estimate import plans_in_one_process
-from dpdist.runtime.context import running
+from dpdist.runtime.context import open_context
 from dpdist.session import PlannedRelease
-from dpdist.session.declarations import check
+from dpdist.session.declarations import validate_section
 from dpdist.session.planned_release import ensure_key
-from dpdist.session.predicted_errors import Errors
+from dpdist.session.predicted_errors import PredictedErrors
 from dpdist.spec.queries import QuerySpec
-from flows.ledger_access import book
+from flows.ledger_access import open_local_ledger
 
 Content = Mapping[str, Any]
 MOST_RECORDS = 1e12
@@ -31,7 +31,7 @@ GROUPS = 60
 """Groups of queries whose answers are drawn."""
 
 
-def shown(content: Content, folder: Path, records: float, shape: str) -> dict[str, Any]:
+def describe_draft(content: Content, folder: Path, records: float, shape: str) -> dict[str, Any]:
     """Everything that the page shows of a draft; ``refused`` says what is wrong with it.
 
     Args:
@@ -45,22 +45,22 @@ def shown(content: Content, folder: Path, records: float, shape: str) -> dict[st
             return {**texts, "refused": "this plan takes long; save it and run 'dpdist plan'", "tables": []}
         facts = draft.plan.certificate()
         tables, words = _tables(draft, records, shape), Words.of(dict(facts))
-        called = [{**each, "heading": words.heading(each["group"], words.names)} for each in tables]
-        found = {"tables": called, "bounds": _bounds(draft), **_cost(draft.plan, facts)}
-        return {**texts, "python": draft.to_python(), **found}
+        headed_tables = [{**table, "heading": words.heading(table["group"], words.names)} for table in tables]
+        view = {"tables": headed_tables, "bounds": _bounds(draft), **_cost(draft.plan, facts)}
+        return {**texts, "python": draft.to_python(), **view}
     except DpdistError as refusal:
         return {**texts, "refused": str(refusal), "tables": []}
 
 
 def _tables(draft: PlannedRelease, records: float, shape: str) -> list[dict[str, Any]]:
-    workload, found = draft.job.workload.queries, []
-    for block, each in list(zip(workload.blocks, predicted(draft.plan), strict=True))[:GROUPS]:
-        likely = assumed(workload, block, records, cast("Shape", shape))
+    workload, tables = draft.job.workload.queries, []
+    for block, prediction in list(zip(workload.blocks, predict_errors(draft.plan), strict=True))[:GROUPS]:
+        likely = assumed_answers(workload, block, records, cast("Shape", shape))
         values = [None if math.isnan(value) else float(value) for value in likely.values]
-        found.append({**asdict(each), "labels": likely.labels, "values": values})
+        tables.append({**asdict(prediction), "labels": likely.labels, "values": values})
     amounts = {} if draft.assumed is None else whole_amounts(draft.assumed, draft.plan)
-    made = predicted_statistics(draft.plan, records, cast("Shape", shape), amounts) if records else []
-    return found + [{**asdict(each), "labels": [], "values": []} for each in made]
+    statistics = predict_statistic_errors(draft.plan, records, cast("Shape", shape), amounts) if records else []
+    return tables + [{**asdict(prediction), "labels": [], "values": []} for prediction in statistics]
 
 
 def _bounds(draft: PlannedRelease) -> dict[str, Any] | None:
@@ -70,7 +70,7 @@ def _bounds(draft: PlannedRelease) -> dict[str, Any] | None:
     return {"assumed": draft.bounds.assumed, "records": round(draft.bounds.records), "rows": draft.bounds.arrow.to_pylist()}
 
 
-def _cost(planned: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
+def _cost(planned: ReleasePlan, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The noise, and what of the cap a release like this takes."""
     guarantee = planned.job.guarantee
     return {
@@ -79,7 +79,7 @@ def _cost(planned: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "epsilon": facts["privacy"]["epsilon"],
         "delta": facts["privacy"]["delta"],
         "protected": facts["privacy"]["unit"],
-        "share": float(guarantee.cap.share(whole_loss(planned.job, planned.loss))),
+        "share": float(guarantee.cap.fraction_of_cap(total_loss(planned.job, planned.loss))),
         "spent": _spent(guarantee.dataset),
         "warnings": planned.warnings,
     }
@@ -87,42 +87,44 @@ def _cost(planned: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _spent(dataset: str) -> float | None:
     """The share of the data set's cap that has been spent, of its fullest period; None where nothing has been charged."""
-    with book() as ledger:
-        found = ledger.budgets(dataset)
-    return max((1 - float(each.left / each.cap.limit) for each in found), default=None)
+    with open_local_ledger() as ledger:
+        budgets = ledger.budgets(dataset)
+    return max((1 - float(budget.remaining / budget.cap.limit) for budget in budgets), default=None)
 
 
 def costs(content: Content, folder: Path) -> list[dict[str, Any]]:
     """For each question, by which factor the other questions' intervals would be narrower without it."""
-    whole, asked = _widths(PlannedRelease(content, folder).errors), list(content["workload"])
-    if len(asked) < 2:
+    whole, questions = _widths(PlannedRelease(content, folder).errors), list(content["workload"])
+    if len(questions) < 2:
         return []
-    found = []
-    for place in range(len(asked)):
-        rest = {**content, "workload": asked[:place] + asked[place + 1 :]}
-        named = {name for entry in rest["workload"] for name in check(QuerySpec, "question", entry).statistic.columns}
-        sums = {name: each for name, each in content.get("sums", {}).items() if name in named}
+    question_costs = []
+    for index in range(len(questions)):
+        rest = {**content, "workload": questions[:index] + questions[index + 1 :]}
+        named = {
+            name for entry in rest["workload"] for name in validate_section(QuerySpec, "question", entry).statistic.columns
+        }
+        sums = {name: value for name, value in content.get("sums", {}).items() if name in named}
         bounded = sums or content.get("records", {}).get("person", {}).get("column")
-        gone = {"sums"} if bounded else {"sums", "left_out"}
-        kept = {key: each for key, each in rest.items() if key not in gone} | ({"sums": sums} if sums else {})
-        alone = _widths(PlannedRelease(kept, folder).errors)
+        dropped_keys = {"sums"} if bounded else {"sums", "left_out"}
+        remaining = {key: value for key, value in rest.items() if key not in dropped_keys} | ({"sums": sums} if sums else {})
+        alone = _widths(PlannedRelease(remaining, folder).errors)
         ratios = [whole[group] / alone[group] for group in alone if group in whole]
-        found.append({"question": place, "narrower": math.prod(ratios) ** (1 / len(ratios)) if ratios else None})
-    return found
+        question_costs.append({"question": index, "narrower": math.prod(ratios) ** (1 / len(ratios)) if ratios else None})
+    return question_costs
 
 
-def _widths(errors: Errors) -> dict[str, float]:
-    return {each.group: each.half_width for each in errors.groups}
+def _widths(errors: PredictedErrors) -> dict[str, float]:
+    return {group.group: group.half_width for group in errors.groups}
 
 
 def charge(content: Content, folder: Path) -> dict[str, Any]:
     """What publishing would charge, with the digest of the whole draft. Raises: whatever would refuse it, before a record is read."""
     draft = PlannedRelease(content, folder)
     ensure_key()
-    with running("inline") as context:
+    with open_context("inline") as context:
         check_refusals(context, draft.job)
     names = {"release": draft.job.release, "dataset": draft.job.guarantee.dataset}
-    return {**names, **_cost(draft.plan, draft.plan.certificate()), "digest": digest_of("draft", content)}
+    return {**names, **_cost(draft.plan, draft.plan.certificate()), "digest": compute_digest("draft", content)}
 
 
 def checked(content: object) -> Content:
@@ -135,9 +137,9 @@ def checked(content: object) -> Content:
 def number(text: object) -> float:
     """An assumed number of records. Raises: InvalidInput."""
     try:
-        found = float(str(text or 0))
+        count = float(str(text or 0))
     except ValueError:
-        found = math.nan
-    if not 0 <= found <= MOST_RECORDS:
+        count = math.nan
+    if not 0 <= count <= MOST_RECORDS:
         raise InvalidInput(f"the assumed number of records lies between 0 and {MOST_RECORDS:,.0f}")
-    return found
+    return count

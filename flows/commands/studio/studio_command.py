@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dpdist.errors import InvalidInput
-from flows.commands.console_output import err
+from flows.commands.console_output import error_console
 from flows.commands.options import NamesInFirstRow
 
 
@@ -25,32 +25,32 @@ def studio(
     """Plan a release on a page of this machine, before anything is spent; no value of a record is read."""
     from dpdist.process import yaml_text
     from dpdist.process.resource_limits import check_program
-    from flows.commands.studio.studio_server import Desk, serve
+    from flows.commands.studio.studio_server import StudioSession, serve
 
     check_program()
     path = spec.resolve()
     written = path.read_text(encoding="utf-8") if path.exists() else None
-    content = _begun(path, records) if written is None else yaml_text.parsed(written, str(spec), exact=False)[0]
+    content = _new_draft(path, records) if written is None else yaml_text.parsed(written, str(spec), exact=False)[0]
     if not isinstance(content, dict):
         raise InvalidInput(f"{spec} is no mapping of keys; name a spec, or a file that is not there yet")
     named = records or _records_of(content, path.parent)
-    desk = Desk(path, _columns(named, names_in_first_row) if named else [], content, written)
-    serve(desk, port, lambda address: err.one_line(f"the studio is at {address}\nIt ends with Ctrl+C."))
+    desk = StudioSession(path, _columns(named, names_in_first_row) if named else [], content, written)
+    serve(desk, port, lambda address: error_console.print_line(f"the studio is at {address}\nIt ends with Ctrl+C."))
 
 
-def _begun(path: Path, records: Path | None) -> dict[str, Any]:
+def _new_draft(path: Path, records: Path | None) -> dict[str, Any]:
     """A draft that nothing was said of yet."""
     import os
 
     from flows.commands.init_command import dataset_of
 
     name = dataset_of(records or path)
-    place = (
+    records_entry = (
         {} if records is None else {"records": {"path": Path(os.path.relpath(records.resolve(), path.parent)).as_posix()}}
     )
     return {
         "release": f"{name}-1",
-        **place,
+        **records_entry,
         "domain": {},
         "workload": [{"marginals": {"ways": [1]}}],
         "budget": {"epsilon": 1, "delta": 1e-6},
@@ -60,8 +60,8 @@ def _begun(path: Path, records: Path | None) -> dict[str, Any]:
 
 def _records_of(content: dict[str, Any], folder: Path) -> Path | None:
     """The file of records that a spec names, if it is there."""
-    place = content.get("records")
-    named = place.get("path") if isinstance(place, dict) else None
+    records_entry = content.get("records")
+    named = records_entry.get("path") if isinstance(records_entry, dict) else None
     return folder / named if isinstance(named, str) and "://" not in named and (folder / named).exists() else None
 
 

@@ -46,7 +46,7 @@ BODY_BYTES = 2**20
 
 
 @dataclass
-class Desk:
+class StudioSession:
     """What one studio works on: the only state of its server.
 
     Attributes:
@@ -68,27 +68,27 @@ class Desk:
 
     def state(self, _: dict[str, Any]) -> dict[str, Any]:
         """What the page begins with."""
-        columns = [{"name": each.name, "kind": each.kind, "person": is_person(each.name)} for each in self.columns]
+        columns = [{"name": column.name, "kind": column.kind, "person": is_person(column.name)} for column in self.columns]
         content = jsonable_encoder(self.content)  # YAML has dates, JSON has none
         return {"content": content, "columns": columns, "path": self.path.name, "comments": "#" in (self.written or "")}
 
-    def plan(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def plan(self, body: dict[str, Any]) -> dict[str, Any]:
         """What the page shows of a draft."""
-        content, shape = draft_view.checked(asked.get("content")), str(asked.get("shape"))
-        return draft_view.shown(content, self.path.parent, draft_view.number(asked.get("records")), shape)
+        content, shape = draft_view.checked(body.get("content")), str(body.get("shape"))
+        return draft_view.describe_draft(content, self.path.parent, draft_view.number(body.get("records")), shape)
 
-    def costs(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def costs(self, body: dict[str, Any]) -> dict[str, Any]:
         """What each question costs the others."""
-        return {"costs": draft_view.costs(draft_view.checked(asked.get("content")), self.path.parent)}
+        return {"costs": draft_view.costs(draft_view.checked(body.get("content")), self.path.parent)}
 
-    def parse(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def parse(self, body: dict[str, Any]) -> dict[str, Any]:
         """A draft that was written as YAML. Raises: InvalidInput."""
-        content, _ = yaml_text.parsed(str(asked.get("yaml", "")), self.path.name, exact=False)
+        content, _ = yaml_text.parsed(str(body.get("yaml", "")), self.path.name, exact=False)
         return {"content": jsonable_encoder(draft_view.checked(content))}
 
-    def save(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def save(self, body: dict[str, Any]) -> dict[str, Any]:
         """Write the spec, unless somebody else has changed the file. Raises: InvalidInput."""
-        content = draft_view.checked(asked.get("content"))
+        content = draft_view.checked(body.get("content"))
         with self.lock:
             there = self.path.read_text(encoding="utf-8") if self.path.exists() else None
             if there != self.written:
@@ -96,16 +96,16 @@ class Desk:
             self.written = PlannedRelease(content, self.path.parent).to_yaml(self.path)
         return {"saved": self.path.name}
 
-    def charge(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def charge(self, body: dict[str, Any]) -> dict[str, Any]:
         """What a run would charge, for somebody to confirm. Raises: what would refuse it."""
-        return draft_view.charge(draft_view.checked(asked.get("content")), self.path.parent)
+        return draft_view.charge(draft_view.checked(body.get("content")), self.path.parent)
 
-    def start(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def start(self, body: dict[str, Any]) -> dict[str, Any]:
         """Save the spec and run it, once its charge was shown and confirmed by the digest of what is asked. Raises: InvalidInput."""
-        content = draft_view.checked(asked.get("content"))
-        if not hmac.compare_digest(str(asked.get("confirmed", "")), draft_view.charge(content, self.path.parent)["digest"]):
+        content = draft_view.checked(body.get("content"))
+        if not hmac.compare_digest(str(body.get("confirmed", "")), draft_view.charge(content, self.path.parent)["digest"]):
             raise InvalidInput("what is asked has changed since its charge was shown; look at the charge again")
-        self.save(asked)
+        self.save(body)
         with self.lock:
             if self.run is not None and self.run.poll() is None:
                 raise InvalidInput("a run is under way; wait until it has ended")
@@ -114,13 +114,13 @@ class Desk:
             self.run = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.path.parent
             )
-            threading.Thread(target=self._read, args=(self.run,), daemon=True).start()
+            threading.Thread(target=self._collect_output, args=(self.run,), daemon=True).start()
         return {"started": True}
 
-    def _read(self, run: subprocess.Popen[str]) -> None:
+    def _collect_output(self, run: subprocess.Popen[str]) -> None:
         assert run.stdout is not None
-        for line in run.stdout:
-            self.printed.append(line.rstrip())
+        for output_line in run.stdout:
+            self.printed.append(output_line.rstrip())
 
     def progress(self, _: dict[str, Any]) -> dict[str, Any]:
         """What the run has printed, and its exit code once it has ended."""
@@ -133,7 +133,7 @@ class Desk:
         return {name: getattr(self, name) for name in names}
 
 
-def application(desk: Desk, port: int) -> FastAPI:
+def application(desk: StudioSession, port: int) -> FastAPI:
     """The page and what it asks for."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
@@ -141,15 +141,15 @@ def application(desk: Desk, port: int) -> FastAPI:
     @app.middleware("http")
     async def own_only(request: Request, answer: Any) -> Response:
         """This machine by its own name; what says something about a draft, with the token."""
-        told = request.headers.get("X-Token") or request.query_params.get("token", "")
+        token = request.headers.get("X-Token") or request.query_params.get("token", "")
         open_file = request.url.path in ("/studio.js", "/studio.css")
         if request.headers.get("Host") not in hosts:
             return _refused("this studio answers at 127.0.0.1 alone", 403)
-        if not open_file and not hmac.compare_digest(told.encode(), desk.token.encode()):
+        if not open_file and not hmac.compare_digest(token.encode(), desk.token.encode()):
             return _refused("open the address that 'dpdist studio' has printed: it ends in a token", 403)
-        found: Response = await answer(request)
-        found.headers.update(HEAD)
-        return found
+        response: Response = await answer(request)
+        response.headers.update(HEAD)
+        return response
 
     for address, (name, kind) in FILES.items():
         content = (PAGE / name).read_bytes()
@@ -160,20 +160,20 @@ def application(desk: Desk, port: int) -> FastAPI:
         if task not in desk.tasks or int(request.headers.get("Content-Length") or BODY_BYTES + 1) > BODY_BYTES:
             return _refused("no such task, or too long", 404)
         try:
-            asked = await request.json()
+            body = await request.json()
         except (ValueError, RecursionError):
             return _refused("what was sent is no JSON; send a mapping", 400)
-        return await _run(desk.tasks[task], asked if isinstance(asked, dict) else {})
+        return await _run(desk.tasks[task], body if isinstance(body, dict) else {})
 
     return app
 
 
-async def _run(task: Callable[[dict[str, Any]], dict[str, Any]], asked: dict[str, Any]) -> JSONResponse:
+async def _run(task: Callable[[dict[str, Any]], dict[str, Any]], body: dict[str, Any]) -> JSONResponse:
     """The answer of a task, or why it is refused; planning is done in a thread."""
     from starlette.concurrency import run_in_threadpool
 
     try:
-        return JSONResponse(await run_in_threadpool(task, asked))
+        return JSONResponse(await run_in_threadpool(task, body))
     except DpdistError as refusal:
         return _refused(str(refusal), 400)
     except Exception as error:  # noqa: BLE001 - a draft may hold anything; the text of what it makes fail may quote it
@@ -181,17 +181,17 @@ async def _run(task: Callable[[dict[str, Any]], dict[str, Any]], asked: dict[str
 
 
 def _file(content: bytes, kind: str) -> Callable[[], Response]:
-    def found() -> Response:
+    def respond() -> Response:
         return Response(content, media_type=f"{kind}; charset=utf-8")
 
-    return found
+    return respond
 
 
-def _refused(why: str, code: int) -> JSONResponse:
-    return JSONResponse({"refused": why}, status_code=code, headers=HEAD)
+def _refused(reason: str, code: int) -> JSONResponse:
+    return JSONResponse({"refused": reason}, status_code=code, headers=HEAD)
 
 
-def serve(desk: Desk, port: int, ready: Callable[[str], None]) -> None:
+def serve(desk: StudioSession, port: int, ready: Callable[[str], None]) -> None:
     """Serve until the process is interrupted.
 
     Args:

@@ -9,7 +9,7 @@ from dpdist.errors import LedgerError, ReleaseConflict
 from dpdist.privacy.ledger.approvals import is_signed
 from dpdist.privacy.ledger.receipts import Receipt
 from dpdist.privacy.ledger.rules import ledger_commands
-from dpdist.privacy.ledger.rules.charge_rules import declared, reserve
+from dpdist.privacy.ledger.rules.charge_rules import declaration_event, reserve
 from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent, State
 from dpdist.privacy.ledger.serialization import cap_facts
 from dpdist.privacy.signatures import HEXADECIMAL
@@ -26,7 +26,7 @@ def decide(state: State, command: ledger_commands.Command) -> tuple[LedgerEvent,
     return _RULES[type(command)](state, command)
 
 
-def needed(receipt: Receipt | None, release: str, attempt: int, binding: str, states: Iterable[str]) -> Receipt:
+def require_state(receipt: Receipt | None, release: str, attempt: int, binding: str, states: Iterable[str]) -> Receipt:
     """The receipt of an attempt in one of some states. Raises: LedgerError, also when another attempt has replaced it."""
     if receipt is not None and (receipt.attempt, receipt.binding) != (attempt, binding):
         raise LedgerError(
@@ -41,14 +41,14 @@ def needed(receipt: Receipt | None, release: str, attempt: int, binding: str, st
 
 def _begin(state: State, command: ledger_commands.BeginDrawing) -> tuple[LedgerEvent, ...]:
     states = ("reserved", "drawing", "committed")
-    receipt = needed(state.release, command.release, command.attempt, command.binding, states)
-    return (_moves(receipt, "drawing"),) if receipt.state == "reserved" else ()
+    receipt = require_state(state.release, command.release, command.attempt, command.binding, states)
+    return (_stage_event(receipt, "drawing"),) if receipt.state == "reserved" else ()
 
 
 def _commit(state: State, command: ledger_commands.Commit) -> tuple[LedgerEvent, ...]:
-    receipt = needed(state.release, command.release, command.attempt, command.binding, ("drawing", "committed"))
+    receipt = require_state(state.release, command.release, command.attempt, command.binding, ("drawing", "committed"))
     if receipt.state == "drawing":
-        return (_moves(receipt, "committed", measurement_digest=command.measurement),)
+        return (_stage_event(receipt, "committed", measurement_digest=command.measurement),)
     if receipt.measurement_digest != command.measurement:
         raise ReleaseConflict(command.release, "measurement")
     return ()
@@ -57,69 +57,74 @@ def _commit(state: State, command: ledger_commands.Commit) -> tuple[LedgerEvent,
 def _abort(state: State, command: ledger_commands.Abort) -> tuple[LedgerEvent, ...]:
     receipt = state.release
     if receipt is None or receipt.state not in ("reserved", "aborted"):
-        found = "unknown" if receipt is None else receipt.state
+        stage = "unknown" if receipt is None else receipt.state
         raise LedgerError(
-            f"release {command.release!r} is {found}: only a reserved release, of which nothing was drawn, can be aborted"
+            f"release {command.release!r} is {stage}: only a reserved release, of which nothing was drawn, can be aborted"
         )
-    return (_moves(receipt, "aborted"),) if receipt.state == "reserved" else ()
+    return (_stage_event(receipt, "aborted"),) if receipt.state == "reserved" else ()
 
 
-def _moves(receipt: Receipt, kind: str, **facts: str) -> LedgerEvent:
+def _stage_event(receipt: Receipt, kind: str, **facts: str) -> LedgerEvent:
     return LedgerEvent(kind, receipt.dataset, receipt.release, receipt.attempt, facts)
 
 
 def _declare(state: State, command: ledger_commands.Declare) -> tuple[LedgerEvent, ...]:
-    known = state.dataset
-    if known is None:
-        return (declared(command),)
-    if (known.cap, known.protection) != (command.cap, command.protection):
+    declared_dataset = state.dataset
+    if declared_dataset is None:
+        return (declaration_event(command),)
+    if (declared_dataset.cap, declared_dataset.protection) != (command.cap, command.protection):
         raise LedgerError(
-            f"data set {command.dataset!r} was declared with the budget {known.cap}, protecting {known.protection.sentence}: change it "
+            f"data set {command.dataset!r} was declared with the budget {declared_dataset.cap}, protecting {declared_dataset.protection.sentence}: change it "
             f"with 'dpdist ledger cap {command.dataset} --why ...', or declare another data set"
         )
     return ()
 
 
 def _change_cap(state: State, command: ledger_commands.ChangeCap) -> tuple[LedgerEvent, ...]:
-    dataset, known, new = command.dataset, state.dataset, command.cap
-    if not command.why.strip():
+    dataset, declared_dataset, new_cap = command.dataset, state.dataset, command.cap
+    if not command.reason.strip():
         raise LedgerError("a cap is a promise to the people in the data: say why it changes, with --why")
-    if known is None:
+    if declared_dataset is None:
         raise LedgerError(
             f"data set {dataset!r} has no cap yet: its first release declares it, with 'ledger: cap:' of its spec"
         )
     for rule in ("exact", "zcdp"):
-        new.limit_by(rule)  # refuses an (epsilon, delta) that buys nothing, which no listing could show
-    if new.per != known.cap.per:
+        new_cap.limit_by(rule)  # refuses an (epsilon, delta) that buys nothing, which no listing could show
+    if new_cap.per != declared_dataset.cap.per:
         raise LedgerError(
-            f"the cap of {dataset!r} is {known.cap}: charges stand in its periods, which do not change; keep "
-            f"'per {known.cap.per}', or declare another data set"
+            f"the cap of {dataset!r} is {declared_dataset.cap}: charges stand in its periods, which do not change; keep "
+            f"'per {declared_dataset.cap.per}', or declare another data set"
         )
-    if new == known.cap and known.run == command.run:
+    if new_cap == declared_dataset.cap and declared_dataset.run == command.run:
         return ()  # the answer of the first try got lost
-    if new == known.cap:
-        raise LedgerError(f"the cap of {dataset!r} is already {new}: nothing was changed")
-    if not new.limits_hold() or not command.who:
-        raise LedgerError(f"the limits that a row gives the cap of {dataset!r} are not those of {new}")
-    facts = {"cap": cap_facts(new), "why": command.why, "who": command.who, "run": command.run}
-    return (LedgerEvent("capped", dataset, f"budget of {dataset}", known.caps + 1, facts),)
+    if new_cap == declared_dataset.cap:
+        raise LedgerError(f"the cap of {dataset!r} is already {new_cap}: nothing was changed")
+    if not new_cap.limits_hold() or not command.changed_by:
+        raise LedgerError(f"the limits that a row gives the cap of {dataset!r} are not those of {new_cap}")
+    facts = {"cap": cap_facts(new_cap), "why": command.reason, "who": command.changed_by, "run": command.run}
+    return (LedgerEvent("capped", dataset, f"budget of {dataset}", declared_dataset.caps + 1, facts),)
 
 
 def _name_approvers(state: State, command: ledger_commands.NameApprovers) -> tuple[LedgerEvent, ...]:
     dataset, approvers = command.dataset, command.approvers
-    if not command.why.strip() or not command.who:
+    if not command.reason.strip() or not command.changed_by:
         raise LedgerError("approvals are a promise to the people in the data: say why they change, with --why")
     if state.dataset is None:
         raise LedgerError(f"data set {dataset!r} has no cap yet: declare it first, with 'dpdist ledger declare SPEC'")
     if state.dataset.named and state.dataset.approvers == approvers:
         return ()  # the answer of the first try got lost, or nothing changes
-    facts = {"keys": list(approvers.keys), "needed": approvers.needed, "why": command.why, "who": command.who}
+    facts = {
+        "keys": list(approvers.keys),
+        "needed": approvers.required_count,
+        "why": command.reason,
+        "who": command.changed_by,
+    }
     return (LedgerEvent("approvers", dataset, f"approvers of {dataset}", state.dataset.named + 1, facts),)
 
 
 def _approve(state: State, command: ledger_commands.Approve) -> tuple[LedgerEvent, ...]:
     dataset, key = command.dataset, command.key
-    if state.dataset is None or not state.dataset.approvers.needed:
+    if state.dataset is None or not state.dataset.approvers.required_count:
         raise LedgerError(
             f"releases of {dataset!r} need no approval; its ledger's owner can ask for some with 'dpdist ledger approvers'"
         )
@@ -148,9 +153,9 @@ def _name_signer(state: State, command: ledger_commands.NameSigner) -> tuple[Led
 def _publish(state: State, command: ledger_commands.Publish) -> tuple[LedgerEvent, ...]:
     receipt, publication = state.release, command.publication
     if receipt is None or receipt.state != "committed":
-        found = "not charged" if receipt is None else receipt.state
-        raise LedgerError(f"release {command.release!r} is {found}: only a committed release is published")
-    if not HEXADECIMAL.fullmatch(publication.certificate) or not publication.place:
+        stage = "not charged" if receipt is None else receipt.state
+        raise LedgerError(f"release {command.release!r} is {stage}: only a committed release is published")
+    if not HEXADECIMAL.fullmatch(publication.certificate) or not publication.location:
         raise LedgerError(
             f"release {command.release!r}: a publication names the SHA-256 digest of release.json, and its place"
         )

@@ -35,8 +35,8 @@ class ChangeCap:
 
     dataset: str
     cap: Cap
-    why: str
-    who: str
+    reason: str
+    changed_by: str
     run: str
 
 
@@ -46,8 +46,8 @@ class NameApprovers:
 
     dataset: str
     approvers: Approvers
-    why: str
-    who: str
+    reason: str
+    changed_by: str
 
 
 @dataclass(frozen=True, slots=True)

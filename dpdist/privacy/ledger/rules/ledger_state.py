@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dpdist.privacy.accounting import NOTHING, Cap, Loss, Rule
-from dpdist.privacy.ledger.approvals import NOBODY, Approvers
+from dpdist.privacy.ledger.approvals import NO_APPROVERS, Approvers
 from dpdist.privacy.ledger.receipts import Publication, Receipt
 from dpdist.privacy.privacy_unit import Protection
 
@@ -54,7 +54,7 @@ class DataSet:
     protection: Protection
     caps: int
     run: str
-    approvers: Approvers = NOBODY
+    approvers: Approvers = NO_APPROVERS
     named: int = 0
 
 
@@ -74,7 +74,7 @@ UNUSED = Account()
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSoFar:
+class StreamState:
     """The releases of a stream that were not given back: the last of them, and the stream before it.
 
     Attributes:
@@ -82,27 +82,27 @@ class StreamSoFar:
         spent: all charges together.
     """
 
-    last: Receipt | None = None
+    last_receipt: Receipt | None = None
     paid: frozenset[str] = frozenset()
     spent: Loss = NOTHING
-    before: StreamSoFar | None = None
+    before: StreamState | None = None
 
     @property
     def stop(self) -> int:
         """The steps that are measured."""
-        return self.last.part.stop if self.last and self.last.part else 0
+        return self.last_receipt.stream_part.stop if self.last_receipt and self.last_receipt.stream_part else 0
 
-    def then(self, last: Receipt) -> StreamSoFar:
+    def add_release(self, receipt: Receipt) -> StreamState:
         """The stream with one more release."""
-        paid = self.paid if last.period in self.paid else self.paid | {last.period}
-        return StreamSoFar(last, paid, self.spent + last.loss, self)
+        paid = self.paid if receipt.period in self.paid else self.paid | {receipt.period}
+        return StreamState(receipt, paid, self.spent + receipt.loss, self)
 
-    def moved(self, last: Receipt) -> StreamSoFar:
+    def update_release(self, receipt: Receipt) -> StreamState:
         """The stream after the next step of its last release: without it, if its charge was given back."""
-        return self.before or NOT_BEGUN if last.state == "aborted" else replace(self, last=last)
+        return self.before or EMPTY_STREAM if receipt.state == "aborted" else replace(self, last_receipt=receipt)
 
 
-NOT_BEGUN = StreamSoFar()
+EMPTY_STREAM = StreamState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class State(NamedTuple):
     dataset: DataSet | None = None
     account: Account = UNUSED
     release: Receipt | None = None
-    stream: StreamSoFar = NOT_BEGUN
+    stream: StreamState = EMPTY_STREAM
     approvals: tuple[Approval, ...] = ()
     standing: tuple[Standing, ...] = ()
     signers: tuple[str, ...] = ()
@@ -149,4 +149,4 @@ class State(NamedTuple):
 
     def signed(self, dataset: str, spec: str) -> set[str]:
         """The keys that approved a spec of a data set."""
-        return {one.key for one in self.approvals if (one.dataset, one.spec) == (dataset, spec)}
+        return {approval.key for approval in self.approvals if (approval.dataset, approval.spec) == (dataset, spec)}

@@ -69,7 +69,7 @@ def _reserved(state: State, written: LedgerRow) -> State:
     receipt = receipt_of(event.release, event.dataset, event.attempt, written.sequence, written.digest, event.facts)
     rule = account.rule or state.dataset.cap.rule_for(receipt.loss)
     charged = Account(rule, account.spent + receipt.loss, account.releases + 1)
-    stream = state.stream.then(receipt) if receipt.part else state.stream
+    stream = state.stream.add_release(receipt) if receipt.stream_part else state.stream
     return state._replace(release=receipt, account=charged, stream=stream)
 
 
@@ -81,7 +81,7 @@ def _moved(state: State, event: LedgerEvent, receipt: Receipt) -> State:
         moved = replace(receipt, state="committed", measurement_digest=event.facts["measurement_digest"], salt=None)
     else:
         moved = replace(receipt, state="aborted", salt=None)
-    account, stream = state.account, state.stream.moved(moved) if receipt.part else state.stream
+    account, stream = state.account, state.stream.update_release(moved) if receipt.stream_part else state.stream
     if event.kind == "aborted":
         account = Account(account.rule, account.spent - receipt.loss, account.releases - 1)
     return state._replace(release=moved, account=account, stream=stream)
