@@ -7,7 +7,8 @@ with the best bound and the whole budget, which nobody can have; 200 choices a f
 mean and the largest of all files of its kind under rho 0.05 and 0.005, or epsilon 0.3 and 0.1.
 
 The files are drawn: of 3,000 and 30,000 persons by their number of records, of 9,000 and 90,000 amounts of at most three a person. Those
-"which chose" decided on the rule and its numbers (docs/decisions/0017-budgeted-steps.md). FOLDER holds ``nettrace_web_requests_per_host.npy``
+"which chose" decided on the rule and its numbers (docs/decisions/0017-budgeted-steps.md). FOLDER holds
+``nettrace_web_requests_per_host.npy``
 (Internet Traffic Archive), ``ca_pums_10000.csv`` (US Census Bureau) and ``flights_hour_delay_distance_24x64x64.npy`` (US Bureau of
 Transportation Statistics): real files are among the others.
 """

@@ -33,6 +33,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
+from dpdist.workloads import explicit
 
 ASKED = ((6, 6), (10, 10), (7, 4, 2), (10, 7, 4), (100, 100), (1000, 1000), (50, 100, 7, 4, 2), (100_000, 100_000))
 PEER = ASKED[:4]

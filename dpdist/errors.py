@@ -130,7 +130,8 @@ class ApprovalsMissing(LedgerError):
 
     def message(self) -> str:
         return (
-            f"release {self.release!r} needs {self.required_count} approvals of its spec as it is now, found {self.approval_count}; have approvers "
+            f"release {self.release!r} needs {self.required_count} approvals of its spec as it is now, found {self.approval_count}; "
+            "have approvers "
             f"of the data set run 'dpdist approve SPEC --key FILE' (keys that have not signed: {', '.join(self.unsigned_keys)})"
         )
 

@@ -38,7 +38,8 @@ MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 
 MOST_SHOWN, MOST_COMPARED = 2**14, 2**33
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells;
 answers that are shown because they are large; steps of comparing columns number by number. Pairs are compared where the release
-compared them (``dpdist/measurement/sensitivity/column_norms.py``): a bound in place of the greatest distance would call a right claim wrong."""
+compared them (``dpdist/measurement/sensitivity/column_norms.py``): a bound in place of the greatest distance would call a right claim
+wrong."""
 TOLERANCE = 2e-8
 """Of errors and costs, which another processor or an earlier version may have rounded otherwise: 5e-9 was seen."""
 NORMAL_95, LAPLACE_95 = 1.959963984540054, math.log(20.0) / math.sqrt(2.0)
@@ -1010,7 +1011,8 @@ class ReleaseClaims:
         return k**2 * int(farthest @ gram.astype(object) @ farthest)
 
     def steps_sensitivity(self, k: int, max_steps: int, separation: int, replaced: int) -> int:
-        """Of one person in up to ``max_steps`` steps that are ``separation``: the largest sum of G_ij over them, G = C'C of the series' rows C.
+        """Of one person in up to ``max_steps`` steps that are ``separation``: the largest sum of G_ij over them, G = C'C of the series'
+        rows C.
 
         Records in different series never meet, and those that lower a count meet others with either sign. All choices are gone through
         if they are few. Where only steps in sequence meet, the sum is that of a chain; where coefficients fall, that of the earliest
@@ -1646,7 +1648,8 @@ class ReleaseClaims:
         }
 
     def check_rounds(self) -> str:
-        """Check what was measured in rounds, with which parts of rho (dpdist's docs/decisions/0018-adaptive-rounds.md), and bounds from below."""
+        """Check what was measured in rounds, with which parts of rho (dpdist's docs/decisions/0018-adaptive-rounds.md), and bounds from
+        below."""
         if not self.is_adaptive:
             return ""
         size, rho = self.shape.__getitem__, Fraction(self.privacy["rho"]) - self.preliminary_rho
@@ -2042,7 +2045,8 @@ def person_groupings(factor: AxisFactor, attribute: Facts) -> list[tuple[int, in
 
 
 def mean_of_chain(start_shares: Array, onward: Array, separation: int, max_steps: int) -> Array:
-    """The mean of u u' over persons whose first step has the shares ``start_shares``, of whom ``onward``, row by row, go from a step to one that
+    """The mean of u u' over persons whose first step has the shares ``start_shares``, of whom ``onward``, row by row, go from a step to
+    one that
     is ``separation`` or more after it, up to ``max_steps`` steps. Of a millionth each is in one step only, every one alike."""
     steps = start_shares.size
     check_size(steps, MOST_CELLS // 2, "the steps of persons")

@@ -53,7 +53,7 @@ CURES: Mapping[type[DpdistError], str] = {
 """What is to be done about an error of a class, whatever the records are."""
 
 
-class NotGiven(InvalidSpec):
+class UnknownSpec(InvalidSpec):
     """No spec of the operator's folder has these bytes. Its text is made of what the client said."""
 
 
@@ -149,7 +149,7 @@ class RefusedPeriods(InvalidSpec):
         return "; ".join(f"period {day}: {each.line}" if day else each.line for day, each in self.refused.items())
 
 
-OF_PUBLIC_FACTS = (ApprovalsMissing, BudgetExceeded, ReleaseConflict, NotGiven, UnofferedPeriod, RefusedPeriods)
+OF_PUBLIC_FACTS = (ApprovalsMissing, BudgetExceeded, ReleaseConflict, UnknownSpec, UnofferedPeriod, RefusedPeriods)
 """Errors whose text is made of the spec, the ledger and what a client said alone."""
 
 

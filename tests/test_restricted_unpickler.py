@@ -71,8 +71,8 @@ def poison(how: str, target: str, dask_worker: Any = None) -> None:
         texts = {"exception_text": "", "traceback_text": ""}
         return {"status": status, "exception": to_serialize(exception), "traceback": traceback, **texts}
 
-    async def lacking(needed: Any) -> Any:
-        del needed
+    async def lacking(requirements: Any) -> Any:
+        del requirements
         if how == "reply":
             return Evil(target)
         dask_worker.log_event("warn", {"message": evil})

@@ -105,7 +105,7 @@ def test_assumed_answers_add_up() -> None:
         if block.queries <= 24:
             assert even.values.sum() == pytest.approx(falling.values.sum()) == pytest.approx(1000)
     rows = np.array([[1.0] * 60, [0, 1] * 30])
-    own = explicit(rows, domain)
+    own = dp.workloads.explicit(rows, domain)
     assert assumed_answers(own, own.blocks[0], 1000, "falling").values == pytest.approx([1000, 1000 * 0.8 / 1.8])
 
 

@@ -21,7 +21,8 @@ _ESCAPED_FORMULA = re.compile(r"'" + FORMULA[1:])
 
 
 def without_formula(value: Any) -> Any:
-    """A value for CSV: a text that spreadsheets would run gets an apostrophe in front (``dpdist.content.answer_tables.without_formulas``)."""
+    """A value for CSV: a text that spreadsheets would run gets an apostrophe in front
+    (``dpdist.content.answer_tables.without_formulas``)."""
     return f"'{value}" if isinstance(value, str) and re.match(FORMULA, value) else value
 
 

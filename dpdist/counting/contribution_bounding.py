@@ -332,7 +332,8 @@ def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], N
 
 
 def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, record_bound: int) -> NDArray[np.int64]:
-    """The places of the first ``record_bound`` records of each person in each of the first ``groups`` groups that the person has records in.
+    """The places of the first ``record_bound`` records of each person in each of the first ``groups`` groups that the person has records
+    in.
 
     Args:
         group: of every record.

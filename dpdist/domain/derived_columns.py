@@ -29,7 +29,8 @@ def combination_name(coefficients: Mapping[str, int]) -> str:
     ('age - tenure', '-2 x + 3 y')
     """
     (first_name, first_factor), (second_name, second_factor) = coefficients.items()
-    return f"{'-' * (first_factor == -1)}{_times(first_factor, first_name)} {'+' if second_factor > 0 else '-'} {_times(abs(second_factor), second_name)}"
+    sign, second_term = "+" if second_factor > 0 else "-", _times(abs(second_factor), second_name)
+    return f"{'-' * (first_factor == -1)}{_times(first_factor, first_name)} {sign} {second_term}"
 
 
 def _times(coefficient: int, name: str) -> str:
@@ -85,7 +86,8 @@ def _check_dates(first_attribute: Attribute, second_attribute: Attribute, coeffi
         or set(coefficients) != {1, -1}
     ):
         raise InvalidInput(
-            f"of dates there is only the difference, in steps of one calendar; declare {first_attribute.name!r} and {second_attribute.name!r} with the same "
+            f"of dates there is only the difference, in steps of one calendar; declare {first_attribute.name!r} and "
+            f"{second_attribute.name!r} with the same "
             "'every' and 'zone', and give them the coefficients 1 and -1"
         )
 
@@ -138,7 +140,8 @@ def _occurring(combination: LinearCombination) -> range | NDArray[np.int64]:
     size = high - low + 1
     if size > LISTED_NUMBERS:
         raise InvalidInput(
-            f"{combination_name(_named(combination))!r} takes up to {size:,} numbers; with other coefficients than 1 and -1 up to {LISTED_NUMBERS:,}"
+            f"{combination_name(_named(combination))!r} takes up to {size:,} numbers; with other coefficients than 1 and -1 "
+            f"up to {LISTED_NUMBERS:,}"
         )
     there = np.zeros(-(-size // first_factor) * first_factor, dtype=np.int64)
     there[: second_factor * (combination.of[1].values - 1) + 1 : second_factor] = 1

@@ -122,7 +122,8 @@ class Amounts:
         if self.squares and self.shares_per_record > MOST_STEPS:
             most_steps = SPLINE_PIECES * math.isqrt(MOST_STEPS // 2)
             raise InvalidInput(
-                f"a column whose variance, covariance or correlation is asked for has at most {most_steps:,} steps where {SPLINE_PIECES} divides "
+                f"a column whose variance, covariance or correlation is asked for has at most {most_steps:,} steps where "
+                f"{SPLINE_PIECES} divides "
                 f"their number, half as many where 2 does, else a quarter; found {self.steps:,}: take a larger step"
             )
 

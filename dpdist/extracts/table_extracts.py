@@ -2,7 +2,8 @@
 
 A query may give other rows, or the same in another order, each time it is asked. So its result is written into a private file, in an
 order that depends on the rows alone, and everything that follows reads that file: its bytes are what a charge is bound to. The file
-is kept while its release may go on (``dpdist.pipeline.extract_files``). A run that was killed goes on with it; a run on a machine that lacks it
+is kept while its release may go on (``dpdist.pipeline.extract_files``). A run that was killed goes on with it; a run on a machine that
+lacks it
 asks again, and the ledger refuses the charge if the records have changed.
 
 Passwords come from the environment, are handed to the database's driver and to nobody else; what drivers say is never passed on,

@@ -144,7 +144,8 @@ class SeriesMeasurement(AxisSeries, TransformedMeasurement):
         """The squared sensitivity to one person in several steps, with up to ``distance.records`` in each.
 
         Args:
-            has_both_signs: whether measured values have coefficients of both signs. Else what two persons add does not cancel, and one who is
+            has_both_signs: whether measured values have coefficients of both signs. Else what two persons add does not cancel, and one who
+            is
                 replaced by another moves z by no more than both lengths, squared and added.
         """
         assert distance.participations is not None

@@ -70,7 +70,8 @@ def condition_on_total(
     deviations = abs(measured - records) / error
     if deviations > MAX_DEVIATIONS:
         raise InvalidInput(
-            f"the known count {records:g} of 'all records' contradicts the noisy records by {deviations:.0f} standard errors; correct or remove "
+            f"the known count {records:g} of 'all records' contradicts the noisy records by {deviations:.0f} standard errors; correct "
+            "or remove "
             "it under 'postprocess' and run again (nothing is charged twice)"
         )
     unit_total = replace(total_term, values=np.full(total_term.values.shape, 1.0 / total_term.unit))

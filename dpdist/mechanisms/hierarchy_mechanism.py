@@ -49,7 +49,8 @@ class Nested(Mechanism):
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         planning_effort = self.effort(workload)
-        return f"'nested' (within about 1 % of the optimum, {planning_effort.memory_bytes / 2**30:.2f} GiB and {planning_effort.seconds():.0f} s)"
+        gibibytes = planning_effort.memory_bytes / 2**30
+        return f"'nested' (within about 1 % of the optimum, {gibibytes:.2f} GiB and {planning_effort.seconds():.0f} s)"
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload

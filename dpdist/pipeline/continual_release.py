@@ -197,7 +197,8 @@ class ContinualRelease(ReleaseMode):
             released.append(stream_grid(counted_plan).first_step_counts(table, stream_part.start))
         if (released[0] != released[1]).any():
             raise InvalidInput(
-                f"the records of steps that stream {stream_part.stream!r} has released were changed since {previous_receipt.release!r}; its past is "
+                f"the records of steps that stream {stream_part.stream!r} has released were changed since {previous_receipt.release!r}; "
+                "its past is "
                 "final: give the records as they were, or publish the correction as another release"
             )
 

@@ -205,7 +205,7 @@ def write_checked(engine: Engine, write: Callable[[_Item], _T], items: Sequence[
         if len(set(names)) < len(names) or not set(names) <= set(allowed_names):
             raise _worker_error(f"{allowed_names[0]}: its writer says it wrote something else")
         part_reports.append(PartReport(item, files, number in rewritten or len(names) < len(allowed_names)))
-    by_flow = chance.sample([entry for entry in part_reports if entry.again], min(MOST_REWRITTEN, len(rewritten)))
+    by_flow = chance.sample([entry for entry in part_reports if entry.needs_rewrite], min(MOST_REWRITTEN, len(rewritten)))
     for half in engine.halves():
         for entry, fault in zip(part_reports, engine.map_where(None, write.fault, part_reports, among=half), strict=True):
             if fault:

@@ -256,7 +256,8 @@ def kept_record_chances(
 
 
 def mean_clipped_total(record_chances: Matrix, amounts: Distribution, largest_total: float, step: float) -> float:
-    """What the amounts of a person who has so many records with probabilities ``record_chances`` add up to in the mean, at most ``largest_total``.
+    """What the amounts of a person who has so many records with probabilities ``record_chances`` add up to in the mean, at most
+    ``largest_total``.
 
     The amounts of whoever has more are scaled down, each to a step below: half a step in the mean.
 

@@ -202,7 +202,8 @@ def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bo
         )
     if options.non_negative:
         sentences.append(
-            f"{_fit_sentence(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, and each "
+            f"{_fit_sentence(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, "
+            "and each "
             "interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
         )
     if options.integer:
@@ -239,7 +240,8 @@ def _fit_sentence(effect: Effect | None, options: PostprocessSpec) -> str:
         )
     if effect is None or effect.total is None:
         return fitted if effect is not None else f"{fitted}; how far it falls is simulated from the noisy data"
-    sentence = f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {_ratio_text(effect.total)} times as large"
+    ratio = _ratio_text(effect.total)
+    sentence = f"{fitted}; simulated from the noisy data in {effect.draws} draws, the fit makes it {ratio} times as large"
     if len(effect.groups) < 2:
         return sentence
     least_gaining_group = effect.groups[0]
@@ -326,7 +328,8 @@ def _levels(job: Job, name: str) -> dict[str, Any]:
 
 def _derived_column_facts(derived_attribute: Attribute) -> dict[str, Any]:
     """What a certificate says of a number that follows from two attributes."""
-    words = f"whole numbers from {derived_attribute.edges[0]:g} to {derived_attribute.edges[-1] - 1:g}, in {derived_attribute.values:,} bins"
+    low, high = derived_attribute.edges[0], derived_attribute.edges[-1] - 1
+    words = f"whole numbers from {low:g} to {high:g}, in {derived_attribute.values:,} bins"
     return {
         "title": None,
         "unit": None,

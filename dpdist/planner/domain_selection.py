@@ -283,7 +283,8 @@ class NameSelection(NoisyStep):
     def job_with_values(self, values: Any) -> Job:
         if not values:
             raise InvalidInput(
-                f"no name of {self.step_spec.subject!r} is frequent enough (one of {self.rule.count_with(0.5):,} records is, half of the time): "
+                f"no name of {self.step_spec.subject!r} is frequent enough (one of {self.rule.count_with(0.5):,} records is, half of "
+                "the time): "
                 "the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the categories"
             )
         return self.job.with_step_result(values, {"names": len(values)})

@@ -63,7 +63,9 @@ def _guess(detection_rate: float, protection: Protection) -> str:
     chance = f"{100 * FALSE_ALARMS:g}"
     verb = "are" if protection.several else "is"
     return (
-        f"Imagine somebody who knows all the rest and must say whether {protection.single_unit} {verb} in the data. If they wrongly say yes "
-        f"in {chance} of 100 cases where the answer is no, they rightly say yes in at most {100 * detection_rate:g} of 100 cases where it is yes. "
+        f"Imagine somebody who knows all the rest and must say whether {protection.single_unit} {verb} in the data. If they wrongly say "
+        "yes "
+        f"in {chance} of 100 cases where the answer is no, they rightly say yes in at most {100 * detection_rate:g} of 100 cases where "
+        "it is yes. "
         f"Blind guessing gets {chance}."
     )

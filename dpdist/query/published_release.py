@@ -268,7 +268,8 @@ class PublishedRelease:
         by_text = f" by {', '.join(facts['by'])}" if facts["by"] else ""
         probabilities = sorted({row["at"] for row in facts["rows"]})
         raise InvalidInput(
-            f"quantiles of {named.column!r} were chosen{by_text} at {', '.join(f'{probability:g}' for probability in probabilities)}, and no others: ask for "
+            f"quantiles of {named.column!r} were chosen{by_text} at {', '.join(f'{probability:g}' for probability in probabilities)}, "
+            "and no others: ask for "
             f"'quantile {probabilities[0]:g} of {named.column}{by_text}'"
         )
 

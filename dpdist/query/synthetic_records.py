@@ -1,7 +1,8 @@
 """Synthetic records of a published release: post-processing of its measurement, free of any charge, and of no person.
 
 The tables that were measured are read from the measurement, brought to non-negative tables that agree with each other
-(``dpdist.reconstruction.posterior_tables``), and turned into records: attribute by attribute, each given those that share a measured table with it,
+(``dpdist.reconstruction.posterior_tables``), and turned into records: attribute by attribute, each given those that share a measured table
+with it,
 largest gains in information first; then records are moved until all tables are met as nearly as whole records can (gradual updates).
 What no table measured, the dependence of attributes that share none for example, is not in the records.
 
@@ -181,7 +182,8 @@ class MeasuredTableEstimates:
         """Fitted tables.
 
         Args:
-            draw_number: 0 for what is expected of the tables, given what was measured; another number for a draw of what they may be, from a
+            draw_number: 0 for what is expected of the tables, given what was measured; another number for a draw of what they may be, from
+            a
                 public seed (``dpdist.query.rubin_rules``).
         Raises: InvalidInput for a release whose tables are not measured as values are declared.
         """

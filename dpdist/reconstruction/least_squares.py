@@ -93,7 +93,8 @@ class LeastSquares:
         if float(gap @ np.linalg.solve(inner, gap)) / noise.deviation**2 > scipy.stats.chi2.isf(1e-9, gap.size):
             worst = int(np.argmax(standardised_gaps))
             raise InvalidInput(
-                f"the known count {counts[worst]:g} of {known_blocks[worst].name!r} contradicts the noisy records by {standardised_gaps[worst]:.0f} "
+                f"the known count {counts[worst]:g} of {known_blocks[worst].name!r} contradicts the noisy records by "
+                f"{standardised_gaps[worst]:.0f} "
                 "standard errors; correct or remove it under 'postprocess' and run again (nothing is charged twice)"
             )
         solved_weights = np.linalg.solve(inner, noise_weights)

@@ -34,7 +34,8 @@ class PredictedErrors:
         if not half_widths:
             group_names = ", ".join(repr(predicted.group) for predicted in self.groups[:12])
             raise InvalidInput(
-                f"no group {group!r} is asked for{did_you_mean(group, (predicted.group for predicted in self.groups))}; there are {group_names}"
+                f"no group {group!r} is asked for{did_you_mean(group, (predicted.group for predicted in self.groups))}; there are "
+                f"{group_names}"
             )
         return max(half_widths)
 

@@ -141,7 +141,8 @@ def _check_companions(job: Job) -> None:
             set(job.norms) & set(companion_job.norms)
         ):
             raise InvalidInput(
-                f"release {companion_job.release!r} cannot be combined: it needs the same domain, without names that are selected privately, the "
+                f"release {companion_job.release!r} cannot be combined: it needs the same domain, without names that are selected "
+                "privately, the "
                 "same data set, counts, and the same kind of noise"
             )
 

@@ -335,7 +335,8 @@ class Job:
     def moved(self) -> Distance:
         """How far one change of the files can move what the grid is applied to: the steps before it, one after the other.
 
-        Where the total of a person is bounded (``dpdist.measurement.sensitivity.bounded_totals``) this is how far their shares can move without their signs.
+        Where the total of a person is bounded (``dpdist.measurement.sensitivity.bounded_totals``) this is how far their shares can move
+        without their signs.
         """
         return self.measured.quantity.stability(self.guarantee.protection.distance)
 

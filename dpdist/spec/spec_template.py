@@ -115,7 +115,8 @@ SUMS = """
 # from public knowledge, and rather too small than too large. To count amounts by bins, write them under 'domain' with 'edges'.
 sums:
 """
-TRUNCATION_LOSS = """# A twentieth of this budget measures what the bounds leave out: records of persons who have more, amounts outside a range.
+TRUNCATION_LOSS = """\
+# A twentieth of this budget measures what the bounds leave out: records of persons who have more, amounts outside a range.
 left_out: {}   # null spends all of it on the answers, and the page says that it is not known
 """
 TOTAL = """  - marginals: {{ways: [1]}}

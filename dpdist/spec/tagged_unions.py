@@ -144,7 +144,7 @@ class UnionPart(SpecPart):
             raise ValidationError.from_exception_data(cls.__name__, unknown)
         for name, keys in keys_by_field.items():
             kind = families[name].parse(keys)
-            rest = {**kind.beside, **rest, name: kind}
+            rest = {**kind.default_keys, **rest, name: kind}
         return rest
 
     @classmethod

@@ -23,7 +23,10 @@ class Mean(Statistic):
     statistic_names = (MEAN,)
     published = statistic_names
     table = MEANS
-    help_text = "asks for the sum of these amounts and for the number of records that have one, and publishes the mean with its interval, too"
+    help_text = (
+        "asks for the sum of these amounts and for the number of records that have one, "
+        "and publishes the mean with its interval, too"
+    )
     plural = "sums, counts and means"
     interval = "Fieller 1954, within the range of the amounts"
 

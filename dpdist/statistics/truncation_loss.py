@@ -68,7 +68,8 @@ class NoisyCounts:
         deviation: of the noise in each, persons.
         width: half width of a 95 % interval, in standard errors.
         laplace: whether the noise is Laplace's; else it is Gaussian.
-        detection_nats: nats by which something there has to be likelier than noise alone to be seen: 8 are four standard errors of a Gaussian.
+        detection_nats: nats by which something there has to be likelier than noise alone to be seen: 8 are four standard errors of a
+        Gaussian.
     """
 
     bin_starts: Matrix
@@ -206,7 +207,8 @@ class SignedCounts:
 
 DETECTION_ERRORS, LAPLACE_DETECTION_ERRORS = 4.0, 32**0.5
 """Standard errors above zero from which on anybody is seen on a ladder. At 2, Gaussian noise takes late rungs for occupied in one draw of
-ten, and intervals of what it chose hold in 88 to 94 of 100 cases in place of 94 to 96 (docs/decisions/0017-budgeted-steps.md). Of Laplace noise
+ten, and intervals of what it chose hold in 88 to 94 of 100 cases in place of 94 to 96 (docs/decisions/0017-budgeted-steps.md). Of Laplace
+noise
 as many as are as unlikely as four of a Gaussian, 8 nats: at four, intervals of sums outside a range hold in 94.1 cases in place of 95.5."""
 WIDEST = 1 / 3
 """An estimate for all records is said where its interval goes up by at most so much of the records that count."""

@@ -38,7 +38,7 @@ class Documents:
     def __init__(self, location: str | Path, *, briefly: bool = False, checksums: bool = False, sent: bool = False) -> None:
         storage = parse_location(location, briefly=briefly, checksums=checksums)
         self.location = storage.location
-        self._storage = replace(storage, called=f"the store {storage}")
+        self._storage = replace(storage, label=f"the store {storage}")
         self._claimed = False
         if not sent:
             _ = self.storage

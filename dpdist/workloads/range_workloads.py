@@ -95,7 +95,8 @@ def ranges_of(
     intervals: Mapping[str, Sequence[tuple[int, int]]] | None = None,
     name: str | None = None,
 ) -> Workload:
-    """Every combination of intervals of the attributes in ``attribute_names``, for every combination of values of the ``group_names`` attributes.
+    """Every combination of intervals of the attributes in ``attribute_names``, for every combination of values of the ``group_names``
+    attributes.
 
     Args:
         intervals: intervals (first, last) of an attribute, both ends included; attributes without a list: all intervals.
@@ -194,7 +195,8 @@ def relations(
     upper_bounds: Sequence[int] | None = None,
     absolute_bounds: Sequence[int] | None = None,
 ) -> Workload:
-    """Counts of the records whose number on a line satisfies each of several bounds, for every combination of the ``group_names`` attributes.
+    """Counts of the records whose number on a line satisfies each of several bounds, for every combination of the ``group_names``
+    attributes.
 
     Args:
         domain: one of whose attributes is the line, with a cut at every bound.

@@ -274,7 +274,8 @@ def run(
         if release.charged
         else "nothing charged: it was charged before"
     )
-    summary = f" {shown(release.location)} in {time.monotonic() - started:.1f} s with {console_output.guarantee_text(certificate)} ({charged})"
+    guarantee = console_output.guarantee_text(certificate)
+    summary = f" {shown(release.location)} in {time.monotonic() - started:.1f} s with {guarantee} ({charged})"
     console.print_line(Text.assemble(("published", "bold green"), summary))
     with release.location.local_copy() as folder:
         console_output.print_beyond(certificate)

@@ -33,7 +33,7 @@ from dpdist.spec import Job
 from dpdist.storage.home_folder import state_folder
 from flows.observability.run_events import Run
 from flows.observability.served_runs import ENDED_WITH_SERVICE, ServedRuns
-from flows.public_facts import NotGiven
+from flows.public_facts import UnknownSpec
 from flows.service.release_process import command, refusal
 from flows.service.spec_registry import SpecFolder
 
@@ -220,7 +220,7 @@ class Service:
                 except Exception as error:  # noqa: BLE001 - whatever it is, its client hears of it in one line
                     end = refusal(error)
                     _log(f"refused {key[0][:12]} {key[1]}: {end['reason']}")
-                    return HTTPStatus.NOT_FOUND if isinstance(error, NotGiven) else HTTPStatus.UNPROCESSABLE_ENTITY, end
+                    return HTTPStatus.NOT_FOUND if isinstance(error, UnknownSpec) else HTTPStatus.UNPROCESSABLE_ENTITY, end
                 progress = self._start_release(key, job)
         return HTTPStatus.OK, progress.facts(0, self.limits.events_per_answer)
 

@@ -27,7 +27,7 @@ AWAY_SECONDS = 120.0
 """How long a service may be away, to be started again, before its client gives up."""
 NAMED = re.compile(r"sha256:([0-9a-f]{64})")
 ERRORS_BY_NAME = {kind.__name__: kind for kind in (InvalidSpec, NoRecords, EngineError, LedgerError, TaskFailed)} | {
-    "NotGiven": InvalidSpec
+    "UnknownSpec": InvalidSpec
 }
 
 
@@ -113,7 +113,8 @@ class RemoteRelease:
                 if isinstance(error, PermissionError | ssl.SSLCertVerificationError) or time.monotonic() > deadline:
                     reason = getattr(error, "strerror", None) or type(error).__name__
                     raise EngineError(
-                        f"the measuring service at {self._address} does not answer ({reason}); check {service_address.SERVICE}, start it, and run "
+                        f"the measuring service at {self._address} does not answer ({reason}); check {service_address.SERVICE}, start "
+                        "it, and run "
                         "the same command again: it goes on where it stopped, with the same noise"
                     ) from None
             time.sleep(1)

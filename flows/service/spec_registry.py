@@ -27,7 +27,7 @@ from dpdist.process.yaml_text import SPEC_BYTES
 from dpdist.spec import Job, check_many_periods, load
 from dpdist.storage.home_folder import state_folder
 from flows.periods import PeriodLength, next_period, start_of
-from flows.public_facts import UnofferedPeriod
+from flows.public_facts import UnknownSpec, UnofferedPeriod
 
 SPEC = "given.yaml"
 """What the copy of a spec is called."""
@@ -74,7 +74,7 @@ class SpecFolder:
     def _kept(self, path: Path, digest: str) -> Path:
         """The service's own copy of a spec and of all files that it names, as they were when the spec was first seen.
 
-        Raises: NotGiven when one of them is another one now; InvalidInput when others may write one; InvalidSpec.
+        Raises: UnknownSpec when one of them is another one now; InvalidInput when others may write one; InvalidSpec.
         """
         folder = state_folder() / "given"
         private_folder(folder.parent)
@@ -100,7 +100,7 @@ class SpecFolder:
         return kept
 
     def _copy_named(self, name: str, draft: Path) -> None:
-        """Copy one file, or a folder of an array, that a spec names. Raises: InvalidInput, NotGiven."""
+        """Copy one file, or a folder of an array, that a spec names. Raises: InvalidInput, UnknownSpec."""
         root = self.folder.resolve()
         found = (root / name).resolve()
         if not found.is_relative_to(root) or Path(name).is_absolute() or ".." in Path(name).parts:
@@ -200,7 +200,7 @@ def _make_folders(folder: Path, above: Path) -> None:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy a file through one descriptor into a private one. Raises: NotGiven."""
+    """Copy a file through one descriptor into a private one. Raises: UnknownSpec."""
     try:
         with path.open("rb") as given:
             private_file(target)

@@ -1,6 +1,7 @@
 """A second, simple implementation of the ledger's rules for charges: everything is counted anew from what was accepted, at every step.
 
-It shares nothing with ``dpdist.privacy.ledger.rules`` and knows caps in rho, records as the unit, streams, budgets per period and selections.
+It shares nothing with ``dpdist.privacy.ledger.rules`` and knows caps in rho, records as the unit, streams, budgets per period and
+selections.
 """
 
 from __future__ import annotations

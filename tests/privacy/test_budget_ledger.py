@@ -78,7 +78,7 @@ def charge(
         "spec_digest": "spec",
         "dataset": "people",
         "protection": RECORDS,
-        "asked": "asked",
+        "approval_digest": "asked",
         **changes,
     }
     content = None if cap.per == "total" else keys.counts_commitment(ROOT, histogram)
@@ -844,7 +844,7 @@ def test_records_may_not_stand_under_another_name(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="was counted by 'a' of data set 'people'.*shared_records: true"):
         ledger.reserve(charge("b", dataset="others", files=("f2",)))
     ledger.reserve(charge("b", files=("f2",)))  # the same data set adds up
-    ledger.reserve(charge("c", dataset="others", files=("f2",), shared=True))
+    ledger.reserve(charge("c", dataset="others", files=("f2",), allows_shared_records=True))
     ledger.verify()
 
 

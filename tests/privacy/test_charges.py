@@ -154,10 +154,10 @@ def test_one_of_two_runs_is_told_that_it_charged(ledger: Ledger) -> None:
     """The first says so, whoever asks again is told no; a part of a stream that is paid was charged by nobody."""
     assert ledger.reserve(charge("a")).charged
     assert not ledger.reserve(charge("a")).charged
-    assert ledger.reserve(charge("s-1", part=PART)).charged
+    assert ledger.reserve(charge("s-1", stream_part=PART)).charged
     drawing(ledger, "s-1")
     commit(ledger, "s-1")
-    assert not ledger.reserve(charge("s-2", part=replace(PART, start=4, stop=6))).charged
+    assert not ledger.reserve(charge("s-2", stream_part=replace(PART, start=4, stop=6))).charged
 
 
 def test_a_lost_answer_still_says_charged(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

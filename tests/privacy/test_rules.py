@@ -82,7 +82,7 @@ def lives(draw: Callable[..., Any]) -> list[Ask]:
     for asked in draw(some.lists(some.one_of(reserves(), reserves(), reserves(), steps()), min_size=1, max_size=12)):
         ask = asked
         if ask.what == "reserve" and draw(some.sampled_from([True, True, False])):
-            ask = replace(ask, release=f"new {len(out)}", part=_going_on(auditor, ask))
+            ask = replace(ask, release=f"new {len(out)}", stream_part=_going_on(auditor, ask))
         step(ask)
         for what in draw(
             some.sampled_from([(), ("draw", "commit"), ("draw", "commit"), ("abort",), ("draw",), ("draw", "abort")])

@@ -147,7 +147,10 @@ def test_a_measurement_that_was_drawn_for_another_charge_is_not_published(home: 
     def of_another(receipt: Receipt) -> dict[str, object]:
         return {"attempt": receipt.attempt, "charge": "0" * 64}
 
-    with mock.patch("dpdist.pipeline.measure.charge_facts", of_another), pytest.raises(LedgerError, match="for another charge"):
+    with (
+        mock.patch("dpdist.pipeline.measure.charge_facts", of_another),
+        pytest.raises(LedgerError, match="for another charge"),
+    ):
         small.run(path, home)
     with pytest.raises(LedgerError, match="drawn for another charge of the same id: nothing is published"):
         small.run(path, home)

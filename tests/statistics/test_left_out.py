@@ -92,7 +92,8 @@ def test_a_range_begins_at_zero_where_nothing_is_seen_beneath_it() -> None:
     counts, rule = persons("poisson"), counts_by_size(MOST, Loss.gaussian(Fraction(1, 200)), "add-remove", below=MOST)
     state, signed = np.random.default_rng(3), np.append(np.zeros(MOST, dtype=np.int64), counts)
     found = [
-        SignedCounts(replace(simulated(rule, signed, state), detection_nats=AMOUNT_DETECTION_NATS), rule.above) for _ in range(40)
+        SignedCounts(replace(simulated(rule, signed, state), detection_nats=AMOUNT_DETECTION_NATS), rule.above)
+        for _ in range(40)
     ]
     chosen = [each.choose_bound(np.maximum.outer(each.lowest, each.highest) ** 2.0, 1.0) for each in found]
     assert {low for low, _ in chosen} == {0}

@@ -129,7 +129,9 @@ def _more(chain: MarkovChain) -> np.ndarray:
 FAULTS: dict[str, Callable[[MarkovChain], np.ndarray]] = {
     "pairs of steps that count too much": _more,
     "one step more of a person": lambda chain: replace(chain, max_steps=chain.max_steps + 1).mean_square(),
-    "persons who do not sum to one": lambda chain: replace(chain, start_probabilities=chain.start_probabilities * 1.02).mean_square(),
+    "persons who do not sum to one": lambda chain: replace(
+        chain, start_probabilities=chain.start_probabilities * 1.02
+    ).mean_square(),
 }
 
 

@@ -261,7 +261,8 @@ def gram_squared_bound(factor: Matrix, max_participations: int, separation: int)
 
 
 def best_separated_sums(weights: Matrix, max_participations: int, separation: int) -> Matrix:
-    """For each row of weights of at least 0 the largest sum of up to ``max_participations`` of them that lie ``separation`` columns or more apart."""
+    """For each row of weights of at least 0 the largest sum of up to ``max_participations`` of them that lie ``separation`` columns or
+    more apart."""
     best = np.zeros_like(weights)
     for _ in range(max_participations):
         taken = weights.copy()

@@ -271,7 +271,8 @@ def _arrows(axis: Axis, plot: _Plot) -> list[str]:
         )
     if axis.open_high:
         elements.append(
-            f'<path class="open" d="M{right_edge + 7:.1f} {y:.1f}l-7 -5v10z"><title>{escape(say("holds all higher values, too"))}</title></path>'
+            f'<path class="open" d="M{right_edge + 7:.1f} {y:.1f}l-7 '
+            f'-5v10z"><title>{escape(say("holds all higher values, too"))}</title></path>'
         )
     return elements
 

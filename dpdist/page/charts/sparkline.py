@@ -33,7 +33,8 @@ def _cell_marks(figure: Figure) -> str:
     for i, row in enumerate(classes):
         starts = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist()]
         for start, stop in zip(starts, [*starts[1:], len(row)], strict=True):
-            box = f"M{start * cell_width:.1f} {i * cell_height:.1f}h{(stop - start) * cell_width:.1f}v{cell_height:.1f}h-{(stop - start) * cell_width:.1f}z"
+            width = (stop - start) * cell_width
+            box = f"M{start * cell_width:.1f} {i * cell_height:.1f}h{width:.1f}v{cell_height:.1f}h-{width:.1f}z"
             paths[int(row[start])] = paths.get(int(row[start]), "") + box
     return "".join(f'<path class="h{"s" if k < 0 else k}" d="{path}"/>' for k, path in sorted(paths.items()))
 

@@ -36,7 +36,8 @@ class Approvers:
     def __post_init__(self) -> None:
         if len(set(self.keys)) != len(self.keys) or not 0 <= self.required_count <= len(self.keys):
             raise InvalidInput(
-                f"needed are {self.required_count} approvals, there are only {len(set(self.keys))} distinct keys: give each approver's key once, "
+                f"needed are {self.required_count} approvals, there are only {len(set(self.keys))} distinct keys: give each approver's "
+                "key once, "
                 "and ask for as many approvals or fewer"
             )
         for key in self.keys:

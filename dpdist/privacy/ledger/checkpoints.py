@@ -1,6 +1,7 @@
 """The ledger's heads (number and digest of each row), noted where its owner cannot rewrite them, and what must agree with them.
 
-A head stands under a name that has the row's number alone and is put there only if nothing is (docs/decisions/0006-checkpoints.md). So of two
+A head stands under a name that has the row's number alone and is put there only if nothing is (docs/decisions/0006-checkpoints.md). So of
+two
 copies of one ledger that write the same row, one is refused before it draws; and the head after the newest row tells, by its
 absence alone, that no row was lost: however many heads there are, a step asks for two.
 """
@@ -156,13 +157,15 @@ def _head_refusal(storage: Documents, noted: Checkpoint, ledger_row: Checkpoint 
     """What is wrong with a ledger that does not have a noted row, and what to do."""
     if first_digest and noted.first and noted.first != first_digest:
         return LedgerError(
-            f"the heads at {storage.location} are another ledger's: nothing is drawn; each ledger has a place of its own: correct {HEADS_ENVIRONMENT}, "
+            f"the heads at {storage.location} are another ledger's: nothing is drawn; each ledger has a place of its own: correct "
+            f"{HEADS_ENVIRONMENT}, "
             "or the ledger (DPDIST_LEDGER)"
         )
     fault = "lacks row" if ledger_row is None else "has another row"
     return LedgerError(
         f"the ledger {fault} {noted.sequence}, whose head is noted at {storage.location}: it was restored from an older backup, emptied or "
         "changed, or another copy of it went on. Nothing is drawn. Restore the newest backup, or go on with the copy that wrote that "
-        f"row. If there is neither, what was spent is known from the published certificates only: set {HEADS_ENVIRONMENT} to a new place, and lower "
+        f"row. If there is neither, what was spent is known from the published certificates only: set {HEADS_ENVIRONMENT} to a new "
+        "place, and lower "
         "the cap by what the ledger lacks ('dpdist ledger cap')"
     )

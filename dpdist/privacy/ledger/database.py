@@ -238,11 +238,13 @@ def _is_ready(connection: Connection) -> bool:
     stored_format = connection.execute(sa.select(version.c.version)).scalar_one()
     if stored_format > FORMAT:
         raise LedgerError(
-            f"the ledger was written by a later version of dpdist (its form is {stored_format}, this version reads {FORMAT}): use that version"
+            f"the ledger was written by a later version of dpdist (its form is {stored_format}, this version reads {FORMAT}): use that "
+            "version"
         )
     if stored_format != FORMAT:
         raise LedgerError(
-            f"the ledger has format {stored_format}, this version of dpdist reads format {FORMAT} only: use the version that wrote it, or name "
+            f"the ledger has format {stored_format}, this version of dpdist reads format {FORMAT} only: use the version that wrote it, "
+            "or name "
             "another ledger (DPDIST_LEDGER, DPDIST_HOME)"
         )
     return True

@@ -28,7 +28,8 @@ def reading(subject: str) -> Iterator[None]:
         raise
     except UNREADABLE as error:
         raise LedgerError(
-            f"{subject} cannot be read: the ledger was damaged or altered, nothing was changed; 'dpdist ledger verify' says whether more is: "
+            f"{subject} cannot be read: the ledger was damaged or altered, nothing was changed; 'dpdist ledger verify' says whether "
+            "more is: "
             "restore the database from a backup"
         ) from error
 

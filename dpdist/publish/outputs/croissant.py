@@ -11,8 +11,9 @@ from dpdist.publish.column_descriptions import columns_of_answers, description
 from dpdist.publish.output_file import Output, ReleaseDraft, json_text
 
 CROISSANT = "http://mlcommons.org/croissant/"
-_CROISSANT_TERMS = """column data dataType equivalentProperty examples extract field fileProperty fileObject fileSet format includes isLiveDataset
-jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source subField transform"""
+_CROISSANT_TERMS = """column data dataType equivalentProperty examples extract field fileProperty fileObject fileSet format includes
+isLiveDataset jsonPath key md5 parentField path recordSet references regex repeated
+replace samplingRate separator source subField transform"""
 _TERM_TYPES = {"data": "@json", "examples": "@json", "dataType": "@vocab"}
 _CONTEXT: dict[str, Any] = {
     "@language": "en",

@@ -151,7 +151,8 @@ class AttributeSpec(UnionPart, Titled):
             strange = next((level for level in level_options if level not in level_names), None)
             if strange is not None:
                 raise InvalidInput(
-                    f"{key!r} of {name!r} names {strange!r}{did_you_mean(strange, level_names)}; its levels are {', '.join(level_names) or 'none'}"
+                    f"{key!r} of {name!r} names {strange!r}{did_you_mean(strange, level_names)}; its levels are "
+                    f"{', '.join(level_names) or 'none'}"
                 )
         return full_attribute
 

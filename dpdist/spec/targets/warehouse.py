@@ -84,7 +84,8 @@ PACKAGE_PURPOSE = "output.to needs"
 def other_columns(table: str, table_columns: list[str], release_columns: list[str]) -> StoreError:
     """The error of a table that has other columns."""
     return StoreError(
-        f"the table {table} has the columns {', '.join(table_columns)}, the release has {', '.join(release_columns)}; name another table in output.to"
+        f"the table {table} has the columns {', '.join(table_columns)}, the release has {', '.join(release_columns)}; name another "
+        "table in output.to"
     )
 
 

@@ -298,7 +298,8 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
             max_steps,
             moved.separation,
         )
-        description = f"a Markov chain over {chain.steps} steps{f', spread over {steps}' if block_size > 1 else ''}: a bound below the optimum"
+        spread = f", spread over {steps}" if block_size > 1 else ""
+        description = f"a Markov chain over {chain.steps} steps{spread}: a bound below the optimum"
         proof = PersonsBound(0.0, description, chain=chain, block_size=block_size, axis=axis)
     return replace(proof, lower_bound=series * persons_bound(series_workload.gram(), proof.mean_square(steps)))
 

@@ -70,7 +70,8 @@ def _declaration(declared_dataset: DataSet | None, command: Reserve) -> tuple[tu
         return (declaration,), DataSet(cap, charge.protection, 1, command.run)
     if declared_dataset.cap != charge.cap:
         raise LedgerError(
-            f"data set {charge.dataset!r} was declared with the budget {declared_dataset.cap}, the spec says {charge.cap}; a cap is a promise to the "
+            f"data set {charge.dataset!r} was declared with the budget {declared_dataset.cap}, the spec says {charge.cap}; a cap is a "
+            "promise to the "
             "people in the data and does not change with a spec: correct the spec, or say why with 'dpdist ledger cap "
             f"{charge.dataset} --why ...'"
         )
@@ -150,7 +151,8 @@ def _amount_due_of_part(state: State, charge: Charge, stream_part: StreamPart, w
     unpaid = sorted({*stream_part.reaches} - stream.paid - {charge.period})
     if unpaid and not charge.allows_shared_records:
         raise LedgerError(
-            f"stream {stream_part.stream!r}: the release measures steps of period {unpaid[0]}, whose budget has not paid for it: release them "
+            f"stream {stream_part.stream!r}: the release measures steps of period {unpaid[0]}, whose budget has not paid for it: "
+            "release them "
             f"first, with a 'period' of {unpaid[0]}; or, if no other release counts their records, set 'ledger: shared_records: true'"
         )
     if stream_part.extends is not None:

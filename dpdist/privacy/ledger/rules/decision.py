@@ -74,7 +74,8 @@ def _declare(state: State, command: ledger_commands.Declare) -> tuple[LedgerEven
         return (declaration_event(command),)
     if (declared_dataset.cap, declared_dataset.protection) != (command.cap, command.protection):
         raise LedgerError(
-            f"data set {command.dataset!r} was declared with the budget {declared_dataset.cap}, protecting {declared_dataset.protection.sentence}: change it "
+            f"data set {command.dataset!r} was declared with the budget {declared_dataset.cap}, protecting "
+            f"{declared_dataset.protection.sentence}: change it "
             f"with 'dpdist ledger cap {command.dataset} --why ...', or declare another data set"
         )
     return ()

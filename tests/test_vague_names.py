@@ -1,0 +1,54 @@
+"""Names that say nothing: the shares of the tree, and what the measure finds in a planted file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.vague_names import is_vague, words_of
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_tree_is_within_the_limits() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "vague_names.py"), "--check", "dpdist", "flows"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_names_that_say_nothing_are_found(tmp_path: Path) -> None:
+    (tmp_path / "beyond.py").write_text(
+        "class LeftOut:\n    def as_read(self, given):\n        kept = given\n        return kept\n"
+    )
+    command = [sys.executable, str(ROOT / "tools" / "vague_names.py"), "--list", "--check", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert [line.split("\t")[2] for line in done.stdout.splitlines()[:-2]] == [
+        "beyond",
+        "LeftOut",
+        "as_read",
+        "given",
+        "kept",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "vague"),
+    [
+        ("course_of", True),
+        ("LeftOut", True),
+        ("as_read", True),
+        ("read_header", False),
+        ("FileSource", False),
+        ("noise_scale", False),
+    ],
+)
+def test_a_name_needs_one_word_that_says_something(name: str, vague: bool) -> None:
+    assert is_vague(name) is vague
+
+
+def test_words_of_both_cases() -> None:
+    assert words_of("_read_HTTPHeader2") == ["read", "http", "header2"]
