@@ -78,7 +78,7 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     return [
         one.digest,
         grows.digest,
-        continual_release.stream_digest(plans[1], grows.guarantee.course.name),
+        continual_release.stream_digest(plans[1], grows.guarantee.release_mode.name),
         *(ReleasePlan.binding(plan, part) for plan in plans),
         compute_digest("post-processing", one.outputs.postprocess),
     ]

@@ -131,3 +131,62 @@ def test_no_file_of_the_product_is_too_long_to_read_at_once() -> None:
 
 def _lines(file: Path) -> int:
     return file.read_text(encoding="utf-8").count("\n")
+
+
+REPEATED = 20
+"""Words of a rule from which on it is a copy, and not the same by chance."""
+
+
+def _words(node: object, names: dict[str, int]) -> Iterator[object]:
+    """The words of some code, whatever its names are: each is the number of its first use, also what a method reads of its object."""
+    if isinstance(node, list):
+        for each in node:
+            yield from _words(each, names)
+    elif not isinstance(node, ast.AST):
+        yield node
+    elif isinstance(node, ast.Name | ast.arg) or (
+        isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self"
+    ):
+        name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else node.attr
+        yield names.setdefault(name, len(names))
+    else:
+        yield type(node).__name__
+        for name in node._fields:
+            if name not in ("ctx", "annotation", "returns", "type_comment", "kind"):
+                yield from _words(getattr(node, name, None), names)
+
+
+def _rules(function: ast.FunctionDef, *, parts: bool) -> Iterator[tuple[object, ...]]:
+    """What a function does: all of its body, and what it returns where it does nothing else.
+
+    Args:
+        parts: whether every value that it gives a name or returns is one of its rules, too.
+    """
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    yield tuple(_words(body, {}))
+    for each in ast.walk(function) if parts else body if len(body) == 1 else ():
+        if isinstance(each, ast.Return | ast.Assign) and each.value is not None:
+            yield tuple(_words(each.value, {}))
+
+
+def _functions(file: Path) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef))
+
+
+def test_tests_run_the_rules_of_the_product_and_no_copies() -> None:
+    """A test that compares a copy with itself finds no fault in the product; what stands beside it to compare is said another way."""
+    product = {
+        rule: f"{file.relative_to(ROOT)}: {function.name}"
+        for file in [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]
+        for function in _functions(file)
+        for rule in _rules(function, parts=False)
+        if len(rule) >= REPEATED
+    }
+    copies = {
+        f"{file.relative_to(ROOT)}: {function.name} is {product[rule]}"
+        for file in ROOT.glob("tests/**/*.py")
+        for function in _functions(file)
+        for rule in _rules(function, parts=True)
+        if rule in product
+    }
+    assert copies == set()

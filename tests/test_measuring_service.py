@@ -259,6 +259,63 @@ def test_a_process_that_breaks_is_told_and_its_turn_is_free(
         assert line in end["line"]
 
 
+GOES_ON = """
+import os, sys, time
+with open("started", "w") as file: file.write(str(os.getpid()))
+sys.stdout.write({0!r} + "\\n")
+sys.stdout.flush()
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("line", ["no JSON", "[]", '{"event": 1}', "x" * 70_000])
+def test_a_process_whose_events_are_not_understood_is_ended_before_its_turn_is_given_away(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def work(found: Service) -> Any:
+        key = ("a" * 64, None)
+        await found._asked(key)
+        while found._running:
+            await asyncio.sleep(0.02)
+        state, deadline = Path("/proc", Path("started").read_text(), "stat"), time.monotonic() + 10
+        while state.exists() and state.read_text().split()[2] != "Z":
+            assert time.monotonic() < deadline, "the process goes on"
+            await asyncio.sleep(0.02)
+        return found._courses[key].end
+
+    end = served(work, GOES_ON.format(line), monkeypatch, ClientLimits())
+    assert end["state"] == "refused"
+
+
+@pytest.mark.parametrize("heard", [0, 1, 2, 4, 5])
+@pytest.mark.parametrize("told", [1, 2, 50])
+def test_a_client_hears_every_event_before_the_end(told: int, heard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a service that is started anew after so many were heard, and counts its events from the first."""
+    job, most = Pretended(Path()).job("a" * 64, None), ClientLimits().events
+    former, again = measuring_service.ReleaseProgress(job, most), measuring_service.ReleaseProgress(job, most)
+    for number in range(5):
+        former.tell(["measure", "told", f"former {number}"])
+        again.tell(["measure", "told", f"again {number}"])
+    again.tell(state="published", end={"state": "published", "folder": "here", "charged": False})
+    courses = [former]
+
+    def request(address: Address, method: str, place: str) -> dict[str, Any]:
+        after = int(place.partition("?after=")[2] or 0)
+        if courses[0] is former and after >= heard and method == "GET":
+            courses[0] = again
+            return {"state": "refused", "reason": "Refused", "line": "nobody has asked", "status": 404}
+        return {**courses[0].facts(after, told), "status": 200}
+
+    monkeypatch.setattr(service_client, "request", request)
+    release = RemoteRelease(Address.of("unix:/nothing"), f"sha256:{'0' * 64}", None)
+    lines = [event.line for event in release]
+    assert lines[-5:] == [f"again {number}" for number in range(5)]
+    assert lines[:-5] == [f"former {number}" for number in range(len(lines) - 5)]
+    assert (release.done.folder, release.done.charged) == ("here", False)
+
+
 def test_limits_of_what_waits_and_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

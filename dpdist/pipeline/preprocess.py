@@ -115,10 +115,10 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
     domain = job.measured.domain
     errors = step.errors(partial(planned_errors, context, step))
     counted = step.count_records(records_in_parts(context, job))
-    check_not_empty(job.source, counted.read)
+    check_not_empty(job.source, counted.records_read)
     # the measurement would refuse them after the charge
-    check_record_limit(counted.read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
-    steps = counted.read * domain.shares_per_record
+    check_record_limit(counted.records_read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
+    steps = counted.records_read * domain.shares_per_record
     if domain.sums_alone and steps > MOST_RECORDS and plan(context, job).grid.adds_up_steps:
         bounds_known = all(each.step_spec.is_independent for each in still_to_find(job))
         check_record_limit(

@@ -193,7 +193,7 @@ def become(lie: Callable[..., WrittenFile] | None) -> None:
     """On a worker: it writes parts by a lie."""
     kind: Any = ObjectStorePrefix
     if not hasattr(kind, "honest"):
-        kind.honest = kind.fill
+        kind.honest = kind.write_file
 
     def put(place: Any, name: str, data: bytes) -> WrittenFile:
         return cast(WrittenFile, kind.honest(place, name, lambda file: file.write(data)))
@@ -204,7 +204,7 @@ def become(lie: Callable[..., WrittenFile] | None) -> None:
         write(file)
         return lie(put, place, name, file.getvalue())
 
-    kind.fill = kind.honest if lie is None else fill
+    kind.write_file = kind.honest if lie is None else fill
 
 
 LIES: list[tuple[Callable[..., WrittenFile], str]] = [

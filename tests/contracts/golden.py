@@ -20,7 +20,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.contracts.cases import CASES, Case
-from tests.properties.draws import Owned, owned_by, recorded
+from tests.properties.draws import Owned, owned_by, record_draws
 
 FILE = Path(__file__).with_name("golden.json")
 SOLVED = Path(__file__).with_name("solved.npz")
@@ -64,7 +64,7 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engin
             raise Stopped
         return found[name]
 
-    with recorded() as draws:
+    with record_draws() as draws:
         for through in case.through or (None,):
             path = case.write(folder, neighbours, through)
             try:

@@ -301,7 +301,7 @@ def test_the_noise_covers_every_pair_of_neighbours(name: str, few: Callable[[str
     cells = math.prod(planned.job.measured.domain.shape)
     base = np.random.default_rng(1).integers(5, 50, cells)
     held = list(held_by_one(cells, 2))
-    if planned.job.measured.around is not None:  # a record more may bring a count closer to the public one
+    if planned.job.measured.centre is not None:  # a record more may bring a count closer to the public one
         held = [held[0], *(sign * one for one in held[1:] for sign in (1, -1))]
     here, rounded = pipeline.exact(planned, base), hasattr(planned.grid, "terms")
     if rounded:  # after the product: every neighbour is measured

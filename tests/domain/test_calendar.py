@@ -217,7 +217,7 @@ def test_a_release_over_days(form: str, tmp_path: Path) -> None:
         tmp_path,
         table=table,
         domain=DOMAIN,
-        records={"path": f"records.{form}"},
+        records={"path": f"records.{form}", "most_missing": "100%"},
         workload=[
             {"marginals": {"of": [["day"]]}},
             {"ranges": {"of": ["day"], "list": [["2026-09-01", "2026-09-07"]]}},

@@ -290,7 +290,7 @@ import logging
 from dpdist import engine
 
 logging.basicConfig(level=logging.INFO)
-with engine.started(workers=1) as run:
+with engine.open_engine(workers=1) as run:
     assert run.map(abs, [-1]) == [1]
 """
 

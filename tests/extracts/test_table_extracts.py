@@ -432,7 +432,7 @@ def test_what_would_be_refused_is_refused_before_a_query_is_asked(home: Path, mo
     given = {"sql": SELECT, "connection": "$SHOP"}
     path = small.write(home.parent / "data", records=given, output={"folder": "/proc/nowhere"})
     with (
-        mock.patch.object(Query, "opened", side_effect=AssertionError("asked")),
+        mock.patch.object(Query, "open_records", side_effect=AssertionError("asked")),
         pytest.raises(DpdistError, match="nowhere"),
     ):
         small.run(path, home)

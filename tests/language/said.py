@@ -20,13 +20,13 @@ def of_python() -> set[str]:
 
 def _constants(tree: ast.AST) -> Iterator[str]:
     for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("say", "later", "plural"):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("say", "translatable", "plural"):
             for given in call.args[1:] if call.func.id == "plural" else call.args[:1]:
                 yield from _texts(given)
 
 
 def _texts(given: ast.expr) -> Iterator[str]:
-    """The sentences of an argument: a text, one of two, or a name for one that ``later`` was told."""
+    """The sentences of an argument: a text, one of two, or a name for one that ``translatable`` has."""
     if isinstance(given, ast.IfExp):
         yield from _texts(given.body)
         yield from _texts(given.orelse)

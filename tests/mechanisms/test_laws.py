@@ -32,7 +32,7 @@ def subclasses(kind: type) -> Iterator[type]:
 
 for module in pkgutil.walk_packages([str(PACKAGE)], "dpdist."):
     importlib.import_module(module.name)
-GRIDS = {each.__name__ for each in subclasses(IntegerMeasurement)} - {"Grid"}
+GRIDS = {each.__name__ for each in subclasses(IntegerMeasurement)} - {"IntegerMeasurement"}
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -80,7 +80,7 @@ def sources(*left_out: str) -> Iterator[tuple[str, str]]:
 
 
 def test_nobody_asks_for_the_class_of_a_grid() -> None:
-    assert {"DenseGrid", "DirectGrid", "TermGrid", "FilterGrid", "AdaptiveGrid"} <= GRIDS
+    assert {"DenseMeasurement", "DirectMeasurement", "TermMeasurement", "FilterMeasurement", "DawaMeasurement"} <= GRIDS
     assert {name: found for name, text in sources("dpdist/measurement/") if (found := grid_questions(text))} == {}
 
 
@@ -101,10 +101,10 @@ def test_nobody_compares_names_of_mechanisms() -> None:
 @pytest.mark.parametrize(
     "planted",
     [
-        "if isinstance(planned.grid, FilterGrid): pass",
-        "ok = isinstance(grid, (Grid, DenseGrid))",
-        "ok = isinstance(grid, TermGrid | filters.FilterGrid)",
-        "ok = issubclass(type(grid), AdaptiveGrid)",
+        "if isinstance(planned.grid, FilterMeasurement): pass",
+        "ok = isinstance(grid, (IntegerMeasurement, DenseMeasurement))",
+        "ok = isinstance(grid, TermMeasurement | filter_measurement.FilterMeasurement)",
+        "ok = issubclass(type(grid), DawaMeasurement)",
     ],
 )
 def test_a_planted_question_is_found(planted: str) -> None:

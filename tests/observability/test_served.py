@@ -66,7 +66,7 @@ def served(home: Path, program: list[str], job: Job, monkeypatch: pytest.MonkeyP
 
     async def work() -> None:
         found = Service(SpecFolder(Path()), runs=ServedRuns(home))
-        monkeypatch.setattr(found, "given", types.SimpleNamespace(job=lambda *_: job))
+        monkeypatch.setattr(found, "spec_folder", types.SimpleNamespace(job=lambda *_: job))
         await found._request_release(("a" * 64, None))
         while found._running:
             await asyncio.sleep(0.02)

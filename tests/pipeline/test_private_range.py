@@ -120,7 +120,7 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
         return made(self, counted, draw, errors)
 
     made = BoundChoice.values_to_store
-    with mock.patch.object(BoundChoice, "kept", kept):
+    with mock.patch.object(BoundChoice, "values_to_store", kept):
         done = small.run(written(home, workload=tables, mechanism=mechanism), home)
     table, _ = release_folder.load_release(Path(done.folder))
     sums = np.array([row["standard_error"] for row in table.to_pylist() if row["group"].startswith("sum of")])

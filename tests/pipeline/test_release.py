@@ -316,7 +316,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         monkeypatch.setattr("dpdist.planner.memory_estimate.check", lambda *_: None)
         context = Context(home.parent / f"home-{memory}", store, some, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
-        assert done.plan.grid.streamed
+        assert done.plan.grid.is_streamed
         found.append(small.tree(done.folder))
         table = release_folder.load_release(done.folder)[0]
         shutil.rmtree(done.folder)

@@ -151,7 +151,7 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
     if not separable:
         either = truth(records, lambda row: row["branch"] == "a" or row["age"] >= 2)
         assert values[39:41] == pytest.approx([either[1], float(either[0])], rel=1e-9)
-    space = planned.grid.space(ArrayVector(z), planned.job.measured.domain.shape, MOST_BYTES)
+    space = planned.grid.measured_space(ArrayVector(z), planned.job.measured.domain.shape, MOST_BYTES)
     ratios = statistics(planned.job.workload, Measurement(space, planned.job.measured.domain, planned.noise))["means"]
     expected = [float(s / n) for s, n in by.values()]
     assert ratios["mean"].to_pylist()[:2] == pytest.approx(expected, abs=2e-3)
@@ -220,7 +220,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     assert (inside <= 0.965).all()
     domain = planned.job.measured.domain
     published = PublishedRelease(
-        UNPUBLISHED, Measurement(planned.grid.space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
+        UNPUBLISHED, Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
     )
     covariance = published._covariance([each for pair in pairs_of(planned) for each in pair])
     np.testing.assert_allclose(np.cov(noise[:, [2, 0, 3, 1]].T), covariance, atol=0.1 * np.abs(covariance).max())
@@ -435,7 +435,7 @@ def test_a_range_of_one_step_is_a_column_of_amounts_like_any_other(home: Path) -
     _, planned = planned_in(home.parent, records, sums={"member": {"from": 0, "to": 1}}, workload=asked)
     assert planned.job.measured.domain.shares_per_record == 1
     assert [block.name for block in planned.workload.blocks][:2] == ["branch", "age"]
-    assert Measurement(planned.grid.space, planned.job.measured.domain, planned.noise).format == 2
+    assert Measurement(planned.grid.measured_space, planned.job.measured.domain, planned.noise).format == 2
 
 
 def test_a_domain_needs_attributes_beside_amounts() -> None:

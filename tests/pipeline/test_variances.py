@@ -123,7 +123,7 @@ def exact(planned: Any, context: Any) -> Measurement:
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     domain = planned.job.measured.domain
-    return Measurement(planned.grid.space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
+    return Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "coa" else pytest.mark.slow) for n in MECHANISMS])

@@ -156,9 +156,9 @@ def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mec
     errors = before.errors(partial(preprocess.planned_errors, context, before))
     bounds = [2, 3, 12, MOST]
     variances = [plan(context, job.with_step_result(bound)).variance for bound in bounds]
-    np.testing.assert_allclose(errors.variances[np.searchsorted(before.rule.lasts, bounds)], variances, rtol=0.02)
+    np.testing.assert_allclose(errors.variances[np.searchsorted(before.rule.bin_ends, bounds)], variances, rtol=0.02)
     if mechanism == "identity":
-        np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.lasts, rtol=0.01)
+        np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.bin_ends, rtol=0.01)
 
 
 @pytest.mark.parametrize("asking", first_of(1, [asked, of_groups]))

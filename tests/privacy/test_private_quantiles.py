@@ -53,7 +53,11 @@ def definition(of: QuantileRule, records: Records) -> Iterator[np.ndarray]:
         (rank - of.end_margin, of.end_rate, of.end_margin - rank),
         (rank + of.end_margin, of.end_rate, rank + of.end_margin - parts * len(records)),
     ):
-        scores = -np.maximum(parts * below - target, target - parts * upto)
+        middle, half = (
+            parts * (below + upto) / 2,
+            parts * (upto - below) / 2,
+        )  # how far the target lies from a value's ranks
+        scores = half - np.abs(target - middle)
         weights = float(rate) * np.append(scores, [] if end is None else [end])
         yield weights - np.logaddexp.reduce(weights)
 

@@ -64,7 +64,7 @@ class Draws:
 
 
 @contextmanager
-def recorded() -> Iterator[Draws]:
+def record_draws() -> Iterator[Draws]:
     """Every read of a key's addresses, wherever it is made from: the two functions that derive numbers from a key are under it."""
     found, derive, sample, uniform = Draws(), keys.release_key, sampler.samples, exponential_mechanism._uniform
 

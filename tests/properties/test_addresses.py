@@ -33,7 +33,7 @@ from tests import small
 from tests.often import always
 from tests.pipeline.test_found_in_turn import asked, purchases
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
-from tests.properties.draws import PURPOSES, Draws, owned_by, recorded
+from tests.properties.draws import PURPOSES, Draws, owned_by, record_draws
 from tests.readers import measured as exact_values
 
 SHARDS = 4
@@ -54,7 +54,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draws]:
         return plan(self, name, shape, dtype, **{"shard_rows": shard_rows(shape[0]), **options})
 
     monkeypatch.setattr(Store, "plan", in_small_shards)
-    with recorded() as found:
+    with record_draws() as found:
         yield found
     monkeypatch.undo()
 

@@ -107,6 +107,16 @@ def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
     assert not np.array_equal(nearest.tables[0], drawn.tables[0])
 
 
+def test_sets_differ_in_their_totals_as_far_as_these_are_known(home: Path) -> None:
+    """Intervals of counts would be too narrow if all sets had as many records."""
+    tables = synthetic_records.load_tables(published(home).published)
+    total, error = tables._known.total
+    totals = np.array([tables.model(number).total for number in range(1, 61)])
+    assert tables.model().total == round(total)
+    assert abs(totals.mean() - total) < 5 * error / math.sqrt(totals.size)
+    assert 0.6 < totals.std() / error < 1.4
+
+
 def test_the_measurement_is_read_once_for_all_sets(home: Path) -> None:
     release = published(home)
     with mock.patch.object(PublishedRelease, "estimates", autospec=True, side_effect=PublishedRelease.estimates) as read:

@@ -17,6 +17,7 @@ import pytest
 
 import dpdist as dp
 from dpdist.domain import Attribute
+from dpdist.domain.calendar import Times
 from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query import synthetic_records
@@ -119,6 +120,24 @@ def test_values_are_of_the_declared_types(home: Path) -> None:
     assert set(rows["age"].to_pylist()) == set(range(12))
     assert set(rows["sex"].to_pylist()) == {"f", None}
     assert 0 <= min(rows["paid"].to_pylist()) < max(rows["paid"].to_pylist()) < 10
+
+
+KINDS = {
+    "names": Attribute("x", categories=("a", "b", "c"), missing="none"),
+    "names with others": Attribute("x", categories=("a", "b", "c"), missing="none", other="another"),
+    "whole numbers": Attribute("x", edges=(0, 1, 2, 3), missing="none"),
+    "numbers": Attribute("x", edges=(0.0, 0.5, 1.0, 7.5), missing="none"),
+    "steps": Attribute("x", edges=(0, 1, 2, 3), times=Times(datetime.datetime(2026, 9, 1), 3, "day"), missing="none"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_of_the_bins_for_missing_and_other_values_have_none(kind: str) -> None:
+    attribute = KINDS[kind]
+    codes = np.arange(attribute.size)
+    found = synthetic_records._draw_values(attribute, codes, np.random.default_rng(0)).to_pylist()
+    assert [each is None for each in found] == [code >= attribute.values for code in codes]
+    assert attribute.size > attribute.values == 3
 
 
 def test_rounds_give_records_that_say_what_was_never_measured(home: Path) -> None:

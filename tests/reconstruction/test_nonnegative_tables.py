@@ -202,6 +202,36 @@ def test_groups_by_themselves_and_together_are_fitted_alike(records: float | Non
     assert made[0][:24].sum() == pytest.approx(total)
 
 
+@pytest.mark.parametrize("most", [table_fitting.MAX_IN_MEMORY, 1])
+def test_groups_of_fewer_records_are_not_raised_to_all(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a group shows some of the values alone, nobody knows how many records it holds; a table holds all of them."""
+    monkeypatch.setattr(table_fitting, "MAX_IN_MEMORY", most)
+    shown = Block("shown", (2,), (Padded(Identity(3), 1),), (("a", "b", "c"),))
+    workload = Workload(marginals(SHAPE, 1).domain, (*marginals(SHAPE, 3).blocks[:1], LEVEL, shown))
+    _, unbiased = answers(workload)
+    given = to_array(unbiased.answer)
+    for records in (5.0, 1000.0):
+        done = to_array(fit_answers(workload, unbiased, records, None, AnswerRequest("x", False), 0, MEMORY).answer)
+        for part in query_groups(workload):
+            own, before = done[part.first : part.stop], given[part.first : part.stop]
+            total = records if part.kind == "table" else min(records, max(before.sum(), 0.0))
+            assert own.sum() == pytest.approx(total), (part.name, records)
+
+
+SIGNED = explicit(np.array([[1.0, -1.0, 0.0, 2.0], [-1.0, -1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]))
+"""Differences, which may be below zero, and a count."""
+
+
+@pytest.mark.parametrize("value", [-100.0, -3.0, 0.0, 3.0, 100.0])
+def test_answers_that_may_be_negative_and_their_intervals_are_left_as_they_are(value: float) -> None:
+    given, errors = np.full(SIGNED.shape[0], value), np.full(SIGNED.shape[0], 4.0)
+    unbiased = Answers(ArrayVector(given), ArrayVector(errors), ArrayVector(1.96 * errors))
+    assert {part.kind for part in query_groups(SIGNED)} == {"any"}
+    done = fit_answers(SIGNED, unbiased, None, None, AnswerRequest("x", False), 0, MEMORY)
+    np.testing.assert_array_equal(to_array(done.answer), given)
+    np.testing.assert_allclose(to_array(done.half_width), to_array(unbiased.half_width), rtol=1e-12)
+
+
 def test_intervals_hold_those_of_the_unbiased_answers() -> None:
     workload = marginals((5, 4), 2)
     truth, unbiased = answers(workload, 3)

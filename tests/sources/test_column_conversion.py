@@ -24,6 +24,7 @@ from dpdist.extracts.table_extracts import DeltaTable, Query, RecordTable, extra
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats import json_lines
 from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
+from dpdist.sources.formats.csv_files import dates_of_texts
 from dpdist.sources.record_sources import PersonColumn, Source, source_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -114,6 +115,49 @@ def test_what_does_not_convert_is_missing_and_its_neighbours_are_not() -> None:
     words = ["true", "false", "True", "FALSE", "1", "true ", None]
     assert convert_column(pa.array(words), "boolean").to_pylist() == [True, False, True, False, None, None, None]
     assert convert_column(pa.array([None, None]), "date").to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("zero", ["\u0660", "\u06f0", "\u0966", "\uff10", "\U0001d7ce"])
+def test_digits_are_those_of_ascii_alone(zero: str) -> None:
+    """Arabic, Persian, Devanagari, wide and bold ones: Python takes them for digits, other readers do not."""
+    to_script = str.maketrans({str(digit): chr(ord(zero) + digit) for digit in range(10)})
+
+    def written(text: str) -> list[str]:
+        """The text, and the same with one digit or all of them in the script."""
+        one_by_one = [text[:place] + text[place].translate(to_script) + text[place + 1 :] for place in range(len(text))]
+        return [text, *({text.translate(to_script), *one_by_one} - {text})]
+
+    texts = {"whole": "12", "number": "1.5", "date": "2026-09-21", "time": "2026-09-21 12:00"}
+    assert {*texts} == {*get_args(ColumnType)} - {"text", "boolean"}
+    for kind, text in texts.items():
+        good, *others = convert_column(pa.array(written(text)), kind).to_pylist()
+        assert good is not None
+        assert {*others} == {None}, kind
+    forms = {"%d.%m.%Y": "21.09.2026", "%Y/%j %H%z": "2026/244 14+0200", "%Y-%m-%d %H:%M:%S.%f": "2026-09-21 12:00:00.5"}
+    for form, text in forms.items():
+        good, *others = dates_of_texts(pa.array(written(text)), form).to_pylist()
+        assert good is not None
+        assert {*others} == {None}, form
+
+
+def test_whole_numbers_have_63_bits_whatever_they_come_from() -> None:
+    ends = [-(2**63) - 1, -(2**63), -(2**63) + 1, 2**63 - 1, 2**63]
+    inside = [None, *ends[1:4], None]
+    assert convert_column(pa.array([*map(str, ends)]), "whole").to_pylist() == inside
+    for zeros in ("", ".0", ".00"):
+        assert convert_column(pa.array([Decimal(f"{end}{zeros}") for end in ends]), "whole").to_pylist() == inside
+    assert convert_column(pa.array(ends[1:4], pa.int64()), "whole").to_pylist() == ends[1:4]
+    assert convert_column(pa.array(ends[3:], pa.uint64()), "whole").to_pylist() == [2**63 - 1, None]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
+def test_dates_have_no_place_among_steps_finer_than_a_day(kind: pa.DataType) -> None:
+    """All of them would be counted at midnight; however the column stores them."""
+    dates = pa.array([DAY, None], kind)
+    assert moments_of(dates, finer=False).to_pylist() == ["2026-09-01", None]
+    for column in (dates, dates.dictionary_encode(), pa.chunked_array([dates, dates])):
+        with pytest.raises(Unconvertible, match="holds dates; allowed are times and ISO texts"):
+            moments_of(column, finer=True)
 
 
 @pytest.mark.parametrize(

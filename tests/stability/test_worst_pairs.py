@@ -135,7 +135,7 @@ def contents(values: tuple[Record, ...], person: bool) -> list[Content]:
     return few + [own + more for own in few if person and len(own) == 2 for more in (own[:1], own)]
 
 
-def written(folder: Path, kind: type[BudgetedStep], unit: str, budget: str, neighbours: str) -> Path:
+def write_spec(folder: Path, kind: type[BudgetedStep], unit: str, budget: str, neighbours: str) -> Path:
     """A spec that asks for one step alone."""
     case = CASES[kind]
     content = {**case.asked, **BUDGETS[budget], "neighbours": neighbours}
@@ -153,7 +153,7 @@ def step_of(path: Path) -> BudgetedStep:
     return found
 
 
-def counted(before: BudgetedStep, home: Path, path: Path, people: list[Content]) -> Any:
+def count_records(before: BudgetedStep, home: Path, path: Path, people: list[Content]) -> Any:
     """What a step counts of the records of some people."""
     pa.parquet.write_table(table(people), path.parent / "records.parquet")
     context = Context(home, Store(home / "store"), inline(), ignore_progress)
@@ -210,14 +210,16 @@ def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: t
     for budget, neighbours in product(BUDGETS, ("add-remove", "replace-one")):
         if unit in case.refused or budget in case.refused:
             with pytest.raises(InvalidSpec):
-                load(written(home.parent / "data", kind, unit, budget, neighbours))
+                load(write_spec(home.parent / "data", kind, unit, budget, neighbours))
             continue
-        path = written(home.parent / "data", kind, unit, budget, neighbours)
+        path = write_spec(home.parent / "data", kind, unit, budget, neighbours)
         before = step_of(path)
         assert type(before) is kind
         if not exact:
             base = [(value,) for value in case.values for _ in range(2)]
-            exact = [counted(before, home, path, [*base, own]) for own in contents(case.values, "column" in UNITS[unit])]
+            exact = [
+                count_records(before, home, path, [*base, own]) for own in contents(case.values, "column" in UNITS[unit])
+            ]
         if isinstance(before, NoisyStep):
             found: list[Any] = [numbers(before, each) for each in exact]
             spent: Any = partial(noise_spent, before)

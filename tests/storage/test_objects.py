@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,29 @@ def test_what_is_written_privately_stays_private(tmp_path: Path) -> None:
         assert parse_location(tmp_path / "place").create("a/c", b"x", lasting=True)
     modes = [stat.S_IMODE((tmp_path / "place" / name).stat().st_mode) for name in ("a", "a/b", "a/c")]
     assert modes == [0o700, 0o600, 0o600]
+
+
+def test_a_file_that_was_changed_a_moment_ago_is_not_settled_whatever_its_time_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time can be set back, or be that of another file that took its place."""
+    place, path, long_ago = parse_location(tmp_path), tmp_path / "x", 1e9
+
+    def set_back() -> None:
+        path.write_bytes(b"x")
+        os.utime(path, (long_ago, long_ago))
+
+    def replaced() -> None:
+        (tmp_path / "other").write_bytes(b"x")
+        os.utime(tmp_path / "other", (long_ago, long_ago))
+        (tmp_path / "other").replace(path)
+
+    for change in (lambda: path.write_bytes(b"x"), set_back, replaced):
+        change()
+        assert place.seen("x").mark is None
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + 3600)
+    assert place.seen("x").mark is not None
 
 
 def test_bytes_that_have_to_last_are_on_the_disk_before_they_have_their_name(

@@ -71,6 +71,42 @@ def test_a_single_eigendecomposition_where_nothing_is_small() -> None:
     assert singular.proven <= np.sqrt(44.0)
 
 
+class Raising(np.ndarray):
+    """Vectors whose product with a matrix has columns that are longer by a factor."""
+
+    factor = 1.0
+
+    def __rmatmul__(self, other: Matrix) -> Matrix:  # type: ignore[override]
+        return (other @ np.asarray(self)) * self.factor
+
+
+@pytest.mark.parametrize("rounding", ["of vectors", "of products"])
+def test_the_sum_is_proven_with_the_worst_rounding(rounding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of diagonal matrices, whose roots are known: vectors that are turned, or products that are longer, as far as the proof allows."""
+    n, eigh = 40, deflation.linear.eigh
+    if rounding == "of vectors":  # the rest is zero; the least root that is kept and one of zero are mixed
+        roots = np.array([*np.zeros(n - 2), np.sqrt(1.1 * deflation.DEFLATION_THRESHOLD), 1.0])
+        turned, longer = 0.95 * np.sqrt(n) * deflation.EPSILON / (1.1 * deflation.DEFLATION_THRESHOLD), 0.0
+    else:
+        roots = np.array([*np.full(n - 1, 0.9 * np.sqrt(deflation.DEFLATION_THRESHOLD)), 1.0])
+        turned, longer = 0.0, 0.95 * n * deflation.EPSILON / roots[0]
+
+    def worst(gram: Matrix, **options: bool) -> tuple[Matrix, Matrix]:
+        monkeypatch.setattr(deflation.linear, "eigh", eigh)
+        values, vectors = eigh(gram, **options)
+        mixed = vectors.copy()
+        mixed[:, n - 3] = np.cos(turned) * vectors[:, n - 3] + np.sin(turned) * vectors[:, n - 2]
+        mixed[:, n - 2] = np.cos(turned) * vectors[:, n - 2] - np.sin(turned) * vectors[:, n - 3]
+        found = mixed.view(Raising)
+        monkeypatch.setattr(Raising, "factor", 1.0 + longer)
+        return values, found
+
+    monkeypatch.setattr(deflation.linear, "eigh", worst)
+    found = deflated_roots(np.diag(roots))
+    assert found.share > 1
+    assert roots.sum() * (1 - 1e-4) < found.proven <= roots.sum()
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_the_certified_optimum_in_few_eigendecompositions(name: str) -> None:
     """About 40 before."""

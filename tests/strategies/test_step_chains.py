@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise, product
 from math import prod
 
 import numpy as np
@@ -17,7 +17,13 @@ from dpdist.stability import Distance
 from dpdist.strategies.contribution_dual import persons_bound, root_of, squared_length
 from dpdist.strategies.dual_certificates import SINGLE_STEP_WEIGHT, MarkovChain, PersonsBound
 from dpdist.strategies.streams import participation_optimum
-from dpdist.strategies.streams.participation_optimum import _initial_chain, optimise_participation, slopes, steps_bound
+from dpdist.strategies.streams.participation_optimum import (
+    _initial_chain,
+    answers_participation,
+    optimise_participation,
+    slopes,
+    steps_bound,
+)
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum
 
@@ -50,6 +56,25 @@ def persons(chain: MarkovChain) -> Iterator[tuple[np.ndarray, float]]:
                 np.isin(np.arange(chain.steps), steps).astype(float),
                 share * (1.0 if size == chain.max_steps else 1.0 - float(moves[steps[-1]].sum())),
             )
+
+
+def changes(steps: int, moved: Distance) -> Iterator[np.ndarray]:
+    """How neighbours may change the steps of a series: by a record more, or also less where amounts have signs or records are replaced."""
+    for chosen in combinations(range(steps), moved.participations or 1):
+        if all(after - before >= moved.separation for before, after in pairwise(chosen)):
+            for signs in product((1, -1) if moved.signed or moved.replaced else (1,), repeat=len(chosen)):
+                yield np.bincount(chosen, weights=signs, minlength=steps)
+
+
+@pytest.mark.parametrize(("signed", "replaced"), [(False, False), (True, False), (False, True), (True, True)])
+def test_the_optimum_is_found_for_neighbours_that_it_is_proven_for(signed: bool, replaced: bool) -> None:
+    """Whoever is answered with it: no neighbour is longer than its proof takes for granted. With signs some would be."""
+    moved = replace(visiting(3, 2), signed=signed, replaced=replaced)
+    strategy = optimise_participation(sums(8), moved).matrix()
+    longest, counted = (
+        max(float(((strategy @ each) ** 2).sum()) for each in changes(8, some)) for some in (moved, visiting(3, 2))
+    )
+    assert answers_participation(sums(8), moved) == (longest < counted * (1 + 1e-3))
 
 
 CHAINS = ((7, 3, 2), (7, 7, 1), (8, 3, 3), (6, 1, 2), (9, 2, 4))
