@@ -2349,7 +2349,7 @@ def unchecked_leaves(certificate: Facts, lines: Mapping[str, str]) -> dict[str, 
 
 # ---- what is said of the guarantee ---------------------------------------------------------------------------------------------------
 
-FIRST = ("the first in the order of files and rows",)
+FIRST = ("the first in the order in which they are read", "the first in the order of files and rows")
 """Which of a person's records count, as this version and earlier ones say it."""
 FALSE_ALARMS = 0.05
 DELTAS = (0.5, 0.3, 0.1, 0.03, 0.01, 0.003, *(10.0**-power for power in range(3, 13)))
@@ -3547,6 +3547,7 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
         for half in {max(high - value, value - low, NORMAL_95 * (error or 0.0)), high - value, value - low}
     )
     firsts = np.array([value for value, _ in pairs])
+    cut_off = {value for _, value, _, low, high in rows if low is not None and not low <= value <= high}  # beyond what is possible
     for text in page.texts:
         for before, after in re.findall(
             r"([\u2212-]?\d[\d.,\u202f]*)[ \u00a0]±[ \u00a0](\d[\d.,\u202f]*)", text.replace("\u2060", "")
@@ -3558,7 +3559,9 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
                 0.5 * 10.0 ** -decimals_in(each.rstrip(".,"), language) * (1 + 1e-9) + 1e-6 for each in (before, after)
             )
             start, stop = np.searchsorted(firsts, (shown - off, shown + off))
-            if not any(abs(own - half) <= wide + 1e-6 * own for _, own in pairs[start : stop + 1]):
+            near_pairs = pairs[start : stop + 1]
+            is_shown = any(abs(own - half) <= wide + 1e-6 * abs(own) for _, own in near_pairs)
+            if not is_shown and not any(value in cut_off and half <= abs(own) + wide for value, own in near_pairs):
                 raise WrongClaim(f"the page shows {before} ± {after}, which no row of answers.csv says")
             count += 1
     for name, columns in (("means", "means.csv"), ("variances", "variances.csv"), ("quantiles", "quantiles.csv")):
@@ -3597,7 +3600,9 @@ def check_sentences(release: ReleaseClaims, page: PublishedPage, rows: Sequence[
     words += [path.read_text(encoding="utf-8", errors="replace") for path in published]
     numbers = [abs(value) for row in rows for value in row[1:] if value is not None]
     numbers += [float(value) for _, value in leaves_of(release.certificate) if isinstance(value, (int, float))]
-    listed = {text for each in words for text in re.findall(r"\d+(?:\.\d+)?", each)}
+    fractions = [str(value).split("/") for _, value in leaves_of(release.certificate) if re.fullmatch(r"\d+/\d+", str(value))]
+    numbers += [int(above) / int(below) for above, below in fractions]
+    listed = {text for each in words for text in re.findall(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", each)}
     numbers += [float(text) for text in listed if len(text) < 16]
     sections = [len([row for row in rows if row[0] == name]) for name in dict.fromkeys(row[0] for row in rows)]
     compared = [row for row in release.mechanism["compared"] if row["cost"]]

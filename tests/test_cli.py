@@ -344,7 +344,7 @@ def test_a_place_that_cannot_be_written_is_named_in_one_line(
 def test_no_telemetry() -> None:
     script = (
         "\nfrom pathlib import Path; import tempfile; from flows.prefect import prefect_settings; "
-        "settings.configure(Path(tempfile.mkdtemp()));"
+        "prefect_settings.configure(Path(tempfile.mkdtemp()));"
         "from prefect.settings import get_current_settings as s;"
         "print(s().server.analytics_enabled, s().cloud.enable_orchestration_telemetry, s().telemetry.enable_resource_metrics)"
     )

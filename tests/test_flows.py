@@ -22,7 +22,7 @@ import datetime, json, sys
 from pathlib import Path
 from flows.prefect import prefect_settings
 home, spec = sys.argv[1:]
-settings.configure(Path(home))
+prefect_settings.configure(Path(home))
 from flows.prefect.ingest_flow import ingest
 from flows.prefect.plan_flow import plan
 from flows.prefect.release_flow import backfill, release
@@ -97,14 +97,14 @@ alone.configure(Path(home))
 from dpdist.pipeline import release_run
 from flows.prefect.release_flow import backfill
 from tests.embedded import embedded
-plain = story.answer
+plain = release_run.answer
 
 def answer(context, planned, *rest):
     if planned.job.release == ends:
         os.kill(os.getpid(), signal.SIGKILL)
     return plain(context, planned, *rest)
 
-story.answer = answer
+release_run.answer = answer
 with embedded():
     backfill(spec, datetime.date.fromisoformat(first), datetime.date.fromisoformat(last), "day", "inline", home)
 """
@@ -161,7 +161,7 @@ from pathlib import Path
 from tests import alone
 alone.configure(Path(sys.argv[1]))
 import prefect.flow_engine
-from flows.prefect.release_flow import watched
+from flows.prefect.release_flow import run_flow
 from dpdist.spec import load
 from tests.embedded import embedded
 
@@ -177,7 +177,7 @@ def run(place):
     heard = set()
     both.wait()
     spec = Path(place) / "release.yaml"
-    done = watched(lambda stage, line: heard.add(stage), load(spec), str(spec), None, "inline", Path(place) / "home")
+    done = run_flow(lambda stage, line: heard.add(stage), load(spec), str(spec), None, "inline", Path(place) / "home")
     return done.job.release, sorted(heard)
 
 with embedded(), ThreadPoolExecutor(2) as pool:

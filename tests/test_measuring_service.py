@@ -445,8 +445,8 @@ def test_a_signal_ends_it(tmp_path: Path, home: Path) -> None:
 CLIENT = """
 import datetime, os
 from flows.service.service_address import Address
-from flows.service.service_client import ServedRelease
-next(ServedRelease(Address.of({listen!r}), {spec!r}, datetime.date.fromisoformat({day!r})))
+from flows.service.service_client import RemoteRelease
+next(RemoteRelease(Address.of({listen!r}), {spec!r}, datetime.date.fromisoformat({day!r})))
 os.kill(os.getpid(), 9)
 """
 

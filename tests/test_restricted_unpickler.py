@@ -229,7 +229,7 @@ from flows.service import restricted_unpickler
 def refused(error):
     raise error
 
-unpickling.restrict(refused)
+restricted_unpickler.restrict(refused)
 for path in sys.argv[1:]:
     try:
         found = pickle.loads(Path(path).read_bytes())
@@ -265,7 +265,7 @@ from dpdist.engine import result_encoding
 
 modules = [importlib.import_module(f"{objects.__name__}.{each.name}") for each in pkgutil.iter_modules(objects.__path__)]
 classes = [found for module in modules for name, found in inspect.getmembers(module, inspect.isclass)
-           if found.__module__ == module.__name__ and encoding.is_sent(found.__module__, name)]
+           if found.__module__ == module.__name__ and result_encoding.is_sent(found.__module__, name)]
 frozen = [each for each in classes if dataclasses.is_dataclass(each) and not inspect.isabstract(each)]
 places = ("/etc/passwd", "s3://bucket/prefix", "https://127.0.0.1:1/x", "", 0, None)
 touched = []

@@ -22,7 +22,7 @@ import dpdist as dp
 from dpdist.planner import size_estimate
 
 print("once")
-extent.RECORD_BYTES = {most}
+size_estimate.RECORD_BYTES = {most}
 planned = dp.plan("data/release.yaml")
 assert "distributed" not in sys.modules
 done = dp.run("data/release.yaml")

@@ -22,12 +22,12 @@ import sys
 from pathlib import Path
 from dpdist import engine
 from dpdist.pipeline import release_run
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 home = Path(sys.argv[2])
 with engine.started(sys.argv[3]) as started:
-    story.release(Context(home, Store(home / "store"), started, silent), load(sys.argv[1]))
+    release_run.release(Context(home, Store(home / "store"), started, ignore_progress), load(sys.argv[1]))
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 DRAWN_BY_WORKERS = """
 import json, os, time
 from dpdist.storage import engine, state
-from dpdist.arrays.lazy_vector import held
+from dpdist.arrays.lazy_vector import to_array
 from dpdist.pipeline import drawing, measure, story
 from dpdist.runtime.context import Context
 from dpdist.size_limits import Sizes
@@ -15,7 +15,7 @@ from dpdist.storage.array_store import Store
 own, told, sizes = [], [], Sizes(shard_bytes=128)
 
 def draw(context, claim, name, noisy, facts):
-    own.append(held(noisy))
+    own.append(to_array(noisy))
     return drawing.drawn_by_workers(context, claim, name, noisy, facts)
 
 measure.drawn_by_workers = draw

@@ -108,7 +108,7 @@ def test_planted_secrets_are_not_in_the_image(image: str, tmp_path: Path) -> Non
 
 
 def test_limits_of_a_container_are_seen(image: str) -> None:
-    says = "from dpdist.process import resource_limits; print(limits.cores(), limits.memory_bytes())"
+    says = "from dpdist.process import resource_limits; print(resource_limits.cores(), resource_limits.memory_bytes())"
     assert run("podman", "run", "--rm", "--cpus", "0.5", "--memory", "1g", image, "python", "-c", says).split() == [
         "1",
         str(2**30),
@@ -341,8 +341,8 @@ def test_scheduled_weeks_come_though_containers_are_killed(installed: Compose) -
         assert json.loads(installed.inside("worker", *again))["charged"] is False
         assert published(installed.data / "releases" / f"weekly-{week}") == files
     budgets = (
-        "from dpdist.storage import home_folder; from dpdist.privacy.ledger.budget_ledger import opened\n"
-        "with opened(state.state_folder()) as ledger:\n"
+        "from dpdist.storage import home_folder; from dpdist.privacy.ledger.budget_ledger import open_ledger\n"
+        "with open_ledger(home_folder.state_folder()) as ledger:\n"
         "    print(*[charge for b in ledger.budgets('weekly', charges=True) for charge in b.charges])"
     )
     assert installed.python("service", budgets).split() == [f"weekly-{week}" for week in WEEKS]

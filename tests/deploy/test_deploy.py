@@ -28,7 +28,7 @@ import json, sys
 sys.path.insert(0, ".")
 from pathlib import Path
 from flows.prefect import prefect_settings
-settings.configure(Path(sys.argv[1]))
+prefect_settings.configure(Path(sys.argv[1]))
 import importlib
 out = {}
 for entry in sys.argv[2:]:

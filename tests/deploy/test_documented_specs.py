@@ -26,7 +26,7 @@ PUBLISHED = """
 import datetime, json, sys
 from pathlib import Path
 from flows.prefect import prefect_settings
-settings.configure(Path(sys.argv[1]))
+prefect_settings.configure(Path(sys.argv[1]))
 from flows.prefect.release_flow import release
 from tests.embedded import embedded
 period = None if sys.argv[3] == "-" else datetime.date.fromisoformat(sys.argv[3])

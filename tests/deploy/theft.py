@@ -34,8 +34,8 @@ def replaced(path):
 
 def asked(spec, day):
     from flows.service import service_address
-    from flows.service.service_client import ServedRelease
-    list(ServedRelease(addresses.service() or addresses.Address.of("unix:/run/dpdist/service.sock"), str(spec), day))
+    from flows.service.service_client import RemoteRelease
+    list(RemoteRelease(service_address.service() or service_address.Address.of("unix:/run/dpdist/service.sock"), str(spec), day))
     return "published"
 
 def serving(entry):

@@ -26,7 +26,7 @@ def written(folder: Path, text: str | bytes, domain: dict[str, Any], **records: 
     path = small.write(
         folder,
         release=folder.name.replace("_", "-"),
-        records={"path": "records.csv", **records},
+        records={"path": "records.csv", "most_missing": "100%", **records},
         domain=domain,
         workload=[{"marginals": {"of": [[name] for name in domain]}}],
         mechanism="identity",

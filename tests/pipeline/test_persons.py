@@ -329,7 +329,7 @@ def test_the_page_says_what_became_of_records_without_a_person(home: Path, missi
     table = visits()
     persons = [None if place % 9 == 0 else each for place, each in enumerate(table["person"].to_pylist())]
     table = table.set_column(table.schema.get_field_index("person"), "person", pa.array(persons))
-    records = {**ASKED["records"], "person": {**PERSON, "missing": missing}}
+    records = {**ASKED["records"], "person": {**PERSON, "missing": missing}, "most_missing": "100%"}
     path = small.write(home.parent / "data", table=table, **{**ASKED, "records": records, "language": language})
     done = small.run(path, home)
     assert said in (Path(done.folder) / "index.html").read_text(encoding="utf-8")

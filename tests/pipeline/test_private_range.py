@@ -126,7 +126,7 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
     sums = np.array([row["standard_error"] for row in table.to_pylist() if row["group"].startswith("sum of")])
     last = float(done.job.measured.sums["paid"].last)
     assert given[0].variances[0, -1] == pytest.approx(float(sums @ sums) / last**2, rel=0.01)
-    assert given[0].spread * WIDEST**2 == pytest.approx(len(WORK) / len(WORK) ** 2)
+    assert given[0].record_loss * WIDEST**2 == pytest.approx(len(WORK) / len(WORK) ** 2)
 
 
 def with_refunds() -> pa.Table:

@@ -157,7 +157,7 @@ def test_a_finished_release_and_a_site_take_only_what_the_ledger_published(
     folder, home = copied(published, tmp_path / "releases" / "small-1"), published / "home"
     assert not small.run(published / "data" / "release.yaml", home).charged
     with open_ledger(home) as ledger:
-        known = {"ledger": ledger.name(), "known": ledger.published()}
+        known = {"ledger": ledger.name(), "published_releases": ledger.published()}
     assert [one.release for one in editions.releases_in(Path("releases"), "small", **known)[0]] == ["small-1"]
     whole = copied(published, tmp_path / "releases" / "whole")
     edit(folder)

@@ -104,7 +104,7 @@ def test_auto_goes_on_with_the_mechanism_that_a_stream_was_begun_with(home: Path
     compared = {row.mechanism: row.cost for row in begun.plan.table}
     assert compared.keys() == {"square-root", "triangular"}
     assert begun.plan.strategy.name == min(compared, key=lambda name: compared[name] or 0) == "triangular"
-    with mock.patch.object(Triangular, "passed_over", return_value="an earlier version did not know it"):
+    with mock.patch.object(Triangular, "reason_not_compared", return_value="an earlier version did not know it"):
         other = run(release(home, 10, 3, stream={"name": "early", "through": 3}), home)
         assert other.plan.strategy.name == "square-root"
     later = run(release(home, 11, 6, stream={"name": "early", "through": 6}), home)

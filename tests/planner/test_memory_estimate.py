@@ -30,13 +30,13 @@ import flows.release_stages  # as the command line loads it
 from dpdist import engine
 from dpdist.process.resource_limits import status_bytes
 from dpdist.pipeline import release_run
-from dpdist.runtime.context import Context, silent
+from dpdist.runtime.context import Context, ignore_progress
 from dpdist.planner.release_plan import stage_memory
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 home, out = Path(sys.argv[1]), {}
 where = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
-context = Context(home, Store(home / "store"), where, silent)
+context = Context(home, Store(home / "store"), where, ignore_progress)
 peak, lock, stop = [0], threading.Lock(), threading.Event()
 sizes = os.open("/proc/self/statm", os.O_RDONLY)
 def note(first=False):
@@ -56,7 +56,7 @@ for name in sys.argv[2:]:
         done = work()
         found[stage] = note() - before
         return done
-    done = story.release(context, load(home.parent / name / "release.yaml"), step=step)
+    done = release_run.release(context, load(home.parent / name / "release.yaml"), step=step)
     out[name] = [{stage.stage: stage.bytes for stage in stage_memory(done.plan, where)}, found]
     out.setdefault("program", status_bytes("RssAnon"))
 stop.set()

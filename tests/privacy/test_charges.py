@@ -100,12 +100,12 @@ PART = StreamPart("weeks", "digest", 0, 4)
     ("known", "asked", "what"),
     [
         ({}, {}, None),
-        ({"part": PART}, {"part": PART}, None),
-        ({"loss": Loss(), "part": PART}, {"part": PART}, None),  # a part that was paid is charged nothing
-        ({"part": PART}, {"part": replace(PART, reaches=("2026-W01",))}, None),
-        ({"part": PART}, {"part": replace(PART, stop=5)}, "steps"),
-        ({"own": Loss.gaussian(Fraction(1, 5))}, {}, "budget"),
-        ({"own": Loss(rho=Fraction(1, 10), slack=Fraction(1))}, {}, None),
+        ({"stream_part": PART}, {"stream_part": PART}, None),
+        ({"loss": Loss(), "stream_part": PART}, {"stream_part": PART}, None),  # a part that was paid is charged nothing
+        ({"stream_part": PART}, {"stream_part": replace(PART, reaches=("2026-W01",))}, None),
+        ({"stream_part": PART}, {"stream_part": replace(PART, stop=5)}, "steps"),
+        ({"own_loss": Loss.gaussian(Fraction(1, 5))}, {}, "budget"),
+        ({"own_loss": Loss(rho=Fraction(1, 10), slack=Fraction(1))}, {}, None),
         ({"protection": ProtectedRecords("add-remove", 2)}, {}, "unit"),
         ({"spec_digest": "other"}, {}, "spec"),
         ({"dataset": "others"}, {}, "data set"),
@@ -113,7 +113,7 @@ PART = StreamPart("weeks", "digest", 0, 4)
     ],
 )
 def test_an_id_is_bound_to_what_was_charged(known: dict[str, object], asked: dict[str, object], what: str | None) -> None:
-    given = {"own": Loss.gaussian(Fraction(1, 10)), "loss": Loss.gaussian(Fraction(1, 10)), **known}
+    given = {"own_loss": Loss.gaussian(Fraction(1, 10)), "loss": Loss.gaussian(Fraction(1, 10)), **known}
     receipt = replace(RECEIPT, histogram_commitment="commitment", **given)
     command = Reserve(charge("r", **asked), "run", "name", "salt", "commitment", {})
     if what is None:

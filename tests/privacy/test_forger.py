@@ -171,7 +171,7 @@ def capped(cap: Cap, why: str = "agreed on") -> Act:
 
 
 def reaching(part: Any, *periods: str) -> Any:
-    return replace(part, stream_part=replace(part.part, reaches=periods))
+    return replace(part, stream_part=replace(part.stream_part, reaches=periods))
 
 
 FORGED: dict[str, tuple[Act, Act]] = {

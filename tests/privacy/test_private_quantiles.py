@@ -151,7 +151,7 @@ def test_ends_lie_on_the_right_side_as_often_as_they_say(at: Fraction) -> None:
 
     assert missed(one_of(at, Loss.laplace(Fraction(20)))) <= MISSED
     planted = one_of(at, Loss.laplace(Fraction(20)))
-    planted.__dict__["beyond"] = -planted.end_margin
+    planted.__dict__["end_margin"] = -planted.end_margin
     assert missed(planted) > 5 * MISSED
 
 

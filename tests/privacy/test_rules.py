@@ -82,7 +82,7 @@ def lives(draw: Callable[..., Any]) -> list[Ask]:
     for asked in draw(some.lists(some.one_of(reserves(), reserves(), reserves(), steps()), min_size=1, max_size=12)):
         ask = asked
         if ask.what == "reserve" and draw(some.sampled_from([True, True, False])):
-            ask = replace(ask, release=f"new {len(out)}", stream_part=_going_on(auditor, ask))
+            ask = replace(ask, release=f"new {len(out)}", part=_going_on(auditor, ask))
         step(ask)
         for what in draw(
             some.sampled_from([(), ("draw", "commit"), ("draw", "commit"), ("abort",), ("draw",), ("draw", "abort")])
@@ -96,10 +96,10 @@ def lives(draw: Callable[..., Any]) -> list[Ask]:
 
 def _going_on(auditor: Auditor, ask: Ask) -> tuple[str, str, int, int, str | None] | None:
     """The part with the start, and mostly the digest, that its stream has come to."""
-    if ask.stream_part is None:
+    if ask.part is None:
         return None
-    stream, digest, start, stop, extends = ask.stream_part
-    of_stream = (one.ask.stream_part for one in auditor.charged() if one.ask.dataset == ask.dataset and one.ask.stream_part is not None)
+    stream, digest, start, stop, extends = ask.part
+    of_stream = (one.ask.part for one in auditor.charged() if one.ask.dataset == ask.dataset and one.ask.part is not None)
     last = next(reversed([part for part in of_stream if part[0] == stream]), None)
     begins, was = (0, "a") if last is None else (last[3], last[1])
     if extends is None:
@@ -119,8 +119,8 @@ def charge_of(ask: Ask, cap: tuple[Fraction, Fraction]) -> Charge:
         approval_digest="asked",
         counted=Counted(lambda _: ask.counts, CountedRecords(f"{ask.counts} {sorted(ask.files)}", tuple(sorted(ask.files)))),
         period=ask.period,
-        stream_part=None if ask.stream_part is None else StreamPart(*ask.stream_part, ask.reaches),
-        allows_shared_records=ask.allows_shared_records,
+        stream_part=None if ask.part is None else StreamPart(*ask.part, ask.reaches),
+        allows_shared_records=ask.shared,
     )
 
 

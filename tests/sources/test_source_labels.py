@@ -110,16 +110,16 @@ def test_a_leak_is_found(leak: str) -> None:
 
 
 def test_no_name_of_a_file_is_made_a_word_elsewhere() -> None:
-    """``Called`` is made from the spec's text alone: in ``wording``, and where the spec says what a table is called."""
+    """``SourceLabel`` is made from the spec's text alone: in ``source_labels``, and where the spec says what a table is called."""
     made = {
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")
         if any(
-            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Called")
+            isinstance(node, ast.Call) and ast.unparse(node.func).endswith("SourceLabel")
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
     }
-    assert made == {"records/wording.py", "records/file_tables.py", "spec/origin.py", "release/count.py"}
+    assert made == {"extracts/file_tables.py", "pipeline/histogram.py", "sources/source_labels.py", "spec/job_source.py"}
 
 
 def test_what_files_are_called() -> None:

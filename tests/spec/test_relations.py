@@ -105,7 +105,7 @@ def test_a_release_of_relations_is_right_certified_shown_and_verified(home: Path
     assert "age - tenure" in (done.folder / "index.html").read_text()
     shown = CliRunner().invoke(app, ["show", str(done.folder), "--json"])
     assert json.loads(shown.output)["certificate"]["method"]["asked"] == method["asked"]
-    assert all(each.endswith("right") for each in small.verified(home, "small-1"))
+    assert [each for each in small.verified(home, "small-1") if ": right" not in each] == []
     assert verify.main([str(done.folder)]) == 0
     told = CliRunner().invoke(app, ["ask", str(done.folder), "sum of 'age - tenure' <= 5", "sum of sex=f", "--json"])
     assert told.exit_code == 0, told.output

@@ -137,10 +137,10 @@ def test_a_file_that_was_changed_a_moment_ago_is_not_settled_whatever_its_time_s
 
     for change in (lambda: path.write_bytes(b"x"), set_back, replaced):
         change()
-        assert place.seen("x").mark is None
+        assert place.file_state("x").version is None
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now + 3600)
-    assert place.seen("x").mark is not None
+    assert place.file_state("x").version is not None
 
 
 def test_bytes_that_have_to_last_are_on_the_disk_before_they_have_their_name(

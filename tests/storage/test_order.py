@@ -29,7 +29,7 @@ def check_whole_or_not_there(store: Store, name: str) -> None:
     if store.exists(name):
         stored = store.open(name)
         store.check(stored)
-        np.testing.assert_array_equal(store.read(stored), VALUES)
+        np.testing.assert_array_equal(store.read_array(stored), VALUES)
 
 
 def test_a_run_that_is_taken_for_dead_never_declares_an_array_of_which_something_is_gone(tmp_path: Path) -> None:
