@@ -3547,7 +3547,9 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
         for half in {max(high - value, value - low, NORMAL_95 * (error or 0.0)), high - value, value - low}
     )
     firsts = np.array([value for value, _ in pairs])
-    cut_off = {value for _, value, _, low, high in rows if low is not None and not low <= value <= high}  # beyond what is possible
+    cut_off = {
+        value for _, value, _, low, high in rows if low is not None and not low <= value <= high
+    }  # beyond what is possible
     for text in page.texts:
         for before, after in re.findall(
             r"([\u2212-]?\d[\d.,\u202f]*)[ \u00a0]±[ \u00a0](\d[\d.,\u202f]*)", text.replace("\u2060", "")
@@ -3600,7 +3602,9 @@ def check_sentences(release: ReleaseClaims, page: PublishedPage, rows: Sequence[
     words += [path.read_text(encoding="utf-8", errors="replace") for path in published]
     numbers = [abs(value) for row in rows for value in row[1:] if value is not None]
     numbers += [float(value) for _, value in leaves_of(release.certificate) if isinstance(value, (int, float))]
-    fractions = [str(value).split("/") for _, value in leaves_of(release.certificate) if re.fullmatch(r"\d+/\d+", str(value))]
+    fractions = [
+        str(value).split("/") for _, value in leaves_of(release.certificate) if re.fullmatch(r"\d+/\d+", str(value))
+    ]
     numbers += [int(above) / int(below) for above, below in fractions]
     listed = {text for each in words for text in re.findall(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", each)}
     numbers += [float(text) for text in listed if len(text) < 16]

@@ -112,18 +112,18 @@ class PublicRefusal:
     @staticmethod
     def of(error: BaseException) -> PublicRefusal:
         """What may be heard of an error."""
-        known = error if isinstance(error, DpdistError) else TaskFailed(_line(TaskFailed))
+        known = error if isinstance(error, DpdistError) else TaskFailed(_refusal_line(TaskFailed))
         if isinstance(known, OF_PUBLIC_FACTS) or str(known) in _LINES:
             return PublicRefusal(known)
         kind = next(each for each in type(known).__mro__ if each in CURES)
         plain = next(each for each in kind.__mro__ if "__init__" not in vars(each) and issubclass(each, DpdistError))
-        return PublicRefusal(plain(_line(kind)))
+        return PublicRefusal(plain(_refusal_line(kind)))
 
     @property
     def reason(self) -> str:
         """The name of the error's class."""
         kind = type(self.error)
-        return next((each.__name__ for each in CURES if _line(each) == str(self.error)), kind.__name__)
+        return next((each.__name__ for each in CURES if _refusal_line(each) == str(self.error)), kind.__name__)
 
     @property
     def line(self) -> str:
@@ -131,11 +131,11 @@ class PublicRefusal:
         return str(self.error)
 
 
-def _line(kind: type[DpdistError]) -> str:
+def _refusal_line(kind: type[DpdistError]) -> str:
     return f"{CURES[kind]} ({kind.__name__}; {ELSEWHERE})"
 
 
-_LINES = frozenset(map(_line, CURES))
+_LINES = frozenset(map(_refusal_line, CURES))
 
 
 class RefusedPeriods(InvalidSpec):

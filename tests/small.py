@@ -79,7 +79,9 @@ def write(folder: Path, *, table: pa.Table | None = None, gated: bool = False, *
     content = spec(**changes)
     text = yaml.safe_dump(content, sort_keys=False)
     if not gated and isinstance(content.get("records"), dict) and list(content["records"]) == ["path"]:
-        flow = yaml.safe_dump({**content["records"], "most_missing": "100%"}, sort_keys=False, default_flow_style=True, width=10**6)
+        flow = yaml.safe_dump(
+            {**content["records"], "most_missing": "100%"}, sort_keys=False, default_flow_style=True, width=10**6
+        )
         text = text.replace(f"records:\n  {yaml.safe_dump(content['records'])}", f"records:\n  {flow}", 1)
     path.write_text(text)
     return path

@@ -91,7 +91,7 @@ def _check_sent(module: str, name: str) -> None:
         )
 
 
-def _plain(value: object) -> bool:
+def _is_json_value(value: object) -> bool:
     kind = type(value)
     return kind in (str, float, bool, type(None)) or (kind is int and -INT_LIMIT < value < INT_LIMIT)  # type: ignore[operator]
 
@@ -116,7 +116,7 @@ class _Encoder:
 
     def written(self, value: Any) -> Any:
         """A value in JSON."""
-        if _plain(value):
+        if _is_json_value(value):
             return value
         if id(value) in self.numbers:
             return ["same", self.numbers[id(value)]]
@@ -132,8 +132,10 @@ class _Encoder:
             tag, text = TEXT_OF[kind]
             return [tag, text(value)]
         if kind in CONTAINERS:
-            return [CONTAINERS[kind], self._all(value)]
-        return [MAPPINGS[kind], self._all(value), self._all(value.values())] if kind in MAPPINGS else None
+            return [CONTAINERS[kind], self._encoded_items(value)]
+        return (
+            [MAPPINGS[kind], self._encoded_items(value), self._encoded_items(value.values())] if kind in MAPPINGS else None
+        )
 
     def _object(self, value: Any) -> list[Any]:
         kind = type(value)
@@ -144,21 +146,21 @@ class _Encoder:
         if kind.__module__ == "scipy.sparse._csr":
             return [kind.__name__, list(value.shape), *map(self.written, (value.data, value.indices, value.indptr))]
         if isinstance(value, DpdistError):
-            return ["error", *self._named(kind), self._all(value.args), self.written(vars(value))]
+            return ["error", *self._named(kind), self._encoded_items(value.args), self.written(vars(value))]
         if isinstance(value, tuple):
-            return ["values", *self._named(kind), self._all(value)]
+            return ["values", *self._named(kind), self._encoded_items(value)]
         if _own_reduction(kind):
             made_by, arguments = value.__reduce__()[:2]
-            return ["made", *self._named(made_by), self._all(arguments)]
+            return ["made", *self._named(made_by), self._encoded_items(arguments)]
         if any(getattr(each, "__slots__", ()) for each in kind.__mro__) or not hasattr(value, "__dict__"):
             self._refuse(kind)
         return ["object", *self._named(kind), self.written(vars(value))]
 
     def _bytes(self, value: bytes | bytearray) -> list[Any]:
-        return [type(value).__name__, *self._buffer(bytes(value))]
+        return [type(value).__name__, *self._append_bytes(bytes(value))]
 
     def _ends(self, value: slice | range) -> list[Any]:
-        return [type(value).__name__, self._all((value.start, value.stop, value.step))]
+        return [type(value).__name__, self._encoded_items((value.start, value.stop, value.step))]
 
     def _timedelta(self, value: datetime.timedelta) -> list[Any]:
         return ["timedelta", value.days, value.seconds, value.microseconds]
@@ -175,8 +177,8 @@ class _Encoder:
     def _enum(self, value: enum.Enum) -> list[Any]:
         return ["enum", *self._named(type(value)), value.name]
 
-    def _all(self, values: Any) -> list[Any]:
-        return list(values) if all(map(_plain, values)) else [self.written(each) for each in values]
+    def _encoded_items(self, values: Any) -> list[Any]:
+        return list(values) if all(map(_is_json_value, values)) else [self.written(each) for each in values]
 
     def _named(self, what: Any) -> tuple[str, str]:
         module, name = str(getattr(what, "__module__", "?")), str(getattr(what, "__qualname__", type(what).__qualname__))
@@ -193,9 +195,9 @@ class _Encoder:
             self._refuse(np.ndarray)
         order: Literal["F", "C"] = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         dtype = np.lib.format.dtype_to_descr(value.dtype)
-        return ["array", dtype, list(value.shape), order, *self._buffer(value.tobytes(order))]
+        return ["array", dtype, list(value.shape), order, *self._append_bytes(value.tobytes(order))]
 
-    def _buffer(self, data: bytes) -> tuple[int, int]:
+    def _append_bytes(self, data: bytes) -> tuple[int, int]:
         start = self.size
         self.buffers += [data, bytes(-len(data) % ALIGNED)]
         self.size += len(data) + (-len(data) % ALIGNED)
@@ -232,23 +234,23 @@ class _Decoder:
         tag, *parts = written
         return TEXTS[tag][2](*parts) if tag in TEXTS else READERS[tag](self, *parts)
 
-    def _all(self, values: list[Any]) -> list[Any]:
+    def _encoded_items(self, values: list[Any]) -> list[Any]:
         return [self.read(each) if isinstance(each, list) else each for each in values]
 
     def _tuple_(self, values: list[Any]) -> tuple[Any, ...]:
-        return tuple(self._all(values))
+        return tuple(self._encoded_items(values))
 
     def _list_(self, values: list[Any]) -> list[Any]:
-        return self._all(values)
+        return self._encoded_items(values)
 
     def _set_(self, values: list[Any]) -> set[Any]:
-        return set(self._all(values))
+        return set(self._encoded_items(values))
 
     def _frozenset_(self, values: list[Any]) -> frozenset[Any]:
-        return frozenset(self._all(values))
+        return frozenset(self._encoded_items(values))
 
     def _dict_(self, keys: list[Any], values: list[Any]) -> dict[Any, Any]:
-        return dict(zip(self._all(keys), self._all(values), strict=True))
+        return dict(zip(self._encoded_items(keys), self._encoded_items(values), strict=True))
 
     def _counter_(self, keys: list[Any], values: list[Any]) -> Counter[Any]:
         return Counter(self._dict_(keys, values))
@@ -260,10 +262,10 @@ class _Decoder:
         return bytearray(self._bytes_(start, size))
 
     def _slice_(self, ends: list[Any]) -> slice:
-        return slice(*self._all(ends))
+        return slice(*self._encoded_items(ends))
 
     def _range_(self, ends: list[Any]) -> range:
-        return range(*self._all(ends))
+        return range(*self._encoded_items(ends))
 
     def _timedelta_(self, days: int, seconds: int, microseconds: int) -> datetime.timedelta:
         return datetime.timedelta(days, seconds, microseconds)
@@ -309,7 +311,7 @@ class _Decoder:
         number, kind = self._number(), _class(module, name)
         if not issubclass(kind, DpdistError):
             raise TypeError
-        self.known[number] = made = kind(*self._all(arguments))
+        self.known[number] = made = kind(*self._encoded_items(arguments))
         vars(made).update(self.read(state))
         return made
 
@@ -317,7 +319,7 @@ class _Decoder:
         number, kind = self._number(), _class(module, name)
         if not issubclass(kind, tuple):
             raise TypeError
-        self.known[number] = made = tuple.__new__(kind, self._all(values))
+        self.known[number] = made = tuple.__new__(kind, self._encoded_items(values))
         return made
 
     def _made_(self, module: str, name: str, arguments: list[Any]) -> Any:
@@ -325,7 +327,7 @@ class _Decoder:
         number, made_by = self._number(), getattr(importlib.import_module(module), name)
         if isinstance(made_by, type) and not _own_reduction(made_by):
             raise TypeError
-        self.known[number] = made = made_by(*self._all(arguments))
+        self.known[number] = made = made_by(*self._encoded_items(arguments))
         return made
 
     def _object_(self, module: str, name: str, state: Any) -> Any:

@@ -45,7 +45,7 @@ def uses_of(
     return uses
 
 
-def used_places(names: Sequence[str], uses: Mapping[str, Use]) -> list[int]:
+def column_positions(names: Sequence[str], uses: Mapping[str, Use]) -> list[int]:
     """Where the used columns stand among all, compared letter by letter. Raises: InvalidSpec for one that is not there once."""
     for name in uses:
         if names.count(name) != 1:
@@ -62,7 +62,7 @@ def project_columns(
     """The used columns of all records, each value converted by itself. Raises: InvalidSpec for columns that are not there once."""
     import pyarrow as pa
 
-    places = used_places(reader.schema.names, uses)
+    places = column_positions(reader.schema.names, uses)
     schema = pa.schema(fields_of(uses))
 
     def batches() -> Iterator[pa.RecordBatch]:

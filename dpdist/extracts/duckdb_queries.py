@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidSpec
 from dpdist.extracts import file_tables, query_limits
-from dpdist.extracts.column_projection import renamed, selected_columns, used_places
+from dpdist.extracts.column_projection import column_positions, renamed, selected_columns
 from dpdist.sources.optional_packages import package
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def run_select(connection: Any, sql: str, files: Files, failed: list[Exception])
         for name in file_tables.file_names_in(connection, bare_sql):
             connection.register(name, file_tables.table_of(name, files, failed))
         names = connection.sql(bare_sql).columns
-        asked = selected_columns(bare_sql, len(names), used_places(names, files.uses))
+        asked = selected_columns(bare_sql, len(names), column_positions(names, files.uses))
         return renamed(connection.sql(asked).to_arrow_reader(), list(files.uses))
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         declare = (

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from dpdist.errors import DpdistError, InvalidSpec
 from dpdist.extracts import query_limits, table_formats
-from dpdist.extracts.column_projection import Use, project_columns, selected_columns, used_places
+from dpdist.extracts.column_projection import Use, column_positions, project_columns, selected_columns
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.process.durable_files import private_folder, rename
@@ -276,7 +276,7 @@ def _postgres(url: str, sql: str, uses: Mapping[str, Use]) -> Iterator[pa.Record
             cursor.adbc_statement.prepare()  # refuses more than one statement
             cursor.execute(f"{every} LIMIT 0")
             names = cursor.fetch_record_batch().schema.names
-            cursor.execute(selected_columns(bare, len(names), used_places(names, uses)))
+            cursor.execute(selected_columns(bare, len(names), column_positions(names, uses)))
             rows = cursor.fetch_record_batch()
             plain_schema = pa.schema(
                 [

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpdist.errors import InvalidSpec
-from dpdist.extracts.column_projection import Use, used_places
+from dpdist.extracts.column_projection import Use, column_positions
 from dpdist.process.threads import map_in_order
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def check_delta(table: Any, uses: Mapping[str, Use]) -> None:
         if not known and not name.startswith((_FEATURE, _DELTA_CHECKS)):
             raise _not_understood("Delta", "property", name)
     fields = table.schema().fields
-    used_places([each.name for each in fields], uses)
+    column_positions([each.name for each in fields], uses)
     marks = {mark for each in fields for mark in each.metadata if mark.lower().startswith("delta.")}
     _refuse_beyond((mark for mark in marks if not mark.startswith(_DELTA_MARKS)), (), "column property")
 
@@ -152,7 +152,7 @@ def check_iceberg(table: Any, schema: Any, uses: Mapping[str, Use]) -> None:
     for name in sorted(table.properties):
         if name.lower().startswith(_ICEBERG_WORDS) and not name.startswith(_ICEBERG_PROPERTIES):
             raise _not_understood("Iceberg", "property", name)
-    used_places([each.name for each in schema.fields], uses)
+    column_positions([each.name for each in schema.fields], uses)
 
 
 def _refuse_beyond(names: Iterable[str], understood: Iterable[str], what: str) -> None:

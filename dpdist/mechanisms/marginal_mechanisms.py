@@ -66,8 +66,8 @@ class Marginals(MarginalMechanism):
         return None if taken_over else Optimality(question.workload)
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
-        beside = question.beside if question.optimality.of_one_cell else AT_ONCE
-        return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload), beside)
+        limits = question.comparison_limits if question.optimality.of_one_cell else AT_ONCE
+        return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload), limits)
 
     def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
         rows = super().effort(workload)

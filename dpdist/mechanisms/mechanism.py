@@ -150,7 +150,7 @@ class AutoComparison:
         return self.limits.exceeded_by(planning_effort) or self.limits.fill_from(reach).exceeded_by(planning_effort)
 
     @property
-    def beside(self) -> Limits:
+    def comparison_limits(self) -> Limits:
         """What ``auto`` spends on a mechanism that it compares without need: little, unless what is asked is about one cell each."""
         return AUTO_LIMITS if self.optimality.of_one_cell and not self.has_special_queries else SOON
 
@@ -208,7 +208,7 @@ class Mechanism(ABC):
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         """Why ``auto`` does not compare a mechanism that could answer; None if it does."""
         return reason_beaten(self, question) or question.reason_out_of_reach(
-            self.effort(question.workload, question.setting), question.beside
+            self.effort(question.workload, question.setting), question.comparison_limits
         )
 
     def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:

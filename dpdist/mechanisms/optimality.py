@@ -33,7 +33,7 @@ class Optimality:
         return self._key == Optimality(self.workload, norm=self.norm)._key
 
     @property
-    def places(self) -> tuple[int, int]:
+    def cells_and_steps(self) -> tuple[int, int]:
         """In how many cells, and in how many steps of a series, one person may be: as many as there are."""
         moved = self.moved
         steps = moved.participations or 1
@@ -44,7 +44,7 @@ class Optimality:
 
     @property
     def _key(self) -> tuple[str, Norm, Distance]:
-        groups, steps = self.places
+        groups, steps = self.cells_and_steps
         several = groups > 1 or steps > 1
         reached = replace(
             self.moved,

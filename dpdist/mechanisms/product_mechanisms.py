@@ -56,12 +56,12 @@ class KroneckerMechanism(Mechanism):
         return None if is_product(workload) else "the workload is not one product of queries of single attributes"
 
     def proves(self, question: AutoComparison) -> Optimality | None:
-        return Optimality(question.workload) if self._left(question) is None else None
+        return Optimality(question.workload) if self._other_reason(question) is None else None
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
-        return reason_beaten(self, question) or self._left(question)
+        return reason_beaten(self, question) or self._other_reason(question)
 
-    def _left(self, question: AutoComparison) -> str | None:
+    def _other_reason(self, question: AutoComparison) -> str | None:
         """What else answers a product, or why its optima are out of reach."""
         workload = question.workload
         if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
@@ -121,7 +121,7 @@ class Residual(UnionMechanism):
         reason = reason_beaten(self, question) or (
             ALONE_OR_SPECIAL if has_one_attribute or question.has_special_queries else None
         )
-        soon = self._seconds(question.workload) <= (question.beside.seconds or 0.0)
+        soon = self._seconds(question.workload) <= (question.comparison_limits.seconds or 0.0)
         return reason or (None if soon and self.fits(question.workload, AUTO_MEMORY_BYTES) else REASON_SLOW_ATTRIBUTE)
 
     def _seconds(self, workload: Workload) -> float:

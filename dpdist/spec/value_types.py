@@ -47,7 +47,7 @@ def _end(value: Any) -> Any:
 Exact = Annotated[Fraction, BeforeValidator(exact), Field(json_schema_extra={"type": "number"})]
 
 
-def _share(value: Any) -> Fraction:
+def _percentage(value: Any) -> Fraction:
     """A share as a percentage, such as 10%. Raises: ValueError."""
     if isinstance(value, Fraction):
         return value
@@ -63,7 +63,7 @@ def _share(value: Any) -> Fraction:
 
 Share = Annotated[
     Fraction,
-    BeforeValidator(_share),
+    BeforeValidator(_percentage),
     PlainSerializer(lambda share: f"{float(100 * share):g}%", return_type=str),
     WithJsonSchema({"type": "string"}),
 ]

@@ -113,7 +113,7 @@ UNDER_WAY = "under_way"
 """Below it stand the runs that a service has begun, until their ends are counted: a service that was killed counts them when it starts."""
 
 
-def began(home: Path, run: Run) -> None:
+def note_begun_run(home: Path, run: Run) -> None:
     """Note that a service begins a run in a process of its own."""
     change_facts(home, lambda facts: facts.setdefault(UNDER_WAY, {}).update({str(run.id): run.facts()}))
 
@@ -128,7 +128,7 @@ def ended(home: Path, run: Run, reason: str | None) -> None:
     change_facts(home, change)
 
 
-def left_under_way(home: Path) -> list[Run]:
+def interrupted_runs(home: Path) -> list[Run]:
     """The runs that a service had begun when it was killed, which ended with it."""
     known = read_facts(home / FOLDER).get(UNDER_WAY, {})
     return [Run.of_facts(facts) for facts in known.values()]

@@ -22,7 +22,7 @@ class ServedRuns:
 
     def begin(self, run: Run) -> None:
         """Note a run before its process starts."""
-        run_best_effort(lambda: run_recorder.began(self.home, run), PATIENCE)
+        run_best_effort(lambda: run_recorder.note_begun_run(self.home, run), PATIENCE)
 
     def end(self, run: Run, reason: str | None) -> None:
         """Note how a run ended: None where its release is published, else the name of the error."""
@@ -33,5 +33,5 @@ class ServedRuns:
 
     def count_left(self) -> None:
         """Count the runs that were under way when an earlier service was killed, whose processes ended with it."""
-        for run in run_recorder.left_under_way(self.home):
+        for run in run_recorder.interrupted_runs(self.home):
             self.end(run, ENDED_WITH_SERVICE)

@@ -54,7 +54,7 @@ class SpecFolder:
         found = list(self._files())
         for path in found:
             with suppress(InvalidSpec):  # its clients hear of what it lacks
-                self._kept(path, _digest(path))
+                self._private_copy(path, _digest(path))
         return len(found)
 
     def job(self, digest: str, period: datetime.date | None) -> Job:
@@ -62,7 +62,7 @@ class SpecFolder:
 
         Raises: InvalidSpec for a digest that was not given, a period that it does not take, or a spec that cannot be run.
         """
-        kept = self._kept(self._path(digest), digest)
+        kept = self._private_copy(self._path(digest), digest)
         path = kept / SPEC
         if period is not None:
             check_many_periods(path)  # without its period in the records, every day would charge the same records anew
@@ -71,7 +71,7 @@ class SpecFolder:
             self._check_period(job, period)
         return job
 
-    def _kept(self, path: Path, digest: str) -> Path:
+    def _private_copy(self, path: Path, digest: str) -> Path:
         """The service's own copy of a spec and of all files that it names, as they were when the spec was first seen.
 
         Raises: UnknownSpec when one of them is another one now; InvalidInput when others may write one; InvalidSpec.

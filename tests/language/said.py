@@ -20,7 +20,11 @@ def of_python() -> set[str]:
 
 def _constants(tree: ast.AST) -> Iterator[str]:
     for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("say", "translatable", "plural"):
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id in ("say", "translatable", "plural")
+        ):
             for given in call.args[1:] if call.func.id == "plural" else call.args[:1]:
                 yield from _texts(given)
 

@@ -253,7 +253,9 @@ def test_an_outsider_needs_the_published_files_alone(
     claims = [each.checked for each in found[2:]]
     assert {"sensitivity", "rho", "epsilon", "answers", "standard errors", "gap to the optimum"} <= set(claims)
     assert "ledger" not in claims
-    (told,) = [each for each in verify_public(parse_location(copy / folder), tmp_path / "rows.json") if each.checked == "ledger"]
+    (told,) = [
+        each for each in verify_public(parse_location(copy / folder), tmp_path / "rows.json") if each.checked == "ledger"
+    ]
     assert (told.checked, told.differs) == ("ledger", "")
     assert "dictionary.csv for one" in found[1].differs
 

@@ -220,7 +220,8 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     assert (inside <= 0.965).all()
     domain = planned.job.measured.domain
     published = PublishedRelease(
-        UNPUBLISHED, Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
+        UNPUBLISHED,
+        Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise),
     )
     covariance = published._covariance([each for pair in pairs_of(planned) for each in pair])
     np.testing.assert_allclose(np.cov(noise[:, [2, 0, 3, 1]].T), covariance, atol=0.1 * np.abs(covariance).max())

@@ -114,7 +114,8 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     assert (inside <= 0.965).all()
     domain = planned.job.measured.domain
     published = PublishedRelease(
-        UNPUBLISHED, Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
+        UNPUBLISHED,
+        Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise),
     )
     ends = np.array(domain.attributes[-1].amounts.ends)
     asked = [LinearFunction(((1.0, {0: one, 1: row}),)) for one in np.eye(2) for row in (ends, np.ones(2))]

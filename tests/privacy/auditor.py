@@ -141,7 +141,9 @@ class Auditor:
             return whole
         stream, digest, start, stop, extends = ask.stream_part
         parts = [
-            one for one in self.charged() if one.ask.stream_part and (one.ask.dataset, one.ask.stream_part[0]) == (ask.dataset, stream)
+            one
+            for one in self.charged()
+            if one.ask.stream_part and (one.ask.dataset, one.ask.stream_part[0]) == (ask.dataset, stream)
         ]
         if parts and (parts[-1].state != "committed" or parts[-1].ask.stream_part[1] != (extends or digest)):
             return None

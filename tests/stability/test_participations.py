@@ -233,7 +233,9 @@ def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_w
         made[every] = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), load(path))
     day, week = made["day"].job.guarantee.protection, made["week"].job.guarantee.protection
     assert (day.steps, week.steps) == ("every day of column 'when'", "every week of column 'when'")
-    two = to_array(made["week"].grid.exact_values(Counts(ArrayVector(np.array([2, 0])), Layout((2,))), MEMORY)).astype(object)
+    two = to_array(made["week"].grid.exact_values(Counts(ArrayVector(np.array([2, 0])), Layout((2,))), MEMORY)).astype(
+        object
+    )
     assert int((two**2).sum()) > made["week"].grid.sensitivity_squared
     scale = made["week"].noise.scale
     assert Fraction(int((two**2).sum()), 2 * scale**2) <= made["week"].loss.for_group(week.steps_to(day) or 0).rho

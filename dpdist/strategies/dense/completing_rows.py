@@ -64,17 +64,19 @@ def completed_design(workload: Workload | Matrix, *, tolerance: float = 1e-6) ->
         "weights of all eigen-queries": program_1(squares, costs, tolerance=tolerance),
         f"weights of groups of {groups[0].size} eigen-queries": merge_group_weights(groups, solved, tolerance, ignore_step),
     }
-    best, start = _least({how: design_strategy(queries, weights, gram, bound) for how, weights in ways.items()}, ways)
+    best, start = _least_error_design(
+        {how: design_strategy(queries, weights, gram, bound) for how, weights in ways.items()}, ways
+    )
     steps = completion_steps(gram.shape[0])
     if not steps:
         return best
     weights = replace(start, weight=_descended(queries, squares, gram, start.weight, steps))
     more = {"weights of eigen-queries with their completion": design_strategy(queries, weights, gram, bound)}
     assert best.solve is not None
-    return _least({best.solve.method: best, **more}, dict.fromkeys((best.solve.method, *more), weights))[0]
+    return _least_error_design({best.solve.method: best, **more}, dict.fromkeys((best.solve.method, *more), weights))[0]
 
 
-def _least(found: Mapping[str, DenseStrategy], ways: Mapping[str, Weights]) -> tuple[DenseStrategy, Weights]:
+def _least_error_design(found: Mapping[str, DenseStrategy], ways: Mapping[str, Weights]) -> tuple[DenseStrategy, Weights]:
     """The design of the least error, the first of those that tie, with how its weights were chosen."""
     least = min(each.workload_cost or math.inf for each in found.values())
     how = next(how for how, each in found.items() if (each.workload_cost or math.inf) <= least * (1 + DECREASE))
