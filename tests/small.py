@@ -77,6 +77,8 @@ def write(folder: Path, *, table: pa.Table | None = None, gated: bool = False, *
     pyarrow.parquet.write_table(records() if table is None else table, folder / "records.parquet", row_group_size=700)
     path = folder / "release.yaml"
     content = spec(**changes)
+    if not gated and isinstance(content.get("records"), dict) and len(content["records"]) > 1:
+        content["records"] = {**content["records"], "most_missing": content["records"].get("most_missing", "100%")}
     text = yaml.safe_dump(content, sort_keys=False)
     if not gated and isinstance(content.get("records"), dict) and list(content["records"]) == ["path"]:
         flow = yaml.safe_dump(

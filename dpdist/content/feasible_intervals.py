@@ -46,7 +46,7 @@ class CellConstraints:
     def ends(self, entries: tuple[float, float]) -> Ends:
         """The ends for queries whose entries lie in a range.
 
-        >>> Possible().ends((0.0, 1.0)), Possible(records=50).ends((-1.0, 2.0)), Possible().ends((-1.0, 2.0))
+        >>> CellConstraints().ends((0.0, 1.0)), CellConstraints(records=50).ends((-1.0, 2.0)), CellConstraints().ends((-1.0, 2.0))
         ((0.0, inf), (-50.0, 100.0), (-inf, inf))
         """
         lowest, largest = entries

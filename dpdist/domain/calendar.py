@@ -169,7 +169,7 @@ class Times:
 
         Raises: InvalidInput where a step lies in two of them, or ``unit`` is not coarser.
 
-        >>> Times(datetime.datetime(2026, 9, 29), 4, "day").within("month")
+        >>> Times(datetime.datetime(2026, 9, 29), 4, "day").group_into("month")
         (('2026-09 (2026-09-29/2026-09-30)', '2026-10 (2026-10-01/2026-10-02)'), (0, 0, 1, 1))
         """
         starts = self._start_of(np.arange(self.steps + 1))

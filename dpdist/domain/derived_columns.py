@@ -25,7 +25,7 @@ LISTED_NUMBERS = 2**22
 def combination_name(coefficients: Mapping[str, int]) -> str:
     """What a line is called.
 
-    >>> line_name({"age": 1, "tenure": -1}), line_name({"x": -2, "y": 3})
+    >>> combination_name({"age": 1, "tenure": -1}), combination_name({"x": -2, "y": 3})
     ('age - tenure', '-2 x + 3 y')
     """
     (first_name, first_factor), (second_name, second_factor) = coefficients.items()

@@ -201,7 +201,7 @@ class Amounts:
         Args:
             steps: of every record above the smallest amount.
 
-        >>> [each.tolist() for each in Amounts(Fraction(0), Fraction(1), 8, squares=True).divided(np.array([0, 3, 8]))]
+        >>> [each.tolist() for each in Amounts(Fraction(0), Fraction(1), 8, squares=True).divide_records(np.array([0, 3, 8]))]
         [[0, 1, 3], [[8, 1, 0], [0, 6, 0], [0, 1, 8]]]
         """
         if self.alone:

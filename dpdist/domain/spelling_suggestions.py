@@ -16,7 +16,7 @@ COMPARED = 1000
 def closest_name(misspelt: str, known_names: Iterable[str]) -> str | None:
     """The known name that is most alike, whatever its case; None where none is.
 
-    >>> nearest("Brnach", ["age", "branch"]), nearest("height", ["age", "branch"])
+    >>> closest_name("Brnach", ["age", "branch"]), closest_name("height", ["age", "branch"])
     ('branch', None)
     """
     names = {name.lower(): name for name in islice(known_names, COMPARED)}

@@ -187,7 +187,7 @@ class SeriesMeasurement(AxisSeries, TransformedMeasurement):
 def round_up_decimal(amount: Fraction) -> Fraction:
     """An amount in decimals of nine digits or more, no less than it: the same wherever it is computed.
 
-    >>> rounded_up(Fraction(1, 3))
+    >>> round_up_decimal(Fraction(1, 3))
     Fraction(166666667, 500000000)
     """
     scale = 1

@@ -37,7 +37,7 @@ Counts = NDArray[np.int64]
 def size_bin_ends(largest_size: int) -> Counts:
     """Ends of the rungs: 1, 2, 4, ... and the most.
 
-    >>> ladder(10).tolist()
+    >>> size_bin_ends(10).tolist()
     [1, 2, 4, 8, 10]
     """
     return np.append(2 ** np.arange((largest_size - 1).bit_length()), largest_size).astype(np.int64)

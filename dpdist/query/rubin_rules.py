@@ -51,7 +51,7 @@ def combine_estimates(estimates: Sequence[float], variances: Sequence[float] | N
     Raises: InvalidInput.
     Source: Rubin 1987, section 3.3.
 
-    >>> found = combined([10.0, 12.0, 14.0])
+    >>> found = combine_estimates([10.0, 12.0, 14.0])
     >>> found.value, round(found.low_95, 3), round(found.high_95, 3)
     (12.0, 2.063, 21.937)
     """

@@ -154,7 +154,7 @@ def _pad_to_attribute(operator: Operator, attribute: Attribute) -> Operator:
 def count_phrase(number: int, singular: str, plural: str) -> str:
     """A number with its noun, in the singular or the plural.
 
-    >>> counted(1, "query", "queries"), counted(2000, "query", "queries")
+    >>> count_phrase(1, "query", "queries"), count_phrase(2000, "query", "queries")
     ('1 query', '2,000 queries')
     """
     return f"{number:,} {singular if number == 1 else plural}"

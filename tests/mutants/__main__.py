@@ -27,7 +27,7 @@ from typing import Any
 from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, modules, packed, showing
 from tests.mutants.runs import WAITS, copied, executed, spent, warmed, watched
 
-EQUIVALENT = ROOT / "docs" / "mutants.md"
+EQUIVALENT = ROOT / "tests" / "mutants" / "README.md"
 KEPT = ROOT / "build" / "mutants"
 DOCUMENTED, DOCUMENTATION = ("dpdist/spec/", "flows/"), {"tests/test_docs.py::test_generated_pages_are_current": 5.0}
 """Packages whose declarations pages of the documentation are written from, and the test that compares them, with its CPU seconds."""

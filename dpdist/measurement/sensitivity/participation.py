@@ -55,7 +55,7 @@ class Crossing(Enum):
 def fitting_participations(max_participations: int, separation: int, steps: int) -> int:
     """How many participations fit into a series.
 
-    >>> fitting(5, 3, 10), fitting(5, 3, 20)
+    >>> fitting_participations(5, 3, 10), fitting_participations(5, 3, 20)
     (4, 5)
     """
     return min(max_participations, -(-steps // separation))

@@ -118,7 +118,7 @@ class Cap:
     def fraction_of_cap(self, loss: Loss) -> Fraction:
         """The part of the whole cap that a loss takes, by the rule that the account would have if it were the first charge.
 
-        >>> Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6)).share(Loss.laplace(Fraction(1)))
+        >>> Cap(epsilon=Fraction(2), delta=Fraction(1, 10**6)).fraction_of_cap(Loss.laplace(Fraction(1)))
         Fraction(1, 2)
         """
         rule = self.rule_for(loss)
@@ -154,7 +154,7 @@ class Cap:
         Args:
             spent: by the account so far. rule: of the account; default: that of an account that begins with the loss.
 
-        >>> Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6)).room(Loss.laplace(Fraction(1)))
+        >>> Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6)).remaining_releases(Loss.laplace(Fraction(1)))
         4
         """
         rule = rule or self.rule_for(loss)
@@ -180,7 +180,7 @@ class Cap:
         Of a cap in (epsilon, delta): epsilons, of Gaussian noise at the cap's delta. What is left is rounded down, so that it fits.
 
         >>> cap = Cap(epsilon=Fraction(4), delta=Fraction(1, 10**6))
-        >>> cap.asked_and_left(Loss.laplace(Fraction(3)), Loss.laplace(Fraction(2)))
+        >>> cap.requested_and_remaining(Loss.laplace(Fraction(3)), Loss.laplace(Fraction(2)))
         (3.0, 2.0, 0.0)
         """
         remaining_amount = float(self.remaining(spent, rule))
