@@ -289,10 +289,10 @@ def test_two_workers_with_one_shard_write_one_object(
     original, raced = Engine.map_where, []
 
     def twice(
-        self: Engine, resource: str, function: Any, items: Sequence[Any], *, among: Any = None, on_done: Any = None
+        self: Engine, resource: str, function: Any, items: Sequence[Any], *, among: Any = None, report_progress: Any = None
     ) -> list[Any]:
         if function.__name__ != "draw":
-            return original(self, resource, function, items, among=among, report_progress=on_done)
+            return original(self, resource, function, items, among=among, report_progress=report_progress)
         first, second = (original(self, resource, function, items, among=[each]) for each in drawers.addresses)
         raced.extend(zip(first, second, strict=True))
         return second
@@ -343,7 +343,7 @@ def test_a_late_worker_writes_nothing_that_counts(
     original, late = Engine.map_where, []
 
     def without_it(
-        self: Engine, resource: str, function: Any, items: Sequence[Any], *, among: Any = None, on_done: Any = None
+        self: Engine, resource: str, function: Any, items: Sequence[Any], *, among: Any = None, report_progress: Any = None
     ) -> list[Any]:
         if function.__name__ != "draw":
             return [None] * len(items)  # the flow checks
@@ -353,7 +353,7 @@ def test_a_late_worker_writes_nothing_that_counts(
         while not (home.parent / "stands").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        return original(self, resource, function, items, among=[other], report_progress=on_done)
+        return original(self, resource, function, items, among=[other], report_progress=report_progress)
 
     monkeypatch.setattr(Engine, "map_where", without_it)
     assert small.tree(Path(drawers.run(path, home).folder)) == expected

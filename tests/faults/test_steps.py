@@ -58,7 +58,7 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "before the answers": ("dpdist.pipeline.release_run", "answer"),
     "amid the answers": ("dpdist.reconstruction.least_squares.LeastSquares", "answers"),
     "before the files": ("dpdist.publish.release_folder", "write"),
-    "amid the files": ("dpdist.publish.outputs.web_page", "page"),
+    "amid the files": ("dpdist.publish.outputs.web_page", "release_page"),
     "before the signature": ("dpdist.privacy.signatures", "sign"),
 }
 OFTEN = (

@@ -61,15 +61,15 @@ def test_workers_killed_amid_what_they_share(
     shutil.rmtree(home / "store" / "histograms")
     original, killed = Engine.map, []
 
-    def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, on_done: Any = None) -> list[Any]:
+    def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, report_progress: Any = None) -> list[Any]:
         def kill(done: int, total: int) -> None:
             if done == 1 and len(killed) < (1 if case == "dawa" else 2):
                 with Client(cluster.scheduler_address) as client:
                     pids = client.run(os.getpid)
                 os.kill(next(iter(pids.values())), signal.SIGKILL)
                 killed.append(total)
-            if on_done is not None:
-                on_done(done, total)
+            if report_progress is not None:
+                report_progress(done, total)
 
         return original(self, function, items, report_progress=kill)
 
@@ -109,7 +109,7 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
     original, rounds = Engine.map, []
     with harness.scheduler_and_worker(home.parent) as (address, scheduler), monkeypatch.context() as patch:
 
-        def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, on_done: Any = None) -> list[Any]:
+        def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, report_progress: Any = None) -> list[Any]:
             if items:  # a round without tasks does not reach the scheduler: digests of files may be known already
                 rounds.append(len(items))
 
@@ -117,8 +117,8 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
                 if len(rounds) == round_number and done == 1:
                     scheduler.kill()
                     scheduler.wait()
-                if on_done is not None:
-                    on_done(done, total)
+                if report_progress is not None:
+                    report_progress(done, total)
 
             return original(self, function, items, report_progress=kill)
 

@@ -137,20 +137,20 @@ class Auditor:
 
     def _due(self, ask: Ask, whole: Fraction) -> Fraction | None:
         """What a charge costs, None where a part of a stream may not be measured."""
-        if ask.stream_part is None:
+        if ask.part is None:
             return whole
-        stream, digest, start, stop, extends = ask.stream_part
+        stream, digest, start, stop, extends = ask.part
         parts = [
             one
             for one in self.charged()
-            if one.ask.stream_part and (one.ask.dataset, one.ask.stream_part[0]) == (ask.dataset, stream)
+            if one.ask.part and (one.ask.dataset, one.ask.part[0]) == (ask.dataset, stream)
         ]
-        if parts and (parts[-1].state != "committed" or parts[-1].ask.stream_part[1] != (extends or digest)):
+        if parts and (parts[-1].state != "committed" or parts[-1].ask.part[1] != (extends or digest)):
             return None
-        if start != (parts[-1].ask.stream_part[3] if parts else 0) or stop <= start:
+        if start != (parts[-1].ask.part[3] if parts else 0) or stop <= start:
             return None
         paid = {one.ask.period for one in parts}
-        if not ask.allows_shared_records and any(period not in paid and period != ask.period for period in ask.reaches):
+        if not ask.shared and any(period not in paid and period != ask.period for period in ask.reaches):
             return None
         if extends is not None:
             due = whole - sum(one.charged for one in parts)
@@ -159,13 +159,13 @@ class Auditor:
 
     def _elsewhere(self, ask: Ask) -> bool:
         """Whether records are charged to another data set, or in another period."""
-        if ask.allows_shared_records:
+        if ask.shared:
             return False
         for other in self.charged():
             if other.ask.files & ask.files:
                 if other.ask.dataset != ask.dataset:
                     return True
-                if ask.stream_part is None and other.ask.period != ask.period:
+                if ask.part is None and other.ask.period != ask.period:
                     return True
         return False
 

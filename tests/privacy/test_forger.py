@@ -162,7 +162,7 @@ def done(*charges: Any) -> Act:
 
 
 def published(**changes: str) -> Act:
-    facts = {"certificate": "0" * 64, "key": "1" * 64, "place": "/published/r", **changes}
+    facts = {"certificate": "0" * 64, "key": "1" * 64, "location": "/published/r", **changes}
     return lambda ledger: ledger.publish("r", Publication(**facts))
 
 
@@ -189,17 +189,17 @@ FORGED: dict[str, tuple[Act, Act]] = {
     "_name_signer 1": (done(charge("r")), published(key="zz")),
     "_publish 1": (reserved(charge("r")), published()),
     "_publish 2": (done(charge("r")), published(certificate="zz")),
-    "declared 1": (lambda ledger: None, declared(WRONG)),
+    "declaration_event 1": (lambda ledger: None, declared(WRONG)),
     "check_period 1": (declared(), reserved(replace(charge("r"), period="2026-W01"))),
-    "_due 2": (declared(), reserved(charge("r", loss=Loss()))),
-    "_due_of_part 1": (reserved(part_of("a", 0, 5)), reserved(part_of("r", 5, 9))),
-    "_due_of_part 2": (done(part_of("a", 0, 5)), reserved(part_of("r", 5, 9, digest="another"))),
-    "_due_of_part 3": (done(part_of("a", 0, 5)), reserved(part_of("r", 6, 9))),
-    "_due_of_part 4": (
+    "_amount_due 2": (declared(), reserved(charge("r", loss=Loss()))),
+    "_amount_due_of_part 1": (reserved(part_of("a", 0, 5)), reserved(part_of("r", 5, 9))),
+    "_amount_due_of_part 2": (done(part_of("a", 0, 5)), reserved(part_of("r", 5, 9, digest="another"))),
+    "_amount_due_of_part 3": (done(part_of("a", 0, 5)), reserved(part_of("r", 6, 9))),
+    "_amount_due_of_part 4": (
         declared(WEEKLY),
         reserved(reaching(part_of("r", 0, 5, cap=WEEKLY, period="2026-01-12"), "2026-W02")),
     ),
-    "_due_of_part 5": (
+    "_amount_due_of_part 5": (
         done(part_of("a", 0, 5, cap=WEEKLY, period="2026-01-05")),
         reserved(part_of("r", 5, 9, digest="b", extends="way", rho=Fraction(2, 10), cap=WEEKLY, period="2026-01-05")),
     ),
@@ -254,8 +254,8 @@ def other_cap(ledger: Ledger) -> None:
 
 CAPPED = {"cap": {"per": "total", "rho": "9"}, "why": "more", "who": "forger", "run": "1"}
 BY_HAND: dict[str, tuple[Act, Act]] = {
-    "needed 1": (replaced, row("drawing")),
-    "needed 2": (reserved(charge("r")), row("committed", measurement_digest="digest")),
+    "require_state 1": (replaced, row("drawing")),
+    "require_state 2": (reserved(charge("r")), row("committed", measurement_digest="digest")),
     "_abort 1": (lambda ledger: (ledger.reserve(charge("r")), drawing(ledger, "r")), row("aborted")),
     "_declare 1": (declared(), other_cap),
     "_change_cap 2": (lambda ledger: None, row("capped", "budget of people", **CAPPED)),
@@ -264,7 +264,7 @@ BY_HAND: dict[str, tuple[Act, Act]] = {
         row("approvers", "approvers of people", keys=[KEYS[0]], needed=1, why="none", who="forger"),
     ),
     "check_same 1": (reserved(charge("a")), again(release="a", spec_digest="another")),
-    "_due 1": (reserved(charge("a", protection=PERSONS)), again(protection=RECORDS.facts())),
+    "_amount_due 1": (reserved(charge("a", protection=PERSONS)), again(protection=RECORDS.facts())),
 }
 """Rules without which the ledger writes no row, or fails: the row is written by hand."""
 

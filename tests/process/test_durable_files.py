@@ -68,8 +68,8 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {mode(home), mode(home / "store")} == {0o700}
     assert {mode(home / "ledger.db"), mode(home / "root.key")} == {0o600}
     assert isinstance(done.folder, Path)
-    assert mode(done.folder) == 0o777  # the user's umask is for what is published
-    assert mode(done.folder / "index.html") == 0o666
+    assert mode(done.folder) == 0o775  # by the user's umask, but nobody else may write what is published
+    assert mode(done.folder / "index.html") == 0o664
 
 
 def test_a_home_that_was_open_is_closed_with_a_word(home: Path, caplog: pytest.LogCaptureFixture) -> None:
