@@ -31,7 +31,7 @@ from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.measurement.consistency.table_fitting import cut_answers, fit_together, query_groups, tolerance_for
 from dpdist.privacy.accounting import Loss, rho_for
-from dpdist.query.synthetic_records import TableModel
+from dpdist.query.synthetic_records import SyntheticModel
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import threshold
@@ -97,7 +97,7 @@ def released(workload: Workload, codes: np.ndarray, epsilon: float, *, of: Workl
     return Answers(ArrayVector(counted(codes, of) + to_array(found.answer)), found.error, found.half_width)
 
 
-def expected(known: list[tuple[Workload, Answers]], sizes: tuple[int, ...]) -> TableModel:
+def expected(known: list[tuple[Workload, Answers]], sizes: tuple[int, ...]) -> SyntheticModel:
     """The tables that records are made of: what is expected of them. Errors of sums over values are taken for independent here.
 
     Args:
@@ -117,7 +117,7 @@ def expected(known: list[tuple[Workload, Answers]], sizes: tuple[int, ...]) -> T
     axes = tuple(part.axes for part in query_groups(known[-1][0]))
     total = float(np.mean([read[axis,][0].sum() for axis in range(len(sizes))]))
     attributes = tuple(Attribute(f"x{place}", edges=range(size + 1)) for place, size in enumerate(sizes))
-    return TableModel(attributes, axes, tuple(posterior_tables(axes, sizes, total, read.__getitem__, sums)), 1)
+    return SyntheticModel(attributes, axes, tuple(posterior_tables(axes, sizes, total, read.__getitem__, sums)), 1)
 
 
 def row(codes: np.ndarray, sizes: tuple[int, ...], ways: int, epsilon: float) -> str:

@@ -25,7 +25,7 @@ quiet = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); pri
 for program in ("import time; print(1, flush=True); time.sleep(600)", quiet):
     child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True, stdout=subprocess.PIPE)
     child.stdout.readline()
-print(os.environ[process_group.MARK], flush=True)
+print(os.environ[process_group.RUN_VARIABLE], flush=True)
 sys.stdin.read()
 """
 COMMAND = """
@@ -74,7 +74,7 @@ def test_a_signal_says_how_to_go_on(number: signal.Signals, code: int, word: str
 
 
 def test_an_interrupt_that_the_command_line_turned_into_an_exit_code_says_it_too() -> None:
-    program = "import sys\nfrom flows.signals import run_guarded\nguarded(lambda: sys.exit(130))"
+    program = "import sys\nfrom flows.signals import run_guarded\nrun_guarded(lambda: sys.exit(130))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert "run the same command again" in done.stderr

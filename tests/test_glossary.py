@@ -13,17 +13,29 @@ from tools.vague_names import words_of
 ROOT = Path(__file__).parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 MOST_TERMS = 120
-# Python's and programming's own words, which need no glossary.
+# Words that need no glossary: programming's own and plain nouns, those of mathematics and statistics.
 _PLAIN_WORDS = """
-    array arrow batch block cache chart check chunk clock code color colour column command console context csv data database document entry
-    error event exception exporter factor fact field file folder format function grid handler header html index info input item json key
-    limit
-    line list lock map matrix memory method mode name node number object option order pair page parser path pattern permission place plan
-    point
-    pool pointer problem process progress protocol query reader report request resource result row rule run runner schedule scheduler schema
-    script sequence series server service session setting shape signature size source space spec stage state status step stop storage store
-    string table target task template test text thread time tree type unit url user value version view writer zone"""
-PLAIN = frozenset(_PLAIN_WORDS.split())
+    abort account admission appearance approve approver array arrow asset assumption audit axis banded batch block
+    boundary bucket buffered cache cancelled candidate category chain chart check choice chunk citation claim clock
+    code color colour column command comparison component console constant context counter croissant crossing csv csvw
+    cut cycle data database date dealing declare denied deployment destination difference document drawing edge
+    edition effect effort entry error event evidence exception exchange exporter fact factor family field figure file
+    finding fit folder form format function generated grammar grid grouping handler header history html importance
+    index info input installation installed interleaved item json key kind label language layout letter limit line
+    list lock map matrix memory method missing mode name negation nested node npy number object option order origin
+    outline owner padded page pair parcel parquet parser part path pattern permission picture place plan planning
+    point pointer pool prefix preview problem process progress protection protocol publication publish quantity query
+    question reader receipt recorder refusal refused registration repeated report request reserve resource result
+    reversed ring row rule run runner saved scale scaled schedule scheduler schema script seal secret sequence series
+    server service session setting shape sheet signature size slope solve source space span spec spending stack stage
+    standing state status step stop storage store strided string summand table tag target task template terminated
+    test text theme thread tile time titled total tree trend type unconvertible unit url user value variation
+    verification version view watch weight window word workforce workspace writer zarr zone"""
+_MATHEMATICAL_WORDS = """
+    circulant coefficient convolution correlation count counted covariance definite dense distribution dyadic estimate
+    estimated fourier functional haar hierarchical mean moment numeric oblique optimality optimum orthonormal permuted
+    polynomial rank smoothing sparse spectrum sum symmetric symmetry tall triangular variance wavelet"""
+PLAIN = frozenset(f"{_PLAIN_WORDS} {_MATHEMATICAL_WORDS}".split())
 FIELD = ["contribution bounding", "partition selection", "privacy unit", "reconstruction", "clipping", "accountant"]
 FIELD += ["continual release", "truncation"]
 

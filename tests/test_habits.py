@@ -70,13 +70,13 @@ def test_values_are_never_changed_in_place() -> None:
                 if text.partition("(")[0] == "dataclass" and "frozen=True" not in text:
                     changed.add(f"{file.relative_to(ROOT)}: {node.name}")
     assert changed == {
-        "dpdist/counting/category_counts.py: _Reading",
-        "dpdist/strategies/dense/coa_fixed_point.py: _Best",
-        "dpdist/strategies/dense/coa_barrier.py: _Inner",
+        "dpdist/counting/category_counts.py: _NameReader",
+        "dpdist/strategies/dense/coa_fixed_point.py: _BestCertificate",
+        "dpdist/strategies/dense/coa_barrier.py: _NewtonSolver",
         "dpdist/arrays/convolution.py: Steps",
-        "dpdist/verify.py: Claimed",
+        "dpdist/verify.py: ReleaseClaims",
         "flows/observability/run_events.py: Run",
-        "flows/commands/studio/studio_server.py: Desk",
+        "flows/commands/studio/studio_server.py: StudioSession",
     }
 
 

@@ -63,7 +63,7 @@ def test_a_release_is_published_once_and_only_public_stages_are_told(running: Ru
     events = list(first)
     assert {event.stage for event in events if event.kind == "ended"} == {"plan", "answer", "publish"}
     assert not {"extract", "select", "count", "measure"} & {event.stage for event in events}
-    assert first.result == service_client.PublishedRelease(
+    assert first.result == service_client.ServiceResult(
         f"small-{WEEK}", str(running.folder / "releases" / f"small-{WEEK}"), True
     )
     before = small.tree(Path(first.result.folder))
@@ -276,14 +276,14 @@ def test_a_process_whose_events_are_not_understood_is_ended_before_its_turn_is_g
 
     async def work(found: Service) -> Any:
         key = ("a" * 64, None)
-        await found._asked(key)
+        await found._request_release(key)
         while found._running:
             await asyncio.sleep(0.02)
         state, deadline = Path("/proc", Path("started").read_text(), "stat"), time.monotonic() + 10
         while state.exists() and state.read_text().split()[2] != "Z":
             assert time.monotonic() < deadline, "the process goes on"
             await asyncio.sleep(0.02)
-        return found._courses[key].end
+        return found._releases[key].end
 
     end = served(work, GOES_ON.format(line), monkeypatch, ClientLimits())
     assert end["state"] == "refused"
@@ -296,9 +296,9 @@ def test_a_client_hears_every_event_before_the_end(told: int, heard: int, monkey
     job, most = Pretended(Path()).job("a" * 64, None), ClientLimits().events
     former, again = measuring_service.ReleaseProgress(job, most), measuring_service.ReleaseProgress(job, most)
     for number in range(5):
-        former.tell(["measure", "told", f"former {number}"])
-        again.tell(["measure", "told", f"again {number}"])
-    again.tell(state="published", end={"state": "published", "folder": "here", "charged": False})
+        former.update(["measure", "told", f"former {number}"])
+        again.update(["measure", "told", f"again {number}"])
+    again.update(state="published", end={"state": "published", "folder": "here", "charged": False})
     courses = [former]
 
     def request(address: Address, method: str, place: str) -> dict[str, Any]:
@@ -310,10 +310,10 @@ def test_a_client_hears_every_event_before_the_end(told: int, heard: int, monkey
 
     monkeypatch.setattr(service_client, "request", request)
     release = RemoteRelease(Address.of("unix:/nothing"), f"sha256:{'0' * 64}", None)
-    lines = [event.line for event in release]
+    lines = [event.message for event in release]
     assert lines[-5:] == [f"again {number}" for number in range(5)]
     assert lines[:-5] == [f"former {number}" for number in range(len(lines) - 5)]
-    assert (release.done.folder, release.done.charged) == ("here", False)
+    assert (release.result.folder, release.result.charged) == ("here", False)
 
 
 def test_limits_of_what_waits_and_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ def test_a_server_is_told_of_a_release_and_nothing_of_its_records(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The run's log at Prefect's server, of a release that goes well: what is said while records are read and counted stays here."""
-    monkeypatch.setattr(release_flow.settings, "served", lambda: True)
+    monkeypatch.setattr(release_flow.prefect_settings, "served", lambda: True)
     monkeypatch.setattr(release_flow, "get_run_logger", lambda: logging.getLogger("tests.run"))
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)  # given back at the end

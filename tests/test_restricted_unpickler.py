@@ -140,9 +140,9 @@ def measuring(folder: Path, client: Client, *, restricted: bool) -> subprocess.P
     import hashlib
 
     digest = hashlib.sha256((folder / "specs" / "release.yaml").read_bytes()).hexdigest()
-    off = "" if restricted else "unpickling.restrict = lambda end: None\n"
+    off = "" if restricted else "restricted_unpickler.restrict = lambda end: None\n"
     words = [str(folder / "specs"), "100", "day", digest, "-", str(uuid.uuid4())]
-    script = f"import sys\nfrom flows import measuring, unpickling\n{off}sys.argv[1:] = {words!r}\n"
+    script = f"import sys\nfrom flows.service import release_process, restricted_unpickler\n{off}sys.argv[1:] = {words!r}\n"
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -150,8 +150,9 @@ def measuring(folder: Path, client: Client, *, restricted: bool) -> subprocess.P
         "DPDIST_ENGINE": client.scheduler.address,
         "DPDIST_ENGINE_WITHOUT_TLS": "1",
     }
-    command = [sys.executable, "-c", f"{script}measuring.main()"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", f"{script}release_process.main()"]
+    with (folder / "operator.log").open("w") as log:
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
 
 
 def taken(target: Path, process: subprocess.Popen[str]) -> bool:
@@ -159,12 +160,12 @@ def taken(target: Path, process: subprocess.Popen[str]) -> bool:
     return target.with_name(f"{target.name}-{process.pid}").exists()
 
 
-def told(folder: Path, client: Client) -> str:
-    """All that the restricted process tells, to its end; it runs no command."""
+def told(folder: Path, client: Client) -> tuple[str, str]:
+    """All that the restricted process tells its clients, and the operator, to its end; it runs no command."""
     with measuring(folder, client, restricted=True) as process:
         said = process.communicate(timeout=HANGS)[0]
     assert not taken(folder / "taken", process)
-    return said
+    return said, (folder / "operator.log").read_text()
 
 
 def given(folder: Path) -> Path:
@@ -174,7 +175,7 @@ def given(folder: Path) -> Path:
 
 
 def test_a_release_over_an_honest_cluster_is_published(cluster: Client, tmp_path: Path) -> None:
-    assert '"state": "published"' in told(given(tmp_path), cluster)
+    assert '"state": "published"' in told(given(tmp_path), cluster)[0]
 
 
 @pytest.mark.parametrize("how", POISONS)
@@ -182,7 +183,9 @@ def test_a_hostile_cluster_runs_no_code_in_the_service(how: str, cluster: Client
     target = tmp_path / "taken"
     poisoned(cluster, how, str(target))
     try:
-        assert "the cluster sent something that asks for " in told(given(tmp_path), cluster)
+        said, operator = told(given(tmp_path), cluster)
+        assert '"reason": "EngineError"' in said
+        assert "EngineError: the cluster sent something that asks for " in operator
         with measuring(tmp_path, cluster, restricted=False) as process:
             while not taken(target, process):  # the poison works
                 assert process.poll() is None
@@ -201,21 +204,24 @@ def deaths(allowed: int, dask_scheduler: Any) -> int:
 
 
 HONEST = {
-    "refuses": '"reason": "StoreError", "line": "honest words"',
-    "raises": '"reason": "TaskFailed", "line": "ValueError at ',
-    "dies": '"state": "published"',  # the stage begins again, on the worker that comes in its place
+    "refuses": ('"reason": "StoreError"', "StoreError: honest words\n"),
+    "raises": ('"reason": "TaskFailed"', "TaskFailed: ValueError at "),
+    "dies": ('"state": "published"', ""),  # the stage begins again, on the worker that comes in its place
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HONEST)
 def test_honest_errors_are_told_as_they_are(how: str, cluster: Client, tmp_path: Path) -> None:
-    """Dask sends them with their tracebacks, and with what it knows of a worker that died."""
+    """Dask sends them with their tracebacks, and with what it knows of a worker that died. Clients hear of their class alone."""
     allowed = cluster.run_on_scheduler(deaths, 0)
     cluster.run(failing, how)
     try:
-        said = told(given(tmp_path), cluster)
-        assert HONEST[how] in said, said
+        said, operator = told(given(tmp_path), cluster)
+        public, private = HONEST[how]
+        assert public in said, said
+        assert private in operator, operator
+        assert not private or private not in said
     finally:
         cluster.run_on_scheduler(deaths, allowed)
         cluster.restart()

@@ -179,7 +179,7 @@ def test_another_user_gets_nothing(installed: Installed) -> None:
     assert [name for name in took if isinstance(took[name], list)] == ["spec changed", "spec added"]  # the operator's alone
     stranger = as_user(WORKER, HOME=str(installed.folder / "loot"))  # without the group
     asked = "from flows.service.service_address import Address; from flows.service.service_client import RemoteRelease; "
-    asked += f"ServedRelease(Address.of({installed.service.listen!r}), 'sha256:' + '0' * 64, None)"
+    asked += f"RemoteRelease(Address.of({installed.service.listen!r}), 'sha256:' + '0' * 64, None)"
     done = subprocess.run(
         [installed.python, "-c", asked], check=False, capture_output=True, text=True, cwd="/", timeout=HANGS, **stranger
     )

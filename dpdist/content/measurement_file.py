@@ -274,7 +274,7 @@ def _read_attribute(facts: dict[str, Any]) -> Attribute:
             facts["missing"],
         )
     if "even" in facts:
-        return Attribute(**arguments, edges=even_edges(**facts["even"]))
+        return Attribute(**arguments, edges=even_edges(*(facts["even"][key] for key in ("first", "width", "bins"))))
     values: dict[str, Any] = {name: tuple(facts.get(name, ())) for name in ("categories", "edges", "labels")}
     return Attribute(**arguments, **values)
 

@@ -1,4 +1,4 @@
-"""Amounts: numbers of a column whose sums are asked for, clamped to a declared range and put on a declared grid.
+"""Amounts: numbers of a column whose sums are asked for, clamped to a declared range (clipping) and put on a declared grid.
 
 A record is divided between the two ends of the range so that its mean is its amount: at v steps above the lower end of U, it is
 U - v shares of a record at the lower end and v shares at the upper one. So counts, sums and means are linear in one table of

@@ -19,7 +19,7 @@ from dpdist.counting.person_histograms import (
 )
 from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import AMOUNT
-from dpdist.planner.budgeted_step import NoisyStep, PlannedErrors, PredictedErrors
+from dpdist.planner.budgeted_step import NoisyStep, PlannedErrors, CandidateErrors
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise
@@ -92,12 +92,12 @@ class BoundChoice(NoisyStep):
             else self.bound_facts(job, self.estimate_counts(published_numbers["counts"]), published_numbers["counts"])
         )
 
-    def values_to_store(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
+    def values_to_store(self, counted: CountedSizes, key: bytes, errors: CandidateErrors | None) -> Any:
         assert errors is not None
         noisy = self.rule.noisy(counted.counts, self.samples(key)).tolist()
         return {"counts": noisy, "bound": self.best_bound(self.estimate_counts(noisy), errors)}
 
-    def best_bound(self, noisy_counts: NoisyCounts, errors: PredictedErrors) -> Any:
+    def best_bound(self, noisy_counts: NoisyCounts, errors: CandidateErrors) -> Any:
         """The bound of least predicted error."""
         return noisy_counts.choose_bound(errors.variances, errors.record_loss)
 
@@ -132,11 +132,11 @@ class RecordsChoice(BoundChoice):
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
         return records_of_persons(records, self.rule.largest_size)
 
-    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> CandidateErrors:
         """Noise grows in proportion to the records."""
         largest = planned(self.rule.largest_size)
         variances = largest.variance * (self.rule.bin_ends / self.rule.largest_size) ** 2
-        return PredictedErrors(variances, mean_record_loss(largest.job.workload.queries))
+        return CandidateErrors(variances, mean_record_loss(largest.job.workload.queries))
 
     def bound_facts(self, job: Job, noisy_counts: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         bound = job.guarantee.person.most_records
@@ -164,7 +164,7 @@ class GroupsChoice(BoundChoice):
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
         return records_of_persons(records, self.rule.largest_size, groups=True)
 
-    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors:
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> CandidateErrors:
         """Those of plans with doubling bounds, and powers between them: how noise grows is a matter of the strategy.
 
         A group that does not count is taken to lose as many records as may count in it.
@@ -175,7 +175,7 @@ class GroupsChoice(BoundChoice):
             np.log(self.rule.bin_ends), np.log(bounds), np.log([bound_errors.variance for bound_errors in errors_by_bound])
         )
         lost = mean_record_loss(errors_by_bound[0].job.workload.queries) * self.job.guarantee.person.most_records**2
-        return PredictedErrors(np.exp(grown), lost)
+        return CandidateErrors(np.exp(grown), lost)
 
     def bound_facts(self, job: Job, noisy_counts: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         bound = job.guarantee.person.most_groups
@@ -226,7 +226,7 @@ class RangeChoice(BoundChoice):
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
         return counts_of_amounts(records, self.step_spec.subject, self.rule.below + self.rule.largest_size)
 
-    def errors(self, planned: Callable[[Any], PlannedErrors]) -> PredictedErrors:
+    def errors(self, planned: Callable[[Any], PlannedErrors]) -> CandidateErrors:
         """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it.
 
         A sum has the noise of the end that is farther from zero, and of the shape of the range beside it: plans with a lower end at zero,
@@ -236,19 +236,19 @@ class RangeChoice(BoundChoice):
         highest = self._signed_counts(None).highest
         if not self.rule.below:
             summed, record_loss = self._sum_errors(planned((0, self.rule.largest_size)))
-            return PredictedErrors(summed * (highest[None, :] / self.rule.largest_size) ** 2, record_loss)
+            return CandidateErrors(summed * (highest[None, :] / self.rule.largest_size) ** 2, record_loss)
         errors_by_shape = [self._sum_errors(planned((low, SHAPE))) for low in SHAPES]
         low, high = np.meshgrid(self._signed_counts(None).lowest, highest, indexing="ij")
         record_loss = errors_by_shape[0][1]
         if not any(
             entry.statistic.key() == "sum" and self.step_spec.subject in entry.statistic.columns for entry in self.entries
         ):
-            return PredictedErrors(errors_by_shape[-1][0] * ((low + high) / (2 * SHAPE)) ** 2, record_loss)
+            return CandidateErrors(errors_by_shape[-1][0] * ((low + high) / (2 * SHAPE)) ** 2, record_loss)
         farther = np.maximum(low, high)
         shape = np.interp(
             np.minimum(low, high) / farther, np.array(SHAPES) / SHAPE, [summed for summed, _ in errors_by_shape]
         )
-        return PredictedErrors(shape * (farther / SHAPE) ** 2, record_loss)
+        return CandidateErrors(shape * (farther / SHAPE) ** 2, record_loss)
 
     @property
     def entries(self) -> tuple[QuerySpec, ...]:
@@ -276,7 +276,7 @@ class RangeChoice(BoundChoice):
         """The noisy numbers, or their bins alone."""
         return SignedCounts(noisy_counts or self.estimate_counts([0] * self.rule.bin_starts.size), self.rule.above)
 
-    def best_bound(self, noisy_counts: NoisyCounts, errors: PredictedErrors) -> tuple[int, int]:
+    def best_bound(self, noisy_counts: NoisyCounts, errors: CandidateErrors) -> tuple[int, int]:
         return self._signed_counts(noisy_counts).choose_bound(errors.variances, errors.record_loss)
 
     def bound_facts(self, job: Job, noisy_counts: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
@@ -348,7 +348,7 @@ class TruncationLossMeasurement(NoisyStep):
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
         return count_truncation_loss(records, self.rule, persons=self.job.measured.persons)
 
-    def values_to_store(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
+    def values_to_store(self, counted: CountedSizes, key: bytes, errors: CandidateErrors | None) -> Any:
         return {"values": self.rule.noisy(counted.counts, self.samples(key)).tolist()}
 
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class StepCount(Protocol):
 
 
 @dataclass(frozen=True)
-class PredictedErrors:
+class CandidateErrors:
     """How the errors of a release grow: see ``dpdist.statistics.truncation_loss.NoisyCounts.chosen``."""
 
     variances: Matrix
@@ -133,7 +133,7 @@ class BudgetedStep(ABC):
         """Refuse, before anything else is charged, what only its own reading would see. Raises: DpdistError."""
         return
 
-    def errors(self, planned: Callable[[int], PlannedErrors]) -> PredictedErrors | None:
+    def errors(self, planned: Callable[[int], PlannedErrors]) -> CandidateErrors | None:
         """How the errors of the release grow with what is found; None where it does not depend on them.
 
         Args:
@@ -146,7 +146,7 @@ class BudgetedStep(ABC):
         """What is counted of the records (``Counted``). Raises: DpdistError; whatever counting would refuse is refused here."""
 
     @abstractmethod
-    def values_to_store(self, counted: Any, key: bytes, errors: PredictedErrors | None) -> Any:
+    def values_to_store(self, counted: Any, key: bytes, errors: CandidateErrors | None) -> Any:
         """What the store keeps, as values of JSON: made of noisy numbers and private choices alone."""
 
     def job_with_stored(self, store: Store, stored: StoredArray) -> Job:

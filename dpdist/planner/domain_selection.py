@@ -21,7 +21,7 @@ from dpdist.counting.person_histograms import (
 )
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
-from dpdist.planner.budgeted_step import BudgetedStep, NoisyStep, PredictedErrors
+from dpdist.planner.budgeted_step import BudgetedStep, NoisyStep, CandidateErrors
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
@@ -83,7 +83,7 @@ class EdgesChoice(PrivateChoice):
         edges_spec = self.step_spec.selection
         return steps_of_records(records, self.step_spec.subject, edges_spec.steps_of, edges_spec.size)
 
-    def values_to_store(self, counted: CountedSizes, key: bytes, errors: PredictedErrors | None) -> Any:
+    def values_to_store(self, counted: CountedSizes, key: bytes, errors: CandidateErrors | None) -> Any:
         return {"steps": self.rule.choose_edges(counted.counts, key)}
 
     def job_with_values(self, values: Any) -> Job:
@@ -159,7 +159,7 @@ class QuantileChoice(PrivateChoice):
     def count_records(self, records: PartitionedRecords) -> CountedValues:
         return values_by_group(records, self.step_spec.quantiles_spec.by, self.complete)
 
-    def values_to_store(self, counted: CountedValues, key: bytes, errors: PredictedErrors | None) -> Any:
+    def values_to_store(self, counted: CountedValues, key: bytes, errors: CandidateErrors | None) -> Any:
         number, group_quantiles = 0, []
         for values, column_rules in zip(counted.values, self.rule.by_column, strict=True):
             for group in range(math.prod(member.shown for member in self.groups)):
@@ -277,7 +277,7 @@ class NameSelection(NoisyStep):
         candidates = self.step_spec.selection.candidates  # as declared: it decides about memory alone
         return count_names(records, self.step_spec.subject, self.excluded_labels, candidates)
 
-    def values_to_store(self, counted: NameCounts, key: bytes, errors: PredictedErrors | None) -> Any:
+    def values_to_store(self, counted: NameCounts, key: bytes, errors: CandidateErrors | None) -> Any:
         return [counted.names[number] for number in self.rule.select_names(counted.counts, self.samples(key)).tolist()]
 
     def job_with_values(self, values: Any) -> Job:

@@ -87,7 +87,7 @@ class SyntheticRecords:
 
 
 @dataclass(frozen=True)
-class TableModel:
+class SyntheticModel:
     """Fitted tables of a release.
 
     Attributes:
@@ -178,7 +178,7 @@ class MeasuredTableEstimates:
     _cached_tables: dict[Axes, tuple[Matrix, Matrix]] = field(default_factory=dict, repr=False)
     _cached_sums: dict[tuple[int, bytes], tuple[Matrix, Matrix]] = field(default_factory=dict, repr=False)
 
-    def fit_model(self, draw_number: int = 0) -> TableModel:
+    def fit_model(self, draw_number: int = 0) -> SyntheticModel:
         """Fitted tables.
 
         Args:
@@ -199,7 +199,7 @@ class MeasuredTableEstimates:
             raise InvalidInput(
                 "this release merged values, or left records out of some tables ('drop'), so that no records have all its tables"
             ) from None
-        return TableModel(self.attributes, self.axes, tuple(tables), self.seed + (draw_number << 48))
+        return SyntheticModel(self.attributes, self.axes, tuple(tables), self.seed + (draw_number << 48))
 
     def _table(self, axes: Axes) -> tuple[Matrix, Matrix]:
         if axes not in self._cached_tables:

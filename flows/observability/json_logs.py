@@ -15,7 +15,7 @@ from flows.public_facts import StageTime
 LOG = "DPDIST_LOG"
 
 
-class JsonLines(Observer):
+class JsonLogObserver(Observer):
     """Writes a line for every event; not of failures where the service that started this process writes them."""
 
     def __init__(self, *, writes_failures: bool = True) -> None:
@@ -47,7 +47,7 @@ class JsonLines(Observer):
 
 def observer(progress: Progress, *, served: bool = False) -> Observer | None:
     """The writer of lines, where they are asked for."""
-    return JsonLines(writes_failures=not served) if os.environ.get(LOG) == "json" else None
+    return JsonLogObserver(writes_failures=not served) if os.environ.get(LOG) == "json" else None
 
 
 def _write_event(run: Run, event: str, *, level: str = "info", **facts: Any) -> None:

@@ -24,6 +24,7 @@ PLAIN_TYPES = {
     "tblib.pickling_support": {"unpickle_exception", "unpickle_exception_with_attrs", "unpickle_traceback"},
     "distributed.core": {"Status"},
     "distributed.scheduler": {"WorkerState"},
+    "collections": {"defaultdict", "deque"},  # fields of WorkerState
 }
 """Names that make a value of what they are given, and do nothing else."""
 OWN_ERRORS = ("builtins", "asyncio", "concurrent", "distributed", "dpdist")

@@ -27,7 +27,8 @@ AWAY_SECONDS = 120.0
 """How long a service may be away, to be started again, before its client gives up."""
 NAMED = re.compile(r"sha256:([0-9a-f]{64})")
 ERRORS_BY_NAME = {kind.__name__: kind for kind in (InvalidSpec, NoRecords, EngineError, LedgerError, TaskFailed)} | {
-    "UnknownSpec": InvalidSpec
+    "UnknownSpec": InvalidSpec,
+    "UnofferedPeriod": InvalidSpec,
 }
 
 
@@ -41,7 +42,7 @@ class StageEvent:
 
 
 @dataclass(frozen=True)
-class PublishedRelease:
+class ServiceResult:
     """A release that the service published."""
 
     release: str
@@ -77,10 +78,10 @@ class RemoteRelease:
         return self._events.pop(0)
 
     @property
-    def result(self) -> PublishedRelease:
+    def result(self) -> ServiceResult:
         """The release, once its events have come to their end."""
         end = self._end or {}
-        return PublishedRelease(self.release, str(end["folder"]), bool(end["charged"]))
+        return ServiceResult(self.release, str(end["folder"]), bool(end["charged"]))
 
     def _fetch_events(self) -> None:
         """Ask for the release, or for news of it where it is under way."""

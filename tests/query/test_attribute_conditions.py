@@ -71,7 +71,7 @@ def test_the_file_of_a_measurement_keeps_levels(tmp_path: Path) -> None:
 
 def test_levels_group_with_bins_of_their_own_for_missing_values() -> None:
     """The groups of 'top 3 of land' are North, South and those without a city; 'city, land' leaves out cities of other lands."""
-    (by,) = parse_question(DOMAIN, "top 3 of land").axis
+    (by,) = parse_question(DOMAIN, "top 3 of land").groupings
     assert list(by.labels) == ["North", "South", "unknown"]
     np.testing.assert_array_equal(by.rows.dense(), [[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     space = ProductSpace((SpaceTerm((0,), (IdentityFactor(4),)),), (4,), np.array([5.0, 3.0, 9.0, 1.0]))

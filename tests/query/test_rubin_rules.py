@@ -110,9 +110,9 @@ def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
 def test_sets_differ_in_their_totals_as_far_as_these_are_known(home: Path) -> None:
     """Intervals of counts would be too narrow if all sets had as many records."""
     tables = synthetic_records.load_tables(published(home).published)
-    total, error = tables._known.total
-    totals = np.array([tables.model(number).total for number in range(1, 61)])
-    assert tables.model().total == round(total)
+    total, error = tables._estimates.total
+    totals = np.array([tables.fit_model(number).total for number in range(1, 61)])
+    assert tables.fit_model().total == round(total)
     assert abs(totals.mean() - total) < 5 * error / math.sqrt(totals.size)
     assert 0.6 < totals.std() / error < 1.4
 

@@ -21,7 +21,7 @@ from dpdist.domain.calendar import Times
 from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query import synthetic_records
-from dpdist.query.synthetic_records import SYNTHETIC_METADATA, TableModel
+from dpdist.query.synthetic_records import SYNTHETIC_METADATA, SyntheticModel
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
@@ -48,7 +48,7 @@ def test_consistent_tables_are_met_by_whole_records(seed: int) -> None:
     axes = tuple(itertools.combinations(range(4), 2))
     tables = tuple(table_of(true, a, sizes).reshape([sizes[i] for i in a]).astype(float) for a in axes)
     attributes = tuple(Attribute(f"x{i}", categories=tuple(map(str, range(size)))) for i, size in enumerate(sizes))
-    made = TableModel(attributes, axes, tables, seed).draw_records()
+    made = SyntheticModel(attributes, axes, tables, seed).draw_records()
     assert made.records.num_rows == number
     for a, table in zip(axes, tables, strict=True):
         assert np.abs(table_of(made.codes, a, sizes) - table.ravel()).sum() <= 0.02 * number
@@ -65,7 +65,7 @@ def test_one_table_of_all_attributes_is_met_exactly() -> None:
     attributes = tuple(
         Attribute(name, categories=tuple("abcd"[:size])) for name, size in zip("xyz", table.shape, strict=True)
     )
-    made = TableModel(attributes, ((0, 1, 2),), (table,), 1).draw_records()
+    made = SyntheticModel(attributes, ((0, 1, 2),), (table,), 1).draw_records()
     assert table_of(made.codes, (0, 1, 2), table.shape).tolist() == table.ravel().tolist()
 
 
@@ -74,8 +74,8 @@ def test_records_keep_what_the_release_measured(home: Path) -> None:
     release = published(home)
     before = {file: file.read_bytes() for file in Path(release.folder).rglob("*") if file.is_file()}
     made = release.synthetic()
-    found = made.kept(release.answers.arrow)
-    assert sum(each.inside for each in found) >= 0.9 * sum(each.answers for each in found) > 0
+    found = made.interval_coverage(release.answers.arrow)
+    assert sum(each.answers_inside for each in found) >= 0.9 * sum(each.answers for each in found) > 0
     assert made.records.schema.metadata == SYNTHETIC_METADATA
     assert made.records.column_names == list(NAMES)
     assert release.synthetic().records.equals(made.records)
@@ -156,12 +156,12 @@ def test_rounds_give_records_that_say_what_was_never_measured(home: Path) -> Non
     made.write(home.parent / "made.parquet")
     told = pyarrow.parquet.read_schema(home.parent / "made.parquet").metadata
     assert told[b"dpdist.never_measured"].decode().split("; ") == made.never_measured
-    for each in made.kept(release.answers.arrow):
+    for each in made.interval_coverage(release.answers.arrow):
         axes = frozenset(each.group.split(" x "))
         assert each.measured == (len(axes) == 1 or axes in chosen)
         assert (each.row[2].endswith("never measured")) != each.measured
         if each.measured:
-            assert each.inside >= 0.8 * each.answers
+            assert each.answers_inside >= 0.8 * each.answers
     rows = made.records.to_pydict()
     assert len(rows["x0"]) == pytest.approx(8000, abs=200)
     for one, other in (each for each in itertools.combinations(names, 2) if frozenset(each) in chosen):

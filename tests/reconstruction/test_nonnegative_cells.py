@@ -224,7 +224,7 @@ def test_a_release_says_what_its_fit_does(
     }
     seed = int(compute_digest("simulation", asked)[:8], 16)
     reader = done.plan.grid.least_squares(done.plan.workload)
-    cells, effect = reader.non_negative(reader.estimate(space.values), done.plan.noise, seed)
+    cells, effect = reader.fit_non_negative(reader.estimate(space.values), done.plan.noise, seed)
     assert effect.facts() == facts
     np.testing.assert_allclose(
         done.plan.workload.unweighted.matvec(cells),

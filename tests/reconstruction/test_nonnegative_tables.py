@@ -213,7 +213,7 @@ def test_groups_of_fewer_records_are_not_raised_to_all(most: int, monkeypatch: p
     for records in (5.0, 1000.0):
         done = to_array(fit_answers(workload, unbiased, records, None, AnswerRequest("x", False), 0, MEMORY).answer)
         for part in query_groups(workload):
-            own, before = done[part.first : part.stop], given[part.first : part.stop]
+            own, before = done[part.start : part.stop], given[part.start : part.stop]
             total = records if part.kind == "table" else min(records, max(before.sum(), 0.0))
             assert own.sum() == pytest.approx(total), (part.name, records)
 

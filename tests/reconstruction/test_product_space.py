@@ -39,7 +39,7 @@ def test_how_near_noise_is_to_one_draw_hangs_on_no_unit(times: float, tmp_path: 
     space = planned.grid.measured_space(ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), shape, 2**20)
     state = np.random.default_rng(0)
     vectors = {axis: state.random((20, size)) for axis, size in enumerate(shape)}
-    once, often = (space.read(Functionals(np.full(20, each), np.arange(20), vectors, 20)) for each in (1.0, times))
+    once, often = (space.estimate(Functionals(np.full(20, each), np.arange(20), vectors, 20)) for each in (1.0, times))
     np.testing.assert_allclose(often.squares, times**2 * once.squares, rtol=1e-9)
     np.testing.assert_allclose(often.concentrations, once.concentrations, rtol=1e-9)
     assert (once.concentrations < 1).all()
