@@ -14,8 +14,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 WHERE = (
-    *("arrays", "content", "counting", "domain", "extracts", "measurement", "mechanisms", "operators", "page", "pipeline", "planner"),
-    *("privacy", "publish", "query", "reconstruction", "runtime", "site", "sources", "statistics", "strategies", "workloads"),
+    *(
+        "arrays",
+        "content",
+        "counting",
+        "domain",
+        "extracts",
+        "measurement",
+        "mechanisms",
+        "operators",
+        "page",
+        "pipeline",
+        "planner",
+    ),
+    *(
+        "privacy",
+        "publish",
+        "query",
+        "reconstruction",
+        "runtime",
+        "site",
+        "sources",
+        "statistics",
+        "strategies",
+        "workloads",
+    ),
 )
 """Parts of dpdist that a guarantee, a number or what readers see rests on."""
 REFUSAL, REACHED = "what is beyond it is refused", "tests run on both sides of it as it is"
@@ -26,7 +49,7 @@ MEMORY = "what a memory plan counts, which tests compare with measured peaks"
 EXTENT = "in which process the same is computed: tests run whole releases in one and in many"
 WHY_NOT = {
     "arrays.transpose_passes.LEAST_TOGETHER": "only how work is cut: tests cut it in every way",
-    "arrays.causal_filters.DIRECT_COEFFICIENTS": "an expansion that holds from there on only; streams that are longer are compared with their definition",
+    "arrays.causal_filters.DIRECT_COEFFICIENTS": "an expansion that holds from there on; longer streams are compared with their definition",
     "arrays.lazy_vector.BATCH": "the default of an argument, which tests give",
     "content.measurement_file.FORMAT": "the number of a stored form: another one is refused",
     "privacy.ledger.database.FORMAT": "the number of a stored form: another one is refused",
@@ -41,7 +64,7 @@ WHY_NOT = {
     "measurement.adaptive.dawa.MOST_CELLS": REFUSAL,
     "measurement.adaptive.dawa.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
     "measurement.dense_measurement.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",
-    "measurement.consistency.table_fitting.FEW_CELLS": "which of two fits is taken, and the certificate names it; each has tests of its own",
+    "measurement.consistency.table_fitting.FEW_CELLS": "which of two fits is taken, as the certificate says; each has tests of its own",
     "measurement.sensitivity.participation.CHAINS": "how many are looked at before a bound is taken: CHAIN_WORK is shrunk for the bound",
     "reconstruction.measured_space.MISSING_ENTRIES": REFUSAL,
     "reconstruction.measured_space.MOST_PRODUCTS": REFUSAL,
@@ -183,4 +206,9 @@ def test_every_limit_is_shrunk_by_a_test_or_says_why_not() -> None:
 
 
 def test_the_limits_that_decide_guarantees_are_seen() -> None:
-    assert {"measurement.orbit_measurement.PAIRED_ORBITS", "measurement.sensitivity.bounded_totals.MOST_CORNERS", "query.simultaneous_intervals.MOST_SIMULATED"} <= limits()
+    deciding = {
+        "measurement.orbit_measurement.PAIRED_ORBITS",
+        "measurement.sensitivity.bounded_totals.MOST_CORNERS",
+        "query.simultaneous_intervals.MOST_SIMULATED",
+    }
+    assert deciding <= limits()

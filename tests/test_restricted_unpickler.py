@@ -295,6 +295,8 @@ def test_places_touch_nothing_when_they_are_made() -> None:
     [
         ("dpdist.errors", "InvalidSpec", True),
         ("builtins", "ValueError", True),
+        ("collections", "deque", True),  # of the worker that KilledWorker names
+        ("collections", "OrderedDict", False),
         ("dpdist.engine.tasks", "Parcel", False),
         ("dpdist.storage.array_store", "_sent", False),
         ("dpdist.counting.record_cells", "CountSummary", False),

@@ -107,13 +107,8 @@ class Dealing:
         """
         results = engine.map(self.deal, [(group, key) for group in groups], report_progress=report_progress)
         tally = sum((tally for tally, _ in results), CountSummary())
-        return tally, gather(
-            self.store,
-            self.work,
-            key,
-            self.part_count,
-            [dealt_object for _, task_dealt in results for dealt_object in task_dealt],
-        )
+        dealt_objects = [dealt_object for _, task_dealt in results for dealt_object in task_dealt]
+        return tally, gather(self.store, self.work, key, self.part_count, dealt_objects)
 
     def deal(self, task: tuple[list[Partition], RunKey]) -> tuple[CountSummary, list[DealtObject]]:
         """Deal out the records of some partitions."""

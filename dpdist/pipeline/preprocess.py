@@ -18,7 +18,7 @@ from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_li
 from dpdist.pipeline.continual_release import BoundRecords, build_charge
 from dpdist.pipeline.histogram import check_missing, check_not_empty, digested_files, verify_files
 from dpdist.pipeline.measure import draw_once
-from dpdist.planner.budgeted_step import BudgetedStep, PlannedErrors, CandidateErrors, StepCount, encode_values
+from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors, PlannedErrors, StepCount, encode_values
 from dpdist.planner.error_prediction import standard_errors
 from dpdist.planner.preprocessing_steps import attributes_with_private_names, finished_steps, next_step, still_to_find
 from dpdist.planner.release_plan import plan

@@ -19,7 +19,7 @@ from dpdist.counting.person_histograms import (
 )
 from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import AMOUNT
-from dpdist.planner.budgeted_step import NoisyStep, PlannedErrors, CandidateErrors
+from dpdist.planner.budgeted_step import CandidateErrors, NoisyStep, PlannedErrors
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
 from dpdist.privacy.noise import Noise

@@ -21,7 +21,7 @@ from dpdist.counting.person_histograms import (
 )
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
-from dpdist.planner.budgeted_step import BudgetedStep, NoisyStep, CandidateErrors
+from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors, NoisyStep
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN

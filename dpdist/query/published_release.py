@@ -252,14 +252,10 @@ class PublishedRelease:
         rows = [row for row in facts["rows"] if row["of"] == named.column and math.isclose(row["at"], named.probability)]
         rows = [row for row in rows if conditions.items() <= row["group"].items()]
         if named.conditions is not None and {*named.group_columns, *conditions} == {*facts["by"]} and rows:
+            columns = named.group_columns
             return [
                 Answer(
-                    text,
-                    row["value"],
-                    None,
-                    row["low_95"],
-                    row["high_95"],
-                    {name: row["group"][name] for name in named.group_columns},
+                    text, row["value"], None, row["low_95"], row["high_95"], {name: row["group"][name] for name in columns}
                 )
                 for row in rows
             ]

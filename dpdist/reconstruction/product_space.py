@@ -125,8 +125,7 @@ class CircularFilter(SeriesFilter):
         return np.asarray(np.fft.irfft(turned, n=self.coefficients.size, axis=1))
 
     def product(self, weights: Matrix) -> Matrix:
-        turned = np.fft.rfft(weights, axis=1) * self._spectrum
-        return np.asarray(np.fft.irfft(turned, n=self.coefficients.size, axis=1))
+        return np.asarray(np.fft.irfft(np.fft.rfft(weights, axis=1) * self._spectrum, n=self.coefficients.size, axis=1))
 
     def facts(self) -> tuple[str, Matrix | None]:
         return "circle", self.coefficients

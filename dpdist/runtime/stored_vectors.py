@@ -59,9 +59,8 @@ class GatheredTiles:
     def read(self, store: Store, number: int, start: int, stop: int, *, among: slice = slice(None)) -> Matrix:
         """Lines start..stop, which are a range of that number, of all tasks or of some; each tile is checked."""
         size, tiles = len(self.tiles), self.tiles[among]
-        tile_digests = store.get_block(
-            self.name, (size, DIGEST_BYTES), np.uint8, self.digests[number], start=number * size * DIGEST_BYTES
-        )
+        offset = number * size * DIGEST_BYTES
+        tile_digests = store.get_block(self.name, (size, DIGEST_BYTES), np.uint8, self.digests[number], start=offset)
         tile_rows = np.empty((stop - start, sum(tile.lines for tile in tiles), *tiles[0].rest), dtype=tiles[0].dtype)
         stored_parts = (
             StoredPart(
@@ -115,12 +114,10 @@ def gather_tiles(store: Store, name: str, written: Sequence[WrittenTiles], *, li
 
 def group_merged_tiles(store: Store, folder: str, exchange: Exchange, merged: Sequence[WrittenTiles]) -> PassOutput:
     """What merging tasks wrote, group after group of slabs."""
-    merges_per_group = exchange.merges // len(exchange.groups)
+    merges = exchange.merges // len(exchange.groups)
     groups = [
-        gather_tiles(
-            store, f"{folder}/{i}/all", merged[i * merges_per_group : (i + 1) * merges_per_group], line_offset=line_range[0]
-        )
-        for i, line_range in enumerate(exchange.ranges)
+        gather_tiles(store, f"{folder}/{i}/all", merged[i * merges : (i + 1) * merges], line_offset=first_line)
+        for i, (first_line, _) in enumerate(exchange.ranges)
     ]
     return PassOutput(folder, tuple(groups), exchange.slabs_together)
 
@@ -142,9 +139,8 @@ def merge_tiles(store: Store, tiles: GatheredTiles, exchange: Exchange, task: tu
     name, group, first_tile, last_tile = task
     low, high = exchange.ranges[group]
     slabs = [(start - low, stop - low) for start, stop in exchange.groups[group]]
-    return _write_or_load(
-        store, name, slabs, lambda: tiles.read(store, group, low, high, among=slice(first_tile, last_tile))
-    )
+    among = slice(first_tile, last_tile)
+    return _write_or_load(store, name, slabs, lambda: tiles.read(store, group, low, high, among=among))
 
 
 def _write_or_load(store: Store, name: str, ranges: Sequence[tuple[int, int]], make: Callable[[], Any]) -> WrittenTiles:
@@ -217,12 +213,9 @@ class StoreWorkspace:
         """
         if isinstance(vector, ArrayVector):
             values = to_array(vector)
-            stored_array = (
-                self.store.put(self._fresh(), values)
-                if name is None
-                else self.store.put_if_absent(name, values, dict(facts or {}))
-            )
-            return StoredVector(self.store, stored_array)
+            if name is None:
+                return StoredVector(self.store, self.store.put(self._fresh(), values))
+            return StoredVector(self.store, self.store.put_if_absent(name, values, dict(facts or {})))
         if name is None:
             return StoredVector(self.store, self._materialize(vector, self._fresh(), {}))
         if not self.store.exists(name):
@@ -287,10 +280,8 @@ class StoreWorkspace:
         """
         divided = cut(source, sides, targets, self.memory_bytes, self.store.sizes)
         slabs, exchanges = divided.slabs, divided.exchanges
-        steps, finished_steps = (
-            sum(len(slab_ranges) for slab_ranges in slabs) + sum(pass_exchange.merges for pass_exchange in exchanges),
-            0,
-        )
+        steps = sum(len(slab_ranges) for slab_ranges in slabs) + sum(exchange.merges for exchange in exchanges)
+        finished_steps = 0
 
         def report_step(completed: int, _: int) -> None:
             if report_progress is not None:

@@ -18,7 +18,7 @@ import tblib.pickling_support
 from dpdist.errors import EngineError
 
 PLAIN_TYPES = {
-    "builtins": {"bytearray", "bytes", "dict", "frozenset", "list", "set", "slice", "tuple"},
+    "builtins": {"bytearray", "bytes", "dict", "frozenset", "int", "list", "set", "slice", "tuple"},
     # Dask's own errors: how each is put together, and the worker that one names
     "tblib": {"Code", "Frame", "Traceback"},
     "tblib.pickling_support": {"unpickle_exception", "unpickle_exception_with_attrs", "unpickle_traceback"},

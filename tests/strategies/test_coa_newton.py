@@ -83,7 +83,7 @@ class Raising(np.ndarray):
 @pytest.mark.parametrize("rounding", ["of vectors", "of products"])
 def test_the_sum_is_proven_with_the_worst_rounding(rounding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of diagonal matrices, whose roots are known: vectors that are turned, or products that are longer, as far as the proof allows."""
-    n, eigh = 40, deflation.linear.eigh
+    n, eigh = 40, deflation.linear_algebra.eigh
     if rounding == "of vectors":  # the rest is zero; the least root that is kept and one of zero are mixed
         roots = np.array([*np.zeros(n - 2), np.sqrt(1.1 * deflation.DEFLATION_THRESHOLD), 1.0])
         turned, longer = 0.95 * np.sqrt(n) * deflation.EPSILON / (1.1 * deflation.DEFLATION_THRESHOLD), 0.0
@@ -92,7 +92,7 @@ def test_the_sum_is_proven_with_the_worst_rounding(rounding: str, monkeypatch: p
         turned, longer = 0.0, 0.95 * n * deflation.EPSILON / roots[0]
 
     def worst(gram: Matrix, **options: bool) -> tuple[Matrix, Matrix]:
-        monkeypatch.setattr(deflation.linear, "eigh", eigh)
+        monkeypatch.setattr(deflation.linear_algebra, "eigh", eigh)
         values, vectors = eigh(gram, **options)
         mixed = vectors.copy()
         mixed[:, n - 3] = np.cos(turned) * vectors[:, n - 3] + np.sin(turned) * vectors[:, n - 2]
@@ -101,9 +101,9 @@ def test_the_sum_is_proven_with_the_worst_rounding(rounding: str, monkeypatch: p
         monkeypatch.setattr(Raising, "factor", 1.0 + longer)
         return values, found
 
-    monkeypatch.setattr(deflation.linear, "eigh", worst)
+    monkeypatch.setattr(deflation.linear_algebra, "eigh", worst)
     found = deflated_roots(np.diag(roots))
-    assert found.share > 1
+    assert found.relative_time > 1
     assert roots.sum() * (1 - 1e-4) < found.proven <= roots.sum()
 
 

@@ -55,7 +55,7 @@ def planning(home: Path) -> Planning:
 @pytest.mark.parametrize("shape", [(20_000,), (150, 150)])
 def test_a_whole_table_is_measured_cell_by_cell(shape: tuple[int, ...], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise on the cells has the least total and the least largest error, with the same cost as residual rows."""
-    monkeypatch.setattr(mechanism, "AUTO_LIMITS", Limits(2**20, 1800.0))
+    monkeypatch.setattr(mechanism, "AT_ONCE", Limits(2**20, 1800.0))
     workload = union(marginals(Domain.of_shape(shape), (len(shape),)), weights=(2.0,))
     found = mechanism_of("marginals").plan(Request(workload), planning(home))
     assert isinstance(found.operator, Identity)

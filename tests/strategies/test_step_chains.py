@@ -105,7 +105,7 @@ def test_slopes_against_differences(case: tuple[int, int, int]) -> None:
     """Of log LB in all probabilities, where those of a person's mean square are."""
     chain, gram = drawn(*case), sums(case[0]).gram()
     root = root_of(gram, chain.mean_square())[1]
-    for name, slope in zip(("first", "onward"), slopes(chain, root.T @ root), strict=True):
+    for name, slope in zip(("start_probabilities", "onward"), slopes(chain, root.T @ root), strict=True):
         given = getattr(chain, name)
 
         def bound(values: np.ndarray, name: str = name) -> float:

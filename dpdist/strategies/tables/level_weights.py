@@ -141,7 +141,7 @@ class _WeightSearch:
                 (-reach, reach)
             ] * self.hierarchy.multiplicity.size
             unit = float(
-                np.abs(self.cost(start)[1]).max()
+                np.abs(self.cost(start)[1]).max() or 1.0
             )  # so that a first step along the gradient is none across all bounds
 
             def scaled(parameters: Matrix, unit: float = unit) -> tuple[float, Matrix]:
