@@ -109,7 +109,10 @@ def test_modules_without_a_layer_are_refused(tree: Path) -> None:
 
 def test_circles_are_refused(tree: Path) -> None:
     """Between modules of one room without layers of its own, also inside a function or for types alone."""
-    for room, first, second in (("reconstruction", "answer_vectors", "least_squares"), ("privacy", "noise_distributions", "noise")):
+    for room, first, second in (
+        ("reconstruction", "answer_vectors", "least_squares"),
+        ("privacy", "noise_distributions", "noise"),
+    ):
         with (tree / "dpdist" / room / f"{first}.py").open("a") as file:
             file.write(f"\nif TYPE_CHECKING:\n    from dpdist.{room} import {second}\n")
     code, text = lint(tree)

@@ -61,7 +61,9 @@ def test_workers_killed_amid_what_they_share(
     shutil.rmtree(home / "store" / "histograms")
     original, killed = Engine.map, []
 
-    def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, report_progress: Any = None) -> list[Any]:
+    def mapped(
+        self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, report_progress: Any = None
+    ) -> list[Any]:
         def kill(done: int, total: int) -> None:
             if done == 1 and len(killed) < (1 if case == "dawa" else 2):
                 with Client(cluster.scheduler_address) as client:
@@ -109,7 +111,9 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
     original, rounds = Engine.map, []
     with harness.scheduler_and_worker(home.parent) as (address, scheduler), monkeypatch.context() as patch:
 
-        def mapped(self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, report_progress: Any = None) -> list[Any]:
+        def mapped(
+            self: Engine, function: Callable[[Any], Any], items: Sequence[Any], *, report_progress: Any = None
+        ) -> list[Any]:
             if items:  # a round without tasks does not reach the scheduler: digests of files may be known already
                 rounds.append(len(items))
 

@@ -141,9 +141,7 @@ class Auditor:
             return whole
         stream, digest, start, stop, extends = ask.part
         parts = [
-            one
-            for one in self.charged()
-            if one.ask.part and (one.ask.dataset, one.ask.part[0]) == (ask.dataset, stream)
+            one for one in self.charged() if one.ask.part and (one.ask.dataset, one.ask.part[0]) == (ask.dataset, stream)
         ]
         if parts and (parts[-1].state != "committed" or parts[-1].ask.part[1] != (extends or digest)):
             return None

@@ -228,7 +228,7 @@ def test_one_record_of_a_bounded_person_is_two_changes(pipelines: Any, tmp_path:
     plan = planned(tmp_path, "identity", person, "clip")
     assert plan is not None
     whole, less = (
-        pipeline.store.read(pipeline.counts(data, "parquet, clip", person, plan.job, plan.layout)).astype(int)
+        pipeline.store.read_array(pipeline.counts(data, "parquet, clip", person, plan.job, plan.layout)).astype(int)
         for data in ((("u", 0, "x"), ("u", 2, "y")), (("u", 2, "y"),))
     )
     moved = int(np.abs(whole - less).sum())

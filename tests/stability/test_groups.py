@@ -164,7 +164,7 @@ def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
         return true(rows, group, 99, 1) if fault == "groups of totals are forgotten" else true(rows, group, groups, 99)
 
     if fault == "tables are added up":  # as if a person in l groups of one table were in no other one
-        monkeypatch.setattr(statistic.PersonsByGroup, "stability", lambda self, moved: self.of.stability(moved))
+        monkeypatch.setattr(statistic.PersonsByGroup, "stability", lambda self, moved: self.record_quantity.stability(moved))
     else:
         monkeypatch.setattr(contribution_bounding, "first_of_groups", wrong)
     made = in_all(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)

@@ -98,7 +98,7 @@ def test_names_are_counted_alike_in_all_parts(
 
 
 def test_names_and_their_counts_show_nowhere() -> None:
-    assert repr(NameCounts(("maria", "jan"), np.array([12345, 67890]), 777)) == "Names()"
+    assert repr(NameCounts(("maria", "jan"), np.array([12345, 67890]), 777)) == "NameCounts()"
 
 
 def test_persons_who_are_in_several_parts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

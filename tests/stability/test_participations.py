@@ -285,7 +285,7 @@ def test_a_bound_that_is_forgotten_is_found(fault: str, tmp_path: Path, monkeypa
     def wrong(rows: np.ndarray, steps: np.ndarray, apart: Participations, most: int) -> np.ndarray:
         if fault == "records of a step":
             return true(rows, steps, apart, 99)
-        forgotten = {"separation": {"separation": 1}, "most": {"most": 99}}.get(fault, {})
+        forgotten = {"separation": {"separation": 1}, "most": {"most_steps": 99}}.get(fault, {})
         return true(rows, steps, Participations(**{**vars(apart), **forgotten}), most)
 
     given: dict[str, Any] = {"apart": (2, 2) if fault == "most" else (2, 3)}

@@ -122,7 +122,7 @@ DIVIDED = Amounts.divide_records
 FIRST = property(lambda self: self.amounts[0].amounts.shares_per_record if self.amounts else 1)
 FAULTS: dict[str, tuple[str, tuple[Any, str, Any]]] = {
     "the shares of a record are forgotten": ("variance", (RecordShares, "stability", lambda self, moved: moved)),
-    "a third share is not taken from the second": ("variance", (Amounts, "divided", unbalanced)),
+    "a third share is not taken from the second": ("variance", (Amounts, "divide_records", unbalanced)),
     "the second column of a product is forgotten": ("covariance", (Domain, "shares_per_record", FIRST)),
 }
 
