@@ -2846,7 +2846,7 @@ def check_decimals(release: ReleaseClaims) -> str:
     if release.certificate["decimals"] in wanted:
         return ""
     shown = [error for row in table_of(release, "answers.csv") for error in numbers_in(row, "standard_error") if error]
-    if shown:  # what was measured may be in other units than what is published
+    if shown:  # public totals ('known') lower the errors of what was measured
         wanted |= {max(0, 3 - math.floor(math.log10(min(shown) * (1 + off)))) for off in (-1e-3, 1e-3)}
     return "" if release.certificate["decimals"] in wanted else near(release.certificate["decimals"], max(wanted))
 

@@ -17,7 +17,6 @@ from dpdist.arrays.transpose_passes import MEMORY_SHARE, Target, TransformPass, 
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.measurement.coefficient_vectors import Form
-from dpdist.measurement.dense_measurement import JointMeasurement
 from dpdist.measurement.integer_measurement import (
     GRID_BITS,
     MEMORY_COPIES,
@@ -27,6 +26,7 @@ from dpdist.measurement.integer_measurement import (
     check_published_size,
     shard_bytes,
 )
+from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.operators import Identity, Kronecker, Matrix, Operator, Sparse, Total
 from dpdist.reconstruction.least_squares import SharedArray

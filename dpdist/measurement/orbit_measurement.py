@@ -16,7 +16,7 @@ from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.measurement.dense_measurement import JointMeasurement, complete_rank
+from dpdist.measurement.dense_measurement import complete_rank
 from dpdist.measurement.integer_measurement import (
     GRID_BITS,
     MEMORY_COPIES,
@@ -25,6 +25,7 @@ from dpdist.measurement.integer_measurement import (
     answer_bytes,
     check_published_size,
 )
+from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.sensitivity.column_norms import exact_norms, row_blocks
 from dpdist.operators import Identity, Kronecker, Matrix, Operator
 from dpdist.operators.orbit_sums import SUMMED

@@ -15,7 +15,6 @@ from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.arrays.transpose_passes import Target, TransformPass, slab_bytes
 from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput
-from dpdist.measurement.dense_measurement import JointMeasurement
 from dpdist.measurement.integer_measurement import (
     MEMORY_COPIES,
     Counts,
@@ -27,6 +26,7 @@ from dpdist.measurement.integer_measurement import (
     shard_bytes,
 )
 from dpdist.measurement.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, round_term
+from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l2_squared
 from dpdist.measurement.term_reconstruction import (
     MeasuredTerm,

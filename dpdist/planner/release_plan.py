@@ -16,8 +16,8 @@ from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.measurement.consistency.table_fitting import has_few_cells
-from dpdist.measurement.dense_measurement import JOINT_CELLS
 from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
+from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.mechanisms.comparison import best_strategy, candidates, compared_mechanisms, minimax_mechanism, planned_effort
 from dpdist.mechanisms.mechanism_registry import REGISTRY, mechanism_of
 from dpdist.mechanisms.optimality import Optimality

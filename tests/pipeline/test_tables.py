@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.measurement.dense_measurement import JOINT_CELLS
+from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.planner import release_plan
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder

@@ -21,7 +21,7 @@ from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, batches, to_array
 from dpdist.errors import InvalidInput
 from dpdist.measurement.consistency.level_fitting import LevelFit
-from dpdist.measurement.dense_measurement import JOINT_CELLS
+from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.nonnegative_cells import RULE, ZERO_ERROR, Effect, covering_half_widths, ratios
