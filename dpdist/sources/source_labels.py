@@ -2,7 +2,7 @@
 
 Names of files, folders, columns and keys, and types of columns are data: whoever controls one record may make them, and they may be a
 record (a header that is taken from a last row). So no message quotes one. A file is called by what the spec says, a column by the
-spec's name for it, and a type by one of a few words. ``Called`` marks the names that messages may hold: whatever reads records takes
+spec's name for it, and a type by one of a few words. ``SourceLabel`` marks the names that messages may hold: whatever reads records takes
 one of these where a path would do, and the type checker refuses the path. ``tests/sources/test_source_labels.py`` goes over every message.
 """
 

@@ -90,7 +90,7 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
         assert len(mine) == table.num_rows == certificate["queries"]
         assert {(str(row["period"]), row["dataset"]) for row in mine} == {(week, "small")}
         assert sorted(row["answer"] for row in mine) == sorted(table["answer"].to_pylist())
-    there = published["2026-11-09"][0].place
+    there = published["2026-11-09"][0].location
     assert deliver(there, [TARGETS.parse(place)]) == []  # it is there: nothing is written
     (named,) = place.items()
     with rows_of(there) as answers:

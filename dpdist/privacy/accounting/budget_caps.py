@@ -31,8 +31,7 @@ class Cap:
 
     Attributes:
         selection: the part of delta that is set aside for selections of names; of a cap in rho, the delta that it has for them alone.
-        recorded_limits: the limits of an (epsilon, delta) cap as a ledger wrote them down, by rule: they are the outcome of a numerical
-        search,
+        recorded_limits: the limits of an (epsilon, delta) cap as a ledger wrote them down, by rule: a numerical search found them,
             whose last digits may differ in a later version. Without them the limits are computed.
     """
 

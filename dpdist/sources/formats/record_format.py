@@ -124,7 +124,7 @@ def check_names(
 
     Args:
         file_columns: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
-        wanted, named: the spec's names of columns.
+        spec_columns, folder_columns: the spec's names of columns.
     """
     duplicate = next((column for column in folder_columns if column in file_columns), None)
     if duplicate is not None:
