@@ -76,7 +76,7 @@ def test_values_are_never_changed_in_place() -> None:
         "dpdist/arrays/convolution.py: Steps",
         "dpdist/verify.py: ReleaseClaims",
         "flows/observability/run_events.py: Run",
-        "flows/commands/studio/studio_server.py: StudioSession",
+        "dpdist/plugins/studio/studio_server.py: StudioSession",
     }
 
 

@@ -33,7 +33,6 @@ from dpdist.privacy.ledger.receipts import OF_RECORDS, DatasetBudget
 from dpdist.process.durable_files import private_files
 from dpdist.publish import notebook_view, release_folder
 from dpdist.query.published_release import PublishedRelease, QueryResult, load_published
-from dpdist.query.synthetic_records import MeasuredTableEstimates, SyntheticRecords, load_tables
 from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.runtime.context import Context
 from dpdist.runtime.stored_vectors import StoreWorkspace
@@ -114,20 +113,6 @@ class Release:
     def ask(self, *questions: str) -> QueryResult:
         """Answers to further questions: see ``dpdist.query.published_release.PublishedRelease.ask``. Nothing is charged."""
         return self.published.ask(*questions)
-
-    def synthetic(self, records: int | None = None, copy: int = 0, redrawn: int = 0) -> SyntheticRecords:
-        """Synthetic records whose tables are those of the release: see ``dpdist.query.synthetic_records``. Nothing is charged.
-
-        Args:
-            records: how many. Default: as many as the release estimates.
-            copy: another number gives other records of the same tables.
-            redrawn: other numbers than 0 give sets whose differences say how uncertain a number is (``dpdist.query.rubin_rules``).
-        """
-        return self._tables.fit_model(redrawn).draw_records(records, copy)
-
-    @cached_property
-    def _tables(self) -> MeasuredTableEstimates:
-        return load_tables(self.published)
 
     def covariance(self, questions: Sequence[str]) -> Matrix:
         """The exact covariance matrix of the answers to linear questions, in counts squared."""

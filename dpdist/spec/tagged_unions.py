@@ -8,7 +8,7 @@ is refused, the schema and the reference follow from the registry.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import GetJsonSchemaHandler, ValidationError, model_validator
@@ -16,6 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
 from dpdist.digests import FlattenedField
+from dpdist.plugin_registry import missing_plugin, missing_plugin_text, plugin_objects
 from dpdist.spec.value_types import SpecPart
 
 
@@ -67,16 +68,19 @@ class Family(FlattenedField, Generic[Each]):
     Args:
         kinds: in the order of the reference.
         default: where no key of any kind is given; None: one must be.
+        plugin_field: the field of ``Plugin`` that names further kinds; "": plugins add none.
     """
 
-    def __init__(self, *kinds: type[Each], default: Each | None = None) -> None:
-        self._kinds = {kind.key(): kind for kind in kinds}
+    def __init__(self, *kinds: type[Each], default: Each | None = None, plugin_field: str = "") -> None:
+        self._own_kinds = kinds
+        self._plugin_field = plugin_field
         self.default = default
 
-    @property
+    @cached_property
     def kinds(self) -> dict[str, type[Each]]:
         """The kinds by their keys."""
-        return self._kinds
+        added = plugin_objects(self._plugin_field) if self._plugin_field else ()
+        return {kind.key(): kind for kind in (*self._own_kinds, *added)}
 
     def all_keys(self) -> Iterator[str]:
         """The keys of all kinds in the order of the reference: those that several kinds share come last."""
@@ -97,6 +101,8 @@ class Family(FlattenedField, Generic[Each]):
         matching_kinds = [kind for kind in self.kinds.values() if kind.is_meant(content)]
         if not matching_kinds and self.default is not None:
             matching_kinds = [type(self.default)]
+        if not matching_kinds and (absent := next(filter(missing_plugin, content), None)):
+            raise ValueError(missing_plugin_text(absent))
         if len(matching_kinds) != 1:
             raise ValueError(f"give {'exactly' if self.default is None else 'at most'} one of {self.choice()}")
         (kind,) = matching_kinds

@@ -14,13 +14,13 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, MissingRecords
+from dpdist.plugin_registry import installed_plugins, load_object
 from dpdist.process.durable_files import private_folder
 from dpdist.process.path_encoding import encodes
 from dpdist.storage.home_folder import state_folder
 from flows.commands import budget_commands, init_command, key_commands, reading_commands, release_commands, service_commands
 from flows.commands.console_output import console, error_console
 from flows.commands.release_commands import CHARGED, UNCHARGED
-from flows.commands.studio import studio_command
 from flows.prefect import prefect_settings
 from flows.signals import run_guarded
 
@@ -34,13 +34,13 @@ for command in (
     release_commands.backfill,
     reading_commands.show,
     reading_commands.ask,
-    reading_commands.synthesize,
     reading_commands.verify,
     reading_commands.export,
-    reading_commands.site,
-    studio_command.studio,
 ):
     app.command()(command)
+for plugin in installed_plugins():
+    for plugin_command, reference in plugin.commands.items():
+        app.command(plugin_command)(load_object(reference))
 app.add_typer(key_commands.app, name="keys")
 app.add_typer(budget_commands.app, name="ledger")
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from dpdist.privacy.accounting import Loss
     from dpdist.query.published_release import Answer
-    from dpdist.query.synthetic_records import IntervalCoverage
     from dpdist.spec.sections.budgets import ReleaseBudgetSpec
     from dpdist.storage.objects import StorageLocation
 
@@ -363,23 +362,6 @@ def print_query_results(answers: Sequence[Answer], covariance: list[list[float]]
     console.print(table)
     for row in covariance or []:
         console.print("  ".join(f"{value:>12.6g}" for value in row))
-
-
-def print_agreement(groups: Iterable[IntervalCoverage], lacking: Sequence[str]) -> None:
-    """How many published answers lie within their intervals, where they are counted in synthetic records; and what was not measured."""
-    from rich.table import Table
-
-    table = Table("group", "answers", "of these records within its 95 % interval", box=None, pad_edge=False)
-    for group in groups:
-        table.add_row(*group.row)
-    console.print(table)
-    if lacking:
-        omitted_groups = f"; and {len(lacking) - GROUPS} more" if len(lacking) > GROUPS else ""
-        sentence = (
-            "never measured together, so that records know of them only what other tables say, and intervals from several sets hold their "
-            f"true counts less often: {'; '.join(lacking[:GROUPS])}{omitted_groups}"
-        )
-        console.print_line(sentence, style="dim")
 
 
 GROUPS = 20

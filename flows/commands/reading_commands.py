@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,16 +12,15 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import InvalidInput
-from dpdist.storage.home_folder import OUTPUT, release_location, state_folder, store_of
+from dpdist.storage.home_folder import release_location, state_folder, store_of
 from dpdist.storage.objects import parse_location
 from flows.commands import console_output
-from flows.commands.console_output import console, error_console, shown
+from flows.commands.console_output import console, shown
 from flows.commands.options import Csv, Json, ReleaseName, check_format
 from flows.ledger_access import open_local_ledger
 
 if TYPE_CHECKING:
     from dpdist.pipeline.release_audit import Finding
-    from dpdist.spec.targets.warehouse import TargetKind
 
 
 def show(
@@ -122,77 +120,6 @@ def ask(
         console.print(note, style="dim")
 
 
-def synthesize(
-    release: ReleaseName,
-    to: Annotated[Path, typer.Option("--to", help="the .parquet or .csv file to write, which must not be there yet")],
-    records: Annotated[
-        int | None, typer.Option(min=0, help="how many records. Default: as many as the release estimates")
-    ] = None,
-    copy: Annotated[int, typer.Option(min=0, help="another number gives other records of the same tables")] = 0,
-    sets: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            max=100,
-            help="write so many sets, to NAME-1, NAME-2, ..., each of tables with noise that is drawn once more: intervals follow from how "
-            "far they differ",
-        ),
-    ] = None,
-    into: Annotated[
-        str | None,
-        typer.Option(
-            help="a table of a warehouse that also gets them, such as delta=FOLDER, iceberg=TABLE or postgres=TABLE"
-        ),
-    ] = None,
-) -> None:
-    """Write synthetic records whose tables are those of a published release, and say which of its answers they keep; no budget.
-
-    They are made from the published measurement alone and are of no person. What the release did not measure is not in them.
-    """
-    from dpdist.pipeline.warehouse_delivery import synthetic_rows
-    from dpdist.publish import release_folder
-    from dpdist.query import synthetic_records
-    from dpdist.query.published_release import load_published
-
-    files = {
-        number: to if sets is None else to.with_stem(f"{to.stem}-{number}") for number in range(bool(sets), (sets or 0) + 1)
-    }
-    for file in files.values():
-        if file.exists():
-            raise InvalidInput(f"{file} exists; remove it, or name another file with --to")
-    if to.suffix not in (".parquet", ".csv"):
-        raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
-    target = _target(into)
-    location = release_location(release)
-    tables = synthetic_records.load_tables(load_published(location))
-    synthesized = tables.fit_model().draw_records(records, copy)
-    with location.local_copy() as folder:
-        kept_groups = synthesized.interval_coverage(release_folder.load_release(folder)[0])
-    console_output.print_agreement(kept_groups, synthesized.never_measured)
-    for number, file in files.items():
-        drawn = tables.fit_model(number).draw_records(records, copy) if number else synthesized
-        drawn.write(file)
-        console.print_line(f"wrote {drawn.records.num_rows:,} synthetic records to {file}")
-        if target is not None:
-            name = f"synthetic-{number}-{copy}"
-            wrote = target.write(synthetic_rows(location, drawn.records, name))
-            console.print_line(f"{target.table_label} {'got' if wrote else 'had'} them as {release}/{name}")
-
-
-def _target(into: str | None) -> TargetKind | None:
-    """The table of a warehouse, KIND=TABLE, that can be reached. Raises: InvalidInput, StoreError."""
-    if into is None:
-        return None
-    from dpdist.spec.targets import TARGETS
-
-    kind, _, table = into.partition("=")
-    if kind not in TARGETS.kinds or not table:
-        raise InvalidInput(f"--into is KIND=TABLE with one of {', '.join(TARGETS.kinds)}, found {into!r}")
-    target = TARGETS.parse({kind: table})
-    target.check()
-    return target
-
-
 def verify(
     release: Annotated[str, typer.Argument(help="the id of a release, the folder or URL of a published one, or 'all'")],
     public: Annotated[
@@ -250,39 +177,3 @@ def export(
         release_folder.certificate_of(folder)
         page_export.save((folder / "index.html").resolve(), target.resolve())
     console.print(shown(target))
-
-
-def site(
-    dataset: Annotated[str, typer.Argument(help="the name of the data set")],
-    releases: Annotated[Path, typer.Option(help="the folder that holds the published releases", envvar=OUTPUT)] = Path(
-        "releases"
-    ),
-    target: Annotated[Path, typer.Option("--out", help="the folder to write; an older site there is replaced")] = Path(
-        "site"
-    ),
-    address: Annotated[
-        str | None, typer.Option(help="the address that the site will have; with it an RSS feed is written, too")
-    ] = None,
-    coming: Annotated[
-        list[datetime] | None,
-        typer.Option("--next", formats=["%Y-%m-%d"], help="a day on which the next release comes; may be repeated"),
-    ] = None,
-) -> None:
-    """Write a static site over all releases of a data set: periods, revisions, comparison, search, budget, methodology, calendar."""
-    from dpdist.site import editions
-    from dpdist.site import site_pages as pages
-
-    with open_local_ledger() as ledger:
-        published_digests = ledger.published()
-        site_releases, skipped = editions.releases_in(
-            releases, dataset, ledger=ledger.name(), published_releases=published_digests, earlier=target
-        )
-        days = [day.date() for day in coming or ()]
-        folder = pages.write_site(
-            dataset, site_releases, ledger.budgets(dataset, charges=True), target, address=address, coming=days
-        )
-    console.print(f"{len(site_releases)} releases of {dataset}: {shown(folder)}/index.html")
-    for message in skipped:
-        error_console.print_line(Text.assemble(("left out:", "bold red"), f" {message}"))
-    if skipped:
-        raise typer.Exit(1)

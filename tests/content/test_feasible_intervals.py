@@ -17,9 +17,9 @@ from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padde
 from dpdist.operators.out_of_core import as_row_source
 from dpdist.page import statistic_tables
 from dpdist.page.headings import Words
+from dpdist.plugins.site import editions, trends
 from dpdist.publish import release_folder
 from dpdist.query.published_release import load_published
-from dpdist.site import editions, trends
 from dpdist.storage.objects import parse_location
 from tests import small
 from tests.pipeline.test_release import run

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from dpdist.mechanisms.mechanism_registry import REGISTRY
+from dpdist.plugins.site import editions, site_pages
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.site import editions, site_pages
 from tests import small
 from tests.language.pseudo import pseudo, words
 from tests.small import run

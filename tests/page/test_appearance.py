@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.site import site_pages
-from dpdist.site.trends import Edition
+from dpdist.plugins.site import site_pages
+from dpdist.plugins.site.trends import Edition
 from dpdist.spec import load
 from dpdist.theme import DARK, LIGHT, Theme, contrast, match_luminance, read_font, read_logo
 from tests import small

@@ -25,7 +25,7 @@ from dpdist.page.charts.line_chart import has_panels
 from dpdist.page.charts.sparkline import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, draw_sparkline
 from dpdist.page.charts.text_layout import text_width, wrap_text
 from dpdist.page.headings import Words, bin_names
-from dpdist.site.trends import period_axis
+from dpdist.plugins.site.trends import period_axis
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.product_queries import marginals
 from dpdist.workloads.range_workloads import cdf

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from dpdist.planner.certificate import method_facts
+from dpdist.plugins.site import editions, release_comparison, site_pages, trends
+from dpdist.plugins.site.editions import Edition
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from dpdist.site import editions, release_comparison, site_pages, trends
-from dpdist.site.editions import Edition
 from dpdist.spec import load
 from tests import small
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from dpdist.page.charts.chart_data import Axis, Figure
 from dpdist.page.charts.png_raster import PICTURE_HEIGHT, PICTURE_WIDTH, MissingLetter, Picture, load_letters
+from dpdist.plugins.site import editions, site_pages
 from dpdist.publish.outputs import preview_image
-from dpdist.site import editions, site_pages
 from tests import small
 
 INK, BAR, PALE = (0x1B, 0x24, 0x30), (0x21, 0x66, 0xAC), (188, 209, 230)

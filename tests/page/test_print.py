@@ -17,7 +17,7 @@ import pytest
 
 from dpdist.domain import Attribute, Domain
 from dpdist.page import release_page
-from dpdist.site import editions, site_pages
+from dpdist.plugins.site import editions, site_pages
 from dpdist.workloads.product_queries import marginals
 from flows.commands import page_export
 from tests import small

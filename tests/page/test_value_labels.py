@@ -26,7 +26,7 @@ from dpdist.page.charts import WIDE, draw
 from dpdist.page.findings import finding_sentence
 from dpdist.page.headings import Words
 from dpdist.page.value_labels import column_value_labels, relabel_for_tables, with_place_names
-from dpdist.site import editions, site_pages
+from dpdist.plugins.site import editions, site_pages
 from dpdist.workloads.product_queries import listed_marginals, marginals
 from tests import small
 from tests.page import gallery

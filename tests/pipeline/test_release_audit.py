@@ -16,11 +16,11 @@ import sqlalchemy as sa
 
 from dpdist.content import measurement_file
 from dpdist.pipeline.release_audit import Verification, resolve_release, verify_ledger, verify_public
+from dpdist.plugins.site import editions, site_pages
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger import database as db
 from dpdist.privacy.ledger.budget_ledger import Publication, open_ledger
-from dpdist.site import editions, site_pages
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
 from tests import small

@@ -14,11 +14,11 @@ import pytest
 
 from dpdist.errors import KeyUnavailable, StoreError
 from dpdist.pipeline import publish
+from dpdist.plugins.site import editions
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
-from dpdist.site import editions
 from dpdist.storage.objects import parse_location
 from tests import small
 from tests.command_line import CommandLine

@@ -22,6 +22,7 @@ from dpdist.pipeline.release_run import Release
 from dpdist.planner.bound_selection import GroupsChoice, RecordsChoice
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection
 from dpdist.planner.preprocessing_steps import STEP_CLASSES, finished_steps
+from dpdist.plugins.synthetic import synthetic_records
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
@@ -218,7 +219,7 @@ def test_synthetic_records_read_no_key_and_no_seed_twice(home: Path, drawn: Draw
     with mock.patch.object(np.random, "RandomState", Recorded):
         for redrawn in range(4):
             numbers.clear()
-            done.synthetic(50, redrawn=redrawn)
+            synthetic_records.synthesize_records(done.published, 50, redrawn=redrawn)
             assert len({*numbers}) == len(numbers)  # within one set no two purposes have the same
             assert len(numbers) > 3 or redrawn == 0
     assert drawn.reads == before

@@ -38,7 +38,7 @@ NOT_DRAWN = {
     "domain.*.map.file": "outlines of one's own (tests/page/test_maps.py)",
     "domain.*.map.property": "outlines of one's own",
     "output.folder": "where the test looks",
-    "output.to": "warehouses (tests/warehouse)",
+    "output.to": "warehouses (tests/plugins/warehouses)",
     "postprocess.consistent_with": "another release (tests/pipeline/test_release.py)",
     "records.iceberg": "a catalogue (tests/extracts/test_table_extracts.py)",
     "records.most_missing": "files read in another way than they are written (tests/pipeline/test_csv.py)",

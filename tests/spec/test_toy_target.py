@@ -20,9 +20,8 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import error_messages, json_schema, load
-from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.warehouse import PublishedRows, TargetKind
 from dpdist.spec.value_types import PathText
+from dpdist.spec.warehouse_target import TARGETS, PublishedRows, TargetKind
 from dpdist.storage.array_store import Store
 from tests import small
 

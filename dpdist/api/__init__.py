@@ -1,0 +1,11 @@
+"""The face of the core: what plugins import, here and in the modules of this folder, and nothing else (docs/plugins.md)."""
+
+from dpdist.errors import DpdistError, InvalidInput, StoreError
+from dpdist.plugin_registry import Plugin
+
+__all__ = [
+    "DpdistError",
+    "InvalidInput",
+    "Plugin",
+    "StoreError",
+]
