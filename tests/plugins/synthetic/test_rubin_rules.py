@@ -122,9 +122,10 @@ def test_sets_differ_in_their_totals_as_far_as_these_are_known(home: Path) -> No
 def test_the_measurement_is_read_once_for_all_sets(home: Path) -> None:
     release = published(home)
     with mock.patch.object(PublishedRelease, "estimates", autospec=True, side_effect=PublishedRelease.estimates) as read:
-        sets = [synthetic_records.synthesize_records(release.published, redrawn=1).records]
+        tables = synthetic_records.load_tables(release.published)
+        sets = [tables.fit_model(1).draw_records().records]
         asked = read.call_count
-        sets += [synthetic_records.synthesize_records(release.published, redrawn=number).records for number in (2, 3)]
+        sets += [tables.fit_model(number).draw_records().records for number in (2, 3)]
     assert read.call_count < asked + asked / 2  # the number of records is read for each
     assert not sets[1].equals(sets[2])
 
