@@ -69,7 +69,7 @@ def test_values_are_never_changed_in_place() -> None:
                 text = ast.unparse(decorator)
                 if text.partition("(")[0] == "dataclass" and "frozen=True" not in text:
                     changed.add(f"{file.relative_to(ROOT)}: {node.name}")
-    assert changed == {
+    states = {
         "dpdist/counting/category_counts.py: _NameReader",
         "dpdist/strategies/dense/coa_fixed_point.py: _BestCertificate",
         "dpdist/strategies/dense/coa_barrier.py: _NewtonSolver",
@@ -78,6 +78,7 @@ def test_values_are_never_changed_in_place() -> None:
         "flows/observability/run_events.py: Run",
         "dpdist/plugins/studio/studio_server.py: StudioSession",
     }
+    assert changed == {state for state in states if (ROOT / state.partition(":")[0]).exists()}
 
 
 def test_every_dask_cluster_takes_a_free_port() -> None:

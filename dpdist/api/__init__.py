@@ -2,10 +2,13 @@
 
 from dpdist.errors import DpdistError, InvalidInput, StoreError
 from dpdist.plugin_registry import Plugin
+from dpdist.storage.home_folder import OUTPUT, release_location
 
 __all__ = [
+    "OUTPUT",
     "DpdistError",
     "InvalidInput",
     "Plugin",
     "StoreError",
+    "release_location",
 ]

@@ -3,7 +3,7 @@
 from dpdist.content.number_format import capitalised, format_number, with_interval
 from dpdist.language import say, translatable, use_language
 from dpdist.page import citation
-from dpdist.page.assets import PREVIEW, address_beside_page, embed_json, format_day, load_template, page_assets
+from dpdist.page.assets import embed_json, format_day, load_template, page_assets
 from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.charts.budget_timeline import MOST_ROWS, Spending, budget_timelines
@@ -17,7 +17,6 @@ __all__ = [
     "DEFAULT_THEME",
     "MOST_FINDINGS",
     "MOST_ROWS",
-    "PREVIEW",
     "THEME_FILE",
     "Axis",
     "Clock",
@@ -25,7 +24,6 @@ __all__ = [
     "Spending",
     "Theme",
     "Words",
-    "address_beside_page",
     "budget_timelines",
     "capitalised",
     "citation",

@@ -6,14 +6,12 @@ from dpdist.content.table_rows import MOST_QUERIES, NUMBERS, VALUES, read_value_
 from dpdist.operators import Matrix
 from dpdist.privacy.ledger.budget_ledger import DatasetBudget
 from dpdist.publish import release_folder
-from dpdist.storage.home_folder import OUTPUT, release_location
 from dpdist.storage.objects import atomic_folder, parse_location
 from dpdist.version import version
 
 __all__ = [
     "MOST_QUERIES",
     "NUMBERS",
-    "OUTPUT",
     "VALUES",
     "DatasetBudget",
     "Matrix",
@@ -24,7 +22,6 @@ __all__ = [
     "ratio_to_bound",
     "read_value_labels",
     "release_folder",
-    "release_location",
     "titled_query",
     "version",
 ]

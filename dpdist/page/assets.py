@@ -16,7 +16,6 @@ from datetime import date
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
 
 import jinja2
 from jinja2.bccache import Bucket
@@ -37,8 +36,6 @@ from dpdist.page.charts.svg_frame import STYLE
 from dpdist.page.headings import describes_time_steps, question_texts, title_of
 from dpdist.theme import DEFAULT_THEME, Theme
 
-PREVIEW = "preview.png"
-"""The picture that sites show of a link to a page (outputs/preview.py)."""
 _PACKAGE = "dpdist.page"
 _DATE = r"\b\d{1,2}\.? (?:de )?[^\W\d]+\.? (?:de )?\d{4}\b"
 
@@ -199,13 +196,6 @@ def link_address(text: str) -> str:
     if re.fullmatch(r"[^\s@:/?#]+@[\w.-]+", text):
         return f"mailto:{text}"
     return f"https://spdx.org/licenses/{text}.html" if re.fullmatch(r"(CC|ODC|ODbL|PDDL|OGL)[\w.-]*\d", text) else ""
-
-
-def address_beside_page(address: str | None, name: str) -> str:
-    """Where a file lies beside a page, if it is known where the page or its folder will be; else nothing."""
-    if not re.match("https?://", address or ""):
-        return ""
-    return urljoin(f"{address}" if re.search(r"/[^/]*\.html?$|/$", f"{address}") else f"{address}/", name)
 
 
 def format_day(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from dpdist.api.releases import OUTPUT
+from dpdist.api import OUTPUT
 from flows.api import console, error_console, open_local_ledger, shown
 
 

@@ -17,10 +17,8 @@ from dpdist.api import InvalidInput
 from dpdist.api.pages import (
     MOST_FINDINGS,
     MOST_ROWS,
-    PREVIEW,
     Spending,
     Words,
-    address_beside_page,
     budget_timelines,
     draw_sparkline,
     embed_chart,
@@ -202,9 +200,6 @@ def index_page(
         coming=[str(entry) for entry in coming],
         about=release_catalogue.publication_facts(entries[-1]),
         fed=address is not None,
-        picture=address_beside_page(address, f"{newest.release}/{PREVIEW}")
-        if PREVIEW in newest.certificate["files"]
-        else "",
         trends=[{**chart, "place": chart_number} for chart_number, chart in enumerate(charts, 1)],
         compared=release_comparison.newest_pair(editions) is not None,
         most_cards=MOST_FINDINGS,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpdist.api import InvalidInput
-from dpdist.api.releases import release_location
+from dpdist.api import InvalidInput, release_location
 from flows.api import GROUPS, ReleaseName, console
 
 if TYPE_CHECKING:
