@@ -1,5 +1,6 @@
 """For plugins that write files of a release: what an output is, and what it is told of the release."""
 
+from dpdist.content.answer_tables import answer_batches
 from dpdist.content.destination import WrittenFile
 from dpdist.content.release_content import ReleaseContent
 from dpdist.mechanisms.mechanism_registry import mechanism_of
@@ -11,6 +12,7 @@ __all__ = [
     "ReleaseContent",
     "ReleaseDraft",
     "WrittenFile",
+    "answer_batches",
     "columns_of_answers",
     "description",
     "guarantee_in_numbers",

@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
 from dpdist.digests import FlattenedField
-from dpdist.plugin_registry import missing_plugin, missing_plugin_text, plugin_objects
+from dpdist.plugin_registry import plugin_objects
 from dpdist.spec.value_types import SpecPart
 
 
@@ -101,8 +101,6 @@ class Family(FlattenedField, Generic[Each]):
         matching_kinds = [kind for kind in self.kinds.values() if kind.is_meant(content)]
         if not matching_kinds and self.default is not None:
             matching_kinds = [type(self.default)]
-        if not matching_kinds and (absent := next(filter(missing_plugin, content), None)):
-            raise ValueError(missing_plugin_text(absent))
         if len(matching_kinds) != 1:
             raise ValueError(f"give {'exactly' if self.default is None else 'at most'} one of {self.choice()}")
         (kind,) = matching_kinds

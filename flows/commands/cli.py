@@ -14,7 +14,7 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, MissingRecords
-from dpdist.plugin_registry import installed_plugins, load_object
+from dpdist.plugin_registry import installed_plugins, load_object, missing_plugin, missing_plugin_text
 from dpdist.process.durable_files import private_folder
 from dpdist.process.path_encoding import encodes
 from dpdist.storage.home_folder import state_folder
@@ -117,6 +117,9 @@ def main() -> None:
         for word in sys.argv[1:]:
             if not encodes(word):
                 raise InvalidInput(f"the argument {word} is not UTF-8; rename what it names, or write it in UTF-8")
+        command_name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        if missing_plugin(command_name):
+            raise InvalidInput(missing_plugin_text(command_name))
         code = app(prog_name="dpdist", standalone_mode=False) or 0
         try:
             sys.stdout.flush()
