@@ -63,6 +63,7 @@ MAY_BE_SKIPPED = (
     "the shared data is not here",
     r"\w+ cannot be installed here",
     "uv is not installed",
+    "a plugin of this distribution is missing",
     "could not import '(torch|dp_accounting)'",  # optional oracles
 )
 """Reasons for which tests are skipped even where browser, PostgreSQL and Prometheus are required (.ci/run); any other fails there."""

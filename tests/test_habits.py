@@ -14,6 +14,7 @@ import typer
 import yaml
 
 from flows.commands import cli
+from tests.complete_tree import needs_every_plugin
 
 ROOT = Path(__file__).parents[1]
 PUBLIC = ("dpdist", "dpdist.workloads", "dpdist.strategies", "dpdist.operators", "dpdist.privacy", "dpdist.arrays")
@@ -44,6 +45,7 @@ def _commands(command: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...
         yield from _commands(part, (*path, name))
 
 
+@needs_every_plugin
 def test_every_command_that_the_pages_name_exists() -> None:
     known = set(_commands(typer.main.get_command(cli.app), ()))
     groups = {path[:-1] for path in known if path}

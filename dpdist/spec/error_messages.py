@@ -201,7 +201,8 @@ def _unknown_key_text(key_path: Place, key: str) -> str:
     if missing_plugin(name):
         return missing_plugin_text(name)
     suggestion = _resembling_key(key_path)
-    cure = f"do you mean {suggestion!r}?" if suggestion else f"allowed here are {', '.join(_allowed_keys(key_path[:-1]))}"
+    allowed = ", ".join(_allowed_keys(key_path[:-1]))
+    cure = f"do you mean {suggestion!r}?" if suggestion else f"allowed here are {allowed}" if allowed else "leave it out"
     return f"unknown key {key!r}; {cure}"
 
 

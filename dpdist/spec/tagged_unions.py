@@ -158,12 +158,12 @@ class UnionPart(SpecPart):
         schema = handler.resolve_ref_schema(reference)
         families = cls.families()
         properties: dict[str, Any] = {}
-        together = []
+        together: list[dict[str, Any]] = []
         for name, facts in schema["properties"].items():
             if name in families:
                 key_schemas, forms = _schema_of(families[name], handler)
                 properties |= key_schemas
-                together.append({"oneOf": forms})
+                together.append({"oneOf": forms} if forms else {"not": {}})
             else:
                 properties[name] = facts
         required = [name for name in schema.get("required", []) if name not in families]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import dpdist as dp
+from dpdist.content import table_rows
 from dpdist.domain import Attribute
 from dpdist.domain.calendar import Times
 from dpdist.errors import InvalidInput
@@ -25,6 +28,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
+from tests.page.test_markup import strange
 
 NAMES = ("age", "sex", "work")
 
@@ -219,3 +223,13 @@ def test_the_command_says_what_the_records_keep(
     assert marked
     assert "exists; remove it" in command("synthesize", "small-1", "--to", str(to)).err
     assert "is a .parquet or .csv file" in command("synthesize", "small-1", "--to", "made.txt").err
+
+
+def test_a_label_is_no_formula_in_a_csv_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done, command = small.run(strange(home, ways=[1]), home), CommandLine(monkeypatch, capsys)
+    assert command("synthesize", str(done.folder), "--to", "made.csv").code == 0
+    cells = {cell for row in csv.reader(Path("made.csv").read_text().splitlines()) for cell in row}
+    assert {"'=1+1", "'@sum"} < cells
+    assert not [cell for cell in cells if re.match(table_rows.FORMULA, cell) and not cell.startswith("'")]

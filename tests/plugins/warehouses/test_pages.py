@@ -32,7 +32,7 @@ from tests.postgres import Server
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[2] / "docs" / "guides" / "orchestrators.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "orchestrators.md"
 PACKAGES = {
     "dagster": ["dagster>=1.11,<2"],
     "airflow": ["apache-airflow>=3,<4"],

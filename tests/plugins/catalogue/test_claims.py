@@ -18,8 +18,8 @@ import yaml
 
 from dpdist.privacy import keys
 from tests import small
-from tests.page.test_metadata import ABOUT
 from tests.pipeline.test_private_categories import ASKED, towns
+from tests.plugins.catalogue.test_metadata import ABOUT
 
 PERSON = {"path": "records.parquet", "person": {"column": "person", "most_records": 3}}
 RELEASES: dict[str, dict[str, Any]] = {

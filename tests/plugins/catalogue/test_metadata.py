@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpdist.page.assets import link_address
-from dpdist.publish.release_folder import FORMAT, certificate_of
+from dpdist.publish.release_folder import certificate_of
 from dpdist.spec import load
 from tests import small
 from tests.often import first_of
@@ -144,8 +144,3 @@ def test_words_about_a_release_change_no_digest(home: Path) -> None:
     plain = small.write(home.parent / "data")
     before = load(plain).digest
     assert load(small.write(home.parent / "data", about=ABOUT)).digest == before
-
-
-def test_certificates_are_of_the_format_that_the_schema_describes() -> None:
-    schema = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text(encoding="utf-8"))
-    assert schema["properties"]["format"]["const"] == FORMAT
