@@ -19,6 +19,7 @@ from dpdist.errors import InvalidInput
 GROUP = "dpdist.plugins"
 """The group of entry points in which plugins are declared."""
 OFFERED: Mapping[str, tuple[str, ...]] = {
+    "observability": ("metrics",),
     "site": ("site",),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
@@ -36,6 +37,7 @@ class Plugin:
         commands: of the command line, by their names: references of functions that Typer takes.
         outputs: references of ``Output`` objects, which write files of every release, in this order.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
+        observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             ``dpdist/language``; "": its pages are in English.
         needs: names of plugins without which it is left out.
@@ -45,6 +47,7 @@ class Plugin:
     commands: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()
     warehouses: Sequence[str] = ()
+    observers: Sequence[str] = ()
     translations: str = ""
     needs: Sequence[str] = ()
 
@@ -78,7 +81,7 @@ def load_object(reference: str) -> Any:
 
 
 def plugin_objects(references: str) -> Iterator[Any]:
-    """What all plugins name in one of their fields: "outputs" or "warehouses"."""
+    """What all plugins name in one of their fields: "outputs", "warehouses" or "observers"."""
     for plugin in installed_plugins():
         yield from map(load_object, getattr(plugin, references))
 

@@ -2,7 +2,7 @@
 
 from dpdist.errors import DpdistError, InvalidInput, StoreError
 from dpdist.plugin_registry import Plugin
-from dpdist.storage.home_folder import OUTPUT, release_location
+from dpdist.storage.home_folder import OUTPUT, release_location, state_folder
 
 __all__ = [
     "OUTPUT",
@@ -11,4 +11,5 @@ __all__ = [
     "Plugin",
     "StoreError",
     "release_location",
+    "state_folder",
 ]

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from dpdist.api import OUTPUT
-from flows.api import console, error_console, open_local_ledger, shown
+from flows.api.commands import console, error_console, open_local_ledger, shown
 
 
 def site(

@@ -28,7 +28,7 @@ from dpdist.api.planning import (
     validate_section,
     whole_amounts,
 )
-from flows.api import open_local_ledger
+from flows.api.commands import open_local_ledger
 
 Content = Mapping[str, Any]
 MOST_RECORDS = 1e12

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dpdist.api import InvalidInput
-from flows.api import NamesInFirstRow, error_console
+from flows.api.commands import NamesInFirstRow, error_console
 
 
 def studio(
@@ -40,7 +40,7 @@ def _new_draft(path: Path, records: Path | None) -> dict[str, Any]:
     """A draft that nothing was said of yet."""
     import os
 
-    from flows.api import dataset_of
+    from flows.api.commands import dataset_of
 
     name = dataset_of(records or path)
     records_entry = (

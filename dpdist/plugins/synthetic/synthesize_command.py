@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpdist.api import InvalidInput, release_location
-from flows.api import GROUPS, ReleaseName, console
+from flows.api.commands import GROUPS, ReleaseName, console
 
 if TYPE_CHECKING:
     from dpdist.api.warehouses import TargetKind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import socket
@@ -11,13 +10,11 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from prometheus_client import generate_latest
 
 from dpdist import engine
 from dpdist.errors import UnknownValue
@@ -25,36 +22,15 @@ from dpdist.pipeline import release_run
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from flows.observability import metrics, observers, run_recorder
+from flows.observability import observers, run_recorder
 from flows.observability.run_events import Run
 from tests import HANGS, forked, small
+from tests.observability.receiver import Receiver, exported_metrics
 from tests.often import first_of
 from tests.prometheus import promtool
 
 ROWS = 3217
 """Of the records: a number that turns up nowhere else."""
-
-
-class Receiver:
-    """An HTTP server that keeps what it is sent, by path."""
-
-    def __init__(self) -> None:
-        heard: list[tuple[str, bytes]] = []
-        self.heard = heard
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                heard.append((self.path, gzip.decompress(body) if self.headers.get("content-encoding") == "gzip" else body))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
 
 @pytest.fixture
@@ -79,10 +55,6 @@ def observed(folder: Path, home: Path, **changes: Any) -> release_run.Release:
 def lines_of(written: str) -> list[dict[str, Any]]:
     """The lines of JSON; what a thread of an earlier test prints may stand before one."""
     return [json.loads(line[line.index('{"time"') :]) for line in written.splitlines() if '{"time"' in line]
-
-
-def told(home: Path) -> str:
-    return generate_latest(metrics.registry(home)).decode()
 
 
 def test_everything_tells_of_a_release_and_nothing_of_its_records(
@@ -121,7 +93,7 @@ def test_everything_tells_of_a_release_and_nothing_of_its_records(
     for word in (b"release", b"plan", b"answer", b"publish", b"small-1", b"dpdist.charge.rho_decimal"):
         assert word in spans
 
-    text = told(home)
+    text = exported_metrics(home)
     for line in (
         'dpdist_budget_cap{dataset="small",per="total",unit="rho"} 0.25',
         'dpdist_releases{dataset="small",state="committed"} 1.0',
@@ -156,7 +128,7 @@ def test_a_failure_is_told_by_the_name_of_its_error(
     events = [json.loads(body) for path, body in receiver.heard if path.startswith("/api/v1/lineage")]
     assert [event["eventType"] for event in events] == ["START", "RUNNING", "FAIL"]
     assert events[-1]["run"]["facets"]["errorMessage"]["message"] == "UnknownValue"
-    text = told(home)
+    text = exported_metrics(home)
     assert 'dpdist_failures_total{dataset="small",reason="UnknownValue"} 1.0' in text
     seen = [text, capfd.readouterr().err, *(body.decode(errors="replace") for _, body in receiver.heard)]
     assert not any("widow" in content for content in seen)
@@ -168,9 +140,9 @@ def test_a_period_that_is_passed_over_is_no_failure(home: Path, needed: bool) ->
     run = Run("small-1", "small", None, None, "digest", needed)
     for reason in ("NoRecords", "OutOfMemory", "ApprovalsMissing"):
         run_recorder.Recorder(home).failed(run, reason)
-    assert f'dpdist_failures_total{{dataset="small",reason="NoRecords"}} {float(needed)}' in told(home)
-    assert 'dpdist_failures_total{dataset="small",reason="OutOfMemory"} 1.0' in told(home)
-    assert "ApprovalsMissing" not in told(home)
+    assert f'dpdist_failures_total{{dataset="small",reason="NoRecords"}} {float(needed)}' in exported_metrics(home)
+    assert 'dpdist_failures_total{dataset="small",reason="OutOfMemory"} 1.0' in exported_metrics(home)
+    assert "ApprovalsMissing" not in exported_metrics(home)
 
 
 @pytest.mark.parametrize("listener", first_of(2, ["nobody", "silent", "broken"]))
@@ -195,12 +167,12 @@ def test_runs_at_once_lose_no_count(home: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert 'dpdist_failures_total{dataset="small",reason="OutOfMemory"} 20.0' in told(home)
+    assert 'dpdist_failures_total{dataset="small",reason="OutOfMemory"} 20.0' in exported_metrics(home)
 
 
 def test_a_ledger_that_cannot_be_read_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPDIST_LEDGER", "postgresql+psycopg://nobody:secret-word@127.0.0.1:1/none")
-    text = told(home)
+    text = exported_metrics(home)
     assert "dpdist_ledger_up 0.0" in text
     assert "secret-word" not in text
 

@@ -21,16 +21,17 @@ import dpdist
 from dpdist import engine
 from dpdist.errors import DpdistError
 from dpdist.pipeline import release_run
+from dpdist.plugins.observability.metrics import expected
 from dpdist.privacy.ledger import database
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.observability import observers, run_recorder
-from flows.observability.metrics import expected
 from flows.periods import last_complete, periods
 from tests import HANGS, certificates, forked, small
-from tests.observability.test_observed import observed, told
+from tests.observability.receiver import exported_metrics
+from tests.plugins.observability.test_observed import observed
 from tests.prometheus import RULES, Prometheus, promtool
 
 MONTHLY = {"rho": 0.25, "per": "month"}
@@ -90,14 +91,14 @@ def test_counters_of_a_declared_data_set_begin_at_zero_for_every_reason(home: Pa
     spec = load(path)
     with open_ledger(home) as ledger:
         ledger.declare("small", spec.guarantee.cap, spec.guarantee.protection)
-    assert series(told(home), "dpdist_published_releases_total") == {'{dataset="small"}': 0.0}
+    assert series(exported_metrics(home), "dpdist_published_releases_total") == {'{dataset="small"}': 0.0}
     names = errors_of_the_code()
     assert {"NoRecords", "BudgetExceeded", "TaskFailed", "DpdistError"} <= {*names}
-    before = series(told(home), "dpdist_failures_total")
+    before = series(exported_metrics(home), "dpdist_failures_total")
     assert not any(before.values())
     for name in (*names, "ValueError"):
         run_recorder.record_failure(home, "small", name)
-    after = series(told(home), "dpdist_failures_total")
+    after = series(exported_metrics(home), "dpdist_failures_total")
     assert before.keys() == after.keys()
     own = {name for name in names if hasattr(dpdist.errors, name)} - {"ApprovalsMissing"}  # it waits
     others = len({*names}) - len(own)  # ValueError, and errors that no run ends with
@@ -113,9 +114,9 @@ def test_missing_records_are_counted(home: Path, tmp_path: Path, period: str | N
     done = forked.finished("flows.main", "run", path, *(["--period", period] if period else []))
     assert done.returncode == 1
     labels = '{dataset="visits",reason="NoRecords"}' if period else '{dataset="",reason="InvalidSpec"}'
-    failures = series(told(home), "dpdist_failures_total")
+    failures = series(exported_metrics(home), "dpdist_failures_total")
     assert {key for key, value in failures.items() if value} == {labels}, done.stderr
-    assert series(told(home), "dpdist_last_failure_timestamp_seconds").keys() == {labels}
+    assert series(exported_metrics(home), "dpdist_last_failure_timestamp_seconds").keys() == {labels}
 
 
 def test_a_data_set_is_expected_from_its_declaration_on(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,11 +125,11 @@ def test_a_data_set_is_expected_from_its_declaration_on(home: Path, tmp_path: Pa
     now = datetime.datetime.now(datetime.UTC)
     over = list(periods((now - datetime.timedelta(days=400)).date(), last_complete(now, "month"), "month"))
     keys = [f'{{dataset="visits",period="{day:%Y-%m}"}}' for day in over]
-    assert series(told(home), "dpdist_period_published") == dict.fromkeys(keys[-8:], 0.0)
-    assert series(told(home), "dpdist_periods_missing") == {'{dataset="visits"}': len(over)}
+    assert series(exported_metrics(home), "dpdist_period_published") == dict.fromkeys(keys[-8:], 0.0)
+    assert series(exported_metrics(home), "dpdist_periods_missing") == {'{dataset="visits"}': len(over)}
     released(path, home, over[-2])
-    assert series(told(home), "dpdist_period_published") == {key: float(key == keys[-2]) for key in keys[-8:]}
-    assert series(told(home), "dpdist_periods_missing") == {'{dataset="visits"}': len(over) - 1}
+    assert series(exported_metrics(home), "dpdist_period_published") == {key: float(key == keys[-2]) for key in keys[-8:]}
+    assert series(exported_metrics(home), "dpdist_periods_missing") == {'{dataset="visits"}': len(over) - 1}
 
 
 def test_what_is_only_charged_is_not_published(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +156,9 @@ def test_what_is_only_charged_is_not_published(home: Path, tmp_path: Path, monke
         )
     with open_ledger(home) as ledger:
         assert ledger.receipt(f"visits-{last}").state == "committed"
-    assert series(told(home), "dpdist_period_published")[label] == 0
+    assert series(exported_metrics(home), "dpdist_period_published")[label] == 0
     assert forked.finished("flows.main", "run", path, "--period", str(last)).returncode == 0
-    assert series(told(home), "dpdist_period_published")[label] == 1
+    assert series(exported_metrics(home), "dpdist_period_published")[label] == 1
 
 
 def test_a_selection_of_names_is_no_release(home: Path, tmp_path: Path) -> None:
@@ -268,10 +269,10 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 
 
 def test_rules_and_dashboard_ask_for_metrics_that_exist(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.observability.metrics.certificate_ends", lambda: [("ca-file", 0.0)])
+    monkeypatch.setattr("dpdist.plugins.observability.metrics.certificate_ends", lambda: [("ca-file", 0.0)])
     observed(tmp_path, home, period="2026-11-09")
     run_recorder.record_failure(home, "small", "OutOfMemory")
-    there = {line.split("{")[0].split(" ")[0] for line in told(home).splitlines() if not line.startswith("#")}
+    there = {line.split("{")[0].split(" ")[0] for line in exported_metrics(home).splitlines() if not line.startswith("#")}
     rules = yaml.safe_load(RULES.read_text())
     asked = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
     dashboard = json.loads((RULES.parent / "dashboard.json").read_text())

@@ -8,9 +8,7 @@ import os
 import sys
 from typing import Any
 
-from dpdist.runtime.context import Progress
-from flows.observability.run_events import Observer, Run, RunResult
-from flows.public_facts import StageTime
+from flows.api.observers import Observer, Progress, Run, RunResult, StageTime
 
 LOG = "DPDIST_LOG"
 
@@ -43,6 +41,10 @@ class JsonLogObserver(Observer):
         """A line with the name of the error."""
         if self.writes_failures:
             _write_event(run, "failed", level="error", reason=reason)
+
+    def failed_in_service(self, run: Run, reason: str) -> None:
+        """A line, whatever the run's own process wrote."""
+        _write_event(run, "failed", level="error", reason=reason)
 
 
 def observer(progress: Progress, *, served: bool = False) -> Observer | None:

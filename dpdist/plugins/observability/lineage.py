@@ -12,9 +12,9 @@ import importlib.util
 import os
 from typing import Any
 
-from dpdist.runtime.context import Progress
-from dpdist.version import version
-from flows.observability.run_events import Observer, Run, RunResult
+from flows.api.observers import Observer, Progress, Run, RunResult
+
+from dpdist.api.releases import version
 
 TRANSPORT_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
 NAMESPACE = "OPENLINEAGE_NAMESPACE"
@@ -79,7 +79,7 @@ class Events(Observer):
         )
 
 
-def observer(progress: Progress) -> Observer | None:
+def observer(progress: Progress, *, served: bool = False) -> Observer | None:
     """The emitter, where it is asked for."""
     if not any(os.environ.get(name) for name in TRANSPORT_VARIABLES):
         return None

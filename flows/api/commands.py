@@ -1,5 +1,6 @@
-"""The face of the command line: what commands of plugins import, beside ``dpdist.api``."""
+"""For plugins that add commands: the terminal, options that several commands have, and the ledger."""
 
+from flows import ledger_access
 from flows.commands.console_output import GROUPS, console, error_console, shown
 from flows.commands.init_command import dataset_of
 from flows.commands.options import NamesInFirstRow, ReleaseName
@@ -12,6 +13,7 @@ __all__ = [
     "console",
     "dataset_of",
     "error_console",
+    "ledger_access",
     "open_local_ledger",
     "shown",
 ]

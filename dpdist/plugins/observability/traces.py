@@ -11,12 +11,9 @@ import importlib.util
 import os
 from typing import Any
 
+from flows.api.observers import Observer, Progress, Run, RunResult, StageTime
 from opentelemetry import trace
 from opentelemetry.trace import Span, StatusCode
-
-from dpdist.runtime.context import Progress
-from flows.observability.run_events import Observer, Run, RunResult
-from flows.public_facts import StageTime
 
 EXPORTER_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 
@@ -74,7 +71,7 @@ class Spans(Observer):
             self.own_provider.shutdown()
 
 
-def observer(progress: Progress) -> Observer | None:
+def observer(progress: Progress, *, served: bool = False) -> Observer | None:
     """The maker of spans, where a provider is there or asked for."""
     if os.environ.get("OTEL_SDK_DISABLED") == "true":
         return None
