@@ -2166,7 +2166,7 @@ def near_all(claimed: Any, recomputed: Any, label: str = "") -> str:
 
 RECOMPUTED: dict[str, str] = {
     "sizes": "release queries cells measurements.* measurement.file measurement.format measurement.values stream.steps stream.of",
-    "words of the guarantee": "format privacy.definition privacy.unit privacy.one_change privacy.bound "
+    "words of the guarantee": "format privacy.definition privacy.unit privacy.unit_kind privacy.one_change privacy.bound "
     "privacy.bound_enforced_while_counting "
     "privacy.most_records_of_one_person privacy.most_groups_of_one_person privacy.participations_of_one_person privacy.separation",
     "unit of protection": "privacy.neighbours",
@@ -2390,7 +2390,7 @@ def unit_of(certificate: Facts) -> Unit:
     if privacy["bound_enforced_while_counting"]:
         return unit_of_persons(certificate, which, replaced)
     near(groups, None, label="groups of a person whom nobody tells apart: ") if groups is not None else None
-    counted = None if privacy["unit"] == "records" else privacy["unit"]
+    counted = None if privacy.get("unit_kind", privacy["unit"]) == "records" else privacy["unit"]
     named = "records" if counted is None else f"of the {counted}"
     if steps is not None:
         each = times_of(most, "record")
@@ -2461,6 +2461,10 @@ def check_words(release: ReleaseClaims) -> str:
     zcdp = f"{approximate}zero-concentrated differential privacy (zCDP)"
     near(release.privacy["definition"], "pure differential privacy (epsilon-DP)" if release.laplace else zcdp)
     unit = unit_of(release.certificate)
+    if "unit_kind" in release.privacy:  # which of the two a unit called "records" is, decides its sentences
+        kinds = ("counted", "records") if release.privacy["unit"] == "records" else ("counted",)
+        allowed = ("persons",) if release.privacy["bound_enforced_while_counting"] else kinds
+        near(release.privacy["unit_kind"] in allowed, True, label=f"kind of unit {release.privacy['unit_kind']!r}: ")
     near(release.privacy["one_change"], unit.changes)
     if release.privacy["bound"] not in unit.bounds:
         raise WrongClaim(f"found {release.privacy['bound']!r}, recomputed {unit.bounds[0]!r}")

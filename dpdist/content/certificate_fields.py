@@ -36,6 +36,7 @@ class PrivacyFacts(TypedDict):
     definition: str
     noise: Literal["Gaussian", "Laplace"]
     unit: str
+    unit_kind: Literal["records", "counted", "persons"]
     neighbours: Literal["add-remove", "replace-one"]
     one_change: str
     most_records_of_one_person: int

@@ -85,6 +85,7 @@ def privacy_facts(job: Job, grid: IntegerMeasurement, noise: Noise, loss: Loss) 
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": noise.kind.label,
         "unit": protection.unit,
+        "unit_kind": protection.unit_kind,
         "neighbours": protection.neighbours,
         "one_change": protection.sentence,
         **protection.bounds(),
