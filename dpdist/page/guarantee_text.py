@@ -1,4 +1,4 @@
-"""The guarantee's sentences, from the typed unit of a certificate: a publisher's words stand in their places, and decide and translate nothing."""
+"""The guarantee's sentences, from the typed unit of a certificate: a publisher's words stand in their places and decide nothing."""
 
 from __future__ import annotations
 

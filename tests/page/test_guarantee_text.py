@@ -1,4 +1,4 @@
-"""Whatever a publisher calls units, columns and attributes: the guarantee's sentences follow from the certificate's typed unit and bounds."""
+"""Whatever a publisher calls units, columns and attributes: the guarantee's sentences follow from the typed unit and its bounds."""
 
 from __future__ import annotations
 

@@ -238,8 +238,8 @@ KEYS = {
     "": "format release period dataset spec_digest strategy_digest privacy mechanism budget queries cells stream post_processing "
     "confidence versions measurement measurements decimals files method",
     "measurement": "file format values why",
-    "privacy": "definition noise unit unit_kind neighbours one_change most_records_of_one_person bound_enforced_while_counting bound meaning "
-    "rho rho_decimal delta epsilon noise_scale_on_grid grid_spacing sensitivity_squared_on_grid",
+    "privacy": "definition noise unit unit_kind neighbours one_change most_records_of_one_person bound_enforced_while_counting bound "
+    "meaning rho rho_decimal delta epsilon noise_scale_on_grid grid_spacing sensitivity_squared_on_grid",
     "privacy.meaning": "false_alarms found_at_most headline guess",
     "mechanism": "name consistent biased rounded objective certified_gap_of_the_worst cost lower_bound certified_gap unit rmse "
     "compared",
