@@ -78,7 +78,10 @@ def row(kind: str, size: int) -> str:
     """One row of the table."""
     found = {}
     for mechanism in ("identity", "auto"):
-        command = [sys.executable, __file__, "--one", kind, str(size), mechanism]
+        form = (
+            "series" if (kind, mechanism) == ("streams", "identity") else kind
+        )  # identity measures no steps before they are over
+        command = [sys.executable, __file__, "--one", form, str(size), mechanism]
         found[mechanism] = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     alone, auto = float(found["identity"][0]), float(found["auto"][0])
     verdict = "yes" if auto <= max(MOST_SECONDS, MOST_TIMES * alone) else "no"
