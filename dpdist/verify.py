@@ -2283,6 +2283,7 @@ BELIEVED: dict[str, str] = {
     "spec_digest": "the spec is not published; the ledger's export has its digest",
     "strategy_digest": "it names a stored object of the publisher's; the measured rows themselves are checked",
     "mechanism.bound": "words on how the bound was proven; the number is checked",
+    "mechanism.design": "words on how the weights of the eigen-queries were chosen; the rows that were measured are checked",
     "mechanism.compared[].cost": "mechanisms that were not chosen are not published; that cost, gap and error agree is checked",
     "mechanism.compared[].worst": "mechanisms that were not chosen are not published",
     "budget": "whether a budget is kept is the ledger's to say: give its export",

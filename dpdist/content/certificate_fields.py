@@ -76,6 +76,7 @@ class MechanismFacts(TypedDict):
     certified_gap_of_the_worst: float | None
     cost: float | None
     lower_bound: float | None
+    design: NotRequired[str]
     bound: NotRequired[str]
     certified_gap: float | None
     unit: str | None

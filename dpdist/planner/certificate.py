@@ -139,6 +139,7 @@ def mechanism_facts(
         "lower_bound": lower,
         "certified_gap": chosen_row.gap,
         **({} if bound_text is None else {"bound": f"what no strategy can beat {bound_text}"}),
+        **({"design": strategy.solve.method} if strategy.name == "eigen" and strategy.solve is not None else {}),
         "unit": unit.name,
         "rmse": unit.mean(chosen_row.rmse(queries, multiplier)),
         "compared": [_comparison_row(row, queries, multiplier, unit) for row in table],

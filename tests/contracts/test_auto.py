@@ -100,7 +100,7 @@ def drawn_spec(seed: int) -> Spec:
     if series:
         separation = draw.randint(1, 8)
         units += [{"column": "id", **most, "participations": draw.randint(2, 5), "separation": separation}] * 2
-    domain = {name: {"from": 0, "to": size - 1} for name, size in sizes.items()}
+    domain: Spec = {name: {"from": 0, "to": size - 1} for name, size in sizes.items()}
     unit, noise = draw.choice(units), draw.choice(["Gaussian", "Gaussian", "Laplace"])
     if draw.random() < 0.25:
         noise = "either"
