@@ -33,6 +33,7 @@ from dpdist.language import (
     with_superscripts,
 )
 from dpdist.page.charts.svg_frame import STYLE
+from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import describes_time_steps, question_texts, title_of
 from dpdist.theme import DEFAULT_THEME, Theme
 
@@ -135,6 +136,7 @@ def _templates(package: str) -> jinja2.Environment:
         "unbroken": with_unbroken_spaces,
         "number_text": number_text,
         "raised": with_superscripts,
+        "guarantee_text": guarantee_text,
         "recalled": translate_certificate,
         "asked": question_texts,
         "titled": title_of,

@@ -192,6 +192,7 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
 def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> None:
     """Whom the guarantee protects, and how well somebody can guess who is in the data: in half a sentence, or as pages have it."""
     from dpdist.page.domain_text import edges_sentences, selection_sentences
+    from dpdist.page.guarantee_text import guarantee_text
 
     facts = certificate["privacy"]
     for sentence in (*selection_sentences(certificate), *edges_sentences(certificate)):
@@ -199,7 +200,7 @@ def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> 
     if "unit" not in facts:
         console.print("what is protected: not said by the version that published this")
         return
-    console.print_line(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}")
+    console.print_line(f"protected: {guarantee_text(certificate, 'unit')}. {facts['one_change']} {facts['bound']}")
     meant = facts["meaning"]
     if briefly:
         false_alarms, detections = (
