@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import json
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,10 +13,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from dpdist.domain import Domain
-from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.privacy import keys
-from dpdist.privacy.keys import Secret
-from dpdist.process.durable_files import private_file, private_folder, rename
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.process.durable_files import private_file
 from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
 from dpdist.sources.column_types import ColumnType
@@ -28,7 +24,7 @@ from dpdist.sources.formats.format_registry import known_format, row_format
 from dpdist.sources.formats.record_format import BATCH_ROWS, Partition, WantedRows, check_names
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.source_labels import File, SourceLabel
-from dpdist.sources.verified_files import HashedFile, Tags, hash_with_tags
+from dpdist.sources.verified_files import HashedFile, Tags
 from dpdist.storage.objects import parse_location
 
 
@@ -303,36 +299,6 @@ def check_columns(source: Source, domain: Domain) -> None:
     named = source.named[0] if source.named else {}
     counted_columns = [column_name for column_name in wanted_columns(source, domain) if column_name not in named]
     check_names(file_columns, counted_columns, tags.source_label, list(named), csv=format_.first_row_may_be_a_record)
-
-
-def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
-    """An Arrow table or stream as a Parquet file named by a commitment to its content, for the readers above.
-
-    A stream is read once, batch by batch.
-    """
-    private_folder(folder)
-    draft = folder / f".{uuid.uuid4().hex}.draft"
-    try:
-        with _hide_package_text():
-            write_stream(records, draft)
-        name = keys.commitment(root, "records in memory", hash_with_tags(draft)[0])
-        return rename(draft, folder / f"records-{name[:32]}.parquet")
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def _hide_package_text() -> Iterator[None]:
-    """Whatever the package of a table refuses, in words that quote no record."""
-    try:
-        yield
-    except (DpdistError, OSError, MemoryError):
-        raise
-    except Exception:  # noqa: BLE001  whatever the package of a user's table raises
-        raise InvalidSpec(
-            "the table of records cannot be read to its end as Arrow batches with one type a column (what its package says is not shown: "
-            "it may quote a record); convert columns that mix types, or give a pyarrow.Table"
-        ) from None
 
 
 def write_stream(records: ArrowStream, path: Path) -> None:

@@ -22,6 +22,7 @@ from dpdist.mechanisms.mechanism_registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.noise_distributions import LAPLACE
 from dpdist.privacy.privacy_unit import Protection
+from dpdist.sources.source_labels import FRAME_LABEL
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.job_source import Origin
 from dpdist.spec.preprocessing_budget import DeclaredNames, PreprocessingStep
@@ -375,7 +376,7 @@ class Job:
         records = self.source.records.model_copy(update={"most_missing": Fraction(1)})
         return replace(self, source=replace(self.source, records=records))
 
-    def with_records(self, path: Path, snapshot: str = "", *, source_label: str = "the table of records") -> Job:
+    def with_records(self, path: Path, snapshot: str = "", *, source_label: str = FRAME_LABEL) -> Job:
         """The same release of records that were written to a file: see ``Origin.read_to``."""
         return replace(self, source=self.source.with_file(path, snapshot, source_label=source_label))
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 from dpdist.digests import compute_digest
 from dpdist.errors import DpdistError, InvalidInput
 from dpdist.page.headings import Words
-from dpdist.pipeline.preflight import check_refusals
+from dpdist.pipeline.preflight import check_refusals, ensure_key
 from dpdist.planner.error_prediction import predict_errors, predict_statistic_errors, whole_amounts
 from dpdist.planner.preprocessing_steps import total_loss
 from dpdist.planner.release_plan import ReleasePlan
@@ -20,7 +20,6 @@ from dpdist.planner.size_estimate import plans_in_one_process
 from dpdist.runtime.context import open_context
 from dpdist.session import PlannedRelease
 from dpdist.session.declarations import validate_section
-from dpdist.session.planned_release import ensure_key
 from dpdist.session.predicted_errors import PredictedErrors
 from dpdist.spec.queries import QuerySpec
 from flows.ledger_access import open_local_ledger
