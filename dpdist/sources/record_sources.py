@@ -165,18 +165,19 @@ def source_of(
     settings = Source((), **options)
     counted_columns = [settings.columns.get(name, name) for name in attributes]
     named = _columns_of_folders(location, source_files, counted_columns, settings.own_columns)
+    record_location = parse_location(location)
     hashes = hashing(source_files)
     digested = tuple((file.path, digest) for file, (digest, _) in zip(source_files, hashes, strict=True))
     every_tag = tuple(tags.with_label(file.source_label) for file, (_, tags) in zip(source_files, hashes, strict=True))
     labels_by_content: dict[tuple[object, ...], SourceLabel] = {}
-    for file_index, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
-        content = (digest, *(named[file_index].items() if named else ()))
+    for (path, digest), tags in zip(digested, every_tag, strict=True):
+        content = (digest, *sorted(file_listing.named_by_folders(record_location, path).items()))
         if content in labels_by_content and not _is_empty(
             path, tags, WantedRows((), header=settings.header, grammar=settings.grammar)
         ):
             raise InvalidSpec(
-                f"{labels_by_content[content]} and {tags.source_label} hold the same records: every record would count twice; "
-                "remove one of them"
+                f"{labels_by_content[content]} and {tags.source_label} hold the same records: every record would count twice; remove one "
+                "of them, or, where both are meant, put their records into one file, or each into a folder that names a column (year=2026)"
             )
         labels_by_content[content] = tags.source_label
     return replace(settings, files=digested, tags=every_tag, named=named)
