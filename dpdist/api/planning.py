@@ -1,7 +1,7 @@
 """For plugins that plan and check a release before anything is spent."""
 
 from dpdist.digests import compute_digest
-from dpdist.pipeline.preflight import check_refusals
+from dpdist.pipeline.preflight import check_refusals, ensure_key
 from dpdist.planner.error_prediction import predict_errors, predict_statistic_errors, whole_amounts
 from dpdist.planner.preprocessing_steps import total_loss
 from dpdist.planner.release_plan import ReleasePlan
@@ -12,7 +12,6 @@ from dpdist.process.resource_limits import check_program
 from dpdist.runtime.context import open_context
 from dpdist.session import PlannedRelease
 from dpdist.session.declarations import validate_section
-from dpdist.session.planned_release import ensure_key
 from dpdist.session.predicted_errors import PredictedErrors
 from dpdist.sources.file_columns import Column, columns_of, has_names, is_person
 from dpdist.spec.queries import QuerySpec

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from dpdist.content.certificate_fields import Claims
 from dpdist.content.release_summary import summary_line
 from dpdist.counting.record_cells import CountSummary
-from dpdist.errors import ReleaseConflict
+from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.operators import Matrix
 from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode, release_charge
 from dpdist.pipeline.extract_files import extract_folder, sweep
@@ -96,9 +96,47 @@ class Release:
             table, certificate = release_folder.load_release(folder)
         return notebook_view.Table(table, self.plan.workload, certificate)
 
-    def __getitem__(self, group: str) -> notebook_view.Table:
-        """The answers of one group of queries, such as ``release["branch"].pandas()``. Raises: InvalidInput."""
-        return self.answers[group]
+    @cached_property
+    def statistics(self) -> dict[str, notebook_view.StatisticsTable]:
+        """The tables of "means", "variances" and "quantiles", where the release has some. Raises: StoreError."""
+        with self.location.local_copy() as folder:
+            tables = release_folder.load_statistics(folder, release_folder.certificate_of(folder))
+        return {name: notebook_view.StatisticsTable(table) for name, table in tables.items()}
+
+    def __getitem__(self, group: str) -> notebook_view.StatisticsTable:
+        """The rows of one group that ``dpdist show`` prints: ``release["branch"].pandas()``, ``release["mean of fee by branch"]``.
+
+        Raises: InvalidInput for a group that the release does not have.
+        """
+        if group in self.answers.group_names:
+            return self.answers[group]
+        group_names = self.answers.group_names
+        for table in self.statistics.values():
+            statistic_groups = list(dict.fromkeys(table.arrow["group"].to_pylist()))
+            if group in statistic_groups:
+                return table.rows_of(group)
+            group_names = [*group_names, *statistic_groups]
+        raise notebook_view.unknown_group(group, group_names)
+
+    @property
+    def means(self) -> notebook_view.StatisticsTable:
+        """The means of amounts. Raises: InvalidInput where the release has none."""
+        return self._statistics_of("means", "dp.means(...)")
+
+    @property
+    def variances(self) -> notebook_view.StatisticsTable:
+        """The variances, standard deviations, covariances and correlations of amounts. Raises: InvalidInput where it has none."""
+        return self._statistics_of("variances", "dp.variances(...)")
+
+    @property
+    def quantiles(self) -> notebook_view.StatisticsTable:
+        """The quantiles of amounts. Raises: InvalidInput where the release has none."""
+        return self._statistics_of("quantiles", "'quantiles' in the spec")
+
+    def _statistics_of(self, name: str, question: str) -> notebook_view.StatisticsTable:
+        if name not in self.statistics:
+            raise InvalidInput(f"the release has no {name}; ask for some with {question}")
+        return self.statistics[name]
 
     @property
     def page(self) -> str:

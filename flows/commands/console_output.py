@@ -290,11 +290,13 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
         console.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
 
 
-def print_statistics(statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int) -> None:
-    """The first means, variances and quantiles of a published release; 0 prints all."""
+def print_statistics(
+    statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int, group: str | None = None
+) -> None:
+    """The first means, variances and quantiles of a published release, of one group or of all; 0 prints all."""
     for kind, rows in statistics.items():
         print_means(rows[: limit or None], len(rows), kind.removesuffix("s"))
-    print_quantiles(certificate, limit)
+    print_quantiles(certificate, limit, group)
 
 
 def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean") -> None:
@@ -311,18 +313,21 @@ def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean")
         console.print(f"... {total - len(rows):,} more {statistic}s (--limit 0 prints all)")
 
 
-def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
-    """The first quantiles of a published release; 0 prints all."""
+def print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | None = None) -> None:
+    """The first quantiles of a published release, of one group or of all; 0 prints all."""
     from rich.table import Table
 
-    rows = certificate.get("quantiles", {}).get("rows", [])
+    from dpdist.content.table_rows import quantiles_group
+
+    facts = certificate.get("quantiles", {"rows": []})
+    rows = [row for row in facts["rows"] if group is None or group == quantiles_group(row["of"], facts)]
     if not rows:
         return
-    table = Table("of", "group", "share", "quantile", "95 % interval", box=None, pad_edge=False)
+    table = Table("group", "query", "share", "quantile", "95 % interval", box=None, pad_edge=False)
     for row in rows[: limit or None]:
-        group = ", ".join(f"{name}={value}" for name, value in row["group"].items())
+        query = ", ".join(f"{name} {value}" for name, value in row["group"].items()) or "all"
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"
-        table.add_row(row["of"], group, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
+        table.add_row(quantiles_group(row["of"], facts), query, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
     console.print(table)
     if 0 < limit < len(rows):
         console.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def show(
     release: ReleaseName,
-    group: Annotated[str | None, typer.Option(help="print only the answers of this group of queries")] = None,
+    group: Annotated[str | None, typer.Option(help="print only this group: answers, means, variances or quantiles")] = None,
     limit: Annotated[int, typer.Option(min=0, help="how many answers to print at most; 0 prints all")] = 40,
     below: Annotated[
         float | None,
@@ -50,11 +50,21 @@ def show(
         if below is not None:
             console_output.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json, as_csv=as_csv)
             return
-        rows, total = release_folder.first_rows(folder, group=group, limit=0 if as_json or as_csv else limit)
+        statistics = release_folder.statistics_tables(folder, certificate)
+        has_answers = group not in release_folder.statistic_groups(statistics, certificate)
+        statistics = {
+            kind: [row for row in kind_rows if group in (None, row["group"])] for kind, kind_rows in statistics.items()
+        }
+        rows, total = (
+            release_folder.first_rows(folder, group=group, limit=0 if as_json or as_csv else limit)
+            if has_answers
+            else ([], 0)
+        )
         if as_csv:
-            console_output.print_csv(rows)
+            tables = {} if has_answers else release_folder.load_statistics(folder, certificate)
+            statistic_rows = [row for table in tables.values() for row in table.to_pylist() if row["group"] == group]
+            console_output.print_csv(rows if has_answers else statistic_rows)
             return
-        statistics = release_folder.statistics_tables(folder, certificate) if group is None else {}
         if as_json:
             document = {"certificate": certificate, "signed_by": key, "answers": console_output.in_json(rows)}
             console.print_json(json.dumps({**document, **{kind: rows for kind, rows in statistics.items() if rows}}))
@@ -69,8 +79,9 @@ def show(
             console_output.print_noises(certificate)
             console_output.print_targets(certificate)
             console_output.print_privacy(certificate)
-        console_output.print_answers(rows, total)
-        console_output.print_statistics(statistics, certificate, limit)
+        if has_answers:
+            console_output.print_answers(rows, total)
+        console_output.print_statistics(statistics, certificate, limit, group)
         console_output.print_beyond(certificate)
         console_output.print_post_processing(certificate)
         if "suppression" in certificate:
