@@ -531,7 +531,13 @@ def test_a_client_says_once_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> No
     course, lines = measuring_service.ReleaseProgress(job, 10), list[str]()
     busy = {"state": "refused", "reason": "Refused", "line": "too many connections are open", "status": 503}
     gone = ConnectionRefusedError(111, "Connection refused")
-    answers: list[Any] = [{"state": "ready", "status": 200}, busy, busy, {**course.facts(0, 10), "status": 200}, *[gone] * 100]
+    answers: list[Any] = [
+        {"state": "ready", "status": 200},
+        busy,
+        busy,
+        {**course.facts(0, 10), "status": 200},
+        *[gone] * 100,
+    ]
 
     def request(*_: object) -> dict[str, Any]:
         answer = answers.pop(0)
