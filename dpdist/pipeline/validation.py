@@ -131,7 +131,7 @@ def check_store(store: Store) -> None:
     if not first_created or second_created:
         raise StoreError(
             f"the store {store.location} overwrites what must be written once (its server ignores If-None-Match); use a server with "
-            "conditional writes, such as AWS S3, MinIO or Ceph, or a folder"
+            "conditional writes, such as AWS S3 or Azure (moto's server for trials: pip install 'moto[server]'), or a folder"
         )
 
 

@@ -28,6 +28,19 @@ def derived_statistic_names(job_workload: JobWorkload) -> list[str]:
     return [entry.statistic.key() for entry in job_workload.entries if entry.statistic.is_derived]
 
 
+def derived_groups(job_workload: JobWorkload) -> list[str]:
+    """The groups of those statistics, as published tables have them: their errors depend on how many records there are."""
+    domain, groups = job_workload.measured.domain.grouped, list[str]()
+    for entry in job_workload.entries:
+        if not entry.statistic.is_derived:
+            continue
+        columns = " and ".join(entry.statistic.columns)
+        for block in entry.kind.counts(domain, job_workload.measured.folder).blocks:
+            by = "" if block.name == "total" else f" by {block.name}"
+            groups += [f"{name} of {columns}{by}" for name in STATISTICS[entry.statistic.key()].published]
+    return groups
+
+
 def check_means(job_workload: JobWorkload, grid: IntegerMeasurement) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
     statistic_name = next(iter(derived_statistic_names(job_workload)), None)

@@ -111,7 +111,9 @@ def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | N
         gap = "not certified" if row["gap"] is None else ratio_to_bound(row["gap"])
         style = "bold" if row["mechanism"] == mechanism["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g} {mechanism['unit']}"
-        cells: list[Text | str] = [Text(row["mechanism"], style), compared_error_text(row, mechanism), worst, gap]
+        has_no_unit = efforts is not None and row["mechanism"] == mechanism["name"] and mechanism["rmse"] is None
+        error = "by group, below" if has_no_unit and row["cost"] is not None else compared_error_text(row, mechanism)
+        cells: list[Text | str] = [Text(row["mechanism"], style), error, worst, gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     console.print(table)
 
