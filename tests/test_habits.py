@@ -137,23 +137,29 @@ REPEATED = 20
 """Words of a rule from which on it is a copy, and not the same by chance."""
 
 
-def _words(node: object, names: dict[str, int]) -> Iterator[object]:
+def _words(node: object) -> tuple[object, ...]:
     """The words of some code, whatever its names are: each is the number of its first use, also what a method reads of its object."""
+    words: list[object] = []
+    _add_words(node, words, {})
+    return tuple(words)
+
+
+def _add_words(node: object, words: list[object], names: dict[str, int]) -> None:
     if isinstance(node, list):
         for each in node:
-            yield from _words(each, names)
+            _add_words(each, words, names)
     elif not isinstance(node, ast.AST):
-        yield node
+        words.append(node)
     elif isinstance(node, ast.Name | ast.arg) or (
         isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self"
     ):
         name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else node.attr
-        yield names.setdefault(name, len(names))
+        words.append(names.setdefault(name, len(names)))
     else:
-        yield type(node).__name__
+        words.append(type(node).__name__)
         for name in node._fields:
             if name not in ("ctx", "annotation", "returns", "type_comment", "kind"):
-                yield from _words(getattr(node, name, None), names)
+                _add_words(getattr(node, name, None), words, names)
 
 
 def _rules(function: ast.FunctionDef, *, parts: bool) -> Iterator[tuple[object, ...]]:
@@ -163,10 +169,10 @@ def _rules(function: ast.FunctionDef, *, parts: bool) -> Iterator[tuple[object, 
         parts: whether every value that it gives a name or returns is one of its rules, too.
     """
     body = function.body[1:] if ast.get_docstring(function) else function.body
-    yield tuple(_words(body, {}))
+    yield _words(body)
     for each in ast.walk(function) if parts else body if len(body) == 1 else ():
         if isinstance(each, ast.Return | ast.Assign) and each.value is not None:
-            yield tuple(_words(each.value, {}))
+            yield _words(each.value)
 
 
 def _functions(file: Path) -> Iterator[ast.FunctionDef]:

@@ -46,7 +46,12 @@ TOGETHER = [
 def spec_of(found: tuple[str, ...]) -> dict[str, Any]:
     """A release of records in two CSV files, with all that is found for it first."""
     spec = asked()
-    spec |= {"left_out": None, "quantiles": None, "ledger": {"dataset": "small", "cap": {"rho": 1, "selection": 1e-8}}}
+    spec |= {
+        "mechanism": "identity",
+        "left_out": None,
+        "quantiles": None,
+        "ledger": {"dataset": "small", "cap": {"rho": 1, "selection": 1e-8}},
+    }
     spec["records"] = {"path": "visits", "person": {"column": "person"}}
     spec["domain"] = {
         "town": {"categories": [f"town {place}" for place in range(40)], "other": "drop"},
