@@ -49,7 +49,7 @@ def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: p
         {
             "release": "sums",
             "records": {"path": "records.parquet"},
-            "domain": {"a": {"from": 0, "to": 4}, "b": {"from": 0, "to": 6}},
+            "domain": {"a": {"from": 0, "to": 6}, "b": {"from": 0, "to": 8}},
             "workload": [
                 total,
                 along,
