@@ -16,6 +16,7 @@ from dpdist.measurement import filter_measurement, integer_measurement
 from dpdist.pipeline import preprocess
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
+from tests.often import slow
 from tests.pipeline.test_found_in_turn import asked, purchases
 
 NAMES = {"categories": "private", "selection": {"share": 0.05, "delta": 1e-9, "most": 3, "candidates": 50}}
@@ -123,7 +124,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("found", "fault"), REFUSED)
+@pytest.mark.parametrize(("found", "fault"), [slow(case) if number % 2 else case for number, case in enumerate(REFUSED)])
 def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str, ...], fault: str, home: Path) -> None:
     last, tail, _ = FAULTS[fault]
     spec = spec_of(found)
