@@ -158,13 +158,13 @@ def contradictions(chosen: ReleasePlan, reasons: Mapping[str, str], errors: Mapp
     return found
 
 
-@pytest.mark.parametrize("row", first_of(3, ROWS))
+@pytest.mark.parametrize("row", first_of(1, ROWS))
 def test_what_auto_once_missed(row: str, tmp_path: Path) -> None:
     """Five releases of persons whose best mechanism a proof about single records had dropped."""
     assert faults(spec_of(*ROWS[row])) == []
 
 
-@pytest.mark.parametrize("seed", first_of(4, range(300)))
+@pytest.mark.parametrize("seed", first_of(2, range(300)))
 def test_no_mechanism_by_name_beats_auto(seed: int) -> None:
     """Workloads, units of protection and noises at random."""
     spec = drawn_spec(seed)
