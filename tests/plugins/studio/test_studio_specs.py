@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from starlette.testclient import TestClient
 
 from dpdist.errors import DpdistError
+from dpdist.plugins.studio.studio_server import StudioSession, application
 from dpdist.spec import load
-from flows.commands.studio.studio_server import StudioSession, application
 from tests import small
 from tests.test_fuzz import FEW, bounded, spec_texts
 
