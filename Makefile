@@ -32,7 +32,7 @@ INSTALL = install() { \
 	&& $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python --constraint constraints.txt "$$@" \
 	|| $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$$@"; }; install
 
-.PHONY: demo installed test slow containers mutants check locked dist dist-check clean
+.PHONY: demo installed test slow core containers mutants check locked dist dist-check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -45,6 +45,9 @@ test: $(VENV)/.installed-test
 
 slow: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.parallel -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m slow $(TESTS)
+
+core: $(VENV)/.installed-test
+	$(VENV)/bin/python -m tests.core_alone -q -n $(PROCESSES) --dist loadfile $(TESTS)
 
 containers: $(VENV)/.installed-test
 	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m slow tests/deploy/test_containers.py
