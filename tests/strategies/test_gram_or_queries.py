@@ -57,6 +57,12 @@ def test_what_needs_a_workload_says_so(name: str) -> None:
         getattr(dp.strategies, name)(QUERIES)
 
 
+@pytest.mark.parametrize("name", ["identity", "wavelet", "hierarchical"])
+def test_a_matrix_is_no_shape(name: str) -> None:
+    with pytest.raises(InvalidInput, match="positive whole sizes, found ndarray"):
+        getattr(dp.strategies, name)(QUERIES)
+
+
 @pytest.mark.parametrize("scale", [1e160, 1e200])
 def test_queries_whose_squares_overflow_say_so(scale: float) -> None:
     with pytest.raises(InvalidInput, match=r"squares of .* overflow; divide all rows by their largest entry"):
