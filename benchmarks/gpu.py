@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.strategies import Strategy, coa
-from dpdist.workloads import all_ranges, discrete, prefix, related
+from dpdist.workloads import Gram, all_ranges, discrete, prefix, related
 
 WORKLOADS = {
     "prefix": prefix,
@@ -62,7 +62,7 @@ def on_cpu() -> tuple[str, Callable[[np.ndarray], Any]]:
 def timed(gram: Any) -> tuple[float, Strategy]:
     """Seconds of a solve; its strategy lies on the host, so that the device is done."""
     started = time.perf_counter()
-    found = coa(gram)
+    found = coa(Gram(gram))
     return time.perf_counter() - started, found
 
 
@@ -77,7 +77,7 @@ def main() -> None:
     if found is None:
         sys.exit("this benchmark needs a GPU with PyTorch or CuPy, and found none; run it where there is one")
     device, moved = found
-    coa(moved(prefix(256).gram()))
+    coa(Gram(moved(prefix(256).gram())))
     lines = [
         "# The certified optimum on a GPU",
         "",

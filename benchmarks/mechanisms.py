@@ -32,6 +32,7 @@ from dpdist.strategies import (
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import (
+    Gram,
     Workload,
     all_ranges,
     marginals,
@@ -110,7 +111,7 @@ def row(workload: Workload) -> dict[str, float]:
     made = {name: make() for name, make in makers(workload, gram).items()}
     bound = made["dpdist"].lower_bound
     assert bound is not None
-    costs = {name: s.workload_cost if s.workload_cost is not None else s.cost(gram) for name, s in made.items()}
+    costs = {name: s.workload_cost if s.workload_cost is not None else s.cost(Gram(gram)) for name, s in made.items()}
     return {name: math.sqrt(cost / bound) for name, cost in costs.items()}
 
 

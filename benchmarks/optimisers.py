@@ -32,7 +32,7 @@ from dpdist.strategies import coa
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
 from dpdist.strategies.dense.trace_problem import FullRankProblem, problem_of
 from dpdist.strategies.optimal import _armijo, newton_direction, objective_and_gradient
-from dpdist.workloads import Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
+from dpdist.workloads import Gram, Workload, all_ranges, discrete, marginals, prefix, random_ranges, related
 
 TOLERANCE = 1e-6
 FLOOR = 2
@@ -302,7 +302,7 @@ def eigendecomposition_seconds(gram: np.ndarray) -> float:
 def measure(name: str, n: int, *, cap: float, peers: list[str], thorough: bool) -> Row:
     workload = WORKLOADS[name](n) if name in WORKLOADS else None
     gram = GRAMS[name](n) if workload is None else workload.gram()
-    given = workload if workload is not None and name == "2-way marginals" else gram
+    given = workload if workload is not None and name == "2-way marginals" else Gram(gram)
     unit = product_seconds(n)
     if not thorough:  # the only solve
         tracemalloc.start()

@@ -33,7 +33,7 @@ from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.streams.banded_participation import banded_person_strategy
 from dpdist.strategies.streams.participation_optimum import answers_participation, optimise_participation, steps_bound
 from dpdist.strategies.streams.triangular_factor import strategy_over_series, triangular
-from dpdist.workloads import Filter, Workload, filtered
+from dpdist.workloads import Filter, Gram, Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum, window
 
 FILTERS: dict[str, Callable[[int], Filter]] = {
@@ -97,7 +97,7 @@ def of_persons(peer: str | None) -> list[str]:
     lines += ["", "| groups, of a person | variance over that of every group by itself | gap |", "|---|---|---|"]
     for groups, most in GROUPS:
         moved, gram = Distance(1, replaced=False, groups=most), np.eye(groups)
-        made = persons_by_cell(gram, moved)
+        made = persons_by_cell(Gram(gram), moved)
         assert made.persons is not None
         precision = made.operator.gram()
         longest = max(s * precision[0, 0] + s * (s - 1) * precision[0, 1] for s in range(1, most + 1))

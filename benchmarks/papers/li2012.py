@@ -36,6 +36,7 @@ from dpdist.strategies import (
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
 from dpdist.strategies.weighted_designs import fourier_queries
 from dpdist.workloads import (
+    Gram,
     Workload,
     all_ranges,
     marginals,
@@ -66,8 +67,8 @@ def _workload_error(cells: int, panel: str, line: str) -> Found:
     workload = workloads(cells)[panel]
     gram = workload.gram()
     strategy = makers(workload, gram)[line]()
-    cost = strategy.workload_cost if strategy.workload_cost is not None else strategy.cost(gram)
-    return {"error": math.sqrt(cost / singular_value_bound(gram))}
+    cost = strategy.workload_cost if strategy.workload_cost is not None else strategy.cost(Gram(gram))
+    return {"error": math.sqrt(cost / singular_value_bound(Gram(gram)))}
 
 
 def data(cells: int) -> dict[str, np.ndarray]:
@@ -151,10 +152,10 @@ def faster(size: Size) -> Iterator[Measurement]:
 def _faster(cells: int, panel: str, options: dict[str, int]) -> Found:
     gram = (all_ranges(cells) if panel == "all ranges" else marginals(SHAPES[cells][1], 2)).gram()
     begun = time.process_time()
-    strategy = eigen_design(gram, **options)  # type: ignore[arg-type]
+    strategy = eigen_design(Gram(gram), **options)  # type: ignore[arg-type]
     seconds = time.process_time() - begun
     assert strategy.workload_cost is not None
-    return {"error": math.sqrt(strategy.workload_cost / singular_value_bound(gram)), "seconds": seconds}
+    return {"error": math.sqrt(strategy.workload_cost / singular_value_bound(Gram(gram))), "seconds": seconds}
 
 
 def designs(size: Size) -> Iterator[Measurement]:
@@ -173,9 +174,9 @@ def _design(cells: int, panel: str, line: str) -> Found:
         rows = np.ones((1, 1))
         for length in shape:
             rows = np.kron(rows, fourier_queries(length))
-    cost = eigen_design(gram, design=rows).workload_cost
+    cost = eigen_design(Gram(gram), design=rows).workload_cost
     assert cost is not None
-    return {"error": math.sqrt(cost / singular_value_bound(gram))}
+    return {"error": math.sqrt(cost / singular_value_bound(Gram(gram)))}
 
 
 PURE_P_IDENTITY = 1024
@@ -206,17 +207,17 @@ def _pure_design(cells: int, panel: str, line: str) -> Found:
     if name == "cells":
         strategy: Strategy = identity(cells, workload, norm="l1")
     elif name == "p-Identity":
-        strategy = p_identity(gram)
+        strategy = p_identity(Gram(gram))
     elif name == "eigen-queries":
-        strategy = weighted_design(gram, design=eigen_queries(gram.copy())[0], tolerance=1e-4)
+        strategy = weighted_design(Gram(gram), design=eigen_queries(gram.copy())[0], tolerance=1e-4)
     else:
         rows = _needed(gram, shape) if name == "Fourier" else None
         if rows is None:
             plain = wavelet(shape, workload, norm="l1")
             plain = plain if name == "wavelet" else hierarchical(shape, workload, branching=None, norm="l1")
-            strategy = weighted_design(gram, design=plain.matrix(), tolerance=1e-4) if lengths else plain
+            strategy = weighted_design(Gram(gram), design=plain.matrix(), tolerance=1e-4) if lengths else plain
         elif lengths:
-            strategy = weighted_design(gram, design=rows, tolerance=1e-4)
+            strategy = weighted_design(Gram(gram), design=rows, tolerance=1e-4)
         else:
             cost = 2.0 * float(np.abs(rows).sum(axis=0).max()) ** 2 * float(np.einsum("ij,jk,ik->", rows, gram, rows))
             return {"error": math.sqrt(cost / workload.shape[0])}

@@ -28,7 +28,7 @@ from dpdist.strategies import (
     smoothing,
     wavelet,
 )
-from dpdist.workloads import Workload, related
+from dpdist.workloads import Gram, Workload, related
 
 PANELS = ("WDiscrete", "WRange", "WRelated")
 
@@ -40,28 +40,28 @@ def _published(gram: Matrix) -> float:
     rank = int(kept.sum())
     spare = 1e-2 * np.random.default_rng(0).standard_normal((round(1.2 * rank) - rank, gram.shape[0]))
     start = np.vstack([vectors[:, kept].T / math.sqrt(rank), spare])
-    return float(low_rank(gram, norm="l1", start=start / np.abs(start).sum(axis=0).max()).workload_cost or math.inf)
+    return float(low_rank(Gram(gram), norm="l1", start=start / np.abs(start).sum(axis=0).max()).workload_cost or math.inf)
 
 
 def _matrix_mechanism(gram: Matrix) -> float:
     """Appendix B: the L2 program, smoothed; A = M^(1/2) measured with Laplace noise."""
-    values, vectors = np.linalg.eigh(smoothing(gram).operator.gram())
+    values, vectors = np.linalg.eigh(smoothing(Gram(gram)).operator.gram())
     root = (vectors * np.sqrt(values)) @ vectors.T
     return float(2.0 * np.abs(root).sum(axis=0).max() ** 2 * np.trace(gram @ (vectors / values) @ vectors.T))
 
 
 COSTS: dict[str, Callable[[Workload, Matrix], float | None]] = {
-    "LRM": lambda _, gram: low_rank(gram, norm="l1").workload_cost,
+    "LRM": lambda _, gram: low_rank(Gram(gram), norm="l1").workload_cost,
     "LRM, from singular vectors": lambda _, gram: _published(gram),
     "matrix mechanism": lambda _, gram: _matrix_mechanism(gram),
     "noise on answers": lambda workload, _: laplace(workload).workload_cost,
     "noise on cells": lambda workload, _: identity(workload.shape[1], workload, norm="l1").workload_cost,
     "wavelet": lambda workload, _: wavelet((workload.shape[1],), workload, norm="l1").workload_cost,
     "hierarchical": lambda workload, _: hierarchical((workload.shape[1],), workload, norm="l1").workload_cost,
-    "p-Identity": lambda _, gram: p_identity(gram).workload_cost,
-    "upper bound (Lemma 3)": lambda _, gram: low_rank_bounds(gram)[0],
-    "lower bound (Lemma 4)": lambda _, gram: low_rank_bounds(gram)[1],
-    "lower bound (twice svdb)": lambda _, gram: 2 * singular_value_bound(gram),
+    "p-Identity": lambda _, gram: p_identity(Gram(gram)).workload_cost,
+    "upper bound (Lemma 3)": lambda _, gram: low_rank_bounds(Gram(gram))[0],
+    "lower bound (Lemma 4)": lambda _, gram: low_rank_bounds(Gram(gram))[1],
+    "lower bound (twice svdb)": lambda _, gram: 2 * singular_value_bound(Gram(gram)),
 }
 
 

@@ -32,7 +32,7 @@ from dpdist.strategies import (
     wavelet,
 )
 from dpdist.strategies.strategy import Step
-from dpdist.workloads import Workload, discrete, explicit, marginal_queries, random_ranges, related
+from dpdist.workloads import Gram, Workload, discrete, explicit, marginal_queries, random_ranges, related
 
 EPSILON, DELTA = 0.1, 1e-4
 """The paper's budget; its Gaussian noise is the classic sigma = sqrt(2 ln(2/delta)) / epsilon."""
@@ -91,7 +91,7 @@ def solved(make: Callable[[], Workload], mechanism: str) -> Found:
     scale = variance() / workload.shape[0]
     out = {"error": cost * scale, "seconds": seconds}
     if mechanism == "COA":
-        out |= {"gap": strategy.gap, "bound": singular_value_bound(gram) * scale}
+        out |= {"gap": strategy.gap, "bound": singular_value_bound(Gram(gram)) * scale}
     return out
 
 
@@ -143,16 +143,16 @@ def _newton_steps(make: Callable[[int, int], Workload], n: int, m: int) -> Found
             wrong = rows @ scipy.linalg.solve_triangular(root, measurements) - rows @ x
             out[f"error on {name}"].append(float(np.mean(wrong**2)))
 
-    coa(workload.gram(), method="newton", on_step=told, max_iterations=30)
+    coa(Gram(workload.gram()), method="newton", on_step=told, max_iterations=30)
     return out
 
 
 def _dual_steps(make: Callable[[int, int], Workload], n: int, m: int) -> Found:
     gram = flat(make(n, m)).gram()
-    best = coa(gram, tolerance=1e-9).lower_bound
+    best = coa(Gram(gram), tolerance=1e-9).lower_bound
     assert best is not None
     out: Found = {"gap": []}
-    coa(gram, on_step=lambda step: out["gap"].append(max(step.objective / best - 1.0, 1e-12)))
+    coa(Gram(gram), on_step=lambda step: out["gap"].append(max(step.objective / best - 1.0, 1e-12)))
     return out
 
 

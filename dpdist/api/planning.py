@@ -13,14 +13,22 @@ from dpdist.runtime.context import open_context
 from dpdist.session import PlannedRelease
 from dpdist.session.declarations import validate_section
 from dpdist.session.predicted_errors import PredictedErrors
-from dpdist.sources.file_columns import Column, columns_of, has_names, is_person
+from dpdist.sources.file_columns import Column, columns_of, first_row, has_names, is_person
+from dpdist.sources.formats.csv_grammar import Grammar
+from dpdist.spec.load import PERIOD
 from dpdist.spec.queries import QuerySpec
+from dpdist.spec.sections.records import RecordsSpec
+from dpdist.spec.sections.sources import FileSource
 
 __all__ = [
+    "PERIOD",
     "Column",
+    "FileSource",
+    "Grammar",
     "PlannedRelease",
     "PredictedErrors",
     "QuerySpec",
+    "RecordsSpec",
     "ReleasePlan",
     "Shape",
     "assumed_answers",
@@ -29,6 +37,7 @@ __all__ = [
     "columns_of",
     "compute_digest",
     "ensure_key",
+    "first_row",
     "has_names",
     "is_person",
     "open_context",

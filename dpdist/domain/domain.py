@@ -27,7 +27,8 @@ def sizes_of(shape: int | Iterable[int]) -> tuple[int, ...]:
     """
     sizes = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     if not sizes or not all(isinstance(size, int | np.integer) and size >= 1 for size in sizes):
-        raise InvalidInput(f"a shape needs positive whole sizes, found {sizes}; give a Domain for attributes with names")
+        found = sizes if all(np.ndim(size) == 0 for size in sizes) else type(shape).__name__
+        raise InvalidInput(f"a shape needs positive whole sizes, found {found}; give a Domain for attributes with names")
     return tuple(int(size) for size in sizes)
 
 

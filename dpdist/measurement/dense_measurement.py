@@ -42,6 +42,7 @@ from dpdist.reconstruction.least_squares import Estimate, LeastSquares, inverse_
 from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
+from dpdist.reconstruction.table_reduction import TableReduction, reads_tables
 from dpdist.size_limits import Sizes
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Basis, Workload, integer_basis
@@ -117,9 +118,11 @@ class DenseMeasurement(IntegerMeasurement):
         return np.asarray(self.mixing @ statistics)
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
-        """Shards where the cells themselves are measured and published, else copies of the counts or of z, and M."""
+        """Shards where the cells are measured and they or tables of them are published, else copies of the counts or of z, and M."""
         if self.cell_multiple is not None and is_cells(workload):
             return StageBytes(shard_bytes(max(layout.size, self.rows)), 0)
+        if self.cell_multiple is not None and reads_tables(workload):
+            return StageBytes(shard_bytes(max(layout.size, self.rows)), TableReduction(workload, self.spacing).task_bytes())
         answer = answer_bytes(workload, int(self.mixing.nbytes))
         if self.cell_multiple is not None:
             return StageBytes(MEMORY_COPIES * 8 * layout.size, answer)
@@ -174,7 +177,12 @@ class DenseMeasurement(IntegerMeasurement):
         work: Workspace,
         report_progress: ProgressCallback | None = None,
     ) -> Answers:
-        """The cells as they are where they are asked for, read as they are needed; else one least-squares estimate."""
+        """The cells as they are where they are asked for, read as they are needed; tables of them; else one least-squares estimate."""
+        if self.cell_multiple is not None and not is_cells(workload) and reads_tables(workload):
+            reader = TableReduction(workload, self.spacing)
+            task = partial(reader.answers, z, noise, answer_request.integer)
+            queries = workload.shape[0]
+            return Answers(*work.fill(answer_request.names, queries, reader.rows_a_task(), task, report_progress))
         if not self.gives_cells(workload):
             return super().answers(workload, z, noise, answer_request, work, report_progress)
         error = noise.deviation * self.spacing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import sys
 from collections.abc import Mapping
@@ -46,10 +47,12 @@ class PlannedRelease:
     Attributes:
         content: its spec, as YAML writes it.
         folder: at which relative paths start. Default: the current one.
+        period: the day that takes the place of ``{period}``, of a spec for many periods.
     """
 
     content: Mapping[str, Any]
     folder: Path | None = None
+    period: datetime.date | None = None
 
     @staticmethod
     def read(path: str | Path) -> PlannedRelease:
@@ -64,7 +67,7 @@ class PlannedRelease:
 
     def _compile_job(self, **changed: Any) -> Job:
         """The job with other parts of the spec, wherever its records are."""
-        return load({**self.content, **changed}, records=False, folder=self.folder)
+        return load({**self.content, **changed}, records=False, folder=self.folder, period=self.period)
 
     @cached_property
     def plan(self) -> ReleasePlan:
@@ -82,7 +85,7 @@ class PlannedRelease:
     @cached_property
     def assumed(self) -> Assumptions | None:
         """What ``assume`` of the spec says of the records; None where it says nothing. Raises: InvalidSpec."""
-        return assumed(dict(self.content), folder=self.folder)
+        return assumed(dict(self.content), folder=self.folder, period=self.period)
 
     @cached_property
     def bounds(self) -> BoundTradeoffs:
@@ -150,7 +153,12 @@ class PlannedRelease:
         if is_frame(records):
             return run(self.job, records, engine=engine, progress=progress or notebook_progress())
         content = {**self.content, "records": {**self.content.get("records", {}), **_records_section(records)}}
-        return run(load(content, folder=self.folder), None, engine=engine, progress=progress or notebook_progress())
+        return run(
+            load(content, folder=self.folder, period=self.period),
+            None,
+            engine=engine,
+            progress=progress or notebook_progress(),
+        )
 
     def to_yaml(self, path: str | Path | None = None) -> str:
         """The spec as YAML; ``dpdist run`` of a file that holds it is the same release. Written to ``path`` where one is given."""

@@ -152,6 +152,15 @@ def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str,
     return names
 
 
+def first_row(location: Path, grammar: Grammar) -> list[str]:
+    """The values of the first row of a CSV file, or of the first file of a folder, for somebody who may see its records."""
+    from dpdist.sources.formats import csv_batches
+
+    file = file_listing.list_files(location)[0]
+    with reading(file.source_label), Path(file.path).open("rb") as content:
+        return csv_batches.header_of(decompressed_stream(content, file.path), grammar, file.source_label)
+
+
 def _public_csv(file: File, header: tuple[str, ...], grammar: Grammar) -> list[Column]:
     import pyarrow as pa
 

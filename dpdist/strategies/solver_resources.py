@@ -19,6 +19,7 @@ from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.coa_barrier import HESSIAN_CELLS
 from dpdist.strategies.dense.completing_rows import POWERS, completion_steps
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
+from dpdist.strategies.strategy import check_gram
 from dpdist.strategies.symmetric_optimum import symmetry_for
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.strategies.tables.residual_bases import stored_optima_count
@@ -163,7 +164,7 @@ def _size(workload: Workload | Gram) -> tuple[int, int, bool]:
     if isinstance(workload, Workload):
         basis = integer_basis(workload)
         return basis.cells, basis.rank, basis.operator is not None
-    cells = int(linear_algebra.as_array(workload.values).shape[0])
+    cells = int(linear_algebra.as_array(check_gram(workload).values).shape[0])
     return cells, cells, False
 
 

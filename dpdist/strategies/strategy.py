@@ -311,7 +311,7 @@ def check_workload(workload: Workload) -> Workload:
     return workload
 
 
-def _check_gram(gram: object) -> Gram:
+def check_gram(gram: object) -> Gram:
     """The gram itself. Raises: InvalidInput for anything else, such as an array, which may be one or queries."""
     if not isinstance(gram, Gram):
         raise InvalidInput(f"a workload or its gram is needed, found {type(gram).__name__}; say what a matrix is: {EITHER}")
@@ -335,7 +335,7 @@ def gram_in_place(workload: Workload | Gram) -> Matrix:
         if not np.isfinite(workload_gram).all():
             raise InvalidInput("the squares of the queries' entries overflow; divide all queries by their largest entry")
         return workload_gram
-    gram = linear_algebra.as_array(_check_gram(workload).values)
+    gram = linear_algebra.as_array(check_gram(workload).values)
     xp = linear_algebra.namespace(gram)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
         raise InvalidInput(

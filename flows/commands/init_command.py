@@ -14,11 +14,10 @@ import typer
 
 from dpdist.errors import InvalidInput
 from flows.commands.console_output import console
-from flows.commands.options import NamesInFirstRow
+from flows.commands.options import Delimiter, NamesInFirstRow, grammar_of
 
 if TYPE_CHECKING:
     from dpdist.sources.file_columns import Column, Kind
-    from dpdist.sources.formats.csv_grammar import Grammar
 
 NO_PERSON = "none"
 """In place of a column of persons."""
@@ -53,9 +52,7 @@ def init(
         str | None, typer.Option("--header", help="the column names of CSV files without a header row")
     ] = None,
     names_in_first_row: NamesInFirstRow = False,
-    delimiter: Annotated[
-        str | None, typer.Option("--delimiter", help="the character between the values of CSV files. Default: a comma")
-    ] = None,
+    delimiter: Delimiter = None,
     epsilon: Annotated[float, typer.Option("--epsilon", help="the budget of the release", min=1e-6)] = 1.0,
     public: Annotated[
         bool, typer.Option("--public", help="the file is public: take categories and ranges from its values")
@@ -78,7 +75,7 @@ def init(
     if asks and not (names or public or names_in_first_row or has_names(records)):
         names_in_first_row = typer.confirm(f"Does the first row of {records.name} hold the columns' names?", default=False)
     stated = columns_of(
-        records, header=names, public=public, names_in_first_row=names_in_first_row, grammar=_grammar(delimiter)
+        records, header=names, public=public, names_in_first_row=names_in_first_row, grammar=grammar_of(delimiter)
     )
     typed_columns = _of_kinds(stated, types or [])
     if person is None and (asks or not public):
@@ -110,19 +107,6 @@ def init(
     if not schema.exists():
         schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
     console.print(f"wrote {target}: complete the words in capitals, then run 'dpdist plan {target}'")
-
-
-def _grammar(delimiter: str | None) -> Grammar:
-    """How CSV files are written. Raises: InvalidInput for what can be no delimiter."""
-    from pydantic import ValidationError
-
-    from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR
-    from dpdist.spec.sections.sources import CsvSpec
-
-    try:
-        return DEFAULT_GRAMMAR if delimiter is None else CsvSpec.model_validate({"delimiter": delimiter}).grammar
-    except ValidationError as error:
-        raise InvalidInput(f"--delimiter: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def dataset_of(records: Path) -> str:

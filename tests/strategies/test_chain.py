@@ -16,7 +16,7 @@ from dpdist.strategies.dense.block_diagonal import block_diagonalise, decompose_
 from dpdist.strategies.dense.coa_fixed_point import nearly_diagonal_start, newton_step
 from dpdist.strategies.dense.trace_problem import Chain, chain_of
 from dpdist.strategies.strategy import Step
-from dpdist.workloads import all_ranges, prefix, random_ranges
+from dpdist.workloads import Gram, all_ranges, prefix, random_ranges
 
 
 def weighted_prefix(n: int) -> Matrix:
@@ -100,15 +100,15 @@ def test_other_grams_are_no_chains() -> None:
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_are_solved_as_other_grams_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gram = CHAINS[name](120)
-    found = coa(gram)
+    found = coa(Gram(gram))
     assert found.solve is not None
     assert found.solve.eigendecompositions <= 0.6
     monkeypatch.setattr(trace_problem, "chain_of", lambda _: None)
-    other = coa(gram)
+    other = coa(Gram(gram))
     assert found.workload_cost == pytest.approx(other.workload_cost, rel=1.1e-6)
-    assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-9)
+    assert found.cost(Gram(gram)) == pytest.approx(found.workload_cost, rel=1e-9)
     assert found.gap <= 1e-6
-    assert found.lower_bound <= dual_bound(gram, found.solve.dual) * (1 + 1e-9)
+    assert found.lower_bound <= dual_bound(Gram(gram), found.solve.dual) * (1 + 1e-9)
     assert found.lower_bound <= other.workload_cost
 
 
@@ -158,13 +158,13 @@ def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
 def test_large_grams_take_few_eigendecompositions() -> None:
     """Five before, for the first."""
     for gram in (random_ranges(256, 1024).gram(), full(256)):
-        found = coa(gram)
+        found = coa(Gram(gram))
         assert found.gap <= 1e-6
         assert found.solve is not None
         assert found.solve.eigendecompositions <= 2.7
         assert found.solve.products <= 12
-        assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-6)
-        assert found.lower_bound <= dual_bound(gram, found.solve.dual) * (1 + 1e-9)
+        assert found.cost(Gram(gram)) == pytest.approx(found.workload_cost, rel=1e-6)
+        assert found.lower_bound <= dual_bound(Gram(gram), found.solve.dual) * (1 + 1e-9)
 
 
 def distance(gram: Matrix, dual: Matrix) -> float:
@@ -185,11 +185,11 @@ def test_sums_of_random_cells_start_near_the_optimum() -> None:
     dual = np.sqrt(np.diag(gram))
     begun = nearly_diagonal_start(gram, dual)
     assert distance(gram, begun) < 0.15 * distance(gram, dual)
-    found = coa(gram)
+    found = coa(Gram(gram))
     assert found.gap <= 1e-6
     assert found.solve is not None
     assert found.solve.eigendecompositions == 1.6
-    assert found.lower_bound <= dual_bound(gram, found.solve.dual) * (1 + 1e-9)
+    assert found.lower_bound <= dual_bound(Gram(gram), found.solve.dual) * (1 + 1e-9)
 
 
 def test_a_start_is_not_believed_where_a_gram_is_far_from_diagonal() -> None:
@@ -215,9 +215,9 @@ def test_steps_without_proof_can_be_interrupted_and_resumed(gram: Matrix) -> Non
         raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        coa(gram, on_step=stop)
+        coa(Gram(gram), on_step=stop)
     assert seen[0].gap == np.inf
-    optimum = coa(gram)
+    optimum = coa(Gram(gram))
     assert optimum.lower_bound <= seen[0].objective
-    assert coa(gram, start=seen[0].checkpoint).workload_cost == pytest.approx(optimum.workload_cost, rel=1.1e-6)
-    assert coa(gram, max_iterations=1, tolerance=1e-9).gap < np.inf
+    assert coa(Gram(gram), start=seen[0].checkpoint).workload_cost == pytest.approx(optimum.workload_cost, rel=1.1e-6)
+    assert coa(Gram(gram), max_iterations=1, tolerance=1e-9).gap < np.inf

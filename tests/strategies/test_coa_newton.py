@@ -16,7 +16,7 @@ from dpdist.strategies.dense import coa_newton, deflation
 from dpdist.strategies.dense.deflation import deflated_roots
 from dpdist.strategies.dense.trace_problem import SquareProblem, problem_of
 from dpdist.strategies.strategy import Step, proven_root_trace
-from dpdist.workloads import all_ranges
+from dpdist.workloads import Gram, all_ranges
 
 
 def scales(n: int, decades: float) -> Matrix:
@@ -112,18 +112,18 @@ def test_the_certified_optimum_in_few_eigendecompositions(name: str) -> None:
     """About 40 before."""
     rows = ROWS[name](120)
     gram = rows.T @ rows
-    assert isinstance(problem_of(gram.copy()), SquareProblem)
+    assert isinstance(problem_of(Gram(gram.copy())), SquareProblem)
     tracemalloc.start()
-    found = coa(gram)
+    found = coa(Gram(gram))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak <= effort(gram).memory_bytes
+    assert peak <= effort(Gram(gram)).memory_bytes
     assert found.solve is not None
     assert (found.solve.method, found.solve.stop) == ("dual Newton", "converged")
     assert 0 <= found.gap <= 1e-6
     assert found.solve.eigendecompositions <= 8.0
     assert found.solve.dual is not None
-    assert found.lower_bound >= dual_bound(gram, found.solve.dual) * (1 - 1e-9)
+    assert found.lower_bound >= dual_bound(Gram(gram), found.solve.dual) * (1 - 1e-9)
     assert np.linalg.norm(found.matrix(), axis=0).max() == pytest.approx(1.0, abs=1e-12)
     spread = np.linalg.solve(found.matrix().T, rows.T)  # the queries over the strategy, without squaring
     assert (spread**2).sum() == pytest.approx(found.workload_cost, rel=1e-5)
@@ -133,7 +133,7 @@ def test_memory_is_at_most_six_squares() -> None:
     rows = ROWS["prefix over four decades"](400)
     gram = rows.T @ rows
     tracemalloc.start()
-    coa(gram)
+    coa(Gram(gram))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= 6 * 8 * 400**2 * 1.05
@@ -142,7 +142,7 @@ def test_memory_is_at_most_six_squares() -> None:
 def test_without_deflation_the_tolerance_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deflation, "DEFLATIONS", 1)
     rows = ROWS["prefix over four decades"](120)
-    found = coa_newton.solve(problem_of(rows.T @ rows), tolerance=1e-7, max_iterations=30, on_step=lambda step: None)
+    found = coa_newton.solve(problem_of(Gram(rows.T @ rows)), tolerance=1e-7, max_iterations=30, on_step=lambda step: None)
     assert found[3].stop == "stalled"
 
 
@@ -174,12 +174,12 @@ def test_an_interrupted_solve_resumes() -> None:
             raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
-        coa(rows.T @ rows, on_step=stop)
-    resumed = coa(rows.T @ rows, start=seen[-1].checkpoint)
+        coa(Gram(rows.T @ rows), on_step=stop)
+    resumed = coa(Gram(rows.T @ rows), start=seen[-1].checkpoint)
     assert resumed.solve is not None
     assert resumed.gap <= 1e-6
     assert resumed.solve.history[0].gap <= seen[-1].gap * (1 + 1e-6)
-    ended = coa(rows.T @ rows, max_iterations=1)
+    ended = coa(Gram(rows.T @ rows), max_iterations=1)
     assert ended.solve is not None
     assert ended.solve.stop == "iteration limit"
     assert ended.workload_cost >= resumed.lower_bound
@@ -189,7 +189,7 @@ def test_a_solve_that_stalls_is_handed_to_the_barrier(monkeypatch: pytest.Monkey
     monkeypatch.setattr(coa_newton, "PATIENCE", 1)
     monkeypatch.setattr(coa_newton, "LARGEST_STEP", 1e-3)
     rows = ROWS["prefix over four decades"](40)
-    found = coa(rows.T @ rows)
+    found = coa(Gram(rows.T @ rows))
     assert found.solve is not None
     assert found.solve.method == "dual barrier Newton"
     assert 0 <= found.gap <= 1e-6

@@ -22,7 +22,7 @@ from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import matrix_mechanism_cost
 from dpdist.strategies.streams.participation_optimum import optimise_participation, steps_bound
 from dpdist.strategies.streams.triangular_factor import strategy_over_series
-from dpdist.workloads import explicit, filtered, marginals, prefix
+from dpdist.workloads import Gram, explicit, filtered, marginals, prefix
 from dpdist.workloads.time_filters import running_sum
 from tests.often import first_of
 
@@ -45,7 +45,7 @@ def cost_of(found: DenseStrategy, gram: np.ndarray, most: int) -> float:
 )
 def test_persons_by_group_against_every_cell_by_itself(cells: int, most: int, ratio: float) -> None:
     """Variance over that of the identity (mathematics.md); the gap is rounding."""
-    found, gram = persons_by_cell(np.eye(cells), Distance(1, replaced=False, groups=most)), np.eye(cells)
+    found, gram = persons_by_cell(Gram(np.eye(cells)), Distance(1, replaced=False, groups=most)), np.eye(cells)
     cost = cost_of(found, gram, most)
     assert cost / (cells * most) == pytest.approx(ratio, abs=6e-4)
     assert found.persons is not None
@@ -60,7 +60,7 @@ def test_persons_by_group_against_every_cell_by_itself(cells: int, most: int, ra
 def test_persons_who_are_replaced_by_group_are_certified(cells: int, most: int, more: float) -> None:
     """Every difference of two persons, by brute force, for groups and their total: the gap is rounding, and the proof is from weights."""
     gram = np.eye(cells) + more
-    found = persons_by_cell(gram, Distance(1, replaced=True, groups=most))
+    found = persons_by_cell(Gram(gram), Distance(1, replaced=True, groups=most))
     matrix, proof = found.matrix(), found.persons
     assert proof is not None
     precision = matrix.T @ matrix

@@ -14,7 +14,7 @@ from dpdist.strategies import coa, eigen_design, gaussian, identity, linear_alge
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
 from dpdist.strategies.dense.completing_rows import _completed_error, completed_design
 from dpdist.strategies.strategy import Step
-from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges
+from dpdist.workloads import Gram, Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges
 from tests import small
 from tests.oracles import AM_FIGURE_1
 from tests.properties.compositions import context_of_all
@@ -22,8 +22,8 @@ from tests.properties.compositions import context_of_all
 
 def test_figure_1() -> None:
     gram = AM_FIGURE_1.T @ AM_FIGURE_1
-    assert eigen_design(gram, complete=False).workload_cost == pytest.approx(15.80827, rel=2e-6)
-    assert eigen_design(gram).workload_cost == pytest.approx(15.47361, rel=2e-6)
+    assert eigen_design(Gram(gram), complete=False).workload_cost == pytest.approx(15.80827, rel=2e-6)
+    assert eigen_design(Gram(gram)).workload_cost == pytest.approx(15.47361, rel=2e-6)
 
 
 def test_figure_2() -> None:
@@ -88,23 +88,23 @@ def test_between_the_optimum_and_identity(n: int, m: int, seed: int, scale: floa
     if not rows.any():
         return
     gram = scale * rows.T @ rows
-    found = eigen_design(gram)
-    assert found.workload_cost >= coa(gram).lower_bound * (1 - 1e-8)
+    found = eigen_design(Gram(gram))
+    assert found.workload_cost >= coa(Gram(gram)).lower_bound * (1 - 1e-8)
     assert found.workload_cost <= np.trace(gram) * (1 + 1e-6)
-    assert found.workload_cost <= eigen_design(gram, complete=False).workload_cost * (1 + 1e-9)
-    assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-6)
-    assert found.lower_bound == pytest.approx(singular_value_bound(gram), rel=1e-6)
+    assert found.workload_cost <= eigen_design(Gram(gram), complete=False).workload_cost * (1 + 1e-9)
+    assert found.cost(Gram(gram)) == pytest.approx(found.workload_cost, rel=1e-6)
+    assert found.lower_bound == pytest.approx(singular_value_bound(Gram(gram)), rel=1e-6)
 
 
 def test_separation_and_principal_vectors_are_feasible_and_ordered() -> None:
     gram = all_ranges(64).gram()
-    full = eigen_design(gram)
+    full = eigen_design(Gram(gram))
     for options in ({"group_size": 4}, {"principal": 4}, {"group_size": 64}, {"principal": 64}, {"group_size": 1}):
-        other = eigen_design(gram, **options)
+        other = eigen_design(Gram(gram), **options)
         assert full.workload_cost <= other.workload_cost * (1 + 1e-5)
         assert other.workload_cost < np.trace(gram)
-    assert eigen_design(gram, group_size=64).workload_cost == pytest.approx(full.workload_cost, rel=1e-5)
-    assert eigen_design(gram, principal=64).workload_cost == pytest.approx(full.workload_cost, rel=1e-5)
+    assert eigen_design(Gram(gram), group_size=64).workload_cost == pytest.approx(full.workload_cost, rel=1e-5)
+    assert eigen_design(Gram(gram), principal=64).workload_cost == pytest.approx(full.workload_cost, rel=1e-5)
 
 
 def test_other_design_sets() -> None:
@@ -137,10 +137,10 @@ def test_repeated_eigenvalues_have_one_basis(workload: Workload, group: int | No
                 vectors[:, group] = vectors[:, group] @ np.linalg.qr(state.standard_normal((group.size, group.size)))[0]
         return values, vectors
 
-    found = eigen_design(workload.gram(), group_size=group, tolerance=1e-10)
+    found = eigen_design(Gram(workload.gram()), group_size=group, tolerance=1e-10)
     monkeypatch.setattr(linear_algebra, "eigh", turned)
     for _ in range(3):
-        again = eigen_design(workload.gram(), group_size=group, tolerance=1e-10)
+        again = eigen_design(Gram(workload.gram()), group_size=group, tolerance=1e-10)
         assert again.workload_cost == pytest.approx(found.workload_cost, rel=1e-8)
         np.testing.assert_allclose(again.operator.gram(), found.operator.gram(), atol=1e-4 * found.operator.gram().max())
     assert min(turns) > 1
@@ -170,8 +170,8 @@ def test_progress_is_told() -> None:
 def compared_with_full(name: str, cells: int, shape: tuple[int, ...]) -> list[float]:
     """By how much separation and 6 % principal vectors raise the RMSE, and the full design's over the bound."""
     gram = all_ranges(cells).gram() if name == "ranges" else marginals(shape, 2).gram()
-    full = eigen_design(gram)
-    others = (eigen_design(gram, group_size=16), eigen_design(gram, principal=round(0.06 * cells)))
+    full = eigen_design(Gram(gram))
+    others = (eigen_design(Gram(gram), group_size=16), eigen_design(Gram(gram), principal=round(0.06 * cells)))
     costs = [np.sqrt(other.workload_cost / full.workload_cost) - 1 for other in others]
     return [*costs, np.sqrt(full.workload_cost / full.lower_bound) - 1]
 
@@ -216,7 +216,7 @@ def test_figures_of_the_paper_at_2048_cells() -> None:
 )
 def test_refusals(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        eigen_design(prefix(4).gram(), **options)
+        eigen_design(Gram(prefix(4).gram()), **options)
 
 
 def test_the_certificate_says_which_design_was_the_best() -> None:

@@ -31,7 +31,7 @@ from dpdist.strategies.tables.laplace_products import (
     stack_terms,
 )
 from dpdist.strategies.tables.p_identity_products import _Factor
-from dpdist.workloads import Block, Workload, explicit, marginals, prefix
+from dpdist.workloads import Block, Gram, Workload, explicit, marginals, prefix
 from dpdist.workloads.product_queries import listed_marginals
 from tests import small
 
@@ -171,7 +171,7 @@ def test_products_beat_the_identity_and_keep_to_the_bound() -> None:
     )  # two attributes that nothing asks for together
     assert len(apart.terms) == 2
     assert not apart.consistent
-    alone = [p_identity(prefix(24)).cost(Prefix(24).gram()) * block.weight**2 for block in workload.blocks[:2]]
+    alone = [p_identity(prefix(24)).cost(Gram(Prefix(24).gram())) * block.weight**2 for block in workload.blocks[:2]]
     assert apart.workload_cost == pytest.approx(sum(cost ** (1 / 3) for cost in alone) ** 3, rel=1e-3)
 
 

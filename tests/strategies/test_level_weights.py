@@ -21,7 +21,7 @@ from dpdist.strategies.optimal import coa
 from dpdist.strategies.solver_resources import Limits
 from dpdist.strategies.strategy import ignore_step
 from dpdist.strategies.tables.level_weights import _WeightSearch, nested, node_weights, root_of_dual, square_root_poles
-from dpdist.workloads import Workload, prefix
+from dpdist.workloads import Gram, Workload, prefix
 from dpdist.workloads.nested_groups import Hierarchy, nested_of
 from dpdist.workloads.product_queries import listed_marginals
 from tests.contracts.cases import CASES
@@ -90,7 +90,7 @@ def test_costs_gradients_and_roots_are_those_of_dense_matrices(seed: int) -> Non
 def test_the_bound_is_below_the_optimum_and_the_cost_close_above(unlike: bool) -> None:
     """On unequal families, where one weight a node alone is 0.9 to 4.4 % off."""
     tree = hierarchy(4, 6, 14, 6, unlike=unlike)
-    optimum, found = coa(gram_of(tree), tolerance=1e-8), node_weights(tree)
+    optimum, found = coa(Gram(gram_of(tree)), tolerance=1e-8), node_weights(tree)
     assert optimum.workload_cost is not None
     assert optimum.lower_bound is not None
     assert found.lower_bound < optimum.workload_cost

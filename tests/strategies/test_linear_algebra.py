@@ -25,7 +25,7 @@ from dpdist.strategies import (
     smoothing,
     weighted_design,
 )
-from dpdist.workloads import all_ranges, marginals, prefix, random_ranges, related
+from dpdist.workloads import Gram, all_ranges, marginals, prefix, random_ranges, related
 
 
 def strict(values: Matrix) -> Any:
@@ -78,13 +78,13 @@ GRAMS: dict[str, Callable[[], Matrix]] = {
 @pytest.mark.parametrize("name", GRAMS)
 def test_the_certified_optimum(name: str, given: Callable[[Matrix], Any]) -> None:
     gram = GRAMS[name]()
-    expected, found = coa(gram), coa(given(gram))
+    expected, found = coa(Gram(gram)), coa(Gram(given(gram)))
     assert 0 <= found.gap <= 1e-6
     assert found.workload_cost == pytest.approx(expected.workload_cost, rel=1.1e-6)
     assert found.lower_bound == pytest.approx(expected.lower_bound, rel=1.1e-6)
     assert isinstance(found.matrix(), np.ndarray)
-    assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-5)
-    assert found.cost(given(gram)) == pytest.approx(found.cost(gram), rel=1e-9)
+    assert found.cost(Gram(gram)) == pytest.approx(found.workload_cost, rel=1e-5)
+    assert found.cost(Gram(given(gram))) == pytest.approx(found.cost(Gram(gram)), rel=1e-9)
 
 
 OTHERS: dict[str, Callable[..., Strategy]] = {
@@ -105,19 +105,19 @@ OTHERS: dict[str, Callable[..., Strategy]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_optimiser_of_a_gram(name: str, given: Callable[[Matrix], Any]) -> None:
     gram = prefix(24).gram()
-    expected, found = OTHERS[name](gram), OTHERS[name](given(gram))
+    expected, found = OTHERS[name](Gram(gram)), OTHERS[name](Gram(given(gram)))
     assert found.workload_cost == pytest.approx(expected.workload_cost, rel=1e-6)
     assert isinstance(found.matrix(), np.ndarray)
-    assert found.cost(gram) == pytest.approx(expected.cost(gram), rel=1e-6)
+    assert found.cost(Gram(gram)) == pytest.approx(expected.cost(Gram(gram)), rel=1e-6)
 
 
 def test_whole_numbers_bounds_and_what_a_solve_needs(given: Callable[[Matrix], Any]) -> None:
     gram = prefix(16).gram()
     whole = given(gram.astype(np.int64))
-    assert coa(whole).workload_cost == pytest.approx(coa(gram).workload_cost, rel=1.1e-6)
-    assert singular_value_bound(whole) == pytest.approx(singular_value_bound(gram))
-    assert dual_bound(whole, np.arange(1.0, 17.0)) == pytest.approx(dual_bound(gram, np.arange(1.0, 17.0)))
-    assert effort(whole) == effort(gram)
+    assert coa(Gram(whole)).workload_cost == pytest.approx(coa(Gram(gram)).workload_cost, rel=1.1e-6)
+    assert singular_value_bound(Gram(whole)) == pytest.approx(singular_value_bound(Gram(gram)))
+    assert dual_bound(Gram(whole), np.arange(1.0, 17.0)) == pytest.approx(dual_bound(Gram(gram), np.arange(1.0, 17.0)))
+    assert effort(Gram(whole)) == effort(Gram(gram))
     assert (linear_algebra.on_host(whole) == gram).all()  # the given array was not written to
 
 
@@ -125,9 +125,9 @@ def test_whole_numbers_bounds_and_what_a_solve_needs(given: Callable[[Matrix], A
 def test_an_interrupted_solve_resumes(method: str, given: Callable[[Matrix], Any]) -> None:
     gram = given(random_ranges(24, 60).gram() + np.eye(24))
     seen: list[Any] = []
-    coa(gram, method=method, on_step=seen.append, max_iterations=2)
+    coa(Gram(gram), method=method, on_step=seen.append, max_iterations=2)
     assert isinstance(seen[-1].checkpoint, np.ndarray)
-    resumed = coa(gram, method=method, start=seen[-1].checkpoint, max_iterations=12)
+    resumed = coa(Gram(gram), method=method, start=seen[-1].checkpoint, max_iterations=12)
     assert resumed.workload_cost <= seen[-1].objective * (1 + 1e-9)
 
 
@@ -146,12 +146,12 @@ def test_an_interrupted_solve_resumes(method: str, given: Callable[[Matrix], Any
 def test_bad_grams_are_refused_alike(gram: Matrix, error: type[Exception], given: Callable[[Matrix], Any]) -> None:
     for values in (gram, given(gram)):
         with pytest.raises(error):
-            coa(values)
+            coa(Gram(values))
 
 
 def test_arrays_that_cannot_be_written_in_place_are_refused() -> None:
     with pytest.raises(InvalidInput, match="dask"):
-        coa(dask.array.eye(3))
+        coa(Gram(dask.array.eye(3)))
 
 
 class Careless:
@@ -187,7 +187,7 @@ def test_numpy_needs_no_other_library(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "array_api_compat", None)
     for name, optimiser in OTHERS.items():
         assert optimiser(prefix(24)).workload_cost is not None, name
-    assert coa(prefix(24).gram().tolist()).gap <= 1e-6
+    assert coa(Gram(prefix(24).gram().tolist())).gap <= 1e-6
 
 
 def test_the_largest_of_many_equal_eigenvalues_is_found() -> None:

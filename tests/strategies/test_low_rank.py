@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from dpdist.errors import InvalidInput
 from dpdist.strategies import coa, hardt_talwar, lemma_4, low_rank, low_rank_bounds, singular_value_bound
 from dpdist.strategies.low_rank_factorisation import project_columns
-from dpdist.workloads import all_ranges, prefix, related
+from dpdist.workloads import Gram, all_ranges, prefix, related
 from tests.oracles import AM_FIGURE_1
 
 GRAM = AM_FIGURE_1.T @ AM_FIGURE_1
@@ -17,21 +17,21 @@ GRAM = AM_FIGURE_1.T @ AM_FIGURE_1
     "workload", [GRAM, prefix(32).gram(), related(48, 60, 10).gram()], ids=["figure 1", "prefix", "related"]
 )
 def test_gaussian_form_comes_near_the_optimum_and_never_below(workload: np.ndarray) -> None:
-    best, found = coa(workload), low_rank(workload)
+    best, found = coa(Gram(workload)), low_rank(Gram(workload))
     assert best.lower_bound <= found.workload_cost <= best.workload_cost * 1.01
-    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-8)
+    assert found.cost(Gram(workload)) == pytest.approx(found.workload_cost, rel=1e-8)
 
 
 def test_laplace_form() -> None:
-    found = low_rank(GRAM, norm="l1")
+    found = low_rank(Gram(GRAM), norm="l1")
     assert found.norm == "l1"
-    assert found.cost(GRAM) == pytest.approx(found.workload_cost, rel=1e-8)
+    assert found.cost(Gram(GRAM)) == pytest.approx(found.workload_cost, rel=1e-8)
     assert found.workload_cost <= 2 * np.trace(GRAM) * 1.01  # identity under Laplace noise: variance 2 a cell
     a = found.matrix() / found.l1_sensitivity
     spread = AM_FIGURE_1 @ np.linalg.pinv(a)
     assert found.workload_cost == pytest.approx(2 * (spread**2).sum(), rel=1e-8)
     ranges = all_ranges(32).gram()
-    assert low_rank(ranges, norm="l1").workload_cost <= 2 * np.trace(ranges) * (1 + 1e-9)
+    assert low_rank(Gram(ranges), norm="l1").workload_cost <= 2 * np.trace(ranges) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -60,21 +60,21 @@ def test_projection_against_a_general_solver(norm: str) -> None:
 
 def test_bounds_by_hand() -> None:
     gram = np.diag([4.0, 1.0])  # singular values 2 and 1
-    upper, lower, ratio = low_rank_bounds(gram)
+    upper, lower, ratio = low_rank_bounds(Gram(gram))
     assert upper == pytest.approx(2 * 5)
-    assert lower == pytest.approx((2**2 / 2 * 2) ** (2 / 2) * 2**3) == pytest.approx(hardt_talwar(gram))
+    assert lower == pytest.approx((2**2 / 2 * 2) ** (2 / 2) * 2**3) == pytest.approx(hardt_talwar(Gram(gram)))
     assert ratio == pytest.approx(upper / lower)
-    low, high = lemma_4(gram)
+    low, high = lemma_4(Gram(gram))
     assert (low, high) == (pytest.approx(max(2 * 3 - 2, 9 / 2)), pytest.approx(5.0))
-    optimum = coa(GRAM)
-    low, high = lemma_4(GRAM)
+    optimum = coa(Gram(GRAM))
+    low, high = lemma_4(Gram(GRAM))
     assert low * (1 - 1e-9) <= optimum.workload_cost <= high
-    assert low >= singular_value_bound(GRAM) * (1 - 1e-9)
+    assert low >= singular_value_bound(Gram(GRAM)) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("options", [{"norm": "l3"}, {"inner": 2}])
 def test_refusals(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        low_rank(GRAM, **options)
+        low_rank(Gram(GRAM), **options)
     with pytest.raises(InvalidInput):
-        low_rank(np.zeros((2, 2)))
+        low_rank(Gram(np.zeros((2, 2))))

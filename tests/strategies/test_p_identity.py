@@ -17,7 +17,7 @@ from dpdist.storage.array_store import Store
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, low_rank, p_identity
 from dpdist.strategies.strategy import Step
 from dpdist.strategies.tables.p_identity_products import cost_and_gradient, fit_p_identity
-from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
+from dpdist.workloads import Gram, Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.fit import RATE
 from tests.often import first_of
@@ -150,11 +150,11 @@ def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> 
 
 def test_a_total_alone_has_no_cost_that_rounding_made() -> None:
     """Its learnt query grows without end; a negative cost was taken for the least one, and no strategy had it."""
-    found = p_identity(np.ones((72, 72)))
+    found = p_identity(Gram(np.ones((72, 72))))
     assert found.workload_cost is not None
     assert found.lower_bound is not None
     assert found.lower_bound * (1 - 1e-9) <= found.workload_cost <= 2 * 72
-    assert found.cost(np.ones((72, 72))) == pytest.approx(found.workload_cost, rel=1e-5)
+    assert found.cost(Gram(np.ones((72, 72)))) == pytest.approx(found.workload_cost, rel=1e-5)
 
 
 def test_without_a_start_the_cells_themselves_are_measured() -> None:

@@ -7,7 +7,7 @@ from dpdist.errors import InvalidInput
 from dpdist.strategies import coa, smoothing
 from dpdist.strategies.exponential_smoothing import objective_and_gradient
 from dpdist.strategies.strategy import Step
-from dpdist.workloads import all_ranges, prefix, related
+from dpdist.workloads import Gram, all_ranges, prefix, related
 
 
 def test_gradient_against_differences() -> None:
@@ -34,9 +34,9 @@ def test_between_the_optimum_and_identity(workload: object) -> None:
     seen: list[Step] = []
     found = smoothing(workload, on_step=seen.append)
     gram = workload.gram()
-    assert coa(gram).lower_bound <= found.workload_cost < np.trace(gram)
-    assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-6)
-    assert found.workload_cost < 1.15 * coa(gram).workload_cost
+    assert coa(Gram(gram)).lower_bound <= found.workload_cost < np.trace(gram)
+    assert found.cost(Gram(gram)) == pytest.approx(found.workload_cost, rel=1e-6)
+    assert found.workload_cost < 1.15 * coa(Gram(gram)).workload_cost
     assert seen[-1].objective <= seen[0].objective
 
 
@@ -44,4 +44,4 @@ def test_refusals() -> None:
     with pytest.raises(InvalidInput):
         smoothing(np.eye(2), accuracy=0)
     with pytest.raises(InvalidInput):
-        smoothing(np.zeros((2, 2)))
+        smoothing(Gram(np.zeros((2, 2))))

@@ -18,7 +18,7 @@ from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
 from dpdist.strategies.solver_resources import worst_row_bytes
 from dpdist.strategies.strategy import Step
 from dpdist.strategies.weighted_designs import fourier_queries, weight_design
-from dpdist.workloads import Workload, all_ranges, marginals, prefix, random_ranges, ranges
+from dpdist.workloads import Gram, Workload, all_ranges, marginals, prefix, random_ranges, ranges
 
 
 def test_two_lengths_by_hand() -> None:
@@ -29,7 +29,7 @@ def test_two_lengths_by_hand() -> None:
     found = program_1(np.ones((2, 2)), costs, power=2, tolerance=1e-10)
     assert found.cost == pytest.approx(np.cbrt(costs).sum() ** 3, rel=1e-9)
     assert found.weight == pytest.approx(np.cbrt(costs) / np.cbrt(costs).sum(), rel=1e-6)
-    strategy = weighted_design(workload.T @ workload, design=queries, tolerance=1e-10)
+    strategy = weighted_design(Gram(workload.T @ workload), design=queries, tolerance=1e-10)
     assert strategy.workload_cost == pytest.approx(2 * np.cbrt(costs).sum() ** 3, rel=1e-8)
     assert strategy.l1_sensitivity == pytest.approx(1.0, abs=1e-12)
 
@@ -65,9 +65,9 @@ def test_between_the_bound_and_the_identity(n: int, m: int, seed: int, scale: fl
     if not rows.any():
         return
     gram = scale * rows.T @ rows
-    found = weighted_design(gram)
-    assert laplace_bound(gram) <= found.workload_cost <= 2 * np.trace(gram) * (1 + 1e-6)
-    assert found.cost(gram) == pytest.approx(found.workload_cost, rel=1e-6)
+    found = weighted_design(Gram(gram))
+    assert laplace_bound(Gram(gram)) <= found.workload_cost <= 2 * np.trace(gram) * (1 + 1e-6)
+    assert found.cost(Gram(gram)) == pytest.approx(found.workload_cost, rel=1e-6)
     assert found.l1_sensitivity == pytest.approx(1.0, abs=1e-9)
     if np.linalg.matrix_rank(gram) == n:
         assert found.workload_cost == pytest.approx(
@@ -134,7 +134,7 @@ def test_refusals(design: Matrix) -> None:
     with pytest.raises(InvalidInput, match="design queries"):
         weighted_design(prefix(4), design=design)
     with pytest.raises(InvalidInput, match="nothing to answer"):
-        weighted_design(np.zeros((2, 2)))
+        weighted_design(Gram(np.zeros((2, 2))))
 
 
 def test_it_takes_no_more_memory_than_is_promised() -> None:

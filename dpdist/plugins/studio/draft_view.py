@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -36,14 +37,17 @@ GROUPS = 60
 """Groups of queries whose answers are drawn."""
 
 
-def describe_draft(content: Content, folder: Path, records: float, shape: str) -> dict[str, Any]:
+def describe_draft(
+    content: Content, folder: Path, records: float, shape: str, period: datetime.date | None = None
+) -> dict[str, Any]:
     """Everything that the page shows of a draft; ``refused`` says what is wrong with it.
 
     Args:
+        period: as for ``PlannedRelease``.
         records: how many are assumed.
         shape: how they are assumed to be spread over the values of an attribute.
     """
-    draft = PlannedRelease(content, folder)
+    draft = PlannedRelease(content, folder, period)
     texts = {"yaml": draft.to_yaml(), "refused": ""}
     try:
         if not plans_in_one_process(draft.job):
@@ -97,9 +101,9 @@ def _spent(dataset: str) -> float | None:
     return max((1 - float(budget.remaining / budget.cap.limit) for budget in budgets), default=None)
 
 
-def costs(content: Content, folder: Path) -> list[dict[str, Any]]:
+def costs(content: Content, folder: Path, period: datetime.date | None = None) -> list[dict[str, Any]]:
     """For each question, by which factor the other questions' intervals would be narrower without it."""
-    whole, questions = _widths(PlannedRelease(content, folder).errors), list(content["workload"])
+    whole, questions = _widths(PlannedRelease(content, folder, period).errors), list(content["workload"])
     if len(questions) < 2:
         return []
     question_costs = []
@@ -112,7 +116,7 @@ def costs(content: Content, folder: Path) -> list[dict[str, Any]]:
         bounded = sums or content.get("records", {}).get("person", {}).get("column")
         dropped_keys = {"sums"} if bounded else {"sums", "left_out"}
         remaining = {key: value for key, value in rest.items() if key not in dropped_keys} | ({"sums": sums} if sums else {})
-        alone = _widths(PlannedRelease(remaining, folder).errors)
+        alone = _widths(PlannedRelease(remaining, folder, period).errors)
         ratios = [whole[group] / alone[group] for group in alone if group in whole]
         question_costs.append({"question": index, "narrower": math.prod(ratios) ** (1 / len(ratios)) if ratios else None})
     return question_costs
@@ -122,9 +126,9 @@ def _widths(errors: PredictedErrors) -> dict[str, float]:
     return {group.group: group.half_width for group in errors.groups}
 
 
-def charge(content: Content, folder: Path) -> dict[str, Any]:
+def charge(content: Content, folder: Path, period: datetime.date | None = None) -> dict[str, Any]:
     """What publishing would charge, with the digest of the whole draft. Raises: whatever would refuse it, before a record is read."""
-    draft = PlannedRelease(content, folder)
+    draft = PlannedRelease(content, folder, period)
     ensure_key()
     with open_context("inline") as context:
         check_refusals(context, draft.job)

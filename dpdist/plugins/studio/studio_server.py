@@ -6,6 +6,7 @@ A page of another site must not speak with it, whatever name it gives to this ma
 
 from __future__ import annotations
 
+import datetime
 import hmac
 import secrets
 import socket
@@ -43,6 +44,20 @@ BODY_BYTES = 2**20
 """A draft is no longer."""
 
 
+@dataclass(frozen=True)
+class StudioOptions:
+    """What 'dpdist plan' and 'dpdist run' of the spec would be told beside it."""
+
+    period: datetime.date | None = None
+    engine: str | None = None
+
+    @property
+    def arguments(self) -> list[str]:
+        """Arguments of the commands."""
+        period = [] if self.period is None else ["--period", self.period.isoformat()]
+        return [*period, *([] if self.engine is None else ["--engine", self.engine])]
+
+
 @dataclass
 class StudioSession:
     """What one studio works on: the only state of its server.
@@ -52,6 +67,7 @@ class StudioSession:
         columns: names and types of the records' columns, where a file was named.
         content: the draft that it begins with.
         written: the text of the file as this studio has last seen it; None: there was none.
+        options: of 'dpdist plan' that the studio was started with.
         run: the run that it has started, with what it has printed.
     """
 
@@ -59,6 +75,7 @@ class StudioSession:
     columns: list[Column]
     content: dict[str, Any]
     written: str | None
+    options: StudioOptions = field(default_factory=StudioOptions)
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     lock: threading.Lock = field(default_factory=threading.Lock)
     run: subprocess.Popen[str] | None = None
@@ -73,11 +90,13 @@ class StudioSession:
     def plan(self, body: dict[str, Any]) -> dict[str, Any]:
         """What the page shows of a draft."""
         content, shape = draft_view.checked(body.get("content")), str(body.get("shape"))
-        return draft_view.describe_draft(content, self.path.parent, draft_view.number(body.get("records")), shape)
+        return draft_view.describe_draft(
+            content, self.path.parent, draft_view.number(body.get("records")), shape, self.options.period
+        )
 
     def costs(self, body: dict[str, Any]) -> dict[str, Any]:
         """What each question costs the others."""
-        return {"costs": draft_view.costs(draft_view.checked(body.get("content")), self.path.parent)}
+        return {"costs": draft_view.costs(draft_view.checked(body.get("content")), self.path.parent, self.options.period)}
 
     def parse(self, body: dict[str, Any]) -> dict[str, Any]:
         """A draft that was written as YAML. Raises: InvalidInput."""
@@ -96,19 +115,20 @@ class StudioSession:
 
     def charge(self, body: dict[str, Any]) -> dict[str, Any]:
         """What a run would charge, for somebody to confirm. Raises: what would refuse it."""
-        return draft_view.charge(draft_view.checked(body.get("content")), self.path.parent)
+        return draft_view.charge(draft_view.checked(body.get("content")), self.path.parent, self.options.period)
 
     def start(self, body: dict[str, Any]) -> dict[str, Any]:
         """Save the spec and run it, once its charge was shown and confirmed by the digest of what is asked. Raises: InvalidInput."""
         content = draft_view.checked(body.get("content"))
-        if not hmac.compare_digest(str(body.get("confirmed", "")), draft_view.charge(content, self.path.parent)["digest"]):
+        charge = draft_view.charge(content, self.path.parent, self.options.period)
+        if not hmac.compare_digest(str(body.get("confirmed", "")), charge["digest"]):
             raise InvalidInput("what is asked has changed since its charge was shown; look at the charge again")
         self.save(body)
         with self.lock:
             if self.run is not None and self.run.poll() is None:
                 raise InvalidInput("a run is under way; wait until it has ended")
             self.printed = []
-            command = [sys.executable, "-m", "flows.commands.cli", "run", str(self.path)]
+            command = [sys.executable, "-m", "flows.commands.cli", "run", str(self.path), *self.options.arguments]
             self.run = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.path.parent
             )

@@ -115,7 +115,7 @@ class Grams:
         """The certified optimum of a gram, up to scale looked up."""
         unit = gram / np.trace(gram)
         key = hashlib.sha256(np.round(unit, 14).tobytes()).hexdigest()
-        strategy = self._solved.pop(key, None) or coa(unit, tolerance=self.tolerance)
+        strategy = self._solved.pop(key, None) or coa(Gram(unit), tolerance=self.tolerance)
         self._solved[key] = strategy  # last: the first one was not asked for longest
         if len(self._solved) > self.max_stored:
             del self._solved[next(iter(self._solved))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import http.client
+import inspect
 import json
 import re
 import threading
@@ -26,6 +27,8 @@ from dpdist.plugins.studio import draft_view, studio_command
 from dpdist.plugins.studio.studio_server import PAGE, StudioSession, application
 from dpdist.session import PlannedRelease
 from dpdist.sources.file_columns import Column
+from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR
+from flows.commands import release_commands
 from tests import HANGS, small
 from tests.often import always, first_of
 from tests.page.browsing import SCREENS, browser, sync_api, violations
@@ -90,10 +93,61 @@ def test_days_of_a_spec_come_to_the_page_and_back(home: Path) -> None:
         assert PlannedRelease(shown).job.measured.domain == PlannedRelease(content).job.measured.domain
 
 
+ON_THE_PAGE = {"as_json", "quiet", "records", "half_width", "why"}
+"""Options of 'dpdist plan' whose place is the page: what is printed, how many records are assumed, and what that gives."""
+
+
+def test_the_studio_takes_what_plan_takes() -> None:
+    taken = set(inspect.signature(studio_command.studio).parameters)
+    assert set(inspect.signature(release_commands.plan).parameters) - ON_THE_PAGE <= taken
+
+
+@pytest.mark.parametrize("name", ["release.yaml", "weekly.yaml"])
+def test_a_spec_is_opened_with_its_own_way_of_writing_files(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Semicolons, decimal commas, a header of its own, and files for each period."""
+    desks: list[StudioSession] = []
+    monkeypatch.setattr("flows.commands.studio.studio_server.serve", lambda desk, *_: desks.append(desk))
+    day = datetime.date(2026, 9, 1) if name == "weekly.yaml" else None
+    records = {"path": "a-{period}.csv" if day else "a.csv", "csv": {"delimiter": ";", "decimal": ","}}
+    domain = {"b": {"categories": ["a", "b"]}, "n": {"edges": [0, 1, 2, 3]}}
+    content = small.spec(records=records, domain=domain, workload=[MARGINALS])
+    Path(name).write_text(yaml.safe_dump(content))
+    Path("a-2026-09-01.csv" if day else "a.csv").write_text("b;n\na;1,5\nb;2,5\n")
+    studio_command.studio(Path(name), period=day)
+    assert [column.name for column in desks[0].columns] == ["b", "n"]
+    assert desks[0].plan({"content": desks[0].content, "records": "2", "shape": "even"})["refused"] == ""
+    assert desks[0].options.arguments == (["--period", "2026-09-01"] if day else [])
+    Path("headless.csv").write_text("a;1,5\n")
+    headless = {**records, "path": "headless.csv", "header": ["b", "n"]}
+    Path(name).write_text(yaml.safe_dump({**content, "records": headless}))
+    studio_command.studio(Path(name), period=day)
+    assert [column.name for column in desks[1].columns] == ["b", "n"]
+
+
+def test_the_first_row_is_shown_before_it_is_asked_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, **_: object) -> bool:
+        asked.append(capsys.readouterr().err + question)
+        return True
+
+    desks: list[StudioSession] = []
+    monkeypatch.setattr("flows.commands.studio.studio_server.serve", lambda desk, *_: desks.append(desk))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", confirm)
+    Path("a.csv").write_text("branch;fee\na;1,5\n")
+    studio_command.studio(Path("new.yaml"), records=Path("a.csv"), delimiter=";")
+    assert asked == ["The first row of a.csv: branch | fee\nDoes it hold the columns' names?"]
+    assert desks[0].content["records"] == {"path": "a.csv", "csv": {"delimiter": ";"}}
+    assert [column.name for column in desks[0].columns] == ["branch", "fee"]
+
+
 def test_where_nobody_can_be_asked_names_are_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "visits.csv").write_text("1,Centre\n")
     with pytest.raises(InvalidSpec, match="say --names-in-first-row if it holds names"):
-        studio_command._columns(tmp_path / "visits.csv", names_in_first_row=False)
+        studio_command._columns_of_file(tmp_path / "visits.csv", names_in_first_row=False, grammar=DEFAULT_GRAMMAR)
 
 
 def test_assumed_answers_add_up() -> None:
