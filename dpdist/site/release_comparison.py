@@ -15,7 +15,7 @@ from dpdist.language import say
 from dpdist.page.assets import embed_json, load_template, page_assets
 from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts import Axis, Figure
-from dpdist.page.findings import simultaneous_half_widths
+from dpdist.page.charts.chart_data import simultaneous_half_widths
 from dpdist.page.headings import Words
 from dpdist.site.editions import Edition
 from dpdist.site.trends import Answers, draw_names, group_comparable, may_share_noise

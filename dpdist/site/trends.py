@@ -15,7 +15,7 @@ from dpdist.language import say, translatable
 from dpdist.operators import Matrix
 from dpdist.page.assets import format_day
 from dpdist.page.charts import Axis, Clock, Figure
-from dpdist.page.findings import simultaneous_half_widths
+from dpdist.page.charts.chart_data import simultaneous_half_widths
 from dpdist.page.headings import Words, titles_by_name
 from dpdist.publish import release_folder
 from dpdist.site.editions import ComparisonKey, Edition

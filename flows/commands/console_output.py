@@ -320,7 +320,7 @@ def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
     rows = certificate.get("quantiles", {}).get("rows", [])
     if not rows:
         return
-    table = Table("of", "group", "share", "quantile", "95 % interval", box=None, pad_edge=False)
+    table = Table("of", "group", "share up to it", "quantile", "95 % interval", box=None, pad_edge=False)
     for row in rows[: limit or None]:
         group = ", ".join(f"{name}={value}" for name, value in row["group"].items())
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"

@@ -9,7 +9,8 @@ import pytest
 
 from dpdist.page import findings
 from dpdist.page.charts import Axis, Figure
-from dpdist.page.findings import finding_sentence, simultaneous_half_widths
+from dpdist.page.charts.chart_data import simultaneous_half_widths
+from dpdist.page.findings import finding_sentence
 
 MANY = "The highest answer is v1 with 400 ± 20 people; the noise does not tell which of 4 is the largest."
 
