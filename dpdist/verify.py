@@ -3182,7 +3182,7 @@ def check_quantiles(release: ReleaseClaims) -> str:
     certificate, facts = release.certificate, release.certificate.get("quantiles")
     near(facts is not None, "quantiles.csv" in certificate["files"], label="whether there is quantiles.csv: ")
     if facts is None:
-        return ""
+        return "none are published"
     near(facts["moved"], release.l1_sensitivity, label="records that one change moves: ")
     check_share(release, facts, "the quantiles")
     near(facts["share"] > 0, True, label="a share: ")

@@ -170,19 +170,70 @@ def test_odd_bytes_never_end_the_service(running: Running) -> None:
     assert running.health()
 
 
-def test_requests_of_one_user_do_not_take_every_place(running: Running) -> None:
-    """Connections beyond their number are refused at once; when they go, the next are served."""
-    held = []
-    for _ in range(measuring_service.LIMITS.clients_of_one):
-        held.append(socket.socket(socket.AF_UNIX))
-        held[-1].connect(running.address.path)
-        held[-1].send(b"GET /hea")
-    assert b"503" in running.sent(b"GET /health HTTP/1.1\r\n\r\n")[:20]
-    for each in held:
+@pytest.mark.parametrize("said", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\n\r\n"])
+def test_idle_connections_of_a_user_leave_room_for_that_users_others(running: Running, said: bytes) -> None:
+    """Whether they say nothing, not enough, or do not read what they asked for: the oldest of them is closed."""
+    idle = []
+    for _ in range(2 * measuring_service.LIMITS.clients_of_one):
+        idle.append(socket.socket(socket.AF_UNIX))
+        idle[-1].connect(running.address.path)
+        idle[-1].send(said)
+    for _ in range(3):
+        assert b"200" in running.sent(b"GET /health HTTP/1.1\r\n\r\n")[:20]
+    for each in idle:
         each.close()
-    deadline = time.monotonic() + HANGS
-    while b"200" not in running.sent(b"GET /health HTTP/1.1\r\n\r\n")[:20]:
-        assert time.monotonic() < deadline
+
+
+def test_connections_that_something_is_done_for_are_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond their number others are refused; when they end, the next are served. Nobody takes all places with idle ones."""
+
+    async def work(found: Service) -> list[bytes]:
+        server = await asyncio.start_unix_server(found.answer, tmp_path / "socket", limit=found.limits.head_bytes)
+        key = ("a" * 64, None)
+        found._releases[key] = measuring_service.ReleaseProgress(Pretended(Path()).job(*key), 10)
+
+        async def ask(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_unix_connection(tmp_path / "socket")
+            writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            return reader, writer
+
+        async with server:
+            waiting = [await ask(f"/releases/{key[0]}/-?after=5") for _ in range(3)]
+            await asyncio.sleep(0.2)
+            opened = [await ask("/health")]  # kept: what nobody holds is closed
+            answers = [await opened[-1][0].read(12)]
+            found._releases[key].update(state="published", end={"state": "published", "folder": "", "charged": False})
+            answers += [await reader.read(12) for reader, _ in waiting]
+            for _, writer in waiting:
+                writer.close()
+            await asyncio.sleep(0.2)
+            opened.append(await ask("/health"))
+            answers.append(await opened[-1][0].read(12))
+            return answers
+
+    answers = served(work, "", monkeypatch, ClientLimits(clients_of_one=3))
+    assert answers == [b"HTTP/1.1 503", *[b"HTTP/1.1 200"] * 4]
+
+
+def test_idle_connections_of_one_user_are_closed_for_another(tmp_path: Path) -> None:
+    """Where there is no place at all, the one who has most gives the oldest."""
+
+    class Connection:
+        """A connection that notes that it was closed."""
+
+        def __init__(self, name: str) -> None:
+            self.name, self.transport = name, self
+
+        def abort(self) -> None:
+            closed.append(self.name)
+
+    found = Service(Pretended(tmp_path), limits=ClientLimits(clients=4, clients_of_one=3), runs=ServedRuns(tmp_path))
+    closed: list[str] = []
+    for name in ("a1", "b1", "a2", "a3", "b2", "c1"):
+        found._make_room(name[0])
+        connection: Any = Connection(name)
+        found._users[connection], found._idle[connection] = name[0], None
+    assert closed == ["a1", "b1"]
 
 
 class Pretended(SpecFolder):
@@ -357,7 +408,7 @@ def test_slow_clients_are_hung_up_on(
                         answers.append(await reader.read(2**16))
             _, silent = await asyncio.open_unix_connection(tmp_path / "socket")
             silent.write(b"GET /health HTTP/1.1\r\n\r\n")  # and reads nothing
-            while found._clients.total():
+            while found._users:
                 await asyncio.sleep(0.05)
             return answers
 

@@ -7,9 +7,10 @@ from dpdist.page.assets import embed_json, format_day, load_template, page_asset
 from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts import Axis, Clock, Figure
 from dpdist.page.charts.budget_timeline import MOST_ROWS, Spending, budget_timelines
+from dpdist.page.charts.chart_data import simultaneous_half_widths
 from dpdist.page.charts.sparkline import draw_sparkline
 from dpdist.page.domain_text import exclusion_sentences, values_from_records
-from dpdist.page.findings import MOST_FINDINGS, simultaneous_half_widths
+from dpdist.page.findings import MOST_FINDINGS
 from dpdist.page.headings import Words, titles_by_name
 from dpdist.theme import DEFAULT_THEME, THEME_FILE, Theme
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from dpdist.content.number_format import capitalised, join_with_and, number_text, with_interval
 from dpdist.language import say, translatable
-from dpdist.operators import Matrix
 from dpdist.page.charts import Figure
+from dpdist.page.charts.chart_data import simultaneous_half_widths
 
 _MEASURE_NAMES = {
     "density": translatable("the density"),
@@ -47,11 +47,6 @@ MOST_FINDINGS = 12
 """Tables that are seen at once; those after them are folded."""
 MOST_SHOWN = 3
 """Answers that a sentence names when noise does not tell which is the largest."""
-
-
-def simultaneous_half_widths(half: Matrix) -> Matrix:
-    """Half widths of intervals that all hold at once in 95 of 100 releases."""
-    return np.asarray(half * (1.0 + math.log(max(1, half.size)) / math.log(20.0)))
 
 
 def finding_sentence(figure: Figure, counted: str, answer: str = "count") -> str:
@@ -109,7 +104,7 @@ def _largest_sentence(figure: Figure, counted: str, answer: str) -> str:
             other=names[second],
             less=with_interval(values[second], half[second]),
         )
-    if rivals.size <= MOST_SHOWN:
+    if rivals.size <= MOST_SHOWN and rivals.size < values.size and (values[rivals] > wider[rivals]).all():
         several = join_with_and([f"{names[i]} ({with_interval(values[i], half[i])})" for i in rivals])
         return say("{several} are the largest; the noise does not tell their order.", several=several)
     return say(

@@ -152,8 +152,11 @@ def _key_from_command(command: str) -> Secret:
         )
     except UnicodeDecodeError:
         raise _malformed(source) from None
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-        raise KeyUnavailable(f"{source} cannot be run ({type(error).__name__}); {cure}") from None
+    except subprocess.TimeoutExpired:
+        raise KeyUnavailable(f"{source} did not end within {COMMAND_SECONDS:g} s; {cure}") from None
+    except (OSError, ValueError, IndexError) as error:
+        problem = getattr(error, "strerror", None) or "it is no command line"
+        raise KeyUnavailable(f"{source} cannot be run ({problem}); {cure}") from None
     if process.returncode:
         raise KeyUnavailable(f"{source} ended with code {process.returncode}; {cure}")
     return _parse(process.stdout, source)

@@ -6,7 +6,7 @@ import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
-from dpdist.page.findings import simultaneous_half_widths
+from dpdist.page.charts.chart_data import simultaneous_half_widths
 from dpdist.privacy.noise_distributions import GAUSSIAN, Kind
 
 LEVEL = 0.95

@@ -1,8 +1,10 @@
-"""Leases: which runs are alive, so that only what dead runs left behind is deleted. No two clocks are compared.
+"""Leases: which runs are alive, so that only what dead runs left behind is deleted. No clocks of two machines are compared.
 
 A run takes a lease before it writes scratch or begins an array, names both by it, and renews it by counting. It is dead when its
 process is provably gone (same boot, same process namespace, no process of its number and start), or when its count stood still
 while others watched for ``STRETCH_SECONDS`` of the watchers' monotonic clock, which runs on across processes until the next boot.
+Where every run has a machine of its own, no two looks share a boot: there the count must have stood still between looks of two
+machines that the store itself dates more than ``UNWATCHED_SECONDS`` apart.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from dpdist.storage.documents import Documents
 BEAT_SECONDS = 30.0
 STRETCH_SECONDS = 900.0
 """A run that does not count for so long, while it is watched, is dead."""
+UNWATCHED_SECONDS = 2 * 86_400.0
+"""A run whose count is the same in looks of two machines that are so far apart by the store's clock is dead."""
 UNHELD_SECONDS = 7 * 86_400.0
 """What no lease was taken for (shared sums that a killed run goes on with) goes when it stood still so long."""
 RECORD = "manifest.json"
@@ -198,8 +202,20 @@ def _stood_still(documents: Documents, name: str, sign: Any, stretch: float) -> 
     if observation is None or observation["sign"] != sign or observation["at"] > now:
         with suppress(StoreError):  # the lease has ended meanwhile, and its folder is gone; else the next look tries again
             documents.write_document(name, {"sign": sign, "at": now})
+            return _stood_still_for_other_boots(documents, name, sign, max(stretch, UNWATCHED_SECONDS))
         return False
     return bool(now - observation["at"] > stretch)
+
+
+def _stood_still_for_other_boots(documents: Documents, name: str, sign: Any, stretch: float) -> bool:
+    """Whether a look of another boot saw the same sign so long before the look that was just written, by the clock of the store."""
+    others = [each for each in documents.names(name.rpartition("/")[0]) if "/seen-" in each and each != name]
+    return any(
+        (observation := _document(documents, other)) is not None
+        and observation["sign"] == sign
+        and documents.storage.written_at(name) - documents.storage.written_at(other) > stretch
+        for other in others
+    )
 
 
 def _document(documents: Documents, name: str) -> dict[str, Any] | None:

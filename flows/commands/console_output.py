@@ -325,7 +325,7 @@ def print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | Non
     rows = [row for row in facts["rows"] if group is None or group == quantiles_group(row["of"], facts)]
     if not rows:
         return
-    table = Table("group", "query", "share", "quantile", "95 % interval", box=None, pad_edge=False)
+    table = Table("group", "query", "share up to it", "quantile", "95 % interval", box=None, pad_edge=False)
     for row in rows[: limit or None]:
         query = ", ".join(f"{name} {value}" for name, value in row["group"].items()) or "all"
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"

@@ -73,8 +73,6 @@ def plan(
     from dpdist.pipeline.preflight import choose_planning_engine
     from dpdist.pipeline.validation import find_refusals
     from dpdist.planner.bound_tradeoffs import compare_bounds
-    from dpdist.planner.certificate import unit_words
-    from dpdist.planner.derived_statistics import derived_groups
     from dpdist.planner.noise_selection import more_releases
     from dpdist.planner.release_plan import plan, stage_memory
     from dpdist.planner.size_estimate import effort_of
@@ -134,9 +132,7 @@ def plan(
         plan_output.print_longer_search(queries, not_compared, certificate["mechanism"]["certified_gap"])
         plan_output.print_rounds(_drowned(planned), records)
     plan_output.print_predicted(errors, least_budget and f"{half_width} needs {least_budget}")
-    plan_output.print_record_dependent(
-        sorted({*derived_groups(planned.job.workload)} - {entry.group for entry in errors}), unit_words(planned.job).counted
-    )
+    _print_record_dependent(planned, errors)
     plan_output.print_bounds(assumptions, bounds)
     console_output.print_noises(certificate, remaining_releases)
     console_output.print_targets(certificate)
@@ -147,6 +143,15 @@ def plan(
         console.print_line(Text.assemble(("warning:", "bold yellow"), f" {warning}"))
     _print_charge(context, planned)
     _exit_if_refused(refused)
+
+
+def _print_record_dependent(planned: ReleasePlan, errors: list[PredictedError]) -> None:
+    """Which groups have no half width before a number of records is assumed."""
+    from dpdist.planner.certificate import unit_words
+    from dpdist.planner.derived_statistics import derived_groups
+
+    groups = sorted({*derived_groups(planned.job.workload)} - {entry.group for entry in errors})
+    plan_output.print_record_dependent(groups, unit_words(planned.job).counted)
 
 
 def _print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:

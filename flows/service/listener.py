@@ -129,6 +129,6 @@ def _context(address: Address, certificate: Path | None, key: Path | None) -> ss
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
-            f"{certificate} and {key} cannot be used ({type(error).__name__}); give a certificate and its key in PEM"
+            f"{certificate} and {key} cannot be used ({error.strerror or 'they do not fit'}); give a certificate and its key in PEM"
         ) from None
     return context

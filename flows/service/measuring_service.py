@@ -136,19 +136,25 @@ class Service:
         self._running: set[asyncio.Task[None]] = set()
         self._datasets: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots, self._reading = asyncio.Semaphore(limits.runs), asyncio.Lock()
-        self._clients: Counter[str] = Counter()
+        self._users: dict[asyncio.StreamWriter, str] = {}  # of every open connection
+        self._idle: dict[asyncio.StreamWriter, None] = {}  # those that nothing is done for, the oldest first
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: a request, its answer, the end. Whatever arrives, it gets one line and the service goes on."""
         user = _user(writer)
         try:
-            async with self._connection_slot(user):
+            async with self._connection_slot(user, writer):
                 try:
-                    status, facts = await self._answer_request(reader)
+                    head = await self._read_head(reader)
+                    self._idle.pop(writer, None)
+                    status, facts = await self._answer_request(head)
                 except Refused as refused:
                     status, facts = refused.status, _refused(refused)
-                    _log(f"user {user}: {status.value} {refused.message}")
-                await self._write_answer(reader, writer, status, facts)
+                    if writer in self._users:  # else it was closed to make room, and hears nothing
+                        _log(f"user {user}: {status.value} {refused.message}")
+                if writer in self._users:
+                    self._idle[writer] = None
+                    await self._write_answer(reader, writer, status, facts)
         except Refused as busy:
             writer.write(_response(busy.status, _refused(busy)))
             writer.close()
@@ -160,22 +166,37 @@ class Service:
         writer.transport.abort()
 
     @asynccontextmanager
-    async def _connection_slot(self, user: str) -> AsyncIterator[None]:
-        """A connection's place among those that may be open at once."""
-        if self._clients.total() >= self.limits.clients or self._clients[user] >= self.limits.clients_of_one:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; ask again later")
-        self._clients[user] += 1
+    async def _connection_slot(self, user: str, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+        """A connection's place among those that may be open at once. Raises: Refused where something is done for all of them."""
+        self._make_room(user)
+        self._users[writer] = user
+        self._idle[writer] = None
         try:
             yield
         finally:
-            self._clients[user] -= 1
-            self._clients += Counter()  # keeps nobody who has no connection
+            self._users.pop(writer, None)
+            self._idle.pop(writer, None)
 
-    async def _answer_request(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, dict[str, Any]]:
-        """The answer to what a client asks. Raises: Refused."""
+    def _make_room(self, user: str) -> None:
+        """Close an idle connection where there are too many: of this user, or else of the one who has most. Raises: Refused."""
+        counts = Counter(self._users.values())
+        if counts[user] >= self.limits.clients_of_one:
+            crowded = user
+        elif counts.total() >= self.limits.clients:
+            crowded = max((self._users[writer] for writer in self._idle), key=counts.__getitem__, default=user)
+        else:
+            return
+        oldest = next((writer for writer in self._idle if self._users[writer] == crowded), None)
+        if oldest is None:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections are open; ask again later")
+        del self._users[oldest], self._idle[oldest]
+        oldest.transport.abort()
+
+    async def _read_head(self, reader: asyncio.StreamReader) -> bytes:
+        """The request of a client. Raises: Refused where it is too long, or does not come."""
         try:
             async with asyncio.timeout(self.limits.seconds):
-                head = await reader.readuntil(b"\r\n\r\n")
+                return await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             raise Refused(
                 HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {self.limits.head_bytes} bytes"
@@ -184,6 +205,9 @@ class Service:
             raise Refused(HTTPStatus.BAD_REQUEST, "the request is not complete") from None
         except TimeoutError:
             raise Refused(HTTPStatus.REQUEST_TIMEOUT, f"no request within {self.limits.seconds:g} s") from None
+
+    async def _answer_request(self, head: bytes) -> tuple[HTTPStatus, dict[str, Any]]:
+        """The answer to what a client asks. Raises: Refused."""
         match = REQUEST.fullmatch(head)
         if match is None:
             raise Refused(

@@ -70,10 +70,10 @@ def token() -> str | None:
         return None
     try:
         text = Path(name).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(
-            f"{TOKEN_FILE}: {name} cannot be read ({type(error).__name__}); give a file with a token"
-        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{TOKEN_FILE}: {name} is no ASCII text; give a file with a token") from None
+    except OSError as error:
+        raise InvalidInput(f"{TOKEN_FILE}: {name} cannot be read ({error.strerror}); give a file with a token") from None
     if len(text) < FEWEST_LETTERS or not text.isalnum():
         raise InvalidInput(
             f"{TOKEN_FILE}: a token has at least {FEWEST_LETTERS} letters and digits; make one: openssl rand -hex 32"

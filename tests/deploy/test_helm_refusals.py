@@ -87,6 +87,36 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "maxReplicas .8. is below dask.workers.replicas .9.",
     ),
     "metrics that nobody reaches": ({"monitoring": {"enabled": True}}, "monitoring.from is empty: the network policy"),
+    "an API whose port is closed": (
+        {"prefect": {"apiUrl": "http://prefect-server:4242/api"}},
+        "prefectEgressPorts leaves out port 4242 of prefect.apiUrl .http://prefect-server:4242/api., .*: add it",
+    ),
+    "an API at the port of its scheme that is closed": (
+        {"prefect": {"apiUrl": "https://prefect.example.org/api"}, "networkPolicy": {"prefectEgressPorts": [4200]}},
+        "prefectEgressPorts leaves out port 443",
+    ),
+    "an endpoint whose port is closed": (
+        {"store": {"endpoint": "http://s3:8333", "allowHttp": True}},
+        "egressPorts leaves out port 8333 of store.endpoint .http://s3:8333., .*: add it",
+    ),
+    "a store whose port is closed": (
+        {"networkPolicy": {"egressPorts": [5432]}},
+        "egressPorts leaves out port 443 of store.url",
+    ),
+    "releases in a folder of one pod": (
+        {"shared": {"existingClaim": ""}, "output": {"url": "/releases"}, "service": {"specs": {"configMap": "specs"}}},
+        "output.url ./releases. is a folder of one pod, .*: set shared.existingClaim",
+    ),
+    "measurements in a folder of one pod": (
+        {
+            "shared": {"existingClaim": ""},
+            "dask": {"enabled": False},
+            "store": {"url": "/store"},
+            "output": {"url": "s3://public"},
+            "service": {"specs": {"configMap": "specs"}},
+        },
+        "store.url ./store. is a folder of one pod, .*: set shared.existingClaim",
+    ),
     "a typo": ({"dask": {"worker": {"replicas": 3}}}, "worker"),
     "a wrong type": ({"dask": {"workers": {"replicas": "three"}}}, "replicas"),
     "no API": ({"prefect": {"apiUrl": "prefect-server"}}, "apiUrl"),
@@ -99,3 +129,16 @@ def test_refusals_name_the_cure(case: str) -> None:
     change, message = REFUSED[case]
     with pytest.raises(helm().HelmError, match=message):
         rendered(merged(BASE, change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prefect": {"apiUrl": "http://prefect-server:4242/api"}, "networkPolicy": {"prefectEgressPorts": [4242]}},
+        {"prefect": {"apiUrl": "http://prefect-server:4242/api"}, "networkPolicy": {"enabled": False}},
+        {"prefect": {"apiUrl": "https://prefect.example.org/api"}},
+        {"store": {"endpoint": "http://s3:8333", "allowHttp": True}, "networkPolicy": {"egressPorts": [8333, 5432]}},
+    ],
+)
+def test_ports_that_agree_are_rendered(change: dict[str, Any]) -> None:
+    assert rendered(merged(BASE, change))

@@ -447,3 +447,17 @@ def test_a_map_s_legend_lies_within_its_chart_and_rows_have_round_numbers(screen
     shown = [int(n) for n in re.findall(r'text-anchor="end"[^>]*>(\d+)<', drawn.svg)]
     assert len(shown) > 5
     assert all(n % (shown[1] - shown[0]) == 0 for n in shown)
+
+
+def test_small_charts_show_intervals_or_nothing() -> None:
+    """They have no axis: noise alone would look like a signal."""
+    names, values = [f"v{i}" for i in range(4)], np.array([[3.0], [-9.0], [14.0], [6.0]])
+    clear = Figure("bars", "x", Axis("x", names), ("",), values * 100, np.full((4, 1), 20.0), "Records")
+    drawn = draw_sparkline(clear, "one")
+    assert drawn.count('class="whisker"') == 1
+    assert re.search(r'class="whisker" d="([^"]+)"', drawn)[1].count("M") == 4
+    assert draw_sparkline(replace(clear, values=values), "one") == ""
+    edges = np.arange(5.0)
+    curve = replace(clear, kind="steps", axis=Axis("x", names, edges))
+    assert draw_sparkline(curve, "one").count('class="band f0"') == 1
+    assert draw_sparkline(replace(curve, values=values), "one") == ""

@@ -9,15 +9,27 @@ import pytest
 
 from dpdist.page import findings
 from dpdist.page.charts import Axis, Figure
-from dpdist.page.findings import finding_sentence, simultaneous_half_widths
+from dpdist.page.charts.chart_data import simultaneous_half_widths
+from dpdist.page.findings import finding_sentence
 
 MANY = "The highest answer is v1 with 400 ± 20 people; the noise does not tell which of 4 is the largest."
 
 
-def bars(values: list[float], half: float) -> Figure:
+MANY_WITH_NOISE = "The highest answer is v1 with 30.0 ± 5.0 people; the noise does not tell which of 3 is the largest."
+
+
+def bars(values: list[float], half: float | list[float]) -> Figure:
     names = [f"v{i}" for i in range(len(values))]
     shape = (len(values), 1)
-    return Figure("bars", "x", Axis("x", names), ("",), np.reshape(values, shape), np.full(shape, half), "Records")
+    return Figure(
+        "bars",
+        "x",
+        Axis("x", names),
+        ("",),
+        np.reshape(values, shape),
+        np.broadcast_to(np.reshape(half, (-1, 1)), shape),
+        "Records",
+    )
 
 
 def steps(values: list[float], half: float, **changes: object) -> Figure:
@@ -34,11 +46,13 @@ def steps(values: list[float], half: float, **changes: object) -> Figure:
         ([380.0, 400.0, 100.0], 20.0, "v1 (400 ± 20) and v0 (380 ± 20) are the largest; the noise does not tell their order."),
         ([3.0, 9.0, 1.0], 20.0, "No count stands out of the noise: the largest answer is 9 ± 20 (v1)."),
         ([390.0, 400.0, 395.0, 399.0], 20.0, MANY),
+        ([-2.0, 30.0, 25.0], [40.0, 5.0, 5.0], MANY_WITH_NOISE),
+        ([30.0, 29.0], 5.0, "The highest answer is v0 with 30.0 ± 5.0 people; the noise does not tell which of 2 is the largest."),
         ([1234.5], 20.0, "1,234 ± 20 people: v0."),
         ([400.0, 300.0], float("nan"), ""),
     ],
 )  # fmt: skip
-def test_the_largest_answer(values: list[float], half: float, said: str) -> None:
+def test_the_largest_answer(values: list[float], half: float | list[float], said: str) -> None:
     assert finding_sentence(bars(values, half), "people") == said
 
 

@@ -139,6 +139,47 @@ def test_a_watch_of_another_boot_counts_for_nothing(store: Store, monkeypatch: p
     assert store.sweep() == 0
 
 
+def look_from_another_machine(store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> int:
+    """What a run sweeps that has a machine of its own, with a clock of its own."""
+    monkeypatch.setattr("dpdist.storage.leases.BOOT", name)
+    monkeypatch.setattr("time.monotonic", lambda: float(len(name)))
+    return store.sweep()
+
+
+@pytest.mark.parametrize("apart", [0.5, 1.5])
+def test_a_killed_run_is_swept_where_every_run_has_a_machine_of_its_own(
+    apart: float, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the second machine that looks, two days or more after the first, as the store dates its files."""
+    run, dates = Store(store.location), dict[str, float]()
+    run.put(f"{run.scratch()}/x", np.arange(5))
+    far_away(store, run)
+    monkeypatch.setattr(type(store.storage), "written_at", lambda _, name: dates[name.partition("/seen-")[2]])
+    dates |= {f"machine-{number}.json": number * apart * leases.UNWATCHED_SECONDS for number in range(2)}
+    assert look_from_another_machine(store, monkeypatch, "machine-0") == 0
+    assert look_from_another_machine(store, monkeypatch, "machine-1") == (1 if apart > 1 else 0)
+    assert bool(store.names(f"scratch/{run.lease}")) is bool(apart < 1)
+    assert bool(store.names(f"leases/{run.lease}")) is bool(apart < 1)
+
+
+def test_a_living_run_keeps_its_lease_however_far_apart_machines_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, dates = Store(store.location), dict[str, float]()
+    kept = run.put(f"{run.scratch()}/x", np.arange(5))
+    far_away(store, run)
+    monkeypatch.setattr(type(store.storage), "written_at", lambda _, name: dates[name.partition("/seen-")[2]])
+    for number in range(5):
+        dates[f"machine-{number}.json"] = number * 10 * leases.UNWATCHED_SECONDS
+        run.write_document(f"leases/{run.lease}/beat.json", {"beat": number})
+        assert look_from_another_machine(store, monkeypatch, f"machine-{number}") == 0
+    assert run.read_array(kept).tolist() == list(range(5))
+
+
+def test_files_of_one_place_are_dated_by_one_clock(store: Store) -> None:
+    for name in ("a", "b"):
+        store.write_document(f"{name}.json", {})
+    assert 0 <= store.storage.written_at("b.json") - store.storage.written_at("a.json") < 60
+
+
 def test_the_end_of_a_run_takes_its_scratch_along(store: Store) -> None:
     run = Store(store.location)
     run.put(f"{run.scratch()}/x", np.arange(5))

@@ -213,3 +213,8 @@ class Figure:
         ):
             return math.inf
         return float(1.15 * tops[-2])
+
+
+def simultaneous_half_widths(half: Matrix) -> Matrix:
+    """Half widths of intervals that all hold at once in 95 of 100 releases."""
+    return np.asarray(half * (1.0 + math.log(max(1, half.size)) / math.log(20.0)))

@@ -287,9 +287,14 @@ _HASHED = tuple(sorted(column.name for column in entries.columns if column.name 
 _CONTENT = "{" + ", ".join(f'"{name}": %s' for name in _HASHED) + "}"
 
 
+UNOPENED = "unable to open database file"
+"""What SQLite says of a path above 512 bytes, too."""
+
+
 def reason(error: sa.exc.DBAPIError) -> str:
     """The database's own words, one line."""
-    return str(error.orig).splitlines()[0] if error.orig is not None else type(error).__name__
+    words = str(error.orig).splitlines()[0] if error.orig is not None else "its driver says no more"
+    return f"{words}: its path is too long, missing, or closed to this user" if words == UNOPENED else words
 
 
 def is_unreachable(error: sa.exc.DBAPIError) -> bool:

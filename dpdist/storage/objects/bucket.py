@@ -99,6 +99,10 @@ class Bucket(StorageLocation):
     def claim(self) -> None:
         _ = self._client
 
+    def written_at(self, name: str = "") -> float:
+        with self.refusing("read", name):
+            return float(obstore.head(self._client, self._key(name))["last_modified"].timestamp())
+
     def file_state(self, name: str = "") -> FileState:
         with self.refusing("read", name):
             metadata = obstore.head(self._client, self._key(name))

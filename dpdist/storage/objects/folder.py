@@ -52,6 +52,10 @@ class Folder(StorageLocation):
         with self.refusing("opened"):
             private_folder(self.path_or_url)
 
+    def written_at(self, name: str = "") -> float:
+        with self.refusing("read", name):
+            return self._path(name).stat().st_mtime
+
     def file_state(self, name: str = "") -> FileState:
         with self.refusing("read", name):
             status = self._path(name).stat()

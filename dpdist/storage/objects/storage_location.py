@@ -114,6 +114,10 @@ class StorageLocation(ABC):
         """The size of a file, and what changes when it is written."""
 
     @abstractmethod
+    def written_at(self, name: str = "") -> float:
+        """When a file was written, in seconds of the clock of its file system or object store: to compare files of one place."""
+
+    @abstractmethod
     def read_bytes(self, name: str = "") -> Any:
         """The bytes of a file, as a buffer."""
 

@@ -78,4 +78,26 @@
 {{- if and .Values.dask.workers.autoscaling.enabled (lt (int .Values.dask.workers.autoscaling.maxReplicas) (int .Values.dask.workers.replicas)) -}}
 {{- fail (printf "dask.workers.autoscaling.maxReplicas (%d) is below dask.workers.replicas (%d): raise it" (int .Values.dask.workers.autoscaling.maxReplicas) (int .Values.dask.workers.replicas)) -}}
 {{- end -}}
+{{- if and (not .Values.shared.existingClaim) (hasPrefix "/" .Values.output.url) -}}
+{{- fail (printf "output.url %q is a folder of one pod, and releases would be lost with it: set shared.existingClaim, a ReadWriteMany volume that holds it, or give output.url of an object store" .Values.output.url) -}}
+{{- end -}}
+{{- if and (not .Values.shared.existingClaim) (regexMatch "^(file|/)" .Values.store.url) -}}
+{{- fail (printf "store.url %q is a folder of one pod, and measurements would be lost with it: set shared.existingClaim, a ReadWriteMany volume that holds it, or give store.url of an object store" .Values.store.url) -}}
+{{- end -}}
+{{- if .Values.networkPolicy.enabled -}}
+{{- $api := include "dpdist.port" .Values.prefect.apiUrl -}}
+{{- if not (has $api (toStrings .Values.networkPolicy.prefectEgressPorts)) -}}
+{{- fail (printf "networkPolicy.prefectEgressPorts leaves out port %s of prefect.apiUrl (%s), so no flow could reach Prefect: add it" $api .Values.prefect.apiUrl) -}}
+{{- end -}}
+{{- $store := ternary (include "dpdist.port" .Values.store.endpoint) "443" (ne .Values.store.endpoint "") -}}
+{{- if and (or .Values.store.endpoint (regexMatch "^(s3|gs|az)" .Values.store.url)) (not (has $store (toStrings .Values.networkPolicy.egressPorts))) -}}
+{{- fail (printf "networkPolicy.egressPorts leaves out port %s of %s, so no store could be reached: add it" $store (ternary (printf "store.endpoint (%s)" .Values.store.endpoint) (printf "store.url (%s)" .Values.store.url) (ne .Values.store.endpoint ""))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The port of a URL, as it is written or as its scheme has it. */}}
+{{- define "dpdist.port" -}}
+{{- $host := (urlParse .).host -}}
+{{- regexFind "[0-9]+$" (regexFind ":[0-9]+$" $host) | default (ternary "443" "80" (hasPrefix "https:" .)) -}}
 {{- end -}}
