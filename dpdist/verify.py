@@ -781,7 +781,8 @@ class ReleaseClaims:
         for group in self.groups:
             group_rows = group.dense(self.shape)
             weights = group_rows @ inverse
-            if self.mechanism["name"] in ("gaussian", "laplace"):
+            one_by_one = self.mechanism["name"] == "marginals" and not self.mechanism["consistent"]
+            if self.mechanism["name"] in ("gaussian", "laplace") or one_by_one:  # each query is one measured row
                 measured = self.rows[start : start + len(group_rows)]
                 numbers = np.einsum("ij,ij->i", measured, group_rows) / np.einsum("ij,ij->i", group_rows, group_rows)
                 weights, start = np.eye(len(z))[start : start + len(group_rows)] / numbers[:, None], start + len(group_rows)
@@ -2589,6 +2590,8 @@ def check_mechanism(release: ReleaseClaims) -> str:
     if name in APART or release.certificate["measurement"]["file"] is None:
         return near(release.mechanism["consistent"], name not in APART, label="consistent: ")
     separate = name == "p-identity-products" and len(release.terms) > 1
+    if name == "marginals" and not release.facts["strategy"].get("terms"):  # cells of tables, each measured by itself
+        separate = any(len(group.axes) < len(release.shape) for group in release.groups)
     return near(release.mechanism["consistent"], not separate, label="consistent: ")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpdist.mechanisms.mechanism import (
     ANY_NOISE,
+    AUTO_MEMORY_BYTES,
     DENSE_CELLS,
     LAPLACE,
     SINGLE_RECORD,
@@ -33,7 +34,7 @@ from dpdist.strategies.exponential_smoothing import smoothing
 from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.low_rank_factorisation import low_rank
 from dpdist.strategies.optimal import coa
-from dpdist.strategies.solver_resources import FULL_RANK_PRODUCTS, Effort, effort, worst_row_bytes
+from dpdist.strategies.solver_resources import FULL_RANK_PRODUCTS, Effort, Limits, effort, worst_row_bytes
 from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.tables.p_identity_products import p_identity
 from dpdist.strategies.weighted_designs import weighted_design
@@ -45,6 +46,8 @@ LOW_RANK_CELLS = 256
 LEARNT_CELLS = 1024
 """Up to here ``auto`` optimises p-Identity, which takes seconds; beyond, it must be asked for."""
 APPROXIMATES = "approximates the program that 'coa' solves; ask for it by name to compare"
+REPLACED = Limits(AUTO_MEMORY_BYTES, 5.0, whose="to compare it for replaced records 'auto' takes up to")
+"""What it may take where records are replaced."""
 REASON_FULL_RANK = (
     "takes long, and 'p-identity' is as good for workloads of a rank above half the cells; ask for it by name to compare"
 )
@@ -238,6 +241,10 @@ class Smoothing(GramMechanism):
     supports_fractional_records = False
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
+        if question.optimality.moved.replaced:  # of replaced records 'coa' is not the optimum, and may have more error
+            return super().reason_not_compared(question) or question.reason_out_of_reach(
+                self.effort(question.workload), REPLACED
+            )
         return reason_beaten(self, question) or APPROXIMATES
 
     def solver(self, request: Request) -> Callable[[Gram], Strategy]:

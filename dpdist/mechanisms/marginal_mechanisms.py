@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from dpdist.mechanisms.mechanism import (
+    AUTO_LIMITS,
     AUTO_MEMORY_BYTES,
     SINGLE_RECORD,
     AutoComparison,
@@ -22,9 +24,9 @@ from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
 from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies.baselines import gaussian, identity
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
-from dpdist.strategies.representations import ResidualStrategy
+from dpdist.strategies.representations import ResidualStrategy, TablesStrategy
 from dpdist.strategies.solver_resources import Effort, Limits, effort, residual_bytes
-from dpdist.strategies.strategy import Solve, Step, Strategy
+from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Strategy
 from dpdist.strategies.tables.marginal_optimum import (
     bmax,
     datacube,
@@ -38,6 +40,10 @@ from dpdist.workloads.workload_kind import is_marginals
 
 AT_ONCE = Limits(AUTO_MEMORY_BYTES, 1.0, whose="beside what is as good 'auto' takes up to")
 """What residual rows may take where noise on cells has as little error, and those of baselines."""
+
+
+LITTLE_GAP = 1e-3
+"""Up to which cells of disjoint tables are measured by themselves."""
 
 
 class MarginalMechanism(Mechanism):
@@ -80,7 +86,7 @@ class Marginals(MarginalMechanism):
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         shortcut = _directly(request.workload, super().effort(request.workload))
-        if shortcut is not None:
+        if shortcut is not None and not (request.worst and shortcut is _disjoint_tables):
             return shortcut(request.workload, worst=request.worst)
         if not request.worst:
             return marginal_optimum(request.workload)
@@ -138,11 +144,37 @@ def _directly(workload: Workload, rows: Effort) -> Callable[..., Strategy] | Non
         rows: what residual rows take.
     """
     tables = {block.asked_axes for block in workload.blocks}
+    if AUTO_LIMITS.exceeded_by(rows) is not None and _are_disjoint(workload):
+        return _disjoint_tables if (_disjoint_tables(workload).gap or 0.0) <= LITTLE_GAP else None
     if len(tables) != 1 or AT_ONCE.exceeded_by(rows) is None:
         return None
     if tables == {tuple(range(len(workload.domain.shape)))}:
         return _identity_strategy
     return _table if len(workload.blocks) == 1 else None
+
+
+def _are_disjoint(workload: Workload) -> bool:
+    """Whether several tables are asked for of which no two have an attribute in common, and none is the number of all records."""
+    axes = [axis for block in workload.blocks for axis in block.asked_axes]
+    return len(workload.blocks) > 1 and len(axes) == len(set(axes)) and all(block.asked_axes for block in workload.blocks)
+
+
+def _disjoint_tables(workload: Workload, *, worst: bool = False) -> TablesStrategy:
+    """The cells of tables that share no attribute, with squared scales in the ratio of w_k n_k^1/2: n_k cells of weight w_k.
+
+    Of what the optimum knows it lacks that the tables tell of the same number of records, which is one number beside all cells. Rows of the
+    optimum would take time by the cube of the largest attribute.
+    """
+    assert not worst
+    squares = [block.weight * math.sqrt(block.queries) for block in workload.blocks]
+    scales = tuple(math.sqrt(square / sum(squares)) for square in squares)
+    scaled = Workload(
+        workload.domain, tuple(replace(block, weight=scale) for block, scale in zip(workload.blocks, scales, strict=True))
+    )
+    sizes, weights = workload.domain.shape, marginal_weights(workload)
+    spaces = (math.prod(sizes[axis] - 1 for axis in space) * math.sqrt(weight) for space, weight in weights.items())
+    bound = sum(spaces) ** 2 / workload.domain.cells
+    return TablesStrategy("marginals", scaled.operator, sum(squares) ** 2, bound * (1 - 1e-12), CLOSED_FORM, scales=scales)
 
 
 def _table(workload: Workload, *, worst: bool) -> Strategy:

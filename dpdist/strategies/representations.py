@@ -17,7 +17,7 @@ from dpdist.measurement.filter_measurement import filter_measurement
 from dpdist.measurement.hadamard_measurement import hadamard_measurement
 from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
 from dpdist.measurement.term_measurement import term_measurement
-from dpdist.operators import Dense, Identity, Matrix, Product
+from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.reconstruction.kronecker_terms import Directions, Term, block_variances, oblique_inverse, row_squares
 from dpdist.stability import Neighbours
 from dpdist.strategies.dual_certificates import PersonsBound
@@ -100,12 +100,40 @@ class DirectStrategy(Strategy):
         return self.unit_error / min(float(block.weights.min()) for block in workload.blocks)
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        base, real = direct_rows(self.operator, workload)
+        return self._measurement(*direct_rows(self.operator, workload), workload, neighbours, most_records)
+
+    def _measurement(
+        self, base: Operator, real: Matrix, workload: Workload, neighbours: Neighbours, most_records: int
+    ) -> IntegerMeasurement:
         unit, domain = self.sensitivity, workload.domain
         dense = round_dense_strategy(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
         return DirectMeasurement(
             dense.mixing, dense.base, dense.spacing, dense.sensitivity_squared, dense.norm, column_bound=dense.column_bound
         )
+
+
+@dataclass(frozen=True, repr=False)
+class TablesStrategy(DirectStrategy):
+    """The cells of each table of a workload, with noise of a size that the table has for itself.
+
+    Attributes:
+        scales: what the rows of each block are multiplied with, in place of its weight.
+    """
+
+    scales: tuple[float, ...] = field(kw_only=True)
+
+    def cost(self, workload: Workload | Matrix) -> float:
+        """The weighted variances of all cells for noise of unit size and rows of unit sensitivity."""
+        assert isinstance(workload, Workload)
+        errors = zip(workload.blocks, self.scales, strict=True)
+        return self.sensitivity**2 * sum(block.queries * (block.weight / scale) ** 2 for block, scale in errors)
+
+    def worst(self, workload: Workload) -> float | None:
+        return self.unit_error / min(self.scales)
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        scales = np.repeat(self.scales, [block.queries for block in workload.blocks])
+        return self._measurement(workload.unweighted, scales, workload, neighbours, most_records)
 
 
 @dataclass(frozen=True, repr=False)

@@ -53,7 +53,7 @@ def check_studio(client: TestClient, desk: StudioSession, content: bytes) -> Non
     desk.path.write_text(text, encoding="utf-8")
     desk.written = text
     try:
-        load(desk.path)
+        load(desk.path, records=False)  # a draft may leave its place to the command
         refusal = ""
     except DpdistError as error:
         refusal = str(error)
