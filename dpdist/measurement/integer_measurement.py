@@ -18,7 +18,7 @@ from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import Vector, to_array
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix, Tall
+from dpdist.operators import Matrix, TallMatrix
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.keys import Secret
@@ -359,6 +359,6 @@ def shard_bytes(values: int) -> int:
 def answer_bytes(workload: Workload, inverse_bytes: int | None = None) -> int:
     """What a task of answering takes: the inverse of the strategy and some rows of queries."""
     inverse = MEMORY_COPIES * 8 * min(workload.shape[0], 2**22) if inverse_bytes is None else inverse_bytes
-    has_row_source = any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors)
+    has_row_source = any(isinstance(factor, TallMatrix) for block in workload.blocks for factor in block.factors)
     rows = min(ROW_BLOCK_BYTES, 8 * workload.shape[0] * workload.shape[1] + SMALL_BYTES)
     return 3 * inverse + 3 * rows + (SIZES.row_block_bytes if has_row_source else 0)

@@ -4,7 +4,7 @@ from dpdist.operators.combinators import Padded, Permuted, Product, RowScaled, S
 from dpdist.operators.dense_matrix import Dense, Sparse
 from dpdist.operators.kronecker_product import Kronecker, Marginal
 from dpdist.operators.linear_operator import Matrix, Operator
-from dpdist.operators.out_of_core import Generated, RowSource, RowsScaled, Saved, Tall
+from dpdist.operators.out_of_core import Generated, RowSource, RowsScaled, Saved, TallMatrix
 from dpdist.operators.range_operators import AllRanges, Groups, Haar, Identity, ListedRanges, Prefix, Total, Tree
 from dpdist.operators.toeplitz import Circulant, Ring, StepMeans, Toeplitz
 from dpdist.operators.transforms import Dyadic, Fourier, Hadamard
@@ -38,7 +38,7 @@ __all__ = [
     "Sparse",
     "Stack",
     "StepMeans",
-    "Tall",
+    "TallMatrix",
     "Toeplitz",
     "Total",
     "Tree",

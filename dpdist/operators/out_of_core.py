@@ -125,7 +125,7 @@ class EntryProfile:
     entry_range: tuple[float, float]
 
 
-class Tall(Operator):
+class TallMatrix(Operator):
     """An operator over a ``RowSource``. Products read all rows once, in blocks."""
 
     def __init__(self, source: RowSource) -> None:
@@ -134,8 +134,8 @@ class Tall(Operator):
         self.source = source
         self.shape = (int(source.shape[0]), int(source.shape[1]))
 
-    def __reduce__(self) -> tuple[type[Tall], tuple[RowSource]]:
-        return Tall, (self.source,)  # workers read rows: the profile stays here
+    def __reduce__(self) -> tuple[type[TallMatrix], tuple[RowSource]]:
+        return TallMatrix, (self.source,)  # workers read rows: the profile stays here
 
     @property
     def integral(self) -> bool:  # type: ignore[override]

@@ -14,7 +14,7 @@ from dpdist.errors import OutOfMemory
 from dpdist.measurement.consistency.level_fitting import line_bytes
 from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory, has_levels
 from dpdist.measurement.integer_measurement import IntegerMeasurement
-from dpdist.operators import Tall
+from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
@@ -96,7 +96,7 @@ def memory_plan(
         stages.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
     elif by_tables and has_levels(workload):
         stages.insert(3, StageMemory("fit", max(grid_memory.answer, MEMORY_SHARE * line_bytes(workload)), worker, True))
-    if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
+    if any(isinstance(factor, TallMatrix) for block in workload.blocks for factor in block.factors):
         stages.insert(
             1, StageMemory("gram", gram_computation.task_bytes(workload.shape[1], engine.memory_bytes), worker, True)
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.arrays.lazy_vector import Vector, batches
-from dpdist.operators import Kronecker, Matrix, Operator, Tall, Total
+from dpdist.operators import Kronecker, Matrix, Operator, TallMatrix, Total
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Block, Workload
@@ -33,7 +33,7 @@ TASK_QUERIES = 2**22
 def reads_tables(workload: Workload) -> bool:
     """Whether all queries are products of whole numbers over attributes, so that tables add them up exactly."""
     return all(
-        block.separable and all(factor.integral and not isinstance(factor, Tall) for factor in block.factors)
+        block.separable and all(factor.integral and not isinstance(factor, TallMatrix) for factor in block.factors)
         for block in workload.blocks
     )
 
@@ -100,7 +100,7 @@ class TableReduction:
             for inner_axes, sums in _sum_out(cells, box.shape, set(map(box.inner_axes, tables))):
                 for axes, table in tables.items():
                     if box.inner_axes(axes) == inner_axes:
-                        place = box.place(axes)
+                        place = box.table_part(axes)
                         table[place] += sums.reshape(table[place].shape)
         return {axes: table.ravel() for axes, table in tables.items()}
 
@@ -160,7 +160,7 @@ class Box:
         """The attributes of a table of which the box has several values, counted from the first such one."""
         return tuple(axis - len(self.codes) for axis in axes if axis >= len(self.codes))
 
-    def place(self, axes: Axes) -> tuple[int | slice, ...]:
+    def table_part(self, axes: Axes) -> tuple[int | slice, ...]:
         """The part of a table of some attributes that the box adds to."""
         fixed = len(self.codes)
         return tuple(

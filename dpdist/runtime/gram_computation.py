@@ -18,7 +18,7 @@ import numpy as np
 from dpdist.engine import Engine, ProgressCallback
 from dpdist.engine.tree_reduction import reduce_groups
 from dpdist.errors import OutOfMemory, StoreError
-from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, Tall
+from dpdist.operators import Dense, Matrix, RowSource, RowsScaled, Sparse, TallMatrix
 from dpdist.operators.out_of_core import mirror_upper, row_gram
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.storage.array_store import ArrayPlan, Store, StoredArray
@@ -75,7 +75,7 @@ def row_source(store: Store, block: Block, cells: int) -> RowSource | None:
     factor = block.factors[0]
     if len(block.factors) != 1 or factor.shape[1] != cells:
         return None
-    if isinstance(factor, Tall):
+    if isinstance(factor, TallMatrix):
         (scales,) = block.scales or (None,)
         return factor.source if scales is None else RowsScaled(factor.source, scales)
     if not isinstance(factor, Dense | Sparse) or factor.shape[0] * cells <= store.sizes.gram_entries:

@@ -11,7 +11,7 @@ from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import AMOUNT, DEVIATION, PRESENCE, SQUARE
 from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Kronecker, Matrix, Operator, Tall, Total
+from dpdist.operators import Dense, Kronecker, Matrix, Operator, TallMatrix, Total
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Quantity, Refusal, ReleaseTraits, Statistic
 from dpdist.workloads.workload import Block, Workload
@@ -118,7 +118,7 @@ def _lifted(
     """The queries of a block, each record times what it has in the bins of columns of amounts."""
     rows: list[Operator] = [Dense(bin_values[None, :]) for bin_values in values.values()]
     amount_axes, words = tuple(values), tuple(axis_labels[axis] for axis in values)
-    if any(isinstance(factor, Tall) for factor in block.factors):
+    if any(isinstance(factor, TallMatrix) for factor in block.factors):
         raise InvalidInput("sums and means are not asked of rows in a .zarr file or of many rows; write them as .npy")
     if block.axes == (0,) and block.separable and isinstance(block.factors[0], Total):
         return Block(title, amount_axes, tuple(rows), words, block.weight)

@@ -12,7 +12,7 @@ import scipy.sparse.linalg
 from dpdist.domain import Domain
 from dpdist.domain.labels import LazySequence
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, Tall
+from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, TallMatrix
 from dpdist.operators.out_of_core import as_row_source
 from dpdist.workloads.workload import Block, Workload
 
@@ -75,7 +75,7 @@ def tall(
         title: name of the group of queries.
     Raises: InvalidInput for entries that are not finite numbers.
     """
-    return _workload(Tall(as_row_source(source)), domain, names, title)
+    return _workload(TallMatrix(as_row_source(source)), domain, names, title)
 
 
 def _workload(operator: Operator, domain: Domain | None, names: tuple[str, ...] | None, title: str) -> Workload:

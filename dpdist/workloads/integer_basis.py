@@ -29,7 +29,7 @@ from dpdist.operators import (
     Prefix,
     Product,
     Sparse,
-    Tall,
+    TallMatrix,
     Toeplitz,
     Total,
 )
@@ -210,7 +210,7 @@ def integer_basis(workload: Workload) -> Basis:
     Args:
         workload: the queries, (m, n).
     """
-    if any(isinstance(factor, Tall) for block in workload.blocks for factor in block.factors):
+    if any(isinstance(factor, TallMatrix) for block in workload.blocks for factor in block.factors):
         return Basis(workload, None)
     sizes = workload.domain.shape
     codes = tuple(_merged_codes(workload, axis) for axis in range(len(sizes)))

@@ -26,7 +26,7 @@ from dpdist.operators import (
     RowScaled,
     Scaled,
     Stack,
-    Tall,
+    TallMatrix,
     Toeplitz,
     Total,
 )
@@ -99,7 +99,7 @@ class Block:
     def operator(self, shape: tuple[int, ...], *, scaled: bool = False) -> Operator:
         """The rows over the whole domain, without ``weight``; with or without the scales of single rows."""
         factors = self.scaled(self.factors) if scaled else self.factors
-        if isinstance(self.factors[0], Tall) and self.axes == tuple(range(len(shape))):
+        if isinstance(self.factors[0], TallMatrix) and self.axes == tuple(range(len(shape))):
             return factors[0]
         if self.separable:
             by_axis: dict[int, Operator] = dict(zip(self.axes, factors, strict=True))

@@ -30,12 +30,12 @@ def plan(
     Returns: the certificate that the release would have.
     """
 
-    def made() -> ReleasePlan:
+    def plan_release() -> ReleasePlan:
         job = spec.load(spec_path, period=period)
         with running(engine_address, home) as context:
             return as_task("plan", lambda: planning.plan(context, job), release=job.release)
 
-    planned = publicly(made, *HARMLESS)
+    planned = publicly(plan_release, *HARMLESS)
     certificate = planned.certificate()
     if served():
         mechanism = certificate["mechanism"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.content.feasible_intervals import ANYWHERE, CellConstraints, half_width, interval
-from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padded, Prefix, Sparse, Tall, Toeplitz
+from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padded, Prefix, Sparse, TallMatrix, Toeplitz
 from dpdist.operators.out_of_core import as_row_source
 from dpdist.page import statistic_tables
 from dpdist.page.headings import Words
@@ -36,7 +36,7 @@ MIXED = np.array([[1.0, -2.0, 0.0], [0.5, 3.0, 1.0]])
         Kronecker([Dense(MIXED), Dense(MIXED - 1)]),
         Toeplitz(5, np.array([1.0, -0.25])),
         Dyadic(np.array([1.0, -0.25, 0.0, 2.0])),
-        Tall(as_row_source(MIXED)),
+        TallMatrix(as_row_source(MIXED)),
         Sparse(scipy.sparse.csr_array(-MIXED)),
     ],
     ids=lambda operator: type(operator).__name__,

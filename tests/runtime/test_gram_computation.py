@@ -16,7 +16,7 @@ import zarr
 from dpdist import engine, workloads
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
-from dpdist.operators import Generated, Tall
+from dpdist.operators import Generated, TallMatrix
 from dpdist.operators.out_of_core import mirror_upper, row_gram
 from dpdist.planner import strategy_search
 from dpdist.runtime.context import Context
@@ -222,5 +222,5 @@ def test_fingerprints_follow_the_content() -> None:
     array = KINDS["signs"]
     changed = array.copy()
     changed[2999, 59] += 1
-    assert Tall(Kept(array)).fingerprint == Tall(Generated(array.shape, partial(made, "signs"))).fingerprint
-    assert Tall(Kept(array)).fingerprint != Tall(Kept(changed)).fingerprint
+    assert TallMatrix(Kept(array)).fingerprint == TallMatrix(Generated(array.shape, partial(made, "signs"))).fingerprint
+    assert TallMatrix(Kept(array)).fingerprint != TallMatrix(Kept(changed)).fingerprint
