@@ -21,6 +21,7 @@ from dpdist.arrays.lazy_vector import ArrayVector, Constant, LazyVector, Vector,
 from dpdist.domain import Domain, Layout
 from dpdist.measurement.integer_measurement import (
     MEMORY_COPIES,
+    SMALL_BYTES,
     Counts,
     IntegerMeasurement,
     NoisyMeasurement,
@@ -122,7 +123,8 @@ class DenseMeasurement(IntegerMeasurement):
         if self.cell_multiple is not None and is_cells(workload):
             return StageBytes(shard_bytes(max(layout.size, self.rows)), 0)
         if self.cell_multiple is not None and reads_tables(workload):
-            return StageBytes(shard_bytes(max(layout.size, self.rows)), TableReduction(workload, self.spacing).task_bytes())
+            answer = SMALL_BYTES + TableReduction(workload, self.spacing).task_bytes()
+            return StageBytes(shard_bytes(max(layout.size, self.rows)), answer)
         answer = answer_bytes(workload, int(self.mixing.nbytes))
         if self.cell_multiple is not None:
             return StageBytes(MEMORY_COPIES * 8 * layout.size, answer)
