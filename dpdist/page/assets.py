@@ -23,7 +23,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from dpdist.content.number_format import capitalised, format_number, number_text
-from dpdist.content.release_summary import compared_error_text, count_answered, error_text, ratio_to_bound
+from dpdist.content.release_summary import compared_error_text, count_answered, error_text, fills_range, ratio_to_bound
 from dpdist.language import (
     current_language,
     format_date,
@@ -124,6 +124,7 @@ def _templates() -> jinja2.Environment:
         "answered": count_answered,
         "over_bound": ratio_to_bound,
         "error_in_words": error_text,
+        "fills_range": fills_range,
         "compared_in_words": compared_error_text,
         "day": format_day,
         "link": link_address,

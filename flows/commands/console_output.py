@@ -317,6 +317,8 @@ def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
     """The first quantiles of a published release; 0 prints all."""
     from rich.table import Table
 
+    from dpdist.content.release_summary import fills_range
+
     rows = certificate.get("quantiles", {}).get("rows", [])
     if not rows:
         return
@@ -324,7 +326,8 @@ def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
     for row in rows[: limit or None]:
         group = ", ".join(f"{name}={value}" for name, value in row["group"].items())
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"
-        table.add_row(row["of"], group, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
+        value = "the noise does not tell" if fills_range(row, certificate["quantiles"]) else f"{row['value']:,.12g}"
+        table.add_row(row["of"], group, f"{row['at']:g}", value, ends)
     console.print(table)
     if 0 < limit < len(rows):
         console.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")

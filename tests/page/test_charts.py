@@ -465,7 +465,7 @@ def test_small_charts_show_intervals_or_nothing() -> None:
     clear = Figure("bars", "x", Axis("x", names), ("",), values * 100, np.full((4, 1), 20.0), "Records")
     drawn = draw_sparkline(clear, "one")
     assert drawn.count('class="whisker"') == 1
-    assert re.search(r'class="whisker" d="([^"]+)"', drawn)[1].count("M") == 4  # type: ignore[index]
+    assert re.search(r'class="whisker" d="([^"]+)"', drawn)[1].count("M") == 4
     assert draw_sparkline(replace(clear, values=values), "one") == ""
     edges = np.arange(5.0)
     curve = replace(clear, kind="steps", axis=Axis("x", names, edges))
