@@ -1007,6 +1007,11 @@ def test_numbers_that_are_handed_over_may_be_zero(honest: Any) -> None:
     assert verify.verify(folder, {"answers.csv": rows})["lower ends of intervals"].startswith("right")
 
 
+def test_of_quantiles_that_nobody_asked_for_it_says_that_none_are_published(honest: Any) -> None:
+    folder, _ = honest(TABLES)
+    assert verify.verify(folder)["quantiles"] == "right (none are published)"
+
+
 def keyed(home: Path) -> Path:
     known_key(home)
     return home

@@ -43,6 +43,12 @@ def _error_with_unit(error: float, mechanism: Mapping[str, Any]) -> str:
     return say("{error:.4g} {unit}", error=error, unit=translate_certificate(mechanism["unit"]))
 
 
+def fills_range(row: Mapping[str, Any], quantiles: Mapping[str, Any]) -> bool:
+    """Whether the interval of a published quantile is the whole range of its column, so that noise does not tell where it lies."""
+    column = quantiles["columns"][row["of"]]
+    return bool(row["low_95"] <= column["from"] and row["high_95"] >= column["to"])
+
+
 def certified_text(gap: float | None) -> str:
     """What the certificate says of a release's total squared error."""
     return "not certified" if gap is None else f"certified within {ratio_to_bound(gap)} of the optimum"

@@ -22,7 +22,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from dpdist.content.number_format import capitalised, format_number, number_text
-from dpdist.content.release_summary import compared_error_text, count_answered, error_text, ratio_to_bound
+from dpdist.content.release_summary import compared_error_text, count_answered, error_text, fills_range, ratio_to_bound
 from dpdist.language import (
     current_language,
     format_date,
@@ -129,6 +129,7 @@ def _templates(package: str) -> jinja2.Environment:
         "answered": count_answered,
         "over_bound": ratio_to_bound,
         "error_in_words": error_text,
+        "fills_range": fills_range,
         "compared_in_words": compared_error_text,
         "day": format_day,
         "link": link_address,

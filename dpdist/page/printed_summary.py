@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from dpdist.content.number_format import number_text
+from dpdist.content.release_summary import fills_range
 from dpdist.language import say
 from dpdist.page.charts.text_layout import wrap_text
 
@@ -119,8 +120,10 @@ def quantile_texts(facts: Mapping[str, Any] | None) -> list[str]:
                 *(number_text(row[value_name]) for value_name in ("value", "low_95", "high_95")),
             )
             for row in rows
+            if not fills_range(row, facts)
         ]
-        quantile_lines.append(_statistic_text(name, value_texts))
+        if value_texts:
+            quantile_lines.append(_statistic_text(name, value_texts))
     return quantile_lines
 
 

@@ -146,6 +146,16 @@ class QuantileChoice(PrivateChoice):
     def complete(self) -> tuple[Attribute, ...]:
         return tuple(each.uncounted(name) for name, each in self.step_spec.quantiles_spec.of.items())
 
+    def fewest_records_sentences(self) -> list[str]:
+        """From how many records on a group's quantiles may have intervals that are less than the whole range, by column."""
+        sentences = []
+        for name, rules in zip(self.step_spec.quantiles_spec.of, self.rule.by_column, strict=True):
+            fewest = ", ".join(f"{rule.fewest_records:,} records for {float(rule.record_share):g}" for rule in rules)
+            sentences.append(
+                f"quantiles of {name!r} need groups of about {fewest}; of smaller ones the noise does not tell where they lie"
+            )
+        return sentences
+
     def choices(self) -> Iterator[dict[str, Any]]:
         for name, column_rules in zip(self.step_spec.quantiles_spec.of, self.rule.by_column, strict=True):
             for quantile_rule in column_rules:

@@ -118,6 +118,12 @@ class QuantileRule:
         """How far beyond the quantile's rank an end aims, parts of a record."""
         return math.ceil(math.log(self.size / MISSED) / self.end_rate)
 
+    @property
+    def fewest_records(self) -> int:
+        """How many records a group needs so that an interval may be less than the whole range: with fewer both ends aim beyond it."""
+        share = self.record_share
+        return self.end_margin // max(share.numerator, share.denominator - share.numerator) + 1
+
     def choose_quantile(self, values: Whole, counts: Whole, key: bytes, number: int) -> tuple[int, int, int]:
         """The quantile of some records, and the ends of its interval.
 

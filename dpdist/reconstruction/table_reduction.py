@@ -95,7 +95,7 @@ class TableReduction:
         """The noisy tables that some blocks need, by their attributes, in counts."""
         shape = self.workload.domain.shape
         tables = {axes: np.zeros([shape[axis] for axis in axes]) for axes in map(tuple, map(_asked_factors, blocks))}
-        for box in _boxes(shape):
+        for box in _cell_ranges(shape):
             cells = measured.read(box.start, box.stop) * self.spacing
             for inner_axes, sums in _sum_out(cells, box.shape, set(map(box.inner_axes, tables))):
                 for axes, table in tables.items():
@@ -135,7 +135,7 @@ def _row_powers(factor: Operator) -> tuple[Matrix, Matrix]:
 
 
 @dataclass(frozen=True)
-class Box:
+class CellRange:
     """Consecutive cells: those of one value of each of the first attributes, of some values of the next, and of all values of the others.
 
     Attributes:
@@ -169,14 +169,14 @@ class Box:
         )
 
 
-def _boxes(shape: tuple[int, ...]) -> Iterator[Box]:
+def _cell_ranges(shape: tuple[int, ...]) -> Iterator[CellRange]:
     """All cells in their order, at most ``PASS_CELLS`` at a time."""
     divided = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1 :]) <= PASS_CELLS)
     inner_shape = shape[divided + 1 :]
     step, start = max(1, PASS_CELLS // math.prod(inner_shape)), 0
     for codes in np.ndindex(*shape[:divided]):
         for low, high in batches(shape[divided], step):
-            box = Box(codes, low, high, (high - low, *inner_shape), start)
+            box = CellRange(codes, low, high, (high - low, *inner_shape), start)
             yield box
             start = box.stop
 

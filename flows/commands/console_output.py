@@ -319,6 +319,7 @@ def print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | Non
     """The first quantiles of a published release, of one group or of all; 0 prints all."""
     from rich.table import Table
 
+    from dpdist.content.release_summary import fills_range
     from dpdist.content.table_rows import quantiles_group
 
     facts = certificate.get("quantiles", {"rows": []})
@@ -329,7 +330,8 @@ def print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | Non
     for row in rows[: limit or None]:
         query = ", ".join(f"{name} {value}" for name, value in row["group"].items()) or "all"
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"
-        table.add_row(quantiles_group(row["of"], facts), query, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
+        value = "the noise does not tell" if fills_range(row, facts) else f"{row['value']:,.12g}"
+        table.add_row(quantiles_group(row["of"], facts), query, f"{row['at']:g}", value, ends)
     console.print(table)
     if 0 < limit < len(rows):
         console.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")

@@ -157,7 +157,7 @@ def _print_record_dependent(planned: ReleasePlan, errors: list[PredictedError]) 
 def _print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
-    from dpdist.planner.domain_selection import EdgesChoice
+    from dpdist.planner.domain_selection import EdgesChoice, QuantileChoice
     from dpdist.planner.preprocessing_steps import finished_steps
     from dpdist.spec.preprocessing_budget import PreprocessingStep, PrivateBound, TruncationLossStep
 
@@ -182,6 +182,9 @@ def _print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -
                 f"edges of {step.step_spec.subject!r}: 95 times of 100 each divides the records between the edges around it within "
                 f"{step.rule.largest_rank_error:,} records of where it should"
             )
+        if isinstance(step, QuantileChoice) and outcome is None:
+            for sentence in step.fewest_records_sentences():
+                console.print_line(sentence)
     measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
     if measured_keys or not any(isinstance(step, TruncationLossStep | PrivateBound) for step in steps):
         console_output.print_beyond(certificate)

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from dpdist.content import answer_tables
+from tests import small
 from tests.often import always
 from tests.page import gallery
 from tests.page.browsing import SCREENS, browser, shown, unfolded, violations
+from tests.pipeline.test_left_out import purchases
 
 __all__ = ["browser"]  # fixtures
 
@@ -204,3 +206,20 @@ def test_single_questions_are_drawn_side_by_side(browser: Any, tmp_path: Path) -
     section = page.locator("section:has(h3:text-is('age >= 18'))")
     assert {"age >= 18", "age >= 65"} <= set(section.locator("svg.wide text").all_text_contents())
     page.context.close()
+
+
+def test_a_phone_shows_the_whole_interval_of_a_quantile(browser: Any, home: Path) -> None:
+    quantiles = {
+        "of": {"amount": {"from": 0, "to": 5000, "step": 0.01, "unit": "EUR", "title": "Amount paid"}},
+        "by": ["sex"],
+        "at": [0.5, 0.999],
+    }
+    done = small.run(small.write(home.parent, table=purchases(), quantiles=quantiles), home)
+    found = shown(browser, Path(done.folder) / "index.html", "phone")
+    widths = "() => { const box = document.querySelector('#quantiles + p + .scroll'); return [box.clientWidth, box.scrollWidth]; }"
+    try:
+        seen, needed = found.evaluate(widths)
+        assert needed <= seen
+        assert "share of records up to it" in found.inner_text("#quantiles + p + .scroll thead")
+    finally:
+        found.context.close()

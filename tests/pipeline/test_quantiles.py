@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ import pytest
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.pipeline import preprocess
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.privacy.private_quantiles import QuantileRule
 from dpdist.spec import load
+from dpdist.verify import verify
 from tests import small
 from tests.command_line import CommandLine
 from tests.pipeline.test_left_out import purchases
@@ -188,3 +191,35 @@ def test_show_and_run_print_them(home: Path, monkeypatch: pytest.MonkeyPatch, ca
         text = command(*words).printed
         assert f"{row['value']:,.12g}" in text
         assert "quantiles of amount by sex sex f" in text
+
+
+def test_quantiles_that_noise_does_not_tell_are_said_to_be_that(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their interval is the whole range: plans say from how many records on it may be less, and no output shows a value."""
+    command = CommandLine(monkeypatch, capsys)
+    spec = written(home, budget={"rho": 0.0002}, ledger={"dataset": "small", "cap": {"rho": 1}})
+    monkeypatch.setenv("DPDIST_HOME", str(home))
+    assert re.search(
+        r"quantiles of 'amount' need groups of about [\d,]+ records for 0.5, [\d,]+ records for 0.9; of smaller ones the noise does not",
+        command("plan", str(spec)).out,
+    )
+    done = small.run(spec, home)
+    rows = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"]
+    assert {(row["low_95"], row["high_95"]) for row in rows} == {(0.0, 5000.0)}
+    text = command("show", str(done.folder)).out
+    assert text.count("the noise does not tell") == len(rows)
+    page = (Path(done.folder) / "index.html").read_text()
+    assert page.count("<td>the noise does not tell</td>") == len(rows)
+    lines = verify(done.folder)
+    assert {line for line in lines.values() if line.startswith("wrong")} == set()
+    assert lines["quantiles"] == f"right ({len(rows)} rows)"
+
+
+def test_how_few_records_leave_an_interval_its_whole_range() -> None:
+    rule = QuantileRule(Fraction(9, 10), 101, 9, Fraction(1, 100), Fraction(1, 200))
+    fewest = rule.fewest_records
+    for records, beyond in ((fewest, False), (fewest - 1, True)):
+        assert (
+            rule.end_margin >= 9 * records
+        ) is beyond  # both ends, of which the nearer one is a tenth of the records away
