@@ -1,4 +1,6 @@
-# make demo: publish examples/census (DEMO: another spec).   make test: the test suite.   make slow: the large statistical and scale runs.
+# make demo: publish examples/census (DEMO: another spec).   make test: the test suite.
+# make slow: the statistical and scale runs; PART=3/12 the third twelfth of their CPU time (tests/slow_cpu_seconds.json has that of every
+# file, RECORD=1 writes it), WITHIN=480 begins no test after so many seconds.   make large: 10^8 cells, 10^6 steps, containers, clusters.
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
 # up to CPU seconds, for MINUTES: the next run goes on (tests/mutants/README.md).
@@ -32,7 +34,7 @@ INSTALL = install() { \
 	&& $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python --constraint constraints.txt "$$@" \
 	|| $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$$@"; }; install
 
-.PHONY: demo installed test slow core containers mutants check locked dist dist-check clean
+.PHONY: demo installed test slow large core containers mutants check locked dist dist-check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -43,14 +45,16 @@ installed: $(VENV)/.installed-test
 test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.parallel $(HANGS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
 
-slow: $(VENV)/.installed-test
-	$(VENV)/bin/python -m tests.parallel -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m slow $(TESTS)
+slow large: $(VENV)/.installed-test
+	$(VENV)/bin/python -m tests.parallel -p tests.suite_parts -m $@ --cpu-record tests/$@_cpu_seconds.json $(if $(RECORD),--write-record) \
+	  $(if $(PART),--part $(PART)) $(if $(WITHIN),--begin-within $(WITHIN)) \
+	  $(HANGS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 core: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.core_alone -q -n $(PROCESSES) --dist loadfile $(TESTS)
 
 containers: $(VENV)/.installed-test
-	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m slow tests/deploy/test_containers.py
+	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m large tests/deploy/test_containers.py
 
 mutants: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU) --minutes $(MINUTES)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import re
 import shutil
 import tempfile
@@ -79,6 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seed-offset", type=int, default=0, help="statistical tests draw other numbers, under another root key"
     )
+    parser.addoption("--order-seed", type=int, help="files, and the tests of every file, run in a random order")
 
 
 def pytest_configure() -> None:
@@ -106,10 +108,13 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, all others in their order."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, all others in their order; or all in the random order of ``--order-seed``, with a file's tests together."""
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+    if (seed := config.getoption("--order-seed")) is not None:
+        random.Random(seed).shuffle(items)
+        ranks = {item.path.name: rank for rank, item in enumerate(items)}
+    items.sort(key=lambda item: (ranks.get(item.path.name, len(ranks)), str(item.path) if seed is not None else ""))
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -76,6 +76,7 @@ class SuiteParts:
         self.wall: defaultdict[str, float] = defaultdict(float)
         self.outcomes: dict[str, str] = {}
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave the other parts out; the files that took longest begin first."""
         part = self.config.getoption("--part")
@@ -124,8 +125,8 @@ class SuiteParts:
         if report.failed:
             self.outcomes[name] = "failed"
         elif report.skipped:
-            late = isinstance(report.longrepr, tuple) and NOT_BEGUN in report.longrepr[2]
-            self.outcomes[name] = "not begun" if late else "skipped"
+            never_begun = isinstance(report.longrepr, tuple) and NOT_BEGUN in report.longrepr[2]
+            self.outcomes[name] = "not begun" if never_begun else "skipped"
         if report.when == "teardown":
             self.cpu[name] = float(dict(report.user_properties).get("cpu_seconds", 0))
             self.outcomes.setdefault(name, "passed")
@@ -153,15 +154,15 @@ class SuiteParts:
         write(f"the {LONGEST_SHOWN} that took longest, CPU s and wall s:")
         for name in sorted(self.cpu, key=lambda name: -self.cpu[name])[:LONGEST_SHOWN]:
             write(f"{self.cpu[name]:9.1f} {self.wall[name]:7.1f}  {name}")
-        late = sorted(name for name, outcome in self.outcomes.items() if outcome == "not begun")
-        for name in late:
+        not_begun = sorted(name for name, outcome in self.outcomes.items() if outcome == "not begun")
+        for name in not_begun:
             write(f"not begun: {name}")
         if self.config.getoption("--write-record"):
-            self._write_record(late)
+            self._write_record(not_begun)
 
-    def _write_record(self, late: list[str]) -> None:
+    def _write_record(self, not_begun: list[str]) -> None:
         """Files of which a test was not begun keep their earlier seconds."""
-        unfinished = {_file(name) for name in late}
+        unfinished = {_file(name) for name in not_begun}
         sums: defaultdict[str, float] = defaultdict(float)
         for name, seconds in self.cpu.items():
             sums[_file(name)] += seconds

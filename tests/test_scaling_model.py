@@ -60,7 +60,7 @@ def test_the_model_of_what_does_not_depend_on_slabs_is_exact(undisturbed: Simula
     assert found.seconds == pytest.approx(model.seconds, rel=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_hundreds_of_billions_of_cells_on_a_hundred_workers() -> None:
     """10^11 cells: half a million requests, as predicted; the same bytes with faults, and nothing after a worker's lie."""
     cells, workers = 10**11, 100

@@ -121,7 +121,7 @@ def _forget(home: Path, chance: random.Random) -> None:
             subprocess.run(["rm", "-rf", str(home / "store" / name)], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_a_short_soak(tmp_path: Path, home: Path) -> None:
     del home  # for the current folder
     kills, runs = soak(tmp_path, ROUNDS, seed=1)
@@ -129,7 +129,7 @@ def test_a_short_soak(tmp_path: Path, home: Path) -> None:
     assert runs >= ROUNDS
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_thirty_releases_survive(tmp_path: Path, home: Path) -> None:
     del home
     os.environ.setdefault("PYTHONHASHSEED", "0")

@@ -115,14 +115,14 @@ def found(tool: Path, folder: Path, audited: dict[str, tuple[Pair, dict[str, flo
     return set(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_every_mechanism(environment_of_the_tool: Path, tmp_path: Path) -> None:
     audited = {name: sampled(name, tmp_path / str(place)) for place, name in enumerate(WHOLE)}
     audited["dawa"] = sampled_of_dawa(tmp_path / "dawa")
     assert found(environment_of_the_tool, tmp_path, audited) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("fault", ["scale", "sensitivity"])
 def test_planted_faults_are_found(fault: str, environment_of_the_tool: Path, tmp_path: Path) -> None:
     audited = {name: sampled(name, tmp_path / str(place), fault) for place, name in enumerate(WHOLE)}

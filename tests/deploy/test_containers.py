@@ -40,7 +40,7 @@ from tests.deploy.containers import (
     write_spec,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.large
 
 PLANTED = b"planted-secret-5c5c5c5c"
 PLACES = (

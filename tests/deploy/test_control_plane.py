@@ -19,7 +19,7 @@ from tests.deploy.control_plane import ControlPlane, Refused, programs
 from tests.deploy.test_helm import BASE, MATRIX, helm, merged, rendered
 from tests.deploy.test_helm_refusals import REFUSED
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.large
 Document = dict[str, Any]
 FIRST = ("ServiceAccount", "ConfigMap", "Service")
 """Kinds that Helm makes before what uses them."""

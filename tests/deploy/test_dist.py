@@ -47,7 +47,7 @@ def checked(folder: Path, public: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_what_is_shipped_is_complete_and_signed(built: tuple[Path, Path]) -> None:
     folder, public = built
     done = checked(folder, public)
@@ -65,7 +65,7 @@ def test_what_is_shipped_is_complete_and_signed(built: tuple[Path, Path]) -> Non
     }
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_a_missing_wheel_is_found_though_nothing_names_it(built: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "made"
     shutil.copytree(built[0], folder)
@@ -86,7 +86,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_changed_file_is_found(built: tuple[Path, Path], tmp_path: Path, fault: str) -> None:
     pattern, added, said = FAULTS[fault]
@@ -104,7 +104,7 @@ def test_a_changed_file_is_found(built: tuple[Path, Path], tmp_path: Path, fault
     assert said in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_sums_that_were_written_anew_need_the_key(built: tuple[Path, Path], tmp_path: Path) -> None:
     """Whoever changes a file can write its digest, and that of the provenance, but not the signature."""
     folder = tmp_path / "made"
@@ -129,7 +129,7 @@ def test_sums_that_were_written_anew_need_the_key(built: tuple[Path, Path], tmp_
     assert "is not one of the key" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.skipif(shutil.which("cosign") is None, reason="needs cosign")
 def test_cosign_accepts_the_signatures_and_no_changed_file(built: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "made"

@@ -18,7 +18,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger
 from tests import HANGS, small
 from tests.deploy.installation import ROOT, Installation, kill, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.large
 
 MONDAYS = ("2026-11-09", "2026-11-16")
 

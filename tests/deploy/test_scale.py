@@ -32,7 +32,7 @@ SIDES = (400, 500, 500)
 GIB = 2**30
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_a_hundred_million_cells(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Published whole for one charge, with noise of the right size, most of it drawn by workers; prints what each stage took."""
     home = tmp_path / "home"

@@ -33,7 +33,7 @@ from tests.deploy.installation import ROOT, Installation, below, wait_until
 from tests.deploy.parts import Parts, install
 from tests.postgres import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.large
 
 CRON = "30 3 * * *"
 PLACES = 350_000

@@ -261,7 +261,7 @@ print(digest.hexdigest(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - b
 """
 
 
-@pytest.mark.parametrize("count", [10_000_000, pytest.param(1_000_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10_000_000, pytest.param(1_000_000_000, marks=pytest.mark.large)])
 def test_long_vectors_in_bounded_memory(count: int) -> None:
     """Samples are addressed, so a vector of any length is drawn block by block; 32 MiB a block."""
     done = subprocess.run([sys.executable, "-c", BOUNDED, str(count)], capture_output=True, text=True, check=True)
@@ -287,7 +287,7 @@ def test_refusals(call: object) -> None:
         call()
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_distribution_at_1e8(kind: str) -> None:
     pmf = (discrete_gaussian_pmf if kind is GAUSSIAN else discrete_laplace_pmf)(Fraction(10), 400)
