@@ -44,6 +44,11 @@ def test_optimisers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_table_reading(tmp_path: Path) -> None:
+    assert "| 1,048,576 | 300 | 40,440 |" in table_of(tmp_path, "table_reading", "--cells", "6", "--folder", str(tmp_path))
+
+
+@pytest.mark.slow
 def test_horizons(tmp_path: Path) -> None:
     assert "| square-root | 52 | 104 | 9.5 % | 1.0000 |" in table_of(tmp_path, "horizons", "--most", "104")
 

@@ -100,8 +100,8 @@ class TableReduction:
             for inner_axes, sums in _sum_out(cells, box.shape, set(map(box.inner_axes, tables))):
                 for axes, table in tables.items():
                     if box.inner_axes(axes) == inner_axes:
-                        place = box.table_part(axes)
-                        table[place] += sums.reshape(table[place].shape)
+                        index = box.table_index(axes)
+                        table[index] += sums.reshape(table[index].shape)
         return {axes: table.ravel() for axes, table in tables.items()}
 
     def _noise_weights(self, block: Block) -> tuple[Matrix, Matrix]:
@@ -160,7 +160,7 @@ class CellRange:
         """The attributes of a table of which the box has several values, counted from the first such one."""
         return tuple(axis - len(self.codes) for axis in axes if axis >= len(self.codes))
 
-    def table_part(self, axes: Axes) -> tuple[int | slice, ...]:
+    def table_index(self, axes: Axes) -> tuple[int | slice, ...]:
         """The part of a table of some attributes that the box adds to."""
         fixed = len(self.codes)
         return tuple(
