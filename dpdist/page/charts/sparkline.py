@@ -46,7 +46,7 @@ def _cell_marks(figure: Figure) -> str:
 
 
 @dataclass(frozen=True)
-class IntervalPixels:
+class ChartValues:
     """Where so many values as there is room for lie, with the ends of their intervals: pixels from above, (values, series)."""
 
     heights: Matrix
@@ -56,7 +56,7 @@ class IntervalPixels:
     high: Matrix
 
 
-def _interval_pixels(figure: Figure) -> IntervalPixels:
+def _chart_values(figure: Figure) -> ChartValues:
     every = math.ceil(len(figure.heights) * len(figure.series) ** (figure.axis.edges is None) / MOST_MARKS)
     heights = np.nan_to_num(np.minimum(figure.heights[::every], figure.broken_at))
     half = np.nan_to_num(figure.spreads[::every])
@@ -66,7 +66,7 @@ def _interval_pixels(figure: Figure) -> IntervalPixels:
     def pixels(values: Matrix) -> Matrix:
         return SPARKLINE_HEIGHT - 2 - (values - low) / (high - low) * (SPARKLINE_HEIGHT - 4)
 
-    return IntervalPixels(heights, float(pixels(np.zeros(1))[0]), pixels(heights), pixels(low_end), pixels(high_end))
+    return ChartValues(heights, float(pixels(np.zeros(1))[0]), pixels(heights), pixels(low_end), pixels(high_end))
 
 
 def _polyline(places: list[float], heights: Matrix) -> str:
@@ -74,7 +74,7 @@ def _polyline(places: list[float], heights: Matrix) -> str:
 
 
 def _curve_marks(figure: Figure) -> str:
-    marks = _interval_pixels(figure)
+    marks = _chart_values(figure)
     step = SPARKLINE_WIDTH / max(1, len(marks.heights) - 1)
     places = [k * step for k in range(len(marks.heights))]
     bands = "".join(
@@ -86,7 +86,7 @@ def _curve_marks(figure: Figure) -> str:
 
 
 def _bar_marks(figure: Figure) -> str:
-    marks = _interval_pixels(figure)
+    marks = _chart_values(figure)
     heights, zero, step = marks.heights, marks.zero, min(WIDEST_BARS, SPARKLINE_WIDTH / len(marks.heights))
     bar_width = (step - min(GAP, step / 4)) / heights.shape[1]
     paths = (

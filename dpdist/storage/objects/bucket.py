@@ -305,7 +305,14 @@ def _client_of(url: str, briefly: bool, settings: tuple[tuple[str, str], ...]) -
 def _check_answers(bucket: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Accept a bucket whose server answers; asked once for what the environment says. Raises: StoreError."""
     options = {**store_contact.FIRST_OPTIONS, **_client_settings()}
-    store_contact.check_answers(bucket, _opened(bucket, client_options=options, retry_config=store_contact.FIRST_RETRIES))
+    client = _opened(bucket, client_options=options, retry_config=store_contact.FIRST_RETRIES)
+    try:
+        with store_contact.notice_of_wait(bucket):
+            obstore.head(client, ".dpdist-answers")
+    except (OSError, obstore.exceptions.BaseError) as error:
+        silence = store_contact.explain_silence(bucket, error)
+        if silence is not None:
+            raise StoreError(f"{bucket} cannot be reached: {silence}") from None
 
 
 def _opened(url: str, **options: Any) -> Any:

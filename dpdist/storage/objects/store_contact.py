@@ -7,12 +7,10 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
-
-import obstore.exceptions
-
-from dpdist.errors import StoreError
 
 FIRST_ANSWER_SECONDS = 10.0
 """For how long a server that does not answer is asked at first, and how long its first answer may take."""
@@ -56,13 +54,9 @@ _PROBLEMS = (
 """What the client's error holds, and what that means."""
 
 
-def check_answers(url: str, client: Any) -> None:
-    """Accept a server that answers, whatever it answers; whoever waits is told on the standard error.
-
-    Args:
-        client: of the bucket, with ``FIRST_OPTIONS`` and ``FIRST_RETRIES``.
-    Raises: StoreError after about ``FIRST_ANSWER_SECONDS``.
-    """
+@contextmanager
+def notice_of_wait(url: str) -> Iterator[None]:
+    """A block that waits for the first answer of a server: after ``SILENT_SECONDS`` a line on the standard error says so."""
     endpoint = os.environ.get("AWS_ENDPOINT") or os.environ.get("AWS_ENDPOINT_URL")
     place = f"{url} at {endpoint}" if endpoint and url.startswith("s3://") else url
     line = f"waiting for {place}, which does not answer yet, for up to {FIRST_ANSWER_SECONDS:g} s\n"
@@ -70,11 +64,7 @@ def check_answers(url: str, client: Any) -> None:
     notice.daemon = True
     notice.start()
     try:
-        obstore.head(client, ".dpdist-answers")
-    except (OSError, obstore.exceptions.BaseError) as error:
-        silence = explain_silence(url, error)
-        if silence is not None:
-            raise StoreError(f"{url} cannot be reached: {silence}") from None
+        yield
     finally:
         notice.cancel()
 
