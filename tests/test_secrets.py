@@ -281,6 +281,7 @@ def private_records(folder: Path, fault: str) -> Path:
         content["records"] = {"path": "records.csv"}
         (folder / "records.csv").write_text(f'sex,mail\nf,b\nm,"{PERSON}\n')
     else:
+        content["records"] = {"path": "records.parquet", "most_missing": "100%"}
         pyarrow.parquet.write_table(pa.table({"sex": sex}), folder / "records.parquet")
     path = folder / "release.yaml"
     path.write_text(yaml.safe_dump(content, sort_keys=False))

@@ -223,7 +223,8 @@ def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
     away = (found["answer"].to_numpy() - np.array(truth)) / found["standard_error"].to_numpy()
     assert 0.8 < float(np.sqrt((away**2).mean())) < 1.2
     assert done.certificate["mechanism"]["rmse"] == pytest.approx(found["standard_error"][0], rel=1e-4)
-    assert done.certificate["mechanism"]["certified_gap"] < 2e-9
+    gap = done.certificate["mechanism"]["certified_gap"]
+    assert gap is None if neighbours == "replace-one" else gap < 2e-9  # nothing is proven of a record that is replaced
     first = small.tree(Path(done.folder))
     again = small.run(path, home, sizes=CELLS)
     assert not again.charged
