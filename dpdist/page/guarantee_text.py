@@ -21,7 +21,7 @@ def guarantee_text(certificate: Mapping[str, Any], name: str) -> str:
     """
     privacy = certificate["privacy"]
     written = str((privacy["meaning"] if name in ("headline", "guess") else privacy)[name])
-    kind = UnitKind.of(privacy)
+    kind = UnitKind.from_certificate(privacy)
     missing_persons = certificate["method"].get("missing_persons")
     if kind is None or "most_records_of_one_person" not in privacy:
         return translate_certificate(written)
@@ -51,7 +51,7 @@ def protection_in_certificate(privacy: Mapping[str, Any], missing_persons: str |
         missing_persons: ``method.missing_persons`` of the certificate.
         name: stands for the publisher's word for the unit, or for the column of persons.
     """
-    kind = UnitKind.of(privacy)
+    kind = UnitKind.from_certificate(privacy)
     facts = {
         "neighbours": privacy["neighbours"],
         "most_records": privacy["most_records_of_one_person"],

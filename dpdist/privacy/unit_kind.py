@@ -15,7 +15,7 @@ class UnitKind(StrEnum):
     PERSONS = "persons"
 
     @staticmethod
-    def of(privacy: Mapping[str, Any]) -> UnitKind | None:
+    def from_certificate(privacy: Mapping[str, Any]) -> UnitKind | None:
         """The kind of unit in ``privacy`` of a certificate, also of a version that did not write it; None where it names no unit."""
         if "unit" not in privacy or "unit_kind" in privacy:
             return UnitKind(privacy["unit_kind"]) if "unit" in privacy else None
