@@ -281,7 +281,11 @@ class WeightedDesign(Mechanism):
     supports_fractional_records = True
     optimiser = "weighted_design"
 
-    def reason_not_compared(self, question: AutoComparison) -> str:
+    def reason_not_compared(self, question: AutoComparison) -> str | None:
+        if question.optimality.moved.replaced:  # it moves cells twice as far, and sums hardly
+            return super().reason_not_compared(question) or question.reason_out_of_reach(
+                self.effort(question.workload), REPLACED
+            )
         return "has more error than 'p-identity' on ranges, but may have less on marginals; ask for it by name to compare"
 
     def planning_bytes(self, workload: Workload) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpdist.language import say, translate_certificate
-from dpdist.privacy.privacy_unit import UnitKind, protection_in_certificate
+from dpdist.privacy.privacy_unit import Protection
 from dpdist.privacy.risk_in_words import guess_sentence, headline_sentence
+from dpdist.privacy.unit_kind import UnitKind
 
 _PLACEHOLDER = "\ue000"
 """Stands for the publisher's words until a sentence is translated: a character of no language, which no sentence of dpdist has."""
@@ -20,7 +21,7 @@ def guarantee_text(certificate: Mapping[str, Any], name: str) -> str:
     """
     privacy = certificate["privacy"]
     written = str((privacy["meaning"] if name in ("headline", "guess") else privacy)[name])
-    kind = UnitKind.of(privacy)
+    kind = UnitKind.from_certificate(privacy)
     missing_persons = certificate["method"].get("missing_persons")
     if kind is None or "most_records_of_one_person" not in privacy:
         return translate_certificate(written)
@@ -41,3 +42,24 @@ def guarantee_text(certificate: Mapping[str, Any], name: str) -> str:
     if sentence.replace(placeholder, words) != written:
         return translate_certificate(written) if kind is UnitKind.RECORDS else written
     return translate_certificate(sentence).replace(placeholder, words)
+
+
+def protection_in_certificate(privacy: Mapping[str, Any], missing_persons: str | None, *, name: str) -> Protection:
+    """The protection that ``privacy`` of a certificate describes by its kind of unit and its bounds.
+
+    Args:
+        missing_persons: ``method.missing_persons`` of the certificate.
+        name: stands for the publisher's word for the unit, or for the column of persons.
+    """
+    kind = UnitKind.from_certificate(privacy)
+    facts = {
+        "neighbours": privacy["neighbours"],
+        "most_records": privacy["most_records_of_one_person"],
+        "person": name if kind is UnitKind.PERSONS else None,
+        "missing": "each" if kind is UnitKind.PERSONS and missing_persons == "each" else None,
+        "counted": name if kind is UnitKind.COUNTED else None,
+        "most_groups": privacy.get("most_groups_of_one_person"),
+        "participations": privacy.get("participations_of_one_person"),
+        "separation": privacy.get("separation"),
+    }
+    return Protection.from_facts(facts)

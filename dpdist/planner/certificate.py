@@ -69,6 +69,8 @@ def _squared_weights(block: Block) -> float:
     return block.weight**2 * math.prod(rows)
 
 
+DESIGN = "eigen-queries"
+"""In words on how a strategy was found: that weights of a design were chosen in one of several ways."""
 TARGET_DIGITS = 6
 """Digits of the least rho that reaches the targets, rounded up."""
 
@@ -139,7 +141,7 @@ def mechanism_facts(
         "lower_bound": lower,
         "certified_gap": chosen_row.gap,
         **({} if bound_text is None else {"bound": f"what no strategy can beat {bound_text}"}),
-        **({"design": strategy.solve.method} if strategy.name == "eigen" and strategy.solve is not None else {}),
+        **({} if strategy.solve is None or DESIGN not in strategy.solve.method else {"design": strategy.solve.method}),
         "unit": unit.name,
         "rmse": unit.mean(chosen_row.rmse(queries, multiplier)),
         "compared": [_comparison_row(row, queries, multiplier, unit) for row in table],

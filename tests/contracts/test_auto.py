@@ -164,9 +164,10 @@ def test_what_auto_once_missed(row: str, tmp_path: Path) -> None:
     assert faults(spec_of(*ROWS[row])) == []
 
 
-def test_replaced_records_may_have_a_better_strategy_than_the_optimum_of_single_ones() -> None:
-    """Seed 58: smoothing has 0.952 times the squared error of 'coa', which is proven for records that come or go."""
-    assert faults(drawn_spec(58)) == []
+@pytest.mark.parametrize("seed", [58, 70, 77])
+def test_replaced_records_have_strategies_better_than_those_of_single_ones(seed: int) -> None:
+    """Smoothing had 0.952 times the squared error of 'coa', and weighted designs 0.645 and 0.802 times that of p-Identity."""
+    assert faults(drawn_spec(seed)) == []
 
 
 @pytest.mark.parametrize("seed", first_of(2, range(300)))
