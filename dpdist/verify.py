@@ -1116,6 +1116,19 @@ class ReleaseClaims:
         return [Fraction(choice["rho"]) for choice in all_choices if choice is not None]
 
     @property
+    def charged_apart(self) -> dict[str, list[Fraction]]:
+        """The rho of every choice that the certificate names, by what ends the id of its charge in a ledger."""
+        kinds = {
+            "categories": self.selections,
+            "edges": self.certificate.get("chosen_edges", ()),
+            "bound": [self.certificate[name] for name in ("chosen_bound", "chosen_groups") if self.certificate.get(name)],
+            "range": self.certificate.get("chosen_ranges", ()),
+            "left-out": [self.certificate["left_out"]] if self.certificate.get("left_out") else (),
+            "quantiles": [self.certificate["quantiles"]] if self.certificate.get("quantiles") else (),
+        }
+        return {kind: [Fraction(choice["rho"]) for choice in choices] for kind, choices in kinds.items()}
+
+    @property
     def preliminary_rho(self) -> Fraction:
         """The rho of all that was found before the measurement, but for names."""
         return sum(self.preliminary_rhos, Fraction(0))
@@ -1545,14 +1558,39 @@ class ReleaseClaims:
         tolerance = 0.56 * 10.0 ** -int(self.certificate["decimals"]) + 1e-6 * error
         return float(end) - tolerance, float(end) + tolerance
 
+    @property
+    def changed(self) -> list[str]:
+        """What was done to answers after they were read from the measurement, but for rounding and for those that are left out."""
+        return [
+            text for text in self.certificate["post_processing"] if "whole numbers" not in text and "left out" not in text
+        ]
+
+    @property
+    def changed_after_reading(self) -> UncheckedClaim:
+        return UncheckedClaim(f"answers were changed after they were read from the measurement ({self.changed[0][:50]}...)")
+
+    def answers_given(self, records: float) -> list[tuple[Array, Array, Array]]:
+        """The answers by cells where the number of all records is public: least squares under this constraint, and what it leaves of
+        their variances."""
+        everything, estimates = np.ones((1, math.prod(self.shape))), []
+        for group in self.groups:
+            values, covariance = self.covariance(np.concatenate([group.dense(self.shape), everything]))
+            share = covariance[:-1, -1] / covariance[-1, -1]
+            variances = np.maximum(covariance.diagonal()[:-1] - share * covariance[:-1, -1], 0.0)
+            estimates.append((values[:-1] - share * (values[-1] - records), variances, np.zeros(group.rows)))
+        return estimates
+
     @cached_property
     def published(self) -> tuple[Array, dict[str, tuple[Array, Array]]]:
         """Of every row that is published its group, and the least and the most that each column may be."""
         post_processing, digits = self.certificate["post_processing"], int(self.certificate["decimals"])
-        changed = [text for text in post_processing if "whole numbers" not in text and "left out" not in text]
-        if changed and not self.is_adaptive:
-            raise UncheckedClaim(f"answers were changed after they were read from the measurement ({changed[0][:50]}...)")
-        values, variances, draws = (np.concatenate(entry) for entry in zip(*self.answers, strict=True))
+        estimates = self.answers
+        if self.changed and not self.is_adaptive:
+            fitted, total = (re.fullmatch(pattern, self.changed[0]) for pattern in (FITTED, KNOWN_TOTAL))
+            if len(self.changed) > 1 or (fitted or total) is None or (fitted and "suppression" in self.certificate):
+                raise self.changed_after_reading
+            estimates = self.answers_given(float(total[1])) if total else estimates
+        values, variances, draws = (np.concatenate(entry) for entry in zip(*estimates, strict=True))
         errors, whole = np.sqrt(variances), any("whole numbers" in text for text in post_processing)
         values, narrow = np.rint(values) if whole else values, NORMAL_95 * errors
         widest = (LAPLACE_95 if self.laplace else NORMAL_95) * errors  # an interval may be as wide as that of one draw
@@ -1562,6 +1600,12 @@ class ReleaseClaims:
             np.clip(values + entry, *self.possible_ranges.T) for entry in (-widest, -half, half, widest)
         )
         columns |= {"low_95": (low, inner_low, 0.56), "high_95": (inner_high, high, 0.56)}
+        if self.changed and not self.is_adaptive and total:  # how intervals end at the public total is not recomputed
+            columns = {name: columns[name] for name in ("answer", "standard_error")}
+        elif self.changed and not self.is_adaptive:  # each interval holds that of the answer before the fit
+            infinite = np.full(len(values), np.inf)
+            columns |= {"low_95": (-infinite, inner_low, 0.56), "high_95": (inner_high, infinite, 0.56)}
+            del columns["answer"]
         shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.nanmax(np.abs(values))
         if (rule := self.certificate.get("suppression")) is not None:
             exceed = np.round(values, digits) >= rule["below"] + rule["at"] * np.round(errors, digits + 2)
@@ -1580,6 +1624,8 @@ class ReleaseClaims:
 
     def check_column(self, column: str) -> str:
         names, columns = self.published
+        if column not in columns:
+            raise self.changed_after_reading
         (low, high), number, path = columns[column], 0, self.folder / "answers.csv"
         has_suppression = column.endswith("_95") and "suppression" in self.certificate
         compared = (
@@ -1887,6 +1933,12 @@ class ReleaseClaims:
         committed = facts_by_event["committed"][-1]["measurement_digest"], spent
         stated = self.digest, Fraction(self.privacy["rho"]), self.privacy["neighbours"]
         near(stated, (*committed, charged["protection"]["neighbours"]), label="measurement, rho and neighbours: ")
+        apart = {
+            name.partition("~")[2]: Fraction(loss["rho"]) + Fraction(loss["pure"]) ** 2 / 2 for name, loss in losses.items()
+        }
+        for kind, named in self.charged_apart.items():
+            own = sorted(rho for suffix, rho in apart.items() if re.fullmatch(rf"{kind}(-\d+)?", suffix))
+            near(own, sorted(named), label=f"charges for {kind}: ")
         certificates = [publication["certificate"] for publication in facts_by_event.get("published", [])]
         bytes_of = sha256((self.folder / "release.json").read_bytes())
         near(bytes_of in certificates or not certificates, True, label=f"whether the ledger has published {bytes_of}: ")
@@ -2166,7 +2218,7 @@ def near_all(claimed: Any, recomputed: Any, label: str = "") -> str:
 
 RECOMPUTED: dict[str, str] = {
     "sizes": "release queries cells measurements.* measurement.file measurement.format measurement.values stream.steps stream.of",
-    "words of the guarantee": "format privacy.definition privacy.unit privacy.one_change privacy.bound "
+    "words of the guarantee": "format privacy.definition privacy.unit privacy.unit_kind privacy.one_change privacy.bound "
     "privacy.bound_enforced_while_counting "
     "privacy.most_records_of_one_person privacy.most_groups_of_one_person privacy.participations_of_one_person privacy.separation",
     "unit of protection": "privacy.neighbours",
@@ -2231,6 +2283,7 @@ BELIEVED: dict[str, str] = {
     "spec_digest": "the spec is not published; the ledger's export has its digest",
     "strategy_digest": "it names a stored object of the publisher's; the measured rows themselves are checked",
     "mechanism.bound": "words on how the bound was proven; the number is checked",
+    "mechanism.design": "words on how the weights of the eigen-queries were chosen; the rows that were measured are checked",
     "mechanism.compared[].cost": "mechanisms that were not chosen are not published; that cost, gap and error agree is checked",
     "mechanism.compared[].worst": "mechanisms that were not chosen are not published",
     "budget": "whether a budget is kept is the ledger's to say: give its export",
@@ -2275,7 +2328,7 @@ BELIEVED: dict[str, str] = {
 }
 """The leaves that nobody can recompute from the published files, and why."""
 UNCHECKED_FILES: dict[str, str] = {
-    "preview.png": "a picture: compare it with the page",
+    "preview.png": "a picture of earlier releases: compare it with the page",
     "values.csv": "the publisher's words for values",
     "site.json": "the publisher's name and colours",
     "deployment.yaml": "a draft in the publisher's words; its epsilon, delta and rho are checked",
@@ -2390,7 +2443,7 @@ def unit_of(certificate: Facts) -> Unit:
     if privacy["bound_enforced_while_counting"]:
         return unit_of_persons(certificate, which, replaced)
     near(groups, None, label="groups of a person whom nobody tells apart: ") if groups is not None else None
-    counted = None if privacy["unit"] == "records" else privacy["unit"]
+    counted = None if privacy.get("unit_kind", privacy["unit"]) == "records" else privacy["unit"]
     named = "records" if counted is None else f"of the {counted}"
     if steps is not None:
         each = times_of(most, "record")
@@ -2461,6 +2514,10 @@ def check_words(release: ReleaseClaims) -> str:
     zcdp = f"{approximate}zero-concentrated differential privacy (zCDP)"
     near(release.privacy["definition"], "pure differential privacy (epsilon-DP)" if release.laplace else zcdp)
     unit = unit_of(release.certificate)
+    if "unit_kind" in release.privacy:  # which of the two a unit called "records" is, decides its sentences
+        kinds = ("counted", "records") if release.privacy["unit"] == "records" else ("counted",)
+        allowed = ("persons",) if release.privacy["bound_enforced_while_counting"] else kinds
+        near(release.privacy["unit_kind"] in allowed, True, label=f"kind of unit {release.privacy['unit_kind']!r}: ")
     near(release.privacy["one_change"], unit.changes)
     if release.privacy["bound"] not in unit.bounds:
         raise WrongClaim(f"found {release.privacy['bound']!r}, recomputed {unit.bounds[0]!r}")
@@ -2619,6 +2676,7 @@ SUPPRESSED = (
 KNOWN = (
     r"public counts taken as given \(.+ = [0-9.e+]+\): answers stay unbiased, standard errors are those given these counts"
 )
+KNOWN_TOTAL = KNOWN.replace(".+ = [0-9.e+]+", "all records = ([0-9.e+]+)")
 NEVER = r"(never raises|does not raise \(but for the error of the number of records, which is estimated\))"
 FITTED = (
     r"the non-negative (cells whose answers \(weighted as in the spec\) are closest to the unbiased ones were fitted, which never raises "
@@ -2794,9 +2852,15 @@ def check_method(release: ReleaseClaims) -> str:
 def check_attribute(name: str, declared: Facts, measured: Facts, chosen: bool, release: ReleaseClaims) -> None:
     """An attribute of the certificate against that of the measurement."""
     extended = release.certificate["stream"] is not None and "horizon.npz" not in release.certificate["files"]
+    axis = (
+        [each["name"] for each in release.facts["attributes"]].index(name) if measured in release.facts["attributes"] else -1
+    )
+    by_value = release.facts["queries"]["groups"] is not None and any(axis in group.queried_axes for group in release.groups)
     near(declared["outside"] == measured["outside"] or extended, True, label=f"values outside those of {name}: ")
     for part in ("missing", "other", "total"):
-        if measured.get(part) == "":  # a bin that no query asks for and nobody measured by name
+        if measured.get(part) == "":  # such records are left out, and need no bin
+            near(bool(declared.get(part)), True, label=f"whether it is said what happens to {part} values of {name}: ")
+            near(declared[part] == "drop" or not by_value, True, label=f"{part} of {name}, of which no query counts any: ")
             continue
         near(declared.get(part), measured.get(part), label=f"{part} of {name}: ") if (
             declared.get(part),
@@ -2845,8 +2909,9 @@ def check_decimals(release: ReleaseClaims) -> str:
     wanted = {max(0, 3 - math.floor(math.log10(least * (1 + off)))) for off in (-1e-6, 1e-6)}
     if release.certificate["decimals"] in wanted:
         return ""
+    release.check_column("standard_error")  # public totals lower the errors of what was measured
     shown = [error for row in table_of(release, "answers.csv") for error in numbers_in(row, "standard_error") if error]
-    if shown:  # public totals ('known') lower the errors of what was measured
+    if shown:
         wanted |= {max(0, 3 - math.floor(math.log10(min(shown) * (1 + off)))) for off in (-1e-3, 1e-3)}
     return "" if release.certificate["decimals"] in wanted else near(release.certificate["decimals"], max(wanted))
 

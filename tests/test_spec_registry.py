@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+import zarr
 
 from dpdist.errors import InvalidInput, InvalidSpec
 from flows.periods import last_complete, next_period, start_of
@@ -184,4 +185,44 @@ def test_files_elsewhere_are_not_given(tmp_path: Path) -> None:
     (specs / "link.npy").symlink_to(outside)
     digest = weekly(specs, workload=[{"rows": {"file": "link.npy"}}])
     with pytest.raises(UnknownSpec, match="below the service's folder"):
+        SpecFolder(specs).job(digest, WEEK)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/q.zarr", "https://example.org/q.zarr", "file:///tmp/q.zarr", "gs://b/a/q.zarr/"]
+)
+@pytest.mark.parametrize(
+    "through_companion", [False, True], ids=["named by the spec", "named by another spec that it names"]
+)
+def test_arrays_at_urls_are_not_given(url: str, through_companion: bool, tmp_path: Path) -> None:
+    """What lies there is not bound by the digest of the spec: whoever may write there decides what is released."""
+    workload = [{"rows": {"file": url}}]
+    if through_companion:
+        path = tmp_path / "earlier.yaml"
+        path.write_text(yaml.safe_dump(small.spec(release="early-1", workload=workload)))
+        path.chmod(0o644)
+        digest = weekly(tmp_path, postprocess={"consistent_with": ["earlier.yaml"]})
+    else:
+        digest = weekly(tmp_path, workload=workload)
+    with pytest.raises(UnknownSpec, match="could be exchanged there; copy the array"):
+        SpecFolder(tmp_path).job(digest, WEEK)
+
+
+def test_an_array_is_given_with_all_its_files_and_links_to_elsewhere_are_not(tmp_path: Path) -> None:
+    specs = tmp_path / "specs"
+    specs.mkdir()
+    array = zarr.open_array(str(specs / "q.zarr"), mode="w", shape=(3, 72), chunks=(3, 36), dtype="i8")
+    array[:] = np.eye(3, 72, dtype=np.int64)
+    for each in (specs / "q.zarr", *(specs / "q.zarr").rglob("*")):
+        each.chmod(0o755 if each.is_dir() else 0o644)
+    digest = weekly(specs, workload=[{"rows": {"file": "q.zarr"}}])
+    job = SpecFolder(specs).job(digest, WEEK)
+    array[:] = 2 * np.eye(3, 72, dtype=np.int64)
+    assert np.asarray(job.workload.queries.blocks[0].factors[0].matvec(np.ones(72))).max() == 1
+    with pytest.raises(UnknownSpec, match="is not the one that was given with it"):
+        SpecFolder(specs).job(digest, WEEK)
+    chunk = next(each for each in (specs / "q.zarr").rglob("*") if each.is_file() and not each.name.endswith(".json"))
+    chunk.rename(tmp_path / "chunk")
+    chunk.symlink_to(tmp_path / "chunk")
+    with pytest.raises(UnknownSpec, match="holds a link to what lies elsewhere"):
         SpecFolder(specs).job(digest, WEEK)

@@ -142,6 +142,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "non-negative": {"postprocess": {"non_negative": True}, "mechanism": "coa"},
     "values left out": {"domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
                         "workload": [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"ways": [1]}}]},
+    "a public total": {"postprocess": {"known": [{"count": 3000}]}},
+    "a public count": {"postprocess": {"known": [{"count": 1558, "where": "sex == 'f'"}]}},
+    "records left out everywhere": {
+        "domain": {"age": {"from": 0, "to": 11, "missing": "drop"}, "sex": {"categories": ["f"], "other": "drop"}},
+        "workload": [{"marginals": {"of": [["age", "sex"]]}}],
+    },
     "Parquet only": {"output": {"formats": ["parquet"]}},
     "no measurement": {"output": {"measurement": False}},
     "steps of a person": {**SERIES, "workload": RUNNING, "records": STEPS},
@@ -202,7 +208,8 @@ UNCHECKED: dict[str, set[str]] = {
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
     "persons by levels, each cell by itself": BOUND,
     "coa, least largest error": BOUND, "gaussian over real rows": BOUND, "square-root of running sums, stored": BOUND,
-    "steps of a person in a whole series": BOUND, "many steps of a person, triangular": BOUND, "non-negative": ANSWERS,
+    "steps of a person in a whole series": BOUND, "many steps of a person, triangular": BOUND, "non-negative": {"answers"},
+    "a public total": {"lower ends of intervals", "upper ends of intervals"}, "a public count": ANSWERS,
     "Parquet only": ANSWERS, "wide, Laplace noise": ANSWERS | ERRORS | {"gap to the optimum"},
 }  # fmt: skip
 """Claims that the files do not let anybody check, beside the ledger, of which no rows are at hand."""
@@ -545,6 +552,24 @@ def spent_on_choosing(of: Forged) -> None:
     of.privacy.update(rho="11/2500", rho_decimal=0.0044)
 
 
+def smaller_errors(of: Forged) -> None:
+    """All standard errors a tenth of what they are, with the decimals that follow."""
+    for row in of.rows:
+        row["standard_error"] = str(float(row["standard_error"]) / 10)
+    of.certificate["decimals"] += 1
+
+
+def renamed_step(row: dict[str, Any]) -> None:
+    """The charge for what bounds leave out as one for names."""
+    row["release"] = row["release"].replace("~left-out", "~categories")
+
+
+def folded_step(of: Forged) -> None:
+    """A choice that the certificate does not name, whose rho another one takes."""
+    bound, (first, *_) = of.certificate.pop("chosen_bound"), of.certificate["chosen_ranges"]
+    first["rho"] = str(Fraction(first["rho"]) + Fraction(bound["rho"]))
+
+
 LEFT_OUT = "what bounds leave out"
 COA, TERMS, PERSON, TABLES = (
     "coa over a basis of tables, add-remove",
@@ -556,6 +581,7 @@ ORBITS, GROUPS, TOTALS = "symmetric over several kinds, replace-one", "persons b
 IN_ALL = "persons by group and in all"
 TAKEN, ROUNDS, MODELLED = "persons by group, replaced", "adaptive, add-remove", "modelled answers"
 MANY_STEPS = "many steps of a person in a stream"
+TOTAL, EVERYWHERE = "a public total", "records left out everywhere"
 Lie = tuple[str, str, Callable[[Forged], object]]
 """The release, the claim whose line reports it, and the lie."""
 WORST, WORST_PRODUCT, WORST_TABLES = (
@@ -571,9 +597,32 @@ SLOWLY = [
         "long series",
     )
 ]
-FIRST_LIES = 54
+FIRST_LIES = 65
 """So many lies are told whenever tests run, the rest in ``make slow``."""
 LIES: dict[str, Lie] = {
+    "a smaller standard error beside a public total": (TOTAL, "standard errors", told("standard_error", lambda value: value * 0.9)),
+    "smaller standard errors and more decimals beside a public total": (TOTAL, "decimals", smaller_errors),
+    "an answer beside a public total": (TOTAL, "answers", told("answer", lambda value: value + 3)),
+    "a standard error of fitted answers": ("non-negative", "standard errors", told("standard_error", lambda value: value * 0.9)),
+    "an interval of a fitted answer that ends too early": (
+        "non-negative", "upper ends of intervals", told("high_95", lambda value: value - 9),
+    ),
+    "an interval of a fitted answer that begins too late": (
+        "non-negative", "lower ends of intervals", told("low_95", lambda value: value + 9, slice(0, 4)),
+    ),
+    "records without a value that are not said to be left out": (
+        EVERYWHERE, "method", lambda of: of.certificate["method"]["attributes"]["age"].pop("missing"),
+    ),
+    "records of other values that are not said to be left out": (
+        EVERYWHERE, "method", lambda of: of.certificate["method"]["attributes"]["sex"].pop("other"),
+    ),
+    "records left out that are said to be counted together": (
+        EVERYWHERE, "method", lambda of: of.certificate["method"]["attributes"]["sex"].update(other="all others"),
+    ),
+    "a charge for names that are not named": (
+        LEFT_OUT, "ledger", row_of_ledger("reserved", renamed_step),
+    ),
+    "a step that is folded into another": ("several choices, Laplace noise", "ledger", folded_step),
     "a smaller bound of modelled answers": (
         MODELLED, "rounds", lambda of: [each.update(sum_of_errors_at_most=600.0) for each in of.certificate["modelled"]],
     ),

@@ -36,6 +36,7 @@ class PrivacyFacts(TypedDict):
     definition: str
     noise: Literal["Gaussian", "Laplace"]
     unit: str
+    unit_kind: Literal["records", "counted", "persons"]
     neighbours: Literal["add-remove", "replace-one"]
     one_change: str
     most_records_of_one_person: int
@@ -75,6 +76,7 @@ class MechanismFacts(TypedDict):
     certified_gap_of_the_worst: float | None
     cost: float | None
     lower_bound: float | None
+    design: NotRequired[str]
     bound: NotRequired[str]
     certified_gap: float | None
     unit: str | None

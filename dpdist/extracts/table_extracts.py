@@ -374,7 +374,8 @@ class IcebergTable(RecordTable):
         snapshot = self.snapshot or (None if current is None else current.snapshot_id)
         if snapshot is None:
             raise InvalidSpec(f"the Iceberg table {self.table} has no snapshot yet; write records into it first")
-        if table.snapshot_by_id(snapshot) is None:
+        described = table.snapshot_by_id(snapshot)
+        if described is None:
             raise InvalidSpec(f"the Iceberg table {self.table} has no snapshot {snapshot}; name one that it keeps")
-        table_formats.check_iceberg(table, table.scan(snapshot_id=snapshot).projection(), uses)
+        table_formats.check_iceberg(table, described, uses)
         yield str(snapshot), table.scan(selected_fields=tuple(uses), snapshot_id=snapshot).to_arrow_batch_reader()

@@ -141,18 +141,31 @@ def _column_names(file: pyarrow.dataset.Fragment) -> list[str]:
     return list(file.physical_schema.names)
 
 
-def check_iceberg(table: Any, schema: Any, uses: Mapping[str, Use]) -> None:
-    """Accept a snapshot of an Iceberg table that is read as its format says: by the numbers of columns. Raises: InvalidSpec.
-
-    Args:
-        schema: of the snapshot.
-    """
+def check_iceberg(table: Any, snapshot: Any, uses: Mapping[str, Use]) -> None:
+    """Accept a snapshot of an Iceberg table that is read as its format says: by the numbers of columns. Raises: InvalidSpec."""
     if table.metadata.format_version not in ICEBERG_VERSIONS:
         raise _not_understood("Iceberg", "format version", str(table.metadata.format_version))
     for name in sorted(table.properties):
         if name.lower().startswith(_ICEBERG_WORDS) and not name.startswith(_ICEBERG_PROPERTIES):
             raise _not_understood("Iceberg", "property", name)
+    schemas = {schema.schema_id: schema for schema in table.metadata.schemas}
+    schema = table.schema() if snapshot.schema_id is None else schemas.get(snapshot.schema_id)
+    if schema is None:  # it would be read with the columns of today
+        raise _not_understood("Iceberg", "snapshot's schema", str(snapshot.schema_id))
     column_positions([each.name for each in schema.fields], uses)
+    for files in map_in_order(lambda manifest: manifest.fetch_manifest_entry(table.io), snapshot.manifests(table.io)):
+        for entry in files:
+            _check_iceberg_file(entry.data_file)
+
+
+def _check_iceberg_file(file: Any) -> None:
+    """Accept files of rows, and of places of deleted rows, in Parquet. Raises: InvalidSpec."""
+    if file.content.name not in ("DATA", "POSITION_DELETES"):
+        raise _not_understood("Iceberg", "file content", file.content.name.lower().replace("_", " "))
+    if file.file_format.name != "PARQUET":
+        raise _not_understood("Iceberg", "file format", file.file_format.name)
+    if file.key_metadata is not None:
+        raise _not_understood("Iceberg", "encrypted file", "key_metadata")
 
 
 def _refuse_beyond(names: Iterable[str], understood: Iterable[str], what: str) -> None:

@@ -354,3 +354,17 @@ def tree_ranges(n: int, branching: int) -> list[tuple[int, int]]:
         ends += [(start, min(start + width, n) - 1) for start in range(0, n, width)]
         width //= branching
     return list(dict.fromkeys(ends))
+
+
+def count_tree_ranges(n: int, branching: int) -> int:
+    """How many nodes such a tree has, without listing them: a level's last node is its own only child where it is as narrow.
+
+    >>> [count_tree_ranges(n, 2) == len(tree_ranges(n, 2)) for n in (1, 5, 8)]
+    [True, True, True]
+    """
+    width, count = 1, n
+    while width < n:
+        width *= branching
+        nodes = -(-n // width)
+        count += nodes - (n - (nodes - 1) * width <= width // branching)
+    return count

@@ -16,11 +16,11 @@ from dpdist.content.release_content import ReleaseContent, formats_of
 from dpdist.content.suppression import suppression_sentence
 from dpdist.content.table_rows import column_of
 from dpdist.domain import Domain
-from dpdist.language import say, translatable, translate_certificate, use_language
+from dpdist.language import say, translatable, use_language
 from dpdist.operators import Matrix
 from dpdist.page import citation, printed_summary
 from dpdist.page.answer_list import ListedGroup, Numbers, first_table_rows, script_tables
-from dpdist.page.assets import PREVIEW, address_beside_page, embed_json, load_template, page_assets
+from dpdist.page.assets import embed_json, load_template, page_assets
 from dpdist.page.chart_choice import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts.area_map import without_shapes
@@ -29,6 +29,7 @@ from dpdist.page.charts.chart_data import Axis, Figure
 from dpdist.page.charts.sparkline import draw_sparkline
 from dpdist.page.domain_text import edges_sentences, exclusion_sentences, selection_sentences
 from dpdist.page.findings import MOST_FINDINGS, finding_sentence
+from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import Words
 from dpdist.page.printed_summary import Sheet
 from dpdist.page.question_panel import build_page_questions, example_question
@@ -86,7 +87,7 @@ def _render_page(content: ReleaseContent, digits: int, files: Sequence[str]) -> 
         *printed_summary.quantile_texts(content.certificate.get("quantiles")),
         *printed_summary.statistic_texts(statistics.get(VARIANCES, ())),
     ]
-    bound_texts = loss_sentences or [translate_certificate(content.certificate["privacy"]["bound"])]
+    bound_texts = loss_sentences or [guarantee_text(content.certificate, "bound")]
     sheet = Sheet.of(
         [entry for entry in sections if not entry["quiet"]],
         statistic_lines,
@@ -101,7 +102,6 @@ def _render_page(content: ReleaseContent, digits: int, files: Sequence[str]) -> 
         most=MOST_FINDINGS,
         cited=citation.citation_sentence(content),
         questions=page_questions,
-        picture=address_beside_page(content.about.get("address"), PREVIEW) if PREVIEW in files else "",
         example=example_question(content.workload),
         measured="" if script_data is None else embed_json(script_data),
         about=content.about,

@@ -181,6 +181,7 @@ class Verification:
             "dataset": receipt.dataset,
             "spec_digest": reserved["asked"],
             "privacy.unit": protection.unit,
+            **({"privacy.unit_kind": protection.unit_kind} if "unit_kind" in certificate.get("privacy", {}) else {}),
             "privacy.neighbours": protection.neighbours,
             "privacy.one_change": protection.sentence,
             **{f"privacy.{name}": bound for name, bound in protection.bounds().items()},

@@ -18,7 +18,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import check_measured, check_pair
-from dpdist.spec.targets.warehouse import TargetKind
+from dpdist.spec.warehouse_target import TargetKind
 from dpdist.storage.array_store import Store
 from dpdist.storage.home_folder import published_at
 from dpdist.storage.objects import Denied, Folder, StorageLocation

@@ -78,6 +78,7 @@ def statistic_rows(
     from dpdist.page.statistic_tables import StatisticRow
 
     domain, published = job_workload.measured.domain.grouped, PublishedRelease(UNPUBLISHED, measurement)
+    published_groups: set[tuple[object, ...]] = set()
     for entry in job_workload.entries:
         if not entry.statistic.is_derived:
             continue
@@ -87,6 +88,10 @@ def statistic_rows(
         for block in workload.blocks:
             linear = list(_linear_functions(block, workload))
             for published_name in statistic.published:
+                group = (published_name, names, block.name, *(factor.fingerprint for factor in block.factors))
+                if group in published_groups:  # by an entry before, as covariances beside correlations
+                    continue
+                published_groups.add(group)
                 estimates = published.statistics(published_name, axes, linear, expected)
                 yield (
                     statistic.table,

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -26,6 +27,23 @@ PERSON_VALUE_TYPES = {"text": "text", "integer": "whole numbers"}
 """What the values of a person column are compared as: 1 and 01 are two texts and one whole number."""
 RELATIONS: tuple[Neighbours, ...] = ("add-remove", "replace-one")
 NUMBERS = ("most_records", "most_groups", "participations", "separation")
+
+
+class UnitKind(StrEnum):
+    """What kind of unit a certificate's ``privacy.unit`` names: only of COUNTED is the name a publisher's word."""
+
+    RECORDS = "records"
+    COUNTED = "counted"
+    PERSONS = "persons"
+
+    @staticmethod
+    def of(privacy: Mapping[str, Any]) -> UnitKind | None:
+        """The kind of unit in ``privacy`` of a certificate, also of a version that did not write it; None where it names no unit."""
+        if "unit" not in privacy or "unit_kind" in privacy:
+            return UnitKind(privacy["unit_kind"]) if "unit" in privacy else None
+        if privacy["bound_enforced_while_counting"]:
+            return UnitKind.PERSONS
+        return UnitKind.RECORDS if privacy["unit"] == "records" else UnitKind.COUNTED
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,11 @@ class Protection(ABC):
     @abstractmethod
     def unit(self) -> str:
         """What is protected: "records", what they are where they were counted before, or "persons by column NAME"."""
+
+    @property
+    @abstractmethod
+    def unit_kind(self) -> UnitKind:
+        """Which kind of unit it is, whatever its name says."""
 
     @property
     @abstractmethod
@@ -183,6 +206,10 @@ class ProtectedRecords(Protection):
     @property
     def unit(self) -> str:
         return self.counted or "records"
+
+    @property
+    def unit_kind(self) -> UnitKind:
+        return UnitKind.RECORDS if self.counted is None else UnitKind.COUNTED
 
     @property
     def subject(self) -> str:
@@ -351,6 +378,10 @@ class ProtectedPersons(Protection):
         return f"persons by column {self.person!r}"
 
     @property
+    def unit_kind(self) -> UnitKind:
+        return UnitKind.PERSONS
+
+    @property
     def subject(self) -> str:
         return "any one person"
 
@@ -435,6 +466,27 @@ def kind_of(facts: Mapping[str, Any]) -> type[Protection]:
     if "most_groups" in facts:
         return PersonsInGroups
     return PersonsInSteps if in_steps else ProtectedPersons
+
+
+def protection_in_certificate(privacy: Mapping[str, Any], missing_persons: str | None, *, name: str) -> Protection:
+    """The protection that ``privacy`` of a certificate describes by its kind of unit and its bounds.
+
+    Args:
+        missing_persons: ``method.missing_persons`` of the certificate.
+        name: stands for the publisher's word for the unit, or for the column of persons.
+    """
+    kind = UnitKind.of(privacy)
+    facts = {
+        "neighbours": privacy["neighbours"],
+        "most_records": privacy["most_records_of_one_person"],
+        "person": name if kind is UnitKind.PERSONS else None,
+        "missing": "each" if kind is UnitKind.PERSONS and missing_persons == "each" else None,
+        "counted": name if kind is UnitKind.COUNTED else None,
+        "most_groups": privacy.get("most_groups_of_one_person"),
+        "participations": privacy.get("participations_of_one_person"),
+        "separation": privacy.get("separation"),
+    }
+    return Protection.from_facts(facts)
 
 
 def _number(number: int, noun: str) -> str:

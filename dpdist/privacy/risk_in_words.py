@@ -38,12 +38,13 @@ def describe_loss(loss: Loss, protection: Protection) -> dict[str, Any]:
     return {
         "false_alarms": FALSE_ALARMS,
         "found_at_most": detection_rate,
-        "headline": _headline(detection_rate, protection),
-        "guess": _guess(detection_rate, protection),
+        "headline": headline_sentence(detection_rate, protection),
+        "guess": guess_sentence(detection_rate, protection),
     }
 
 
-def _headline(detection_rate: float, protection: Protection) -> str:
+def headline_sentence(detection_rate: float, protection: Protection) -> str:
+    """How well a unit is hidden, of whom a test finds so large a share at most."""
     hidden = f"{protection.subject} {'are' if protection.several else 'is'} in the data"
     if protection.neighbours == "replace-one":
         hidden += f", or what {protection.they_say}"
@@ -59,7 +60,8 @@ def _headline(detection_rate: float, protection: Protection) -> str:
     return f"{added} but so little that somebody who knows all the rest may be almost sure whether {hidden}."
 
 
-def _guess(detection_rate: float, protection: Protection) -> str:
+def guess_sentence(detection_rate: float, protection: Protection) -> str:
+    """How often somebody guesses rightly whether one unit is in the data, and how often blind guessing does."""
     chance = f"{100 * FALSE_ALARMS:g}"
     verb = "are" if protection.several else "is"
     return (

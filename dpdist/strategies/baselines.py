@@ -11,7 +11,7 @@ from dpdist.domain import sizes_of
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
-from dpdist.operators.range_operators import tree_ranges
+from dpdist.operators.range_operators import count_tree_ranges
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.strategies.representations import DenseStrategy, DirectStrategy
 from dpdist.strategies.strategy import CLOSED_FORM, UNIT_VARIANCE, check_workload
@@ -50,7 +50,7 @@ def wavelet(
 
 def largest_tree_rows(workload: Workload) -> int:
     """Rows of the largest of the trees that ``hierarchical`` compares for a workload."""
-    return max(math.prod(len(tree_ranges(size, b)) for size in workload.domain.shape) for b in BRANCHINGS)
+    return max(math.prod(count_tree_ranges(size, b) for size in workload.domain.shape) for b in BRANCHINGS)
 
 
 def hierarchical(

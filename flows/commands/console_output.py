@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from dpdist.privacy.accounting import Loss
     from dpdist.query.published_release import Answer
-    from dpdist.query.synthetic_records import IntervalCoverage
     from dpdist.spec.sections.budgets import ReleaseBudgetSpec
     from dpdist.storage.objects import StorageLocation
 
@@ -195,6 +194,7 @@ def print_privacy(certificate: Mapping[str, Any]) -> None:
 def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> None:
     """Whom the guarantee protects, and how well somebody can guess who is in the data: in half a sentence, or as pages have it."""
     from dpdist.page.domain_text import edges_sentences, selection_sentences
+    from dpdist.page.guarantee_text import guarantee_text
 
     facts = certificate["privacy"]
     for sentence in (*selection_sentences(certificate), *edges_sentences(certificate)):
@@ -202,7 +202,7 @@ def print_protected(certificate: Mapping[str, Any], *, briefly: bool = True) -> 
     if "unit" not in facts:
         console.print("what is protected: not said by the version that published this")
         return
-    console.print_line(f"protected: {facts['unit']}. {facts['one_change']} {facts['bound']}")
+    console.print_line(f"protected: {guarantee_text(certificate, 'unit')}. {facts['one_change']} {facts['bound']}")
     meant = facts["meaning"]
     if briefly:
         false_alarms, detections = (
@@ -292,11 +292,13 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
         console.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
 
 
-def print_statistics(statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int) -> None:
-    """The first means, variances and quantiles of a published release; 0 prints all."""
+def print_statistics(
+    statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int, group: str | None = None
+) -> None:
+    """The first means, variances and quantiles of a published release, of one group or of all; 0 prints all."""
     for kind, rows in statistics.items():
         print_means(rows[: limit or None], len(rows), kind.removesuffix("s"))
-    print_quantiles(certificate, limit)
+    print_quantiles(certificate, limit, group)
 
 
 def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean") -> None:
@@ -313,21 +315,23 @@ def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean")
         console.print(f"... {total - len(rows):,} more {statistic}s (--limit 0 prints all)")
 
 
-def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
-    """The first quantiles of a published release; 0 prints all."""
+def print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | None = None) -> None:
+    """The first quantiles of a published release, of one group or of all; 0 prints all."""
     from rich.table import Table
 
     from dpdist.content.release_summary import fills_range
+    from dpdist.content.table_rows import quantiles_group
 
-    rows = certificate.get("quantiles", {}).get("rows", [])
+    facts = certificate.get("quantiles", {"rows": []})
+    rows = [row for row in facts["rows"] if group is None or group == quantiles_group(row["of"], facts)]
     if not rows:
         return
-    table = Table("of", "group", "share up to it", "quantile", "95 % interval", box=None, pad_edge=False)
+    table = Table("group", "query", "share up to it", "quantile", "95 % interval", box=None, pad_edge=False)
     for row in rows[: limit or None]:
-        group = ", ".join(f"{name}={value}" for name, value in row["group"].items())
+        query = ", ".join(f"{name} {value}" for name, value in row["group"].items()) or "all"
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"
-        value = "the noise does not tell" if fills_range(row, certificate["quantiles"]) else f"{row['value']:,.12g}"
-        table.add_row(row["of"], group, f"{row['at']:g}", value, ends)
+        value = "the noise does not tell" if fills_range(row, facts) else f"{row['value']:,.12g}"
+        table.add_row(quantiles_group(row["of"], facts), query, f"{row['at']:g}", value, ends)
     console.print(table)
     if 0 < limit < len(rows):
         console.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")
@@ -368,23 +372,6 @@ def print_query_results(answers: Sequence[Answer], covariance: list[list[float]]
     console.print(table)
     for row in covariance or []:
         console.print("  ".join(f"{value:>12.6g}" for value in row))
-
-
-def print_agreement(groups: Iterable[IntervalCoverage], lacking: Sequence[str]) -> None:
-    """How many published answers lie within their intervals, where they are counted in synthetic records; and what was not measured."""
-    from rich.table import Table
-
-    table = Table("group", "answers", "of these records within its 95 % interval", box=None, pad_edge=False)
-    for group in groups:
-        table.add_row(*group.row)
-    console.print(table)
-    if lacking:
-        omitted_groups = f"; and {len(lacking) - GROUPS} more" if len(lacking) > GROUPS else ""
-        sentence = (
-            "never measured together, so that records know of them only what other tables say, and intervals from several sets hold their "
-            f"true counts less often: {'; '.join(lacking[:GROUPS])}{omitted_groups}"
-        )
-        console.print_line(sentence, style="dim")
 
 
 GROUPS = 20

@@ -111,10 +111,13 @@ def plan(
             "memory_bytes": effort.memory_bytes,
             "stages": [asdict(stage) for stage in takes],
             "least_budget": least_budget,
+            "errors": [asdict(entry) for entry in errors],
+            "warnings": planned.warnings,
+            "refusals": refused,
+            "bounds": [entry.facts for entry in bounds] or None,
+            "not_compared": not_compared,
+            "noise_multiplier": planned.noise_multiplier,
         }
-        document |= {"errors": [asdict(entry) for entry in errors], "warnings": planned.warnings, "refusals": refused}
-        document |= {"bounds": [entry.facts for entry in bounds] or None, "not_compared": not_compared}
-        document |= {"noise_multiplier": planned.noise_multiplier}
         console.print_json(
             json.dumps({**certificate, **{name: fact for name, fact in document.items() if fact is not None}})
         )

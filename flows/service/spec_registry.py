@@ -26,11 +26,14 @@ from dpdist.process.durable_files import private_file, private_folder
 from dpdist.process.yaml_text import SPEC_BYTES
 from dpdist.spec import Job, check_many_periods, load
 from dpdist.storage.home_folder import state_folder
+from dpdist.storage.objects import parse_location
 from flows.periods import PeriodLength, next_period, start_of
 from flows.public_facts import UnknownSpec, UnofferedPeriod
 
 SPEC = "given.yaml"
 """What the copy of a spec is called."""
+ARRAY = ".zarr"
+"""Ends the name of a folder that holds an array."""
 EARLIEST_ZONE = datetime.timedelta(hours=14)
 """A day is over in some time zone so long before it is over in UTC."""
 
@@ -110,6 +113,8 @@ class SpecFolder:
         for above in found.relative_to(root).parents:
             _check_mode(root / above)
         for each in (found, *(found.rglob("*") if found.is_dir() else ())):
+            if not each.resolve().is_relative_to(root):
+                raise UnknownSpec("a folder that a spec names holds a link to what lies elsewhere; copy it there")
             _check_mode(each)
             if each.is_file():
                 target = draft / name / each.relative_to(found) if found.is_dir() else draft / name
@@ -152,6 +157,8 @@ def _named_files(spec: Path, folder: Path) -> list[str]:
     """The files of a folder that a spec names anywhere but under its records and its output, and those that these specs name.
 
     Whatever text is the name of something that is there counts as named.
+
+    Raises: UnknownSpec for an array at a URL, which is not bound by a digest.
     """
     content, _ = yaml_text.read(spec)
     if not isinstance(content, dict):
@@ -166,7 +173,7 @@ def _named_files(spec: Path, folder: Path) -> list[str]:
 
 
 def _texts(content: dict[str, Any]) -> Iterator[str]:
-    """All texts of a spec but those that say where its records are and where it is published."""
+    """All texts of a spec but those that say where its records are and where it is published. Raises: UnknownSpec, as ``_named_files``."""
 
     def below(item: Any) -> Iterator[str]:
         if isinstance(item, dict):
@@ -176,6 +183,11 @@ def _texts(content: dict[str, Any]) -> Iterator[str]:
             for value in item:
                 yield from below(value)
         elif isinstance(item, str):
+            if "://" in item and parse_location(item).name.endswith(ARRAY):
+                raise UnknownSpec(
+                    "a spec that is given to the service names an array at a URL, which could be exchanged there; copy the array into the "
+                    "service's folder of specs and name that copy"
+                )
             yield item
 
     for key, value in content.items():
@@ -187,7 +199,7 @@ def _is_there(folder: Path, text: str) -> bool:
     """Whether a text is the name of a file, or of a folder with an array."""
     try:
         place = folder / text
-        return place.is_file() or (place.suffix == ".zarr" and place.is_dir())
+        return place.is_file() or (place.suffix == ARRAY and place.is_dir())
     except (OSError, ValueError):
         return False
 

@@ -25,7 +25,7 @@ BEYOND = 1.05
 """Of the squared error of ``auto`` over that of a mechanism by name."""
 CERTIFIED = 1e-3
 """The gap below which a table's row is a certified optimum."""
-BUDGETS: dict[str, Spec] = {"Gaussian": {"rho": 0.5}, "Laplace": {"epsilon": 1}}
+BUDGETS: dict[str, Spec] = {"Gaussian": {"rho": 0.5}, "Laplace": {"epsilon": 1}, "either": {"epsilon": 1, "delta": 1e-6}}
 SERIES = {"t": (6, 32)}
 TABLE = {"x": (4, 24), "y": (2, 5)}
 FILTERS: list[Any] = [{"running_sum": True}, {"window": 3}, {"window": 7}]
@@ -100,18 +100,25 @@ def drawn_spec(seed: int) -> Spec:
     if series:
         separation = draw.randint(1, 8)
         units += [{"column": "id", **most, "participations": draw.randint(2, 5), "separation": separation}] * 2
-    domain = {name: {"from": 0, "to": size - 1} for name, size in sizes.items()}
-    return spec_of(draw.choice(units), domain, workload, draw.choice(["Gaussian", "Gaussian", "Laplace"]))
+    domain: Spec = {name: {"from": 0, "to": size - 1} for name, size in sizes.items()}
+    unit, noise = draw.choice(units), draw.choice(["Gaussian", "Gaussian", "Laplace"])
+    if draw.random() < 0.25:
+        noise = "either"
+    more: Spec = {"neighbours": "replace-one"} if draw.random() < 0.3 else {}
+    if series and noise != "Laplace" and draw.random() < 0.5 and "most_groups" not in (unit or {}):
+        more["stream"] = {"name": "s", "through": sizes["t"] - 1}
+        domain["t"]["outside"] = "drop"
+    return spec_of(unit, domain, workload, noise) | more
 
 
 def by_name(context: Context, spec: Spec, chosen: ReleasePlan) -> dict[str, float]:
     """The total squared error of every mechanism that can answer a release, asked for by its name."""
-    job, found = chosen.job, {}
+    job, found, noise = chosen.job, {}, chosen.noise.kind.value
     for name in REGISTRY:
         if not can_answer(name, chosen.grid.norm, job.workload.queries, job.workload.limits, job.setting):
             continue
         try:
-            planned = plan(context, load({**spec, "mechanism": name}))
+            planned = plan(context, load({**spec, "mechanism": name, "noise": noise}))
         except (InvalidInput, OutOfMemory):
             continue
         found[name] = planned.variance
@@ -151,13 +158,13 @@ def contradictions(chosen: ReleasePlan, reasons: Mapping[str, str], errors: Mapp
     return found
 
 
-@pytest.mark.parametrize("row", first_of(3, ROWS))
+@pytest.mark.parametrize("row", first_of(1, ROWS))
 def test_what_auto_once_missed(row: str, tmp_path: Path) -> None:
     """Five releases of persons whose best mechanism a proof about single records had dropped."""
     assert faults(spec_of(*ROWS[row])) == []
 
 
-@pytest.mark.parametrize("seed", first_of(4, range(300)))
+@pytest.mark.parametrize("seed", first_of(2, range(300)))
 def test_no_mechanism_by_name_beats_auto(seed: int) -> None:
     """Workloads, units of protection and noises at random."""
     spec = drawn_spec(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -270,4 +271,104 @@ def test_a_third_version_of_iceberg_is_refused(tmp_path: Path, monkeypatch: pyte
     described = Path(made.metadata_location.removeprefix("file://"))
     described.write_text(json.dumps(json.loads(described.read_text()) | {"format-version": 3, "next-row-id": 10}))
     with pytest.raises(InvalidSpec, match="format version '3'"):
+        iceberg_persons(tmp_path / "home")
+
+
+def delete_file(made: Any, folder: Path, rows: pa.Table, content: str, *, columns: list[int] | None = None) -> None:
+    """Commit a file of deletes, as engines that merge on read write them, and pyiceberg never does."""
+    from pyiceberg import manifest
+    from pyiceberg.table.update import snapshot
+    from pyiceberg.typedef import Record
+
+    place = folder / f"{uuid.uuid4().hex}.parquet"
+    pyarrow.parquet.write_table(rows, place)
+
+    class DeletesWriter(manifest.ManifestWriterV2):
+        def content(self) -> Any:
+            return manifest.ManifestContent.DELETES
+
+        @property
+        def _meta(self) -> dict[str, str]:
+            return {**super()._meta, "content": "deletes"}
+
+    file = manifest.DataFile.from_args(
+        content=manifest.DataFileContent[content], file_path=f"file://{place}", file_format=manifest.FileFormat.PARQUET,
+        partition=Record(), record_count=rows.num_rows, file_size_in_bytes=place.stat().st_size, sort_order_id=None,
+        spec_id=made.spec().spec_id, equality_ids=columns, key_metadata=None, split_offsets=None,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            snapshot, "write_manifest",
+            lambda format_version, **settings: DeletesWriter(**settings),
+        )  # fmt: skip
+        with made.transaction() as change, change.update_snapshot().fast_append() as append:
+            append.append_data_file(file)
+
+
+POSITIONS = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={b"PARQUET:field_id": b"2147483546"}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={b"PARQUET:field_id": b"2147483545"}),
+    ]
+)
+
+
+def test_rows_of_iceberg_that_are_deleted_by_their_place_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the same row was written again after it was deleted; and an earlier snapshot still has it."""
+    made = iceberg(tmp_path, monkeypatch)
+    before = made.current_snapshot().snapshot_id
+    path = next(iter(made.scan().plan_files())).file.file_path
+    delete_file(made, tmp_path, pa.table({"file_path": [path] * 3, "pos": [0, 1, 2]}, schema=POSITIONS), "POSITION_DELETES")
+    made.refresh()
+    assert len(iceberg_persons(tmp_path / "home")) == RECORDS.num_rows - 3
+    made.append(RECORDS)
+    assert len(iceberg_persons(tmp_path / "again")) == 2 * RECORDS.num_rows - 3
+    found = read(IcebergTable("lake.shop.visits", before), tmp_path / "earlier", uses=USES)
+    assert pyarrow.parquet.read_table(found.path).num_rows == RECORDS.num_rows
+
+
+def test_rows_of_iceberg_that_are_deleted_by_their_values_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line that names the snapshot's deletes, and never what they say."""
+    made = iceberg(tmp_path, monkeypatch)
+    schema = pa.schema([pa.field("person", pa.string(), metadata={b"PARQUET:field_id": b"2"})])
+    delete_file(made, tmp_path, pa.table({"person": ["P-secret"]}, schema=schema), "EQUALITY_DELETES", columns=[2])
+    with pytest.raises(InvalidSpec, match=r"the Iceberg table has the file content 'equality deletes'") as refusal:
+        iceberg_persons(tmp_path / "home")
+    assert "secret" not in str(refusal.value)
+
+
+def test_a_branch_or_tag_of_iceberg_is_read_by_its_snapshot_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written to a branch is not in the table until its snapshot is named."""
+    made = iceberg(tmp_path, monkeypatch)
+    main = made.current_snapshot().snapshot_id
+    made.manage_snapshots().create_branch(main, "audit").create_tag(main, "first").commit()
+    made.append(RECORDS, branch="audit")
+    assert len(iceberg_persons(tmp_path / "home")) == RECORDS.num_rows
+    made.refresh()
+    audit = made.metadata.refs["audit"].snapshot_id
+    found = read(IcebergTable("lake.shop.visits", audit), tmp_path / "audit", uses=USES)
+    assert pyarrow.parquet.read_table(found.path).num_rows == 2 * RECORDS.num_rows
+
+
+def test_files_of_iceberg_that_are_not_parquet_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyiceberg.manifest import DataFile, FileFormat
+
+    iceberg(tmp_path, monkeypatch)
+    monkeypatch.setattr(DataFile, "file_format", property(lambda file: FileFormat.ORC))
+    with pytest.raises(InvalidSpec, match="the Iceberg table has the file format 'ORC'"):
+        iceberg_persons(tmp_path / "home")
+
+
+def test_a_snapshot_whose_columns_are_not_described_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyiceberg would read it with the columns of today."""
+    made = iceberg(tmp_path, monkeypatch)
+    described = Path(made.metadata_location.removeprefix("file://"))
+    content = json.loads(described.read_text())
+    content["snapshots"][-1]["schema-id"] = 7
+    described.write_text(json.dumps(content))
+    with pytest.raises(InvalidSpec, match="the Iceberg table has the snapshot's schema '7'"):
         iceberg_persons(tmp_path / "home")

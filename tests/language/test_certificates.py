@@ -72,8 +72,8 @@ def protections() -> Iterator[Protection]:
 
 def of_protections() -> Iterator[str]:
     for each in protections():
-        yield from (each.unit, each.sentence, each.bound, risk_in_words._guess(0.4, each))
-        yield from (risk_in_words._headline(found, each) for found in (0.05, 0.4, 0.9, 1.0))
+        yield from (each.unit, each.sentence, each.bound, risk_in_words.guess_sentence(0.4, each))
+        yield from (risk_in_words.headline_sentence(found, each) for found in (0.05, 0.4, 0.9, 1.0))
 
 
 def of_questions() -> Iterator[str]:

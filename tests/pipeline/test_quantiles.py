@@ -190,7 +190,7 @@ def test_show_and_run_print_them(home: Path, monkeypatch: pytest.MonkeyPatch, ca
     for words in (("show", str(done.folder)), ("run", str(spec))):
         text = command(*words).printed
         assert f"{row['value']:,.12g}" in text
-        assert "sex=f" in text
+        assert "quantiles of amount by sex sex f" in text
 
 
 def test_quantiles_that_noise_does_not_tell_are_said_to_be_that(

@@ -74,6 +74,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "privacy.definition": "zero-concentrated differential privacy (zCDP)",
             "privacy.noise": "Gaussian",
             "privacy.unit": "records",
+            "privacy.unit_kind": "records",
             "privacy.neighbours": "add-remove",
             "privacy.one_change": "One record is added or removed.",
             "privacy.most_records_of_one_person": 1,
@@ -130,6 +131,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "privacy.definition": "pure differential privacy (epsilon-DP)",
             "privacy.noise": "Laplace",
             "privacy.unit": "persons by column 'person'",
+            "privacy.unit_kind": "persons",
             "privacy.neighbours": "replace-one",
             "privacy.one_change": "All records of one person, those with one value of column 'person', are replaced by any other "
             "records with one value that no other person has, added or removed together.",
@@ -174,6 +176,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "queries": 8,
             "stream": {"name": "ages", "steps": 8, "of": 12},
             "privacy.unit": "records",
+            "privacy.unit_kind": "records",
             "privacy.one_change": "Up to 3 records are replaced by any others, added or removed.",
             "privacy.most_records_of_one_person": 3,
             "privacy.bound_enforced_while_counting": False,
@@ -235,8 +238,8 @@ KEYS = {
     "": "format release period dataset spec_digest strategy_digest privacy mechanism budget queries cells stream post_processing "
     "confidence versions measurement measurements decimals files method",
     "measurement": "file format values why",
-    "privacy": "definition noise unit neighbours one_change most_records_of_one_person bound_enforced_while_counting bound meaning "
-    "rho rho_decimal delta epsilon noise_scale_on_grid grid_spacing sensitivity_squared_on_grid",
+    "privacy": "definition noise unit unit_kind neighbours one_change most_records_of_one_person bound_enforced_while_counting bound "
+    "meaning rho rho_decimal delta epsilon noise_scale_on_grid grid_spacing sensitivity_squared_on_grid",
     "privacy.meaning": "false_alarms found_at_most headline guess",
     "mechanism": "name consistent biased rounded objective certified_gap_of_the_worst cost lower_bound certified_gap unit rmse "
     "compared",

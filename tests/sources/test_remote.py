@@ -38,7 +38,8 @@ from dpdist.privacy.keys import Secret
 from dpdist.sources import file_listing
 from dpdist.sources.file_columns import columns_of
 from dpdist.sources.file_digests import read_file_state
-from dpdist.sources.record_sources import source_of, write_records
+from dpdist.sources.frames import write_records
+from dpdist.sources.record_sources import source_of
 from dpdist.sources.source_labels import File, label_of_location
 from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hash_with_tags
 from dpdist.spec import load
@@ -441,8 +442,8 @@ STREAMS = {
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_whatever_gives_record_batches_is_counted(kind: str, tmp_path: Path) -> None:
-    path = write_records(STREAMS[kind](), tmp_path / "records", ROOT)
-    assert write_records(STREAMS[kind](), tmp_path / "records", ROOT) == path
+    path = write_records(STREAMS[kind](), TABLE.column_names, tmp_path / "records", ROOT)
+    assert write_records(STREAMS[kind](), TABLE.column_names, tmp_path / "records", ROOT) == path
     assert [each.name for each in (tmp_path / "records").iterdir()] == [path.name]
     np.testing.assert_array_equal(counted(tmp_path, path)[0], truth(TABLE))
 
@@ -456,7 +457,7 @@ def test_a_stream_that_fails_leaves_no_draft(tmp_path: Path) -> None:
 
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, batches())
     with pytest.raises(InvalidSpec, match="cannot be read to its end") as refused:
-        write_records(reader, tmp_path / "records", ROOT)
+        write_records(reader, TABLE.column_names, tmp_path / "records", ROOT)
     assert "KNOWN" not in f"{refused.value}{refused.value.args}"
     assert not list((tmp_path / "records").iterdir())
 

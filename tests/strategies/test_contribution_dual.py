@@ -261,6 +261,18 @@ def test_more_cells_of_which_only_some_sums_are_asked_for(monkeypatch: pytest.Mo
     assert best * (1 - 1e-4) <= cost <= 1.2 * best
 
 
+@pytest.mark.parametrize(("cells", "most"), first_of(1, [(64, 3), (64, 8), (256, 8)]))
+def test_one_cell_more_costs_as_little_as_it_asks(cells: int, most: int) -> None:
+    """Where the search for the optimum ends, and where it once did: the error of 256 prefixes was 15.7, of 257 it was 18.1."""
+    errors, moved = [], Distance(1, replaced=False, groups=most)
+    for size in (cells, cells + 1):
+        workload = prefix(size)
+        found = persons_by_cell(workload, moved)
+        grid = found.grid_for(workload, moved)
+        errors.append(math.sqrt(found.cost(workload) / size) * grid.sensitivity * grid.spacing / found.sensitivity)
+    assert errors[1] == pytest.approx(errors[0], rel=0.01)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("most", "gap"), [(3, 0.03), (8, 0.1)])
 def test_128_prefixes_of_persons(most: int, gap: float) -> None:

@@ -8,12 +8,16 @@ from scipy.optimize import minimize
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Haar, Matrix
+from dpdist.planner.release_plan import plan
+from dpdist.spec import load
 from dpdist.strategies import coa, eigen_design, gaussian, identity, linear_algebra, singular_value_bound, wavelet
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
 from dpdist.strategies.dense.completing_rows import _completed_error, completed_design
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges
+from tests import small
 from tests.oracles import AM_FIGURE_1
+from tests.properties.compositions import context_of_all
 
 
 def test_figure_1() -> None:
@@ -213,3 +217,13 @@ def test_figures_of_the_paper_at_2048_cells() -> None:
 def test_refusals(options: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
         eigen_design(prefix(4).gram(), **options)
+
+
+def test_the_certificate_says_which_design_was_the_best() -> None:
+    """In the words of the solve, also where the rows are read from the store again; other mechanisms say nothing of it."""
+    context = context_of_all()
+    said = []
+    for mechanism in ("eigen", "eigen", "coa"):
+        spec = small.spec(domain={"age": {"from": 0, "to": 15}}, workload=[{"cdf": {"of": "age"}}], mechanism=mechanism)
+        said.append(plan(context, load(spec)).certificate()["mechanism"].get("design"))
+    assert said == [completed_design(prefix(16)).solve.method] * 2 + [None]
