@@ -12,9 +12,8 @@ import importlib.util
 import os
 from typing import Any
 
-from flows.api.observers import Observer, Progress, Run, RunResult
-
 from dpdist.api.releases import version
+from flows.api.observers import Observer, Progress, Run, RunResult
 
 TRANSPORT_VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
 NAMESPACE = "OPENLINEAGE_NAMESPACE"

@@ -17,13 +17,13 @@ from typing import Any, cast, get_args
 
 import dask.config
 from cryptography import x509
-from flows.api.observers import BUCKETS, FOLDER, REASONS, PeriodLength, last_complete, periods, read_facts, start_of
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dpdist.api.releases import DatasetBudget, Loss, period_of
 from flows.api.commands import ledger_access
+from flows.api.observers import BUCKETS, FOLDER, REASONS, PeriodLength, last_complete, periods, read_facts, start_of
 
 NEWEST = 8
 """Periods over which an alert is raised, each by its own series: an older gap does not ring for ever, and the number of all stays."""

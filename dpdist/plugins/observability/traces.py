@@ -11,9 +11,10 @@ import importlib.util
 import os
 from typing import Any
 
-from flows.api.observers import Observer, Progress, Run, RunResult, StageTime
 from opentelemetry import trace
 from opentelemetry.trace import Span, StatusCode
+
+from flows.api.observers import Observer, Progress, Run, RunResult, StageTime
 
 EXPORTER_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 

@@ -58,9 +58,9 @@ _PROBLEMS = (
 def notice_of_wait(url: str) -> Iterator[None]:
     """A block that waits for the first answer of a server: after ``SILENT_SECONDS`` a line on the standard error says so."""
     endpoint = os.environ.get("AWS_ENDPOINT") or os.environ.get("AWS_ENDPOINT_URL")
-    place = f"{url} at {endpoint}" if endpoint and url.startswith("s3://") else url
-    line = f"waiting for {place}, which does not answer yet, for up to {FIRST_ANSWER_SECONDS:g} s\n"
-    notice = threading.Timer(SILENT_SECONDS, lambda: sys.stderr.write(line))
+    location_text = f"{url} at {endpoint}" if endpoint and url.startswith("s3://") else url
+    message = f"waiting for {location_text}, which does not answer yet, for up to {FIRST_ANSWER_SECONDS:g} s\n"
+    notice = threading.Timer(SILENT_SECONDS, lambda: sys.stderr.write(message))
     notice.daemon = True
     notice.start()
     try:
@@ -77,7 +77,7 @@ def explain_silence(url: str, error: BaseException) -> str | None:
     """
     text = str(error)
     requested = _REQUESTED.search(text)
-    problem = next((meaning for mark, meaning in _PROBLEMS if mark in text), None)
+    problem = next((meaning for phrase, meaning in _PROBLEMS if phrase in text), None)
     again = "and run again: nothing is charged twice"
     if requested is not None and urlsplit(requested["url"]).hostname == METADATA_HOST:
         return (
@@ -103,8 +103,8 @@ def answered_status(error: BaseException) -> str | None:
 
 
 def _server(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    split_url = urlsplit(url)
+    return f"{split_url.scheme}://{split_url.netloc.rpartition('@')[2]}"
 
 
 def _seconds(elapsed: str) -> str:
