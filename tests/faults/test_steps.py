@@ -4,6 +4,7 @@ was published and the ledger says what was spent."""
 from __future__ import annotations
 
 import os
+import pkgutil
 import shutil
 import signal
 import subprocess
@@ -52,12 +53,12 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "after the charge": ("dpdist.privacy.ledger.budget_ledger.Ledger", "begin_drawing"),
     "before the draw": ("dpdist.pipeline.measure", "draw"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
-    "before the check": ("dpdist.pipeline.measure", "make_safe"),
+    "before the check": ("dpdist.pipeline.measure", "make_durable"),
     "before the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "_forget_deleted_rows"),
     "before the answers": ("dpdist.pipeline.release_run", "answer"),
     "amid the answers": ("dpdist.reconstruction.least_squares.LeastSquares", "answers"),
-    "before the files": ("dpdist.publish.release_folder", "write"),
+    "before the files": ("dpdist.publish.release_folder", "write_release"),
     "amid the files": ("dpdist.publish.outputs.web_page", "release_page"),
     "before the signature": ("dpdist.privacy.signatures", "sign"),
 }
@@ -75,6 +76,13 @@ class Begun:
     path: Path
     home: Path
     expected: dict[str, bytes]
+
+
+@pytest.mark.parametrize("point", KILL_POINTS)
+def test_every_function_before_which_a_run_is_killed_is_there(point: str) -> None:
+    """A name that is none any more would kill nothing."""
+    place, name = KILL_POINTS[point]
+    assert callable(getattr(pkgutil.resolve_name(place), name))
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -162,15 +163,22 @@ def undecided(folder: Path, home: Path, **changes: Any) -> Path:
 
 
 KILL_POINTS = {
-    "before the names are counted": ("dpdist.planner.domain_selection", "names_of"),
+    "before the names are counted": ("dpdist.planner.domain_selection", "count_names"),
     "after the charge": ("dpdist.privacy.ledger.budget_ledger.Ledger", "begin_drawing"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
     "before the names are kept": ("dpdist.planner.domain_selection.NameSelection", "values_to_store"),
-    "before the check": ("dpdist.pipeline.measure", "make_safe"),
+    "before the check": ("dpdist.pipeline.measure", "make_durable"),
     "before the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "_forget_deleted_rows"),
     "before the count": ("dpdist.pipeline.release_run", "count"),
 }
+
+
+@pytest.mark.parametrize("point", KILL_POINTS)
+def test_every_function_before_which_a_run_is_killed_is_there(point: str) -> None:
+    """A name that is none any more would kill nothing."""
+    place, name = KILL_POINTS[point]
+    assert callable(getattr(pkgutil.resolve_name(place), name))
 
 
 @pytest.fixture(scope="module")

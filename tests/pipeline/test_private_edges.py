@@ -298,7 +298,7 @@ def test_a_plan_says_how_far_edges_may_lie_from_their_ranks(
     printed = CommandLine(monkeypatch, capsys)("plan", str(written(home))).out
     rule = next(each for each, _ in finished_steps(PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job)).rule
     assert (
-        f"edges of 'paid': 95 times of 100 each divides the records between the edges around it within {rule.farthest:,} "
+        f"edges of 'paid': 95 times of 100 each divides the records between the edges around it within {rule.largest_rank_error:,} "
         in printed
     )
     few = edges_rule(4000, 8, 1, Loss.gaussian(Fraction(1, 100)))
