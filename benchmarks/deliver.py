@@ -19,8 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpdist.pipeline.warehouse_delivery import BATCH_ROWS
-from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.warehouse import PublishedRows
+from dpdist.spec.warehouse_target import TARGETS, PublishedRows
 
 SCHEMA = pa.schema(
     [

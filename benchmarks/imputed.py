@@ -5,7 +5,7 @@
 
 SETS: see ``benchmarks/record_sets.py``; of each the first attributes are taken. Every release asks for all tables of two attributes at a
 delta of 1e-9, with its own key. Of each, sets are made (``dpdist synthesize --sets``), numbers are counted in all of them, and an interval
-of 95 % is made of these (``dpdist.query.rubin_rules``). 'held' is the share of intervals that hold the number in the records; half an
+of 95 % is made of these (plugin 'synthetic'). 'held' is the share of intervals that hold the number in the records; half an
 answer of a count is added, since records are whole. 'one', 'two' and 'three' are counts of cells of all tables of so many attributes (of
 three: the first twelve tables, which nobody asked for), 'halves' counts of records with each value of two attributes in a random half,
 'means' the means of the attributes' codes; 'to 0', 'to 10', ... counts of 'two' by size. 'measured' are those counts of 'two' whose table
@@ -29,9 +29,9 @@ import pyarrow.parquet
 import yaml
 
 import dpdist as dp
+from dpdist.plugins.synthetic import synthetic_records
+from dpdist.plugins.synthetic.rubin_rules import combine_estimates
 from dpdist.privacy import keys
-from dpdist.query import synthetic_records
-from dpdist.query.rubin_rules import combine_estimates
 
 KINDS, UP_TO = ("one", "two", "three", "halves", "means"), (0, 10, 100, 1000)
 SPLIT, LARGE = ("measured", "model", "large measured", "large model"), 100

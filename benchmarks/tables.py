@@ -30,8 +30,8 @@ from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.measurement.consistency.table_fitting import cut_answers, fit_together, query_groups, tolerance_for
+from dpdist.plugins.synthetic.synthetic_records import SyntheticModel
 from dpdist.privacy.accounting import Loss, rho_for
-from dpdist.query.synthetic_records import SyntheticModel
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import threshold

@@ -58,7 +58,8 @@ def ask() -> None:
     if service is None:
         sys.exit(f"{service_address.SERVICE} is not set: there is no measuring service to ask")
     try:
-        next(service_client.RemoteRelease(service, f"sha256:{'0' * 64}", None))
+        patience = service_client.AWAY_SECONDS  # it may just be starting
+        next(service_client.RemoteRelease(service, f"sha256:{'0' * 64}", None, first_answer_seconds=patience))
     except InvalidSpec:
         print(f"the measuring service at {service} answers, and refuses what it was not given")
     except DpdistError as error:

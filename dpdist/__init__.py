@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         sums,
         variances,
     )
-    from dpdist.sources.record_sources import ArrowStream
+    from dpdist.sources.frames import Frame
     from dpdist.spec import Job, ReleaseSpec
 
     __version__: str
@@ -109,14 +109,17 @@ def plan(spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, engine: str |
 
 
 def run(
-    spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, records: ArrowStream | None = None, engine: str | None = None
+    spec: Job | ReleaseSpec | dict[str, Any] | str | Path, *, records: Frame | None = None, engine: str | None = None
 ) -> Release:
     """Publish a release and return it, by the same stages as ``dpdist run`` but without Prefect.
 
+    A root key is made where this machine has none and nothing was charged here.
+
     Args:
         spec: a path to YAML, a dictionary, a ReleaseSpec, or what ``dpdist.spec.load`` made of one.
-        records: an Arrow table, or any other object that exports an Arrow stream of record batches, in place of the spec's files,
-            which it then need not name.
+        records: a table in memory in place of the spec's files, which it then need not name: a frame of pandas or Polars, an Arrow
+            table or any other object that exports an Arrow stream of record batches, or a dict of columns. Only the columns that the
+            spec asks for are read.
         engine: as for ``plan``; None takes processes of this machine where there are many records, too.
     Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
     """

@@ -2329,7 +2329,7 @@ BELIEVED: dict[str, str] = {
 }
 """The leaves that nobody can recompute from the published files, and why."""
 UNCHECKED_FILES: dict[str, str] = {
-    "preview.png": "a picture: compare it with the page",
+    "preview.png": "a picture of earlier releases: compare it with the page",
     "values.csv": "the publisher's words for values",
     "site.json": "the publisher's name and colours",
     "deployment.yaml": "a draft in the publisher's words; its epsilon, delta and rho are checked",

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from moto.server import ThreadedMotoServer
@@ -57,18 +58,27 @@ MAY_BE_SKIPPED = (
     "needs Linux's /proc",
     "needs (a folder with |podman|the image )",  # clusters and containers: make containers
     "mounting a small tmpfs needs root",
+    "not begun: the time of this run is over",  # make slow WITHIN=480
     "damages files on disk",  # of the same test over a bucket
     "a row of counts tells no persons",
     "no (other Python|Python 3)",
     "the shared data is not here",
     r"\w+ cannot be installed here",
     "uv is not installed",
+    "a plugin of this distribution is missing",
     "could not import '(torch|dp_accounting)'",  # optional oracles
 )
 """Reasons for which tests are skipped even where browser, PostgreSQL and Prometheus are required (.ci/run); any other fails there."""
 ENGINE_OF = database._sqlite
 """Of a ledger: those of tests share what they compile (``pytest_sessionstart``)."""
 ROOT_KEY = "5c" * 32 + "\n"
+DEFAULT_RNG = np.random.default_rng
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed-offset", type=int, default=0, help="statistical tests draw other numbers, under another root key"
+    )
 
 
 def pytest_configure() -> None:
@@ -167,6 +177,20 @@ def environment() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def seed_offset(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What ``--seed-offset`` says, for a test that is marked as statistical; its generators of numbers begin elsewhere."""
+    offset: int = request.config.getoption("--seed-offset")
+    if not offset or request.node.get_closest_marker("statistical") is None:
+        return 0
+
+    def other(seed: object = None) -> np.random.Generator:
+        return DEFAULT_RNG([seed, offset] if isinstance(seed, int) else seed)
+
+    monkeypatch.setattr(np.random, "default_rng", other)
+    return offset
+
+
+@pytest.fixture(autouse=True)
 def places() -> Iterator[None]:
     """A test that leaves state where nobody asked for it, as in the home of who runs the tests, fails."""
     yield
@@ -178,7 +202,7 @@ def places() -> Iterator[None]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed_offset: int) -> Path:
     """A state folder of its own, with a root key; the current folder is beside it.
 
     The key is always the same, and so are the salts that this process makes: a release draws the same noise in every run of the tests.
@@ -188,7 +212,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
         monkeypatch.delenv(name, raising=False)
     keys.initialise(folder)
-    (folder / "root.key").write_text(ROOT_KEY)
+    (folder / "root.key").write_text(f"{int(ROOT_KEY, 16) ^ seed_offset:064x}\n")
     monkeypatch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(database.SALT_BYTES)))
     work = tmp_path / "work"
     work.mkdir()

@@ -172,6 +172,7 @@ def test_speeds_of_noise() -> None:
         assert abs(ratio * peer - ours) <= 0.05 * (1 + ratio) + 0.005 * peer  # each is rounded
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_release_end_to_end() -> None:
     """Every part and step is timed, and whole numbers take fewer bytes than they did (6.08 by a shuffle of bytes)."""
     benchmark = runpy.run_path(str(ROOT / "benchmarks" / "drawing.py"))

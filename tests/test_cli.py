@@ -387,3 +387,23 @@ def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
         "error: the Prefect server http://127.0.0.1:1/api does not answer (ConnectError); start it, or unset PREFECT_API_URL, and run the "
         "same command again: it goes on where it stopped, with the same noise. Nothing was charged"
     ]
+
+
+def test_a_plan_says_half_widths_of_sums_and_means_in_their_unit(command: CommandLine, tmp_path: Path) -> None:
+    """Of means where a number of records is assumed; else it says what is missing."""
+    spec = small.write(
+        tmp_path,
+        sums={"amount": {"from": 0, "to": 80, "step": 0.01, "unit": "EUR", "missing": "drop"}},
+        workload=[
+            {"marginals": {"of": [["sex"]]}},
+            {"marginals": {"of": [["sex"]]}, "sum": "amount"},
+            {"marginals": {"of": [["sex"]]}, "mean": "amount"},
+        ],
+    )
+    printed = command("plan", str(spec)).out
+    assert "times that of coa" not in printed.partition("identity")[0]
+    assert re.search(r"sum of amount by sex 2 ± [0-9.,]+ EUR", printed)
+    assert "mean of amount by sex: the half width depends on how many records there are; --records NUMBER" in printed
+    printed = command("plan", str(spec), "--records", "1000").out
+    assert re.search(r"mean of amount by sex 2 ± [0-9.,]+ EUR", printed)
+    assert "depends on how many" not in printed

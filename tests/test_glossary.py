@@ -24,7 +24,7 @@ _PLAIN_WORDS = """
     index info input installation installed interleaved item json key kind label language layout letter limit line
     list lock map matrix memory method missing mode name negation nested node npy number object option order origin
     outline owner padded page pair parcel parquet parser part path pattern permission picture place plan planning
-    point pointer pool prefix preview problem process progress protection protocol publication publish quantity query
+    plugin point pointer pool prefix preview problem process progress protection protocol publication publish quantity query
     question reader receipt recorder refusal refused registration repeated report request reserve resource result
     reversed ring row rule run runner saved scale scaled schedule scheduler schema script seal secret sequence series
     server service session setting shape sheet signature size slope solve source space span spec spending stack stage

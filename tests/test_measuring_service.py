@@ -303,7 +303,7 @@ def test_a_client_hears_every_event_before_the_end(told: int, heard: int, monkey
     again.update(state="published", end={"state": "published", "folder": "here", "charged": False})
     courses = [former]
 
-    def request(address: Address, method: str, place: str) -> dict[str, Any]:
+    def request(address: Address, method: str, place: str, answer_seconds: float) -> dict[str, Any]:
         after = int(place.partition("?after=")[2] or 0)
         if courses[0] is former and after >= heard and method == "GET":
             courses[0] = again
@@ -484,9 +484,75 @@ def test_a_refusal_quotes_nothing_of_another_library() -> None:
     assert known["line"].startswith("budget of 'visits'")
 
 
-def test_a_client_gives_up_on_a_service_that_stays_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(service_client, "AWAY_SECONDS", 0.0)
+class Clock:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        monkeypatch.setattr("time.sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("place", ["nothing", "stale", "file"])
+def test_a_client_gives_up_soon_on_a_service_that_is_down(
+    place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whether its socket is gone, was left by a killed service, or something else has its name."""
+    if place == "stale":
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+            left.bind(str(tmp_path / place))
+    elif place == "file":
+        (tmp_path / place).touch()
+    clock = Clock(monkeypatch)
     with pytest.raises(
         EngineError, match="does not answer .*; check DPDIST_SERVICE, start it, and run the same command again"
-    ):
-        RemoteRelease(Address.of(f"unix:{tmp_path / 'nothing'}"), f"sha256:{'0' * 64}", None)
+    ) as refused:
+        RemoteRelease(Address.of(f"unix:{tmp_path / place}"), f"sha256:{'0' * 64}", None)
+    assert "\n" not in str(refused.value)
+    assert clock.now <= 1005.0
+
+
+def test_a_client_gives_up_soon_on_a_service_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections and says nothing."""
+    monkeypatch.setattr(service_client, "FIRST_ANSWER_SECONDS", 0.5)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(str(tmp_path / "socket"))
+        silent.listen()
+        with pytest.raises(EngineError, match=r"does not answer \(nothing arrived within 0\.5 s\); check DPDIST_SERVICE"):
+            RemoteRelease(Address.of(f"unix:{tmp_path / 'socket'}"), f"sha256:{'0' * 64}", None)
+
+
+def test_a_client_says_once_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that has answered may be started again for two minutes, and a busy one is asked until it has time."""
+    job = Pretended(Path()).job("a" * 64, None)
+    course, lines = measuring_service.ReleaseProgress(job, 10), list[str]()
+    busy = {"state": "refused", "reason": "Refused", "line": "too many connections are open", "status": 503}
+    gone = ConnectionRefusedError(111, "Connection refused")
+    answers: list[Any] = [
+        {"state": "ready", "status": 200},
+        busy,
+        busy,
+        {**course.facts(0, 10), "status": 200},
+        *[gone] * 100,
+    ]
+
+    def request(*_: object) -> dict[str, Any]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
+
+    monkeypatch.setattr(service_client, "request", request)
+    clock = Clock(monkeypatch)
+    release = RemoteRelease(Address.of("unix:/nothing"), f"sha256:{'0' * 64}", None, report_wait=lines.append)
+    assert lines == ["the measuring service at unix:/nothing says: too many connections are open; it is asked again"]
+    course.update(state="published", end={"state": "published", "folder": "here", "charged": True})
+    answers.append({**course.facts(0, 10), "status": 200})
+    assert list(release) == []
+    assert lines[1:] == [
+        "the measuring service at unix:/nothing does not answer (Connection refused); it is asked again for up to 120 s"
+    ]
+    assert clock.now > 1100.0

@@ -142,6 +142,7 @@ def shown(place: Environment, wheel: Path, extra: str, versions: Versions, *prog
         place.removed()
 
 
+@pytest.mark.slow
 def test_the_wheel_publishes_on_another_python(wheel: Path, tmp_path: Path) -> None:
     """A small release on the newest other one that is found, with the newest versions; `make slow` shows all on all."""
     found = next((python for minor in reversed(MINORS) if minor != HERE and (python := installed.python(minor))), None)

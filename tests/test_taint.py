@@ -34,7 +34,7 @@ from dpdist.storage.array_store import Store
 from flows.observability import notifications, observers
 from tests import forked, small
 from tests.marked import DOMAIN, FAULTS, GOOD, MARK, ROWS, SOURCES, Given, as_folder
-from tests.observability.test_observed import Receiver, told
+from tests.observability.receiver import Receiver, exported_metrics
 from tests.often import always, first_of
 from tests.postgres import Server
 from tests.test_secrets import all_kept
@@ -83,7 +83,7 @@ class Heard:
     def check(self) -> None:
         """Nothing of it holds the marker."""
         printed = self.capfd.readouterr()
-        self.lines += [self.caplog.text, printed.out, printed.err, told(self.home)]
+        self.lines += [self.caplog.text, printed.out, printed.err, exported_metrics(self.home)]
         self.lines += [path.read_bytes().decode(errors="replace") for path in self.home.glob("ledger.db*")]
         assert [line for line in self.lines if MARK in line] == []
 
@@ -296,7 +296,12 @@ def test_the_command_line_and_all_who_listen_hear_nothing(
     heard = [database, *(body for _, body in receiver.heard), *(file.read_bytes() for file in home.glob("ledger.db*"))]
     begun = [] if fault == "column missing" else ["/v1/traces"]  # it may be refused before anybody hears of a run
     assert {*begun, *(["/webhook"] if fault is None else [])} <= {place for place, _ in receiver.heard}
-    heard += [done.stdout.encode(), done.stderr.encode(), told(home).encode(), *map(str.encode, capfd.readouterr())]
+    heard += [
+        done.stdout.encode(),
+        done.stderr.encode(),
+        exported_metrics(home).encode(),
+        *map(str.encode, capfd.readouterr()),
+    ]
     assert [MARK.encode() in content for content in heard] == [False] * len(heard)
 
 

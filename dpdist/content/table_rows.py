@@ -13,6 +13,8 @@ FORMULA = r"^'*[=+\-@\t\r]"
 SHORT_BYTES = 2**21
 """Files of answers up to this size are read here: about 20,000 answers, in a tenth of a second."""
 NUMBERS = ("answer", "standard_error", "low_95", "high_95")
+STATISTIC_NUMBERS = ("mean", "value", *NUMBERS[1:])
+"""Columns of numbers in the tables of means and variances."""
 VALUES = "values.csv"
 MOST_QUERIES = 5000
 """Groups of more queries are not drawn over the periods of a site, nor are their texts in ``values.csv``."""
@@ -36,16 +38,26 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     csv.field_size_limit(SHORT_BYTES)
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            yield {name: _parse_number(text) if name in NUMBERS else _unescape_text(text) for name, text in row.items()}
+            yield {name: parse_number(text) if name in NUMBERS else unescape_text(text) for name, text in row.items()}
 
 
-def _parse_number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
+    """The number of a field; None where it is empty."""
     return float(text) if text else None
 
 
-def _unescape_text(text: str) -> str:
+def unescape_text(text: str) -> str:
     """A text as it was before it got an apostrophe for spreadsheets."""
     return text[1:] if _ESCAPED_FORMULA.match(text) else text
+
+
+def quantiles_group(column: str, facts: Mapping[str, Any]) -> str:
+    """What the quantiles of a column of amounts are called, as tables of means and variances have it.
+
+    Args:
+        facts: ``quantiles`` of the certificate.
+    """
+    return f"quantiles of {column}" + (f" by {' x '.join(facts['by'])}" if facts["by"] else "")
 
 
 def column_of(name: str) -> str:
@@ -58,7 +70,7 @@ def read_value_labels(path: Path) -> dict[str, dict[str, str]]:
     """What the page of a release calls the texts of each column, from its file (``dpdist.publish.outputs.value_names``)."""
     labels: dict[str, dict[str, str]] = {}
     with path.open(encoding="utf-8", newline="") as file:
-        for column, text, label in (map(_unescape_text, row.values()) for row in csv.DictReader(file)):
+        for column, text, label in (map(unescape_text, row.values()) for row in csv.DictReader(file)):
             labels.setdefault(column, {})[text] = label
     return labels
 

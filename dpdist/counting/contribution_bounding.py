@@ -444,6 +444,6 @@ def persons_of(column: Column, kind: PersonType) -> pa.Array:
     Raises: Unconvertible for columns that should name nobody: 1.0 and 1, or two NaN, are no two persons or one.
     """
     family = family_of(column.type)
-    if family not in ("nothing", "text", "whole", "decimal"):
+    if family not in ("nothing", "text", "whole", "decimal", "uuid"):
         raise Unconvertible(f"holds {WORDS[family]}; persons are named by text or whole numbers: convert it")
     return texts_of(convert_column(column, "whole") if kind == "integer" else column)

@@ -19,7 +19,7 @@ from dpdist.process import arrow_compute as pc
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
 from dpdist.sources.formats.format_registry import row_format
-from dpdist.sources.formats.record_format import BATCH_ROWS, Partition, WantedRows
+from dpdist.sources.formats.record_format import BATCH_ROWS, UNREADABLE, Partition, WantedRows
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import Source, rows_to_read
 from dpdist.sources.source_labels import SourceLabel
@@ -146,6 +146,8 @@ def cells_of(
         flat *= attribute.kinds
         flat += codes
     flat[lost] = -1
+    if UNREADABLE in table.column_names:
+        unread |= table[UNREADABLE].to_numpy()
     unread = (unread | missing) & ~lost
     return flat, CountSummary(rows, int(lost.sum()), clipped, out_of_range=out_of_range, unread=int(unread.sum()))
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
+from dpdist.plugin_registry import installed_plugins
+
 _FILES = importlib.resources.files("dpdist.language")
 LANGUAGES = ("en", *sorted(file.name.removesuffix(".toml") for file in _FILES.iterdir() if file.name.endswith(".toml")))
 """Codes of BCP 47: English, and those that have a file."""
@@ -84,6 +86,10 @@ def _load_language(code: str) -> Language:
     import tomllib
 
     tables = tomllib.loads(_FILES.joinpath(f"{code}.toml").read_text(encoding="utf-8"))
+    for plugin in installed_plugins():
+        if plugin.translations and (file := importlib.resources.files(plugin.translations) / f"{code}.toml").is_file():
+            for name, added in tomllib.loads(file.read_text(encoding="utf-8")).items():
+                tables[name] = added | tables[name]
     sentences = {**tables.pop("sentences"), **tables["scripts"]}
     return Language(code, sentences=sentences, **tables.pop("numbers"), **tables.pop("dates"), **tables)
 

@@ -26,7 +26,6 @@ from dpdist.mechanisms.mechanism import (
 )
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_dense_strategy, name_person_strategy, name_strategy
-from dpdist.operators import Matrix
 from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design
 from dpdist.strategies.dense.completing_rows import completed_design
@@ -39,7 +38,7 @@ from dpdist.strategies.solver_resources import FULL_RANK_PRODUCTS, Effort, Limit
 from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.tables.p_identity_products import p_identity
 from dpdist.strategies.weighted_designs import weighted_design
-from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads import Gram, Workload, integer_basis
 from dpdist.workloads.workload_kind import is_cells, is_dyadic, is_long
 
 LOW_RANK_CELLS = 256
@@ -106,7 +105,7 @@ class Coa(DenseRowsMechanism):
             for_persons = partial(persons_by_cell, moved=moved, tolerance=request.tolerance)
             name = name_person_strategy(workload, f"coa-{request.tolerance:g}", moved)
             return get_dense_strategy(
-                work, name, self.name, lambda: work.run_on_largest_worker(for_persons, work.gram(workload))
+                work, name, self.name, lambda: work.run_on_largest_worker(for_persons, Gram(work.gram(workload)))
             )
         base_operator = integer_basis(workload).operator
         tolerance = max(request.tolerance, WORST_TOLERANCE) if request.worst else request.tolerance
@@ -116,7 +115,7 @@ class Coa(DenseRowsMechanism):
             # the solve takes the bulk of a release's time: a killed one resumes from its last dual weights
             if request.worst:
                 return work.resume_solve(name, partial(least_worst, tolerance=tolerance), workload, needed_bytes)
-            problem: Workload | Matrix = workload if base_operator is not None else work.gram(workload)
+            problem: Workload | Gram = workload if base_operator is not None else Gram(work.gram(workload))
             return work.resume_solve(name, partial(coa, tolerance=tolerance), problem, needed_bytes)
 
         strategy = get_dense_strategy(work, name, self.name, solve, base_operator=base_operator, worst=request.worst)
@@ -160,9 +159,9 @@ class Eigen(DenseRowsMechanism):
                 return work.solve_by_groups(gram, f"scratch/{name}", group_size=group, tolerance=request.tolerance)
             work.show_message("weighting eigen-queries")
             if completed:
-                return work.run_on_largest_worker(partial(completed_design, tolerance=request.tolerance), gram)
+                return work.run_on_largest_worker(partial(completed_design, tolerance=request.tolerance), Gram(gram))
             return work.run_on_largest_worker(
-                partial(eigen_design, principal=request.principal, tolerance=request.tolerance), gram
+                partial(eigen_design, principal=request.principal, tolerance=request.tolerance), Gram(gram)
             )
 
         return get_dense_strategy(work, name, self.name, solve)
@@ -184,7 +183,7 @@ class GramMechanism(DenseRowsMechanism):
     progress_message: ClassVar[str]
 
     @abstractmethod
-    def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
+    def solver(self, request: Request) -> Callable[[Gram], Strategy]:
         """The solve, of W'W."""
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
@@ -192,7 +191,7 @@ class GramMechanism(DenseRowsMechanism):
 
         def solve() -> Strategy:
             work.show_message(self.progress_message)
-            return work.run_on_largest_worker(self.solver(request), work.gram(workload))
+            return work.run_on_largest_worker(self.solver(request), Gram(work.gram(workload)))
 
         return get_dense_strategy(
             work, name_strategy(workload, self.strategy_method(request)), self.name, solve, norm=request.norm
@@ -219,7 +218,7 @@ class LowRank(GramMechanism):
             return reason_slow(LOW_RANK_CELLS)
         return reason_beaten(self, question) or (None if _has_low_rank(question.workload) else REASON_FULL_RANK)
 
-    def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
+    def solver(self, request: Request) -> Callable[[Gram], Strategy]:
         return partial(low_rank, norm=request.norm)
 
     def strategy_method(self, request: Request) -> str:
@@ -248,7 +247,7 @@ class Smoothing(GramMechanism):
             )
         return reason_beaten(self, question) or APPROXIMATES
 
-    def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
+    def solver(self, request: Request) -> Callable[[Gram], Strategy]:
         return smoothing
 
 
@@ -267,7 +266,7 @@ class PIdentity(GramMechanism):
     def planning_bytes(self, workload: Workload) -> int:
         return max(self.effort(workload).memory_bytes, worst_row_bytes(workload, 2 * workload.shape[1]))
 
-    def solver(self, request: Request) -> Callable[[Matrix], Strategy]:
+    def solver(self, request: Request) -> Callable[[Gram], Strategy]:
         return p_identity
 
 

@@ -15,7 +15,7 @@ from dpdist.operators import Matrix
 from dpdist.stability import ONE_RECORD, Distance
 from dpdist.strategies.solver_resources import Effort, Limits, Optimiser, effort
 from dpdist.strategies.strategy import OnStep, Strategy
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_long
 
 _T = TypeVar("_T")
@@ -105,7 +105,7 @@ class PlanWorkspace(Protocol):
     def step_callback(self) -> OnStep:
         """A callback of optimisers that shows their steps."""
 
-    def resume_solve(self, name: str, solve: Callable[..., _T], problem: Workload | Matrix, needed_bytes: int) -> _T:
+    def resume_solve(self, name: str, solve: Callable[..., _T], problem: Workload | Gram, needed_bytes: int) -> _T:
         """solve(given, on_step=, start=) on the largest worker, which goes on where a killed solve of the same name stopped."""
 
     def forget(self, name: str) -> None:

@@ -16,7 +16,6 @@ from datetime import date
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
 
 import jinja2
 from jinja2.bccache import Bucket
@@ -38,8 +37,7 @@ from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import describes_time_steps, question_texts, title_of
 from dpdist.theme import DEFAULT_THEME, Theme
 
-PREVIEW = "preview.png"
-"""The picture that sites show of a link to a page (outputs/preview.py)."""
+_PACKAGE = "dpdist.page"
 _DATE = r"\b\d{1,2}\.? (?:de )?[^\W\d]+\.? (?:de )?\d{4}\b"
 
 
@@ -61,20 +59,22 @@ class Assets:
     publisher: Theme
 
 
-def page_assets(*more: str, publisher: Theme = DEFAULT_THEME) -> Assets:
+def page_assets(*more: str, publisher: Theme = DEFAULT_THEME, package: str = _PACKAGE) -> Assets:
     """Those of pages in the language that is spoken.
 
     Args:
         more: scripts that this page needs beside those of charts and tables.
         publisher: whose name, logo, colours and font the page has.
+        package: whose folder ``templates`` holds these scripts.
     """
-    return _build_assets(current_language().code, more, publisher)
+    return _build_assets(current_language().code, package, more, publisher)
 
 
 @cache
-def _build_assets(code: str, more: tuple[str, ...], publisher: Theme) -> Assets:
+def _build_assets(code: str, package: str, more: tuple[str, ...], publisher: Theme) -> Assets:
     style = publisher.style() + STYLE.replace("text{", "svg text{", 1) + _file("page.css")
-    script = '"use strict";\n' + "".join(map(_script, ("words.js", "charts.js", "table.js", *more)))
+    scripts = [*(_file(name) for name in ("words.js", "charts.js", "table.js")), *(_file(name, package) for name in more)]
+    script = '"use strict";\n' + "".join(map(_without_comments, scripts))
     allowed = {"default-src": "'none'", "style-src": _hash(style), "script-src": _hash(script)}
     allowed |= {"font-src": "data:"} if publisher.face else {}
     allowed |= {"img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
@@ -90,14 +90,14 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _script(name: str) -> str:
+def _without_comments(script: str) -> str:
     """A script without comments and the space before its lines: a tenth of it, which only its source needs."""
-    script_lines = (script_line.strip() for script_line in _file(name).splitlines())
+    script_lines = (script_line.strip() for script_line in script.splitlines())
     return "".join(f"{script_line}\n" for script_line in script_lines if script_line and not script_line.startswith("//"))
 
 
-def _file(name: str) -> str:
-    return importlib.resources.files("dpdist.page").joinpath(f"templates/{name}").read_text(encoding="utf-8")
+def _file(name: str, package: str = _PACKAGE) -> str:
+    return importlib.resources.files(package).joinpath(f"templates/{name}").read_text(encoding="utf-8")
 
 
 def embed_json(content: Any) -> str:
@@ -106,16 +106,20 @@ def embed_json(content: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def load_template(name: str) -> jinja2.Template:
-    """A page's template; it escapes the values that it is given."""
-    return _templates().get_template(name)
+def load_template(name: str, package: str = _PACKAGE) -> jinja2.Template:
+    """A page's template; it escapes the values that it is given.
+
+    Args:
+        package: whose folder ``templates`` holds it; the templates of ``dpdist.page`` can be imported in it.
+    """
+    return _templates(package).get_template(name)
 
 
 @cache
-def _templates() -> jinja2.Environment:
-    """Those of all pages: what is compiled for one page serves the next."""
+def _templates(package: str) -> jinja2.Environment:
+    """Those of the pages of a package: what is compiled for one page serves the next."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpdist.page"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in dict.fromkeys((package, _PACKAGE))]),
         bytecode_cache=_bytecode_cache(Path(__file__).parent / "__pycache__"),
         autoescape=True,
         trim_blocks=True,
@@ -194,13 +198,6 @@ def link_address(text: str) -> str:
     if re.fullmatch(r"[^\s@:/?#]+@[\w.-]+", text):
         return f"mailto:{text}"
     return f"https://spdx.org/licenses/{text}.html" if re.fullmatch(r"(CC|ODC|ODbL|PDDL|OGL)[\w.-]*\d", text) else ""
-
-
-def address_beside_page(address: str | None, name: str) -> str:
-    """Where a file lies beside a page, if it is known where the page or its folder will be; else nothing."""
-    if not re.match("https?://", address or ""):
-        return ""
-    return urljoin(f"{address}" if re.search(r"/[^/]*\.html?$|/$", f"{address}") else f"{address}/", name)
 
 
 def format_day(text: str) -> str:

@@ -20,7 +20,7 @@ from dpdist.language import say, translatable, use_language
 from dpdist.operators import Matrix
 from dpdist.page import citation, printed_summary
 from dpdist.page.answer_list import ListedGroup, Numbers, first_table_rows, script_tables
-from dpdist.page.assets import PREVIEW, address_beside_page, embed_json, load_template, page_assets
+from dpdist.page.assets import embed_json, load_template, page_assets
 from dpdist.page.chart_choice import MOST_BARS, figures_of, long_figure, without_amounts
 from dpdist.page.chart_embedding import embed_chart
 from dpdist.page.charts.area_map import without_shapes
@@ -102,7 +102,6 @@ def _render_page(content: ReleaseContent, digits: int, files: Sequence[str]) -> 
         most=MOST_FINDINGS,
         cited=citation.citation_sentence(content),
         questions=page_questions,
-        picture=address_beside_page(content.about.get("address"), PREVIEW) if PREVIEW in files else "",
         example=example_question(content.workload),
         measured="" if script_data is None else embed_json(script_data),
         about=content.about,

@@ -12,12 +12,15 @@ from dpdist.pipeline.validation import find_refusals
 from dpdist.planner.release_plan import plan
 from dpdist.planner.size_estimate import RECORD_BYTES, fits_one_process, plans_in_one_process
 from dpdist.privacy import keys
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.process.durable_files import private_folder
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, Progress, ignore_progress, open_context
-from dpdist.sources import file_digests, record_sources
-from dpdist.sources.record_sources import ArrowStream, check_columns
+from dpdist.sources import file_digests, frames
+from dpdist.sources.frames import Frame
+from dpdist.sources.record_sources import check_columns
 from dpdist.spec import Job
-from dpdist.storage.home_folder import published_at
+from dpdist.storage.home_folder import published_at, state_folder
 
 
 def load_finished(context: Context, job: Job) -> Release | None:
@@ -68,16 +71,34 @@ def _engine_is_chosen(address: str | None) -> bool:
     return bool(address or os.environ.get("DPDIST_ENGINE"))
 
 
-def run(job: Job, records: ArrowStream | None, *, engine: str | None, progress: Progress = ignore_progress) -> Release:
-    """Publish a release, of the records of a table in memory or where the job says.
+def ensure_key() -> None:
+    """Make a root key where this machine has none and nothing was charged here (``dpdist.privacy.keys.ensure``)."""
+    home = state_folder()
+    private_folder(home)
+
+    def nothing_charged() -> bool:
+        with open_ledger(home) as ledger:
+            return not ledger.budgets()
+
+    keys.ensure(home, nothing_charged)
+
+
+def run(job: Job, records: Frame | None, *, engine: str | None, progress: Progress = ignore_progress) -> Release:
+    """Publish a release, of the records of a table in memory or where the job says; with a new root key where there can be none yet.
 
     Raises: DpdistError of any kind; whatever can refuse refuses before the charge.
     """
+    if records is not None:
+        frames.check_frame(records)
+    ensure_key()
     with ExitStack() as stack:
         local_context = stack.enter_context(open_context("inline", progress))
         if records is not None:
             extract_folder_path = stack.enter_context(extract_folder(local_context, job.release))
-            job = job.with_records(record_sources.write_records(records, extract_folder_path, keys.load(local_context.home)))
+            columns = job.source.column_names(job.measured.domain)
+            job = job.with_records(
+                frames.write_records(records, columns, extract_folder_path, keys.load(local_context.home))
+            )
         finished_release = load_finished(local_context, job)
         if finished_release is not None:
             return finished_release

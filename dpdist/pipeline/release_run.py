@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from dpdist.content.certificate_fields import Claims
 from dpdist.content.release_summary import summary_line
 from dpdist.counting.record_cells import CountSummary
-from dpdist.errors import ReleaseConflict
+from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.operators import Matrix
 from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode, release_charge
 from dpdist.pipeline.extract_files import extract_folder, sweep
@@ -33,7 +33,6 @@ from dpdist.privacy.ledger.receipts import OF_RECORDS, DatasetBudget
 from dpdist.process.durable_files import private_files
 from dpdist.publish import notebook_view, release_folder
 from dpdist.query.published_release import PublishedRelease, QueryResult, load_published
-from dpdist.query.synthetic_records import MeasuredTableEstimates, SyntheticRecords, load_tables
 from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.runtime.context import Context
 from dpdist.runtime.stored_vectors import StoreWorkspace
@@ -97,9 +96,47 @@ class Release:
             table, certificate = release_folder.load_release(folder)
         return notebook_view.Table(table, self.plan.workload, certificate)
 
-    def __getitem__(self, group: str) -> notebook_view.Table:
-        """The answers of one group of queries, such as ``release["branch"].pandas()``. Raises: InvalidInput."""
-        return self.answers[group]
+    @cached_property
+    def statistics(self) -> dict[str, notebook_view.StatisticsTable]:
+        """The tables of "means", "variances" and "quantiles", where the release has some. Raises: StoreError."""
+        with self.location.local_copy() as folder:
+            tables = release_folder.load_statistics(folder, release_folder.certificate_of(folder))
+        return {name: notebook_view.StatisticsTable(table) for name, table in tables.items()}
+
+    def __getitem__(self, group: str) -> notebook_view.StatisticsTable:
+        """The rows of one group that ``dpdist show`` prints: ``release["branch"].pandas()``, ``release["mean of fee by branch"]``.
+
+        Raises: InvalidInput for a group that the release does not have.
+        """
+        if group in self.answers.group_names:
+            return self.answers[group]
+        group_names = self.answers.group_names
+        for table in self.statistics.values():
+            statistic_groups = list(dict.fromkeys(table.arrow["group"].to_pylist()))
+            if group in statistic_groups:
+                return table.rows_of(group)
+            group_names = [*group_names, *statistic_groups]
+        raise notebook_view.unknown_group(group, group_names)
+
+    @property
+    def means(self) -> notebook_view.StatisticsTable:
+        """The means of amounts. Raises: InvalidInput where the release has none."""
+        return self._statistics_of("means", "dp.means(...)")
+
+    @property
+    def variances(self) -> notebook_view.StatisticsTable:
+        """The variances, standard deviations, covariances and correlations of amounts. Raises: InvalidInput where it has none."""
+        return self._statistics_of("variances", "dp.variances(...)")
+
+    @property
+    def quantiles(self) -> notebook_view.StatisticsTable:
+        """The quantiles of amounts. Raises: InvalidInput where the release has none."""
+        return self._statistics_of("quantiles", "'quantiles' in the spec")
+
+    def _statistics_of(self, name: str, question: str) -> notebook_view.StatisticsTable:
+        if name not in self.statistics:
+            raise InvalidInput(f"the release has no {name}; ask for some with {question}")
+        return self.statistics[name]
 
     @property
     def page(self) -> str:
@@ -114,20 +151,6 @@ class Release:
     def ask(self, *questions: str) -> QueryResult:
         """Answers to further questions: see ``dpdist.query.published_release.PublishedRelease.ask``. Nothing is charged."""
         return self.published.ask(*questions)
-
-    def synthetic(self, records: int | None = None, copy: int = 0, redrawn: int = 0) -> SyntheticRecords:
-        """Synthetic records whose tables are those of the release: see ``dpdist.query.synthetic_records``. Nothing is charged.
-
-        Args:
-            records: how many. Default: as many as the release estimates.
-            copy: another number gives other records of the same tables.
-            redrawn: other numbers than 0 give sets whose differences say how uncertain a number is (``dpdist.query.rubin_rules``).
-        """
-        return self._tables.fit_model(redrawn).draw_records(records, copy)
-
-    @cached_property
-    def _tables(self) -> MeasuredTableEstimates:
-        return load_tables(self.published)
 
     def covariance(self, questions: Sequence[str]) -> Matrix:
         """The exact covariance matrix of the answers to linear questions, in counts squared."""

@@ -18,7 +18,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import check_measured, check_pair
-from dpdist.spec.targets.warehouse import TargetKind
+from dpdist.spec.warehouse_target import TargetKind
 from dpdist.storage.array_store import Store
 from dpdist.storage.home_folder import published_at
 from dpdist.storage.objects import Denied, Folder, StorageLocation
@@ -131,7 +131,7 @@ def check_store(store: Store) -> None:
     if not first_created or second_created:
         raise StoreError(
             f"the store {store.location} overwrites what must be written once (its server ignores If-None-Match); use a server with "
-            "conditional writes, such as AWS S3, MinIO or Ceph, or a folder"
+            "conditional writes, such as AWS S3 or Azure (moto's server for trials: pip install 'moto[server]'), or a folder"
         )
 
 

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from dpdist.errors import DpdistError
 from dpdist.publish import release_folder
-from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.warehouse import PublishedRows, TargetKind
+from dpdist.spec.warehouse_target import TARGETS, PublishedRows, TargetKind
 from dpdist.storage.objects import StorageLocation
 
 BATCH_ROWS = 100_000

@@ -28,6 +28,19 @@ def derived_statistic_names(job_workload: JobWorkload) -> list[str]:
     return [entry.statistic.key() for entry in job_workload.entries if entry.statistic.is_derived]
 
 
+def derived_groups(job_workload: JobWorkload) -> list[str]:
+    """The groups of those statistics, as published tables have them: their errors depend on how many records there are."""
+    domain, groups = job_workload.measured.domain.grouped, list[str]()
+    for entry in job_workload.entries:
+        if not entry.statistic.is_derived:
+            continue
+        columns = " and ".join(entry.statistic.columns)
+        for block in entry.kind.counts(domain, job_workload.measured.folder).blocks:
+            by = "" if block.name == "total" else f" by {block.name}"
+            groups += [f"{name} of {columns}{by}" for name in STATISTICS[entry.statistic.key()].published]
+    return groups
+
+
 def check_means(job_workload: JobWorkload, grid: IntegerMeasurement) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
     statistic_name = next(iter(derived_statistic_names(job_workload)), None)
@@ -65,6 +78,7 @@ def statistic_rows(
     from dpdist.page.statistic_tables import StatisticRow
 
     domain, published = job_workload.measured.domain.grouped, PublishedRelease(UNPUBLISHED, measurement)
+    published_groups: set[tuple[object, ...]] = set()
     for entry in job_workload.entries:
         if not entry.statistic.is_derived:
             continue
@@ -74,6 +88,10 @@ def statistic_rows(
         for block in workload.blocks:
             linear = list(_linear_functions(block, workload))
             for published_name in statistic.published:
+                group = (published_name, names, block.name, *(factor.fingerprint for factor in block.factors))
+                if group in published_groups:  # by an entry before, as covariances beside correlations
+                    continue
+                published_groups.add(group)
                 estimates = published.statistics(published_name, axes, linear, expected)
                 yield (
                     statistic.table,

@@ -36,7 +36,7 @@ from dpdist.strategies.dual_certificates import DualWeights
 from dpdist.strategies.lower_bounds import CELLS, dual_weights, is_bounded_in_closed_form, tables_bound
 from dpdist.strategies.strategy import UNIT_VARIANCE, Step, Strategy, ignore_step
 from dpdist.strategies.tables.product_bound import bound_bytes, bound_steps, product_weights
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 from dpdist.workloads.workload_kind import is_long, is_separable
 
 
@@ -163,7 +163,7 @@ class Planning:
         """A callback that shows steps."""
         return _Watcher(self.context.store, "", self.context.progress)
 
-    def resume_solve(self, name: str, solve: Callable[..., _T], problem: Workload | Matrix, needed_bytes: int) -> _T:
+    def resume_solve(self, name: str, solve: Callable[..., _T], problem: Workload | Gram, needed_bytes: int) -> _T:
         """The solve on the largest worker, from where the last one stopped: also when the worker that ran it died."""
         watcher = _Watcher(self.context.store, _checkpoint(name), self.context.progress)
         return self.run_on_largest_worker(partial(_resume_solve, watcher, solve), problem, needed_bytes=needed_bytes)
@@ -246,7 +246,7 @@ def lower_bound(context: Context, workload: Workload, norm: Norm, compared: Sequ
     if _needs_cell_bound(workload, norm):
         # a run plans more than once
         work, name = Planning(context), name_strategy(workload, "laplace", "bounds")
-        bounds += work.get_or_compute(name, lambda: (np.array([laplace_bound(work.gram(workload))]), {}))[0].tolist()
+        bounds += work.get_or_compute(name, lambda: (np.array([laplace_bound(Gram(work.gram(workload)))]), {}))[0].tolist()
     if _needs_product_bound(workload, norm, compared):
         bounds.append(UNIT_VARIANCE[norm] * _product_weights(context, workload)[0])
     return max((bound for bound in bounds if bound > 0), default=None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,27 +33,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Table:
-    """Published answers in the reader's favourite form.
+class StatisticsTable:
+    """Published rows in the reader's favourite form.
 
     Attributes:
-        arrow: group, query, one column an attribute, answer, standard error, 95 % interval. Suppressed answers have no row.
-        certificate: of the release.
+        arrow: of means and variances: group, query, one column an attribute, the statistic, its value (of means the mean), standard error,
+            95 % interval; of quantiles: group, column of amounts, share, one column an attribute, value, 95 % interval.
     """
 
     arrow: pa.Table
-    workload: Workload
-    certificate: dict[str, Any] = field(repr=False)
-
-    def __getitem__(self, group: str) -> Table:
-        """The answers of one group of queries. Raises: InvalidInput for a group that was not asked for."""
-        blocks = tuple(block for block in self.workload.blocks if block.name == group)
-        if not blocks:
-            names = [block.name for block in self.workload.blocks]
-            group_list = ", ".join(repr(name) for name in names[:12])
-            raise InvalidInput(f"the release has no group {group!r}{did_you_mean(group, names)}; it has {group_list}")
-        rows = self.arrow.filter(pc.equal(self.arrow["group"], arrow_arrays.text(group)))
-        return replace(self, arrow=rows, workload=type(self.workload)(self.workload.domain, blocks))
 
     def pandas(self) -> pandas.DataFrame:
         """A pandas DataFrame. Raises: InvalidInput when pandas is not installed."""
@@ -64,6 +52,41 @@ class Table:
         """A Polars DataFrame. Raises: InvalidInput when Polars is not installed."""
         data_frame: polars.DataFrame = _import_package("polars").from_arrow(self.arrow)
         return data_frame
+
+    def rows_of(self, group: str) -> Self:
+        """The rows of one group."""
+        return replace(self, arrow=self.arrow.filter(pc.equal(self.arrow["group"], arrow_arrays.text(group))))
+
+    def __repr__(self) -> str:
+        return f"<{self.arrow.num_rows:,} rows: {', '.join(self.arrow.column_names)}; .arrow, .pandas(), .polars()>"
+
+    def _repr_html_(self) -> str:
+        return _html_rows(self.arrow, self.arrow.column_names)
+
+
+@dataclass(frozen=True, repr=False)
+class Table(StatisticsTable):
+    """Published answers in the reader's favourite form.
+
+    Attributes:
+        arrow: group, query, one column an attribute, answer, standard error, 95 % interval. Suppressed answers have no row.
+        certificate: of the release.
+    """
+
+    workload: Workload
+    certificate: dict[str, Any] = field(repr=False)
+
+    def __getitem__(self, group: str) -> Table:
+        """The answers of one group of queries. Raises: InvalidInput for a group that was not asked for."""
+        blocks = tuple(block for block in self.workload.blocks if block.name == group)
+        if not blocks:
+            raise unknown_group(group, self.group_names)
+        return replace(self.rows_of(group), workload=type(self.workload)(self.workload.domain, blocks))
+
+    @property
+    def group_names(self) -> list[str]:
+        """The groups of queries."""
+        return [block.name for block in self.workload.blocks]
 
     def xarray(self) -> dict[str, xarray.Dataset]:
         """An xarray Dataset a group of products of attributes: answer, standard_error and the interval over labelled axes.
@@ -110,7 +133,13 @@ class Table:
         return f"<{self.arrow.num_rows:,} answers: {', '.join(self.arrow.column_names)}; .arrow, .pandas(), .polars(), .xarray()>"
 
     def _repr_html_(self) -> str:
-        return _html_rows(self.arrow)
+        return _html_rows(self.arrow, ANSWER_COLUMNS)
+
+
+def unknown_group(group: str, group_names: Sequence[str]) -> InvalidInput:
+    """What to say of a group that a release does not have."""
+    group_list = ", ".join(repr(name) for name in group_names[:12])
+    return InvalidInput(f"the release has no group {group!r}{did_you_mean(group, group_names)}; it has {group_list}")
 
 
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -155,6 +184,8 @@ def _import_package(package: str) -> Any:
 
 
 NOTEBOOK_ROWS = 10
+ANSWER_COLUMNS = ("group", "query", "answer", "standard_error", "low_95", "high_95")
+"""What a notebook shows of answers."""
 PICTURES, LARGEST_PICTURE = 2, 64 * 1024
 """Charts that a notebook shows of a page, and characters of one: it stores them with its cell."""
 CHART = re.compile(r'<svg class="wide"(?: [^<>]*)? aria-label="([^"<>]*)"[^<>]*>.*?</svg>', re.DOTALL)
@@ -181,12 +212,11 @@ def notebook_html(certificate: Mapping[str, Any], table: pa.Table | None) -> str
         f"{escape(facts['name'])}{rmse}, {gap}; &epsilon; = {privacy['epsilon']:.4g}"
         f"{' at &delta; = ' + format(privacy['delta'], '.1e') if privacy['delta'] else ''}, protects {escape(privacy['unit'])}</p>"
     )
-    return head if table is None else head + _html_rows(table)
+    return head if table is None else head + _html_rows(table, ANSWER_COLUMNS)
 
 
-def _html_rows(table: pa.Table) -> str:
-    columns = ("group", "query", "answer", "standard_error", "low_95", "high_95")
-    rows = table.select(columns).slice(0, NOTEBOOK_ROWS).to_pylist()
+def _html_rows(table: pa.Table, columns: Sequence[str]) -> str:
+    rows = table.select(list(columns)).slice(0, NOTEBOOK_ROWS).to_pylist()
     head = "".join(f"<th>{name}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(_format_value(row[name]))}</td>" for name in columns) + "</tr>" for row in rows

@@ -6,12 +6,12 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from dpdist.content.table_rows import short_rows
+from dpdist.content.table_rows import STATISTIC_NUMBERS, column_of, parse_number, quantiles_group, short_rows, unescape_text
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.process.threads import map_in_order
 from dpdist.size_limits import SIZES
@@ -398,6 +398,35 @@ def statistics_tables(folder: Path, certificate: dict[str, Any]) -> dict[str, li
     for statistic in tables.keys() & certificate.keys():
         with (folder / certificate[statistic]["file"]).open(encoding="utf-8", newline="") as file:
             tables[statistic] = list(csv.DictReader(file))
+    return tables
+
+
+def statistic_groups(statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any]) -> list[str]:
+    """The groups of means, of variances and of quantiles of a published release."""
+    facts = certificate.get("quantiles", {"rows": []})
+    quantile_groups = (quantiles_group(row["of"], facts) for row in facts["rows"])
+    return list(dict.fromkeys(chain((row["group"] for rows in statistics.values() for row in rows), quantile_groups)))
+
+
+def load_statistics(folder: Path, certificate: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """The tables of means, of variances and of quantiles of a published release, with numbers and a column of groups, where it has some."""
+    import pyarrow as pa
+
+    tables = {}
+    for statistic, rows in statistics_tables(folder, dict(certificate)).items():
+        if rows:
+            columns = {
+                name: [parse_number(row[name]) if name in STATISTIC_NUMBERS else unescape_text(row[name]) for row in rows]
+                for name in rows[0]
+            }
+            tables[statistic] = pa.table(columns)
+    facts = certificate.get("quantiles")
+    if facts is not None and facts["rows"]:
+        rows = facts["rows"]
+        groups = [quantiles_group(row["of"], facts) for row in rows]
+        attributes = {column_of(name): [row["group"][name] for row in rows] for name in facts["by"]}
+        numbers = {name: [row[name] for row in rows] for name in ("of", "at", "value", "low_95", "high_95")}
+        tables["quantiles"] = pa.table({"group": groups, **attributes, **numbers})
     return tables
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.pipeline import preflight
@@ -20,21 +20,17 @@ from dpdist.pipeline.release_run import Release
 from dpdist.planner.bound_tradeoffs import compare_bounds
 from dpdist.planner.error_prediction import predict_all_errors
 from dpdist.planner.release_plan import ReleasePlan, plan
-from dpdist.privacy import keys
-from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.process import yaml_text
-from dpdist.process.durable_files import private_folder
 from dpdist.process.remaining_time import COUNTED, with_time_left
 from dpdist.runtime.context import PUBLIC_STAGES, Progress, ignore_progress, open_context
 from dpdist.session.declarations import Budget, Persons
 from dpdist.session.predicted_errors import BoundTradeoffs, PredictedErrors
-from dpdist.sources.record_sources import ArrowStream
+from dpdist.sources.frames import Frame, check_frame, is_frame
 from dpdist.spec import Job, assumed, load
 from dpdist.spec.bound_alternatives import Assumptions
-from dpdist.storage.home_folder import state_folder
 
-RecordSource = ArrowStream | str | Path | Mapping[str, Any]
-"""Records: a table of pandas, Polars, Arrow or DuckDB; a path or URL; a SELECT; or the keys of a spec's ``records``."""
+RecordSource = Frame | str | Path | Mapping[str, Any]
+"""Records: a table in memory; a path or URL; a SELECT; or the keys of a spec's ``records``."""
 QUERY_WORDS = ("SELECT", "WITH", "FROM")
 """A query begins with one of these words."""
 BUDGET_PRECISION, MOST_ATTEMPTS = 0.01, 60
@@ -151,8 +147,7 @@ class PlannedRelease:
                 does not.
         Raises: InvalidSpec, KeyUnavailable, BudgetExceeded, ReleaseConflict, OutOfMemory: before anything is drawn.
         """
-        ensure_key()
-        if _is_table(records):
+        if is_frame(records):
             return run(self.job, records, engine=engine, progress=progress or notebook_progress())
         content = {**self.content, "records": {**self.content.get("records", {}), **_records_section(records)}}
         return run(load(content, folder=self.folder), None, engine=engine, progress=progress or notebook_progress())
@@ -175,25 +170,9 @@ class PlannedRelease:
         return self.plan._repr_html_() + self.errors._repr_html_()
 
 
-def ensure_key() -> None:
-    """Make a root key where this machine has none and nothing was charged here (``dpdist.privacy.keys.ensure``)."""
-    home = state_folder()
-    private_folder(home)
-
-    def nothing_charged() -> bool:
-        with open_ledger(home) as ledger:
-            return not ledger.budgets()
-
-    keys.ensure(home, nothing_charged)
-
-
 def _plan_job(job: Job) -> ReleasePlan:
     with open_context(preflight.choose_planning_engine(job, None)) as context:
         return plan(context, job)
-
-
-def _is_table(records: RecordSource | None) -> TypeGuard[ArrowStream]:
-    return hasattr(records, "__arrow_c_stream__")
 
 
 def _records_section(records: RecordSource | None) -> dict[str, Any]:
@@ -203,10 +182,8 @@ def _records_section(records: RecordSource | None) -> dict[str, Any]:
     if isinstance(records, str | Path):
         text = str(records)
         return {"sql" if text.strip().partition(" ")[0].upper() in QUERY_WORDS else "path": text}
-    raise InvalidInput(
-        f"records are a table of pandas, Polars, Arrow or DuckDB, a path, a SELECT or keys of a spec's 'records'; found "
-        f"{type(records).__name__}"
-    )
+    check_frame(records, ", a path, a SELECT or keys of a spec's 'records'")
+    raise AssertionError  # a frame has no section
 
 
 _STATED_KEYS = ("release", "records", "domain", "workload", "budget", "ledger")

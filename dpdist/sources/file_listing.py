@@ -22,6 +22,8 @@ FolderColumns = dict[str, str | None]
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 SCHEMES = ("s3", "gs", "az", "abfss", "https")
 """Of URLs of records; a web server cannot say what it holds."""
+PATTERN = re.compile(r"\*|\?(?![^=/]*=)|\{[^{}]*,[^{}]*\}|\[[^\[\]]-[^\[\]]\]")
+"""A pattern of names, as shells and other readers know them."""
 FILE_ADVICE = f"give a file whose name ends in one of {endings(RowFormat)}, or a folder that holds some"
 KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -33,7 +35,7 @@ KINDS = {
 
 
 def locate_records(location: str | Path, *, below: Path | None = None) -> StorageLocation:
-    """Where records are. Raises: InvalidInput for URLs that cannot be read, or that carry credentials.
+    """Where records are. Raises: InvalidInput for URLs that cannot be read, that hold a pattern, or that carry credentials.
 
     Args:
         below: where relative paths start; default the current folder.
@@ -44,11 +46,23 @@ def locate_records(location: str | Path, *, below: Path | None = None) -> Storag
     scheme, _, rest = record_location.location.partition("://")
     if scheme not in SCHEMES:
         raise InvalidInput(f"records are read from s3://, gs://, az://, abfss://, https:// or files, found {scheme}://")
+    refuse_pattern(record_location)
     if "?" in rest or re.match(r"[^/]*:[^/]*@", rest):
         raise InvalidInput(
             "the URL of records holds credentials, and specs are public: leave them out, and give them in the environment"
         )
     return record_location
+
+
+def refuse_pattern(location: StorageLocation) -> None:
+    """Raises: InvalidInput for a path or URL with a pattern of names, such as *.parquet, unless a file is called so."""
+    pattern = next((part for part in location.location.split("/") if PATTERN.search(part)), None)
+    if pattern is None or (isinstance(location, Folder) and os.path.lexists(location.location)):
+        return
+    raise InvalidInput(
+        f"{pattern!r} is a pattern, and records are read from a file or from a whole folder or prefix: name the one that holds them, and "
+        "only them"
+    )
 
 
 def list_files(location: str | Path, source_label: SourceLabel | None = None) -> list[File]:
@@ -63,6 +77,7 @@ def list_files(location: str | Path, source_label: SourceLabel | None = None) ->
     """
     source_label = source_label or label_of_location(location)
     record_location = locate_records(location)
+    refuse_pattern(record_location)
     format_ = format_of(record_location.name)
     if format_ is not None and format_.is_folder:
         return [File(record_location.location, source_label)]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import json
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,10 +13,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from dpdist.domain import Domain
-from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.privacy import keys
-from dpdist.privacy.keys import Secret
-from dpdist.process.durable_files import private_file, private_folder, rename
+from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.process.durable_files import private_file
 from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
 from dpdist.sources.column_types import ColumnType
@@ -28,7 +24,7 @@ from dpdist.sources.formats.format_registry import known_format, row_format
 from dpdist.sources.formats.record_format import BATCH_ROWS, Partition, WantedRows, check_names
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.source_labels import File, SourceLabel
-from dpdist.sources.verified_files import HashedFile, Tags, hash_with_tags
+from dpdist.sources.verified_files import HashedFile, Tags
 from dpdist.storage.objects import parse_location
 
 
@@ -169,18 +165,19 @@ def source_of(
     settings = Source((), **options)
     counted_columns = [settings.columns.get(name, name) for name in attributes]
     named = _columns_of_folders(location, source_files, counted_columns, settings.own_columns)
+    record_location = parse_location(location)
     hashes = hashing(source_files)
     digested = tuple((file.path, digest) for file, (digest, _) in zip(source_files, hashes, strict=True))
     every_tag = tuple(tags.with_label(file.source_label) for file, (_, tags) in zip(source_files, hashes, strict=True))
     labels_by_content: dict[tuple[object, ...], SourceLabel] = {}
-    for file_index, ((path, digest), tags) in enumerate(zip(digested, every_tag, strict=True)):
-        content = (digest, *(named[file_index].items() if named else ()))
+    for (path, digest), tags in zip(digested, every_tag, strict=True):
+        content = (digest, *sorted(file_listing.named_by_folders(record_location, path).items()))
         if content in labels_by_content and not _is_empty(
             path, tags, WantedRows((), header=settings.header, grammar=settings.grammar)
         ):
             raise InvalidSpec(
-                f"{labels_by_content[content]} and {tags.source_label} hold the same records: every record would count twice; "
-                "remove one of them"
+                f"{labels_by_content[content]} and {tags.source_label} hold the same records: every record would count twice; remove one "
+                "of them, or, where both are meant, put their records into one file, or each into a folder that names a column (year=2026)"
             )
         labels_by_content[content] = tags.source_label
     return replace(settings, files=digested, tags=every_tag, named=named)
@@ -303,36 +300,6 @@ def check_columns(source: Source, domain: Domain) -> None:
     named = source.named[0] if source.named else {}
     counted_columns = [column_name for column_name in wanted_columns(source, domain) if column_name not in named]
     check_names(file_columns, counted_columns, tags.source_label, list(named), csv=format_.first_row_may_be_a_record)
-
-
-def write_records(records: ArrowStream, folder: Path, root: Secret) -> Path:
-    """An Arrow table or stream as a Parquet file named by a commitment to its content, for the readers above.
-
-    A stream is read once, batch by batch.
-    """
-    private_folder(folder)
-    draft = folder / f".{uuid.uuid4().hex}.draft"
-    try:
-        with _hide_package_text():
-            write_stream(records, draft)
-        name = keys.commitment(root, "records in memory", hash_with_tags(draft)[0])
-        return rename(draft, folder / f"records-{name[:32]}.parquet")
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def _hide_package_text() -> Iterator[None]:
-    """Whatever the package of a table refuses, in words that quote no record."""
-    try:
-        yield
-    except (DpdistError, OSError, MemoryError):
-        raise
-    except Exception:  # noqa: BLE001  whatever the package of a user's table raises
-        raise InvalidSpec(
-            "the table of records cannot be read to its end as Arrow batches with one type a column (what its package says is not shown: "
-            "it may quote a record); convert columns that mix types, or give a pyarrow.Table"
-        ) from None
 
 
 def write_stream(records: ArrowStream, path: Path) -> None:

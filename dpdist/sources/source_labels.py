@@ -14,6 +14,8 @@ from typing import NamedTuple, NewType
 SourceLabel = NewType("SourceLabel", str)
 """What a file of records is called in messages."""
 UNNAMED = SourceLabel("the file of records")
+FRAME_LABEL = SourceLabel("the table of records")
+"""What a table in memory is called."""
 
 
 class File(NamedTuple):

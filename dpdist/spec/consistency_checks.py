@@ -35,9 +35,8 @@ def check(job: Job, folder: Path, line_numbers: Lines, name: str) -> None:
     refusal = job.measured.quantity.refuses(job.release_context)
     if refusal is not None:
         raise InvalidSpec(f"{describe_line(refusal[0], line_numbers, name)}: {refusal[1]}")
-    report_line(
-        job.source.records.location.check_address, ("records", job.source.records.location.key()), line_numbers, name
-    )
+    location = job.source.records.location
+    report_line(partial(location.check_address, folder), ("records", location.key()), line_numbers, name)
     report_line(lambda: _check_columns(job), ("records", "columns"), line_numbers, name)
     report_line(lambda: job.source.check_types(job.measured.domain), ("records", "types"), line_numbers, name)
     report_line(lambda: _check_roles(job), ("records",), line_numbers, name)

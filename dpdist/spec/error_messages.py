@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from dpdist.errors import DpdistError, InvalidSpec
+from dpdist.plugin_registry import missing_plugin, missing_plugin_text
 from dpdist.process.yaml_text import Lines, Place
 from dpdist.spec.release_spec import json_schema
 
@@ -196,8 +197,12 @@ def _unknown_key_text(key_path: Place, key: str) -> str:
     """Why a key is refused, or what is allowed in its place."""
     if key in WITHDRAWN:
         return f"the key {key!r} was withdrawn: {WITHDRAWN[key]}"
+    name = str(key_path[-1])
+    if missing_plugin(name):
+        return missing_plugin_text(name)
     suggestion = _resembling_key(key_path)
-    cure = f"do you mean {suggestion!r}?" if suggestion else f"allowed here are {', '.join(_allowed_keys(key_path[:-1]))}"
+    allowed = ", ".join(_allowed_keys(key_path[:-1]))
+    cure = f"do you mean {suggestion!r}?" if suggestion else f"allowed here are {allowed}" if allowed else "leave it out"
     return f"unknown key {key!r}; {cure}"
 
 

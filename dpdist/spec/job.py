@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from dpdist.mechanisms.mechanism_registry import AUTO, mechanism_of
 from dpdist.privacy.accounting import Cap
 from dpdist.privacy.noise_distributions import LAPLACE
 from dpdist.privacy.privacy_unit import Protection
+from dpdist.sources.source_labels import FRAME_LABEL
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.job_source import Origin
 from dpdist.spec.preprocessing_budget import DeclaredNames, PreprocessingStep
@@ -39,7 +41,10 @@ from dpdist.strategies.solver_resources import Limits
 from dpdist.theme import Theme
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.product_queries import listed_marginals
+from dpdist.workloads.workload import first_occurrences
 from dpdist.workloads.workload_kind import is_long
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -60,16 +65,21 @@ class JobWorkload:
 
     @cached_property
     def queries(self) -> Workload:
-        """The workload."""
+        """The workload. A block of several entries, such as the sums under a mean, is asked for once, with their weights together."""
         workloads = (entry.workload(self.measured.domain, self.measured.folder) for entry in self.entries)
-        return union(*workloads, weights=tuple(entry.importance.factor for entry in self.entries))
+        all_queries = union(*workloads, weights=tuple(entry.importance.factor for entry in self.entries))
+        first_places, blocks = first_occurrences(all_queries.blocks), dict[int, Block]()
+        for place, block in zip(first_places, all_queries.blocks, strict=True):
+            weight = math.hypot(blocks[place].weight, block.weight) if place in blocks else block.weight
+            blocks[place] = replace(blocks.get(place, block), weight=weight)
+        return Workload(all_queries.domain, tuple(blocks.values()))
 
     @property
     def block_counts_records(self) -> tuple[bool, ...]:
         """Of each block of the queries whether its answers are numbers of records."""
         domain, folder = self.measured.domain, self.measured.folder
         flags_by_entry = (entry.kind.block_counts_records(entry.statistic, domain, folder) for entry in self.entries)
-        return tuple(counts for entry_flags in flags_by_entry for counts in entry_flags)
+        return self._without_repeats([counts for entry_flags in flags_by_entry for counts in entry_flags])
 
     @property
     def answered_steps(self) -> tuple[range | None, ...]:
@@ -78,7 +88,14 @@ class JobWorkload:
         for entry in self.entries:
             entry_ranges = entry.kind.answered_steps(self.measured.domain, self.measured.folder)
             step_ranges += entry_ranges or [None] * len(entry.workload(self.measured.domain, self.measured.folder).blocks)
-        return tuple(step_ranges) if any(step_range is not None for step_range in step_ranges) else ()
+        distinct_ranges = self._without_repeats(step_ranges)
+        return distinct_ranges if any(step_range is not None for step_range in distinct_ranges) else ()
+
+    def _without_repeats(self, facts: Sequence[_T]) -> tuple[_T, ...]:
+        """Facts of every block of every entry, for the blocks of the queries."""
+        workloads = (entry.workload(self.measured.domain, self.measured.folder) for entry in self.entries)
+        first_places = first_occurrences([block for workload in workloads for block in workload.blocks])
+        return tuple(fact for place, fact in enumerate(facts) if first_places[place] == place)
 
 
 @dataclass(frozen=True)
@@ -375,7 +392,7 @@ class Job:
         records = self.source.records.model_copy(update={"most_missing": Fraction(1)})
         return replace(self, source=replace(self.source, records=records))
 
-    def with_records(self, path: Path, snapshot: str = "", *, source_label: str = "the table of records") -> Job:
+    def with_records(self, path: Path, snapshot: str = "", *, source_label: str = FRAME_LABEL) -> Job:
         """The same release of records that were written to a file: see ``Origin.read_to``."""
         return replace(self, source=self.source.with_file(path, snapshot, source_label=source_label))
 

@@ -12,8 +12,16 @@ from dpdist.extracts.column_projection import Use, uses_of
 from dpdist.extracts.table_extracts import RecordTable
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.file_listing import list_files
-from dpdist.sources.record_sources import Hashing, Participations, PersonColumn, Source, hash_in_process, source_of
-from dpdist.sources.source_labels import File, SourceLabel
+from dpdist.sources.record_sources import (
+    Hashing,
+    Participations,
+    PersonColumn,
+    Source,
+    hash_in_process,
+    source_of,
+    wanted_columns,
+)
+from dpdist.sources.source_labels import FRAME_LABEL, File, SourceLabel
 from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.sections.sources import FileSource, QuerySource
 from dpdist.storage.objects import parse_location
@@ -58,7 +66,7 @@ class Origin:
         """The table that holds the records; None where files do."""
         return self.records.location.table(self.folder, self.records.types)
 
-    def with_file(self, path: Path, snapshot: str = "", *, source_label: str = "the table of records") -> Origin:
+    def with_file(self, path: Path, snapshot: str = "", *, source_label: str = FRAME_LABEL) -> Origin:
         """The same records, which were written to a file and which messages call so."""
         location = FileSource.model_validate({"path": str(path)})
         return replace(
@@ -82,6 +90,11 @@ class Origin:
     def counts_column(self) -> str | None:
         """The column that says how many records a row stands for."""
         return None if self.records.counts is None else self.records.counts.column
+
+    def column_names(self, domain: Domain) -> list[str]:
+        """The columns that are read of the records."""
+        record_source = Source((), dict(self.records.columns), person=self.person, counts=self.counts_column)
+        return wanted_columns(record_source, domain)
 
     def uses(self, domain: Domain) -> dict[str, Use]:
         """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""

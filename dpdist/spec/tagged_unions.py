@@ -8,7 +8,7 @@ is refused, the schema and the reference follow from the registry.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import GetJsonSchemaHandler, ValidationError, model_validator
@@ -16,6 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 
 from dpdist.digests import FlattenedField
+from dpdist.plugin_registry import plugin_objects
 from dpdist.spec.value_types import SpecPart
 
 
@@ -67,16 +68,19 @@ class Family(FlattenedField, Generic[Each]):
     Args:
         kinds: in the order of the reference.
         default: where no key of any kind is given; None: one must be.
+        plugin_field: the field of ``Plugin`` that names further kinds; "": plugins add none.
     """
 
-    def __init__(self, *kinds: type[Each], default: Each | None = None) -> None:
-        self._kinds = {kind.key(): kind for kind in kinds}
+    def __init__(self, *kinds: type[Each], default: Each | None = None, plugin_field: str = "") -> None:
+        self._own_kinds = kinds
+        self._plugin_field = plugin_field
         self.default = default
 
-    @property
+    @cached_property
     def kinds(self) -> dict[str, type[Each]]:
         """The kinds by their keys."""
-        return self._kinds
+        added = plugin_objects(self._plugin_field) if self._plugin_field else ()
+        return {kind.key(): kind for kind in (*self._own_kinds, *added)}
 
     def all_keys(self) -> Iterator[str]:
         """The keys of all kinds in the order of the reference: those that several kinds share come last."""
@@ -154,12 +158,12 @@ class UnionPart(SpecPart):
         schema = handler.resolve_ref_schema(reference)
         families = cls.families()
         properties: dict[str, Any] = {}
-        together = []
+        together: list[dict[str, Any]] = []
         for name, facts in schema["properties"].items():
             if name in families:
                 key_schemas, forms = _schema_of(families[name], handler)
                 properties |= key_schemas
-                together.append({"oneOf": forms})
+                together.append({"oneOf": forms} if forms else {"not": {}})
             else:
                 properties[name] = facts
         required = [name for name in schema.get("required", []) if name not in families]

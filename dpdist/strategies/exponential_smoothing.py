@@ -26,7 +26,7 @@ from dpdist.strategies.strategy import (
     ignore_step,
     matrix_mechanism_cost,
 )
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 MEMORY = 10
 SLOPE = 1e-4
@@ -36,7 +36,7 @@ RIDGE = 1e-9
 
 
 def smoothing(
-    workload: Workload | Matrix,
+    workload: Workload | Gram,
     *,
     accuracy: float = 0.01,
     tolerance: float = 1e-6,
@@ -99,7 +99,7 @@ def smoothing(
     root = linear_algebra.on_host(linear_algebra.cholesky(best))
     cost = matrix_mechanism_cost(best, gram)
     return DenseStrategy(
-        "smoothing", Dense(root), cost, singular_value_bound(gram), Solve("smoothing", stop, tuple(history))
+        "smoothing", Dense(root), cost, singular_value_bound(Gram(gram)), Solve("smoothing", stop, tuple(history))
     )
 
 

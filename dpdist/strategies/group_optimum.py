@@ -24,7 +24,7 @@ from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import Solve, Step, gram_of
 from dpdist.strategies.streams.participation_optimum import best_chain
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 UNLIKE_CELLS = 64
 """Up to here the optimum is found where cells are not alike; beyond, a strategy near it."""
@@ -42,7 +42,7 @@ ALWAYS_LISTED, NEAR_LONGEST = 2**16, 1e-4
 """Sets of cells that are all gone through in every round; and how much longer than one a person is for which more are not."""
 
 
-def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: float = 1e-6) -> DenseStrategy:
+def persons_by_cell(workload: Workload | Gram, moved: Distance, *, tolerance: float = 1e-6) -> DenseStrategy:
     """The strategy of least total error for persons who have records in up to ``moved.groups`` cells.
 
     Args:
@@ -73,7 +73,7 @@ def persons_by_cell(workload: Workload | Matrix, moved: Distance, *, tolerance: 
         "persons", "converged" if gap <= max(tolerance, 1e-6) else "stalled", (Step(1, bound.lower_bound * (1 + gap), gap),)
     )
     strategy = DenseStrategy("coa", Dense(root), None, None, record)
-    return DenseStrategy("coa", strategy.operator, strategy.cost(gram), None, record, persons=bound)
+    return DenseStrategy("coa", strategy.operator, strategy.cost(Gram(gram)), None, record, persons=bound)
 
 
 def _better(gram: Matrix, max_cells: int, *found: tuple[Matrix, PersonsBound, float]) -> tuple[Matrix, PersonsBound, float]:
@@ -215,7 +215,7 @@ def _blended_strategy(gram: Matrix, max_cells: int) -> tuple[Matrix, PersonsBoun
     proof = PersonsBound(0.0, "a Markov chain over the cells: a bound below the optimum", chain=chain, block_size=block_size)
     mean = proof.mean_square(cells)
     bound = replace(proof, lower_bound=persons_bound(gram, mean))
-    roots = (root_of(gram, mean)[1], coa(gram).matrix(), np.eye(cells))
+    roots = (root_of(gram, mean)[1], coa(Gram(gram)).matrix(), np.eye(cells))
     best, *others = sorted((_definite(root.T @ root) for root in roots), key=error)
     for each in others:
         better, second = best / _longest(best, max_cells), each / _longest(each, max_cells)

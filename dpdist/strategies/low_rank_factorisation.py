@@ -32,7 +32,7 @@ from dpdist.strategies.strategy import (
     ignore_step,
 )
 from dpdist.strategies.tables.p_identity_products import CELLS_A_QUERY, fit_p_identity
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 INNER_STEPS = 20
 DOUBLING = 10
@@ -41,7 +41,7 @@ RESIDUAL = 1e-4
 
 
 def low_rank(
-    workload: Workload | Matrix,
+    workload: Workload | Gram,
     *,
     norm: Literal["l2", "l1"] = "l2",
     inner: int | None = None,
@@ -102,7 +102,7 @@ def low_rank(
     cost, strategy_matrix, stop, history = best
     if norm == "l1" and learnt_strategy.cost < cost:  # the program is far from convex: where it started may be better
         cost, strategy_matrix, stop = learnt_strategy.cost, learnt_strategy.matrix, "stalled"
-    lower = singular_value_bound(gram) if norm == "l2" else None
+    lower = singular_value_bound(Gram(gram)) if norm == "l2" else None
     record = Solve("low rank", stop, history)
     return DenseStrategy("low-rank", Dense(linear_algebra.on_host(strategy_matrix)), cost, lower, record, norm=norm)
 

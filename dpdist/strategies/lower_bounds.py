@@ -17,7 +17,7 @@ from dpdist.strategies.dual_certificates import DualWeights
 from dpdist.strategies.filter_strategies import finite_series_bound
 from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy, gram_in_place, gram_of, proven_root_trace
 from dpdist.strategies.symmetric_optimum import SymmetricStrategy
-from dpdist.workloads import Block, Workload
+from dpdist.workloads import Block, Gram, Workload
 from dpdist.workloads.workload_kind import filters_along_axis, is_dyadic, is_filters, is_marginals, is_separable
 
 CELLS = 1024
@@ -254,7 +254,7 @@ def _least_cost(steps: Matrix, offset: float, copies: Matrix | None = None) -> f
     return value
 
 
-def singular_value_bound(workload: Workload | Matrix) -> float:
+def singular_value_bound(workload: Workload | Gram) -> float:
     """(sum_i sqrt(lambda_i(V)))^2 / n: a lower bound of J for every strategy.
 
     Args:
@@ -262,10 +262,10 @@ def singular_value_bound(workload: Workload | Matrix) -> float:
     Source: Li & Miklau 2013.
     """
     gram = gram_in_place(workload)
-    return dual_bound(gram, np.ones(gram.shape[0]))
+    return dual_bound(Gram(gram), np.ones(gram.shape[0]))
 
 
-def laplace_bound(workload: Workload | Matrix, weights: Matrix | None = None) -> float:
+def laplace_bound(workload: Workload | Gram, weights: Matrix | None = None) -> float:
     """No strategy has a lower cost under Laplace noise (variance at epsilon = 1).
 
     The larger one of twice ``dual_bound`` (every column's L1 norm is at least its L2 norm) and, of up to 1,024 cells,
@@ -280,10 +280,10 @@ def laplace_bound(workload: Workload | Matrix, weights: Matrix | None = None) ->
     cells = gram.shape[0]
     cell_weights = np.ones(cells) if weights is None else weights
     length_bound = shared_length_bound(linear_algebra.on_host(gram), cell_weights) if cells <= CELLS else 0.0
-    return max(2.0 * dual_bound(gram, cell_weights), length_bound)
+    return max(2.0 * dual_bound(Gram(gram), cell_weights), length_bound)
 
 
-def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
+def dual_bound(workload: Workload | Gram, dual: Matrix) -> float:
     """LB(v) = (tr (D_v^1/2 V D_v^1/2)^1/2)^2 / sum(v), a lower bound of J for every v >= 0.
 
     Args:
@@ -302,7 +302,7 @@ def dual_bound(workload: Workload | Matrix, dual: Matrix) -> float:
     return float(proven_root_trace(values) ** 2 / weights.size)
 
 
-def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, float]:
+def lemma_4(workload: Workload | Gram, theta: float = 0.0) -> tuple[float, float]:
     """Lower and upper bound of OPT(V + theta I) from the singular values of W.
 
     max(2 ||W||_* - n, ||W||_*^2 / n) + theta <= OPT <= rho^2 (||W||_F^2 + theta n), rho = the largest column norm of the
@@ -323,7 +323,7 @@ def lemma_4(workload: Workload | Matrix, theta: float = 0.0) -> tuple[float, flo
     return max(2 * nuclear - n, nuclear**2 / n) + theta, largest * (float(values.sum()) + theta * n)
 
 
-def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
+def low_rank_bounds(workload: Workload | Gram) -> tuple[float, float, float]:
     """The bounds of LRM on the optimal epsilon-DP error at epsilon = 1: upper, lower, and their ratio.
 
     Upper: r sum_k lambda_k^2 (Lemma 3); lower: ``hardt_talwar`` (Lemma 4); lambda_k are W's non-zero singular values.
@@ -335,11 +335,11 @@ def low_rank_bounds(workload: Workload | Matrix) -> tuple[float, float, float]:
     gram = gram_of(workload)
     values = lapack.eigvalsh(gram)
     nonzero = values[values > gram.shape[0] * np.finfo(float).eps * values[-1]]
-    upper, lower = float(nonzero.size * nonzero.sum()), hardt_talwar(gram)
+    upper, lower = float(nonzero.size * nonzero.sum()), hardt_talwar(Gram(gram))
     return upper, lower, upper / lower
 
 
-def hardt_talwar(workload: Workload | Matrix) -> float:
+def hardt_talwar(workload: Workload | Gram) -> float:
     """((2^r / r!) prod lambda_k)^(2/r) r^3: no epsilon-DP mechanism has a lower total squared error times epsilon^2.
 
     lambda_k are the non-zero singular values of W. Holds up to a universal constant.
@@ -364,7 +364,7 @@ NEAR_BOUND = 2e-6
 """By how much of itself the bound of published weights may lie below the certificate's."""
 
 
-Gram = Callable[[], Matrix]
+GramComputation = Callable[[], Matrix]
 """W'W of the weighted rows, made or read when it is needed."""
 
 Products = Callable[[], tuple[float, dict[int, Matrix]]]
@@ -372,7 +372,7 @@ Products = Callable[[], tuple[float, dict[int, Matrix]]]
 
 
 def dual_weights(
-    workload: Workload, compared: Sequence[Strategy], lower: float, compute_gram: Gram, product: Products
+    workload: Workload, compared: Sequence[Strategy], lower: float, compute_gram: GramComputation, product: Products
 ) -> DualWeights | None:
     """Weights that prove a lower bound of a workload's cost; None where none that are at hand come near it.
 
@@ -391,7 +391,7 @@ def dual_weights(
     for weights in _candidate_weights(workload, compared, gram, product):
         cell_weights = weights.over_cells(shape)
         bound = dual_bound if norm == "l2" else laplace_bound
-        if cell_weights.any() and bound(gram, cell_weights) >= lower * (1 - NEAR_BOUND):
+        if cell_weights.any() and bound(Gram(gram), cell_weights) >= lower * (1 - NEAR_BOUND):
             return weights
     return None
 

@@ -16,7 +16,7 @@ from dpdist.strategies.lower_bounds import dual_bound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_start, gram_in_place, ignore_step
 from dpdist.strategies.symmetric_optimum import weights_by_symmetry
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 ARMIJO_SHRINK = 0.1
 ARMIJO_SLOPE = 0.25
@@ -26,7 +26,7 @@ HOMOTOPY = tuple(10.0**-i for i in range(11))
 
 
 def solve(
-    workload: Workload | Matrix,
+    workload: Workload | Gram,
     *,
     thetas: tuple[float, ...],
     tolerance: float,
@@ -44,7 +44,7 @@ def solve(
     x = linear_algebra.identity(gram, n) if start is None else linear_algebra.like(gram, check_start(start, (n, n)))
     history: list[Step] = []
     stop: Stop = "iteration limit"
-    lower = dual_bound(gram, np.ones(n))
+    lower = dual_bound(Gram(gram), np.ones(n))
     for theta in thetas:
         x, lower, stop = _algorithm_1(gram, theta, x, tolerance, max_iterations, history, on_step, lower)
     root = linear_algebra.on_host(linear_algebra.cholesky(x))
@@ -101,7 +101,7 @@ def _algorithm_1(
         x = moved
         objective, gradient, inverse = objective_and_gradient(ridged, x)
         true_cost = linear_algebra.inner(gram, inverse)
-        lower = max(lower, dual_bound(gram, np.maximum(-linear_algebra.diagonal(gradient), 0.0)))
+        lower = max(lower, dual_bound(Gram(gram), np.maximum(-linear_algebra.diagonal(gradient), 0.0)))
         gap = true_cost / lower - 1.0
         norm = linear_algebra.norm(linear_algebra.hollow(gradient))
         history.append(Step(len(history) + 1, true_cost, gap, gradient_norm=norm))
@@ -134,7 +134,7 @@ Method = Literal["dual", "newton", "homotopy"]
 
 
 def coa(
-    workload: Workload | Matrix,
+    workload: Workload | Gram,
     *,
     tolerance: float = 1e-6,
     method: Method = "dual",
@@ -146,7 +146,8 @@ def coa(
     """The strategy of least total squared error under Gaussian noise.
 
     Args:
-        workload: a workload, or its gram W'W, (n, n). A gram may be an array of CuPy or PyTorch: matrices then stay on its device.
+        workload: a workload, or its gram (``dpdist.workloads.gram``) W'W, (n, n). A gram of CuPy or PyTorch keeps matrices on
+            its device.
             Of a workload that treats many cells alike the weights are found over their orbits first.
         tolerance: certified relative gap at which the solve stops; 1e-9 is reachable with ``method="dual"``.
         method: "dual" solves for n dual variables and certifies; "newton" is the paper's Algorithms 1 and 2 on

@@ -22,7 +22,7 @@ from dpdist.reconstruction.kronecker_terms import Directions, Term, block_varian
 from dpdist.stability import Neighbours
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy
-from dpdist.workloads import Block, Workload, integer_basis
+from dpdist.workloads import Block, Gram, Workload, integer_basis
 from dpdist.workloads.workload_kind import is_marginals
 
 WORST_WORK = 2**34
@@ -92,7 +92,7 @@ class DirectStrategy(Strategy):
     def consistent(self) -> bool:
         return False
 
-    def cost(self, workload: Workload | Matrix) -> float:
+    def cost(self, workload: Workload | Gram) -> float:
         """m Delta^2, whatever is asked."""
         return self.operator.shape[0] * self.sensitivity**2 * UNIT_VARIANCE[self.norm]
 

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from dpdist.measurement.orbit_measurement import PAIRED_ORBITS, PAIRS_AT_ONCE
-from dpdist.operators import Identity, Matrix, Total
+from dpdist.operators import Identity, Total
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies import linear_algebra
@@ -22,7 +22,7 @@ from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_W
 from dpdist.strategies.symmetric_optimum import symmetry_for
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.strategies.tables.residual_bases import stored_optima_count
-from dpdist.workloads import Workload, integer_basis
+from dpdist.workloads import Gram, Workload, integer_basis
 from dpdist.workloads.nested_groups import nested_of
 from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
 
@@ -146,7 +146,7 @@ NOMINAL_RATE = 2e10
 """Floating-point operations a second of the processor that limits are counted on: two cores of 2020."""
 
 
-def effort(workload: Workload | Matrix, optimiser: Optimiser = "coa") -> Effort:
+def effort(workload: Workload | Gram, optimiser: Optimiser = "coa") -> Effort:
     """The bytes and matrix products that an optimiser needs, predicted before it runs.
 
     Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
@@ -158,16 +158,16 @@ def effort(workload: Workload | Matrix, optimiser: Optimiser = "coa") -> Effort:
     return _EFFORTS[optimiser](workload)
 
 
-def _size(workload: Workload | Matrix) -> tuple[int, int, bool]:
+def _size(workload: Workload | Gram) -> tuple[int, int, bool]:
     """Cells, rank, and whether the workload has a thin factor."""
     if isinstance(workload, Workload):
         basis = integer_basis(workload)
         return basis.cells, basis.rank, basis.operator is not None
-    cells = int(linear_algebra.as_array(workload).shape[0])
+    cells = int(linear_algebra.as_array(workload.values).shape[0])
     return cells, cells, False
 
 
-def _coa_effort(workload: Workload | Matrix) -> Effort:
+def _coa_effort(workload: Workload | Gram) -> Effort:
     """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
     cells, rank, factored = _size(workload)
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
@@ -176,7 +176,7 @@ def _coa_effort(workload: Workload | Matrix) -> Effort:
     return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products, nominal)
 
 
-def _symmetric_effort(workload: Workload | Matrix) -> Effort:
+def _symmetric_effort(workload: Workload | Gram) -> Effort:
     """The factors of all components and their rotations, the squares of the largest, and the Hessian where it is formed."""
     assert isinstance(workload, Workload)
     symmetry = symmetry_for(workload)
@@ -191,7 +191,7 @@ def _symmetric_effort(workload: Workload | Matrix) -> Effort:
     return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
 
 
-def _nested_effort(workload: Workload | Matrix) -> Effort:
+def _nested_effort(workload: Workload | Gram) -> Effort:
     """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
     assert isinstance(workload, Workload)
     nodes = sum(nested_of(workload).tree.sizes)
@@ -199,7 +199,7 @@ def _nested_effort(workload: Workload | Matrix) -> Effort:
     return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
 
 
-def _minimax_effort(workload: Workload | Matrix) -> Effort:
+def _minimax_effort(workload: Workload | Gram) -> Effort:
     """Grams, roots and eigenvectors over the coordinates, factors over the cells, and weights of all queries with those of before."""
     assert isinstance(workload, Workload)
     cells, rank, factored = _size(workload)
@@ -208,20 +208,20 @@ def _minimax_effort(workload: Workload | Matrix) -> Effort:
     return Effort(cells, rank, 8 * doubles + 3 * ROW_BLOCK_BYTES + 2**20, products)
 
 
-def _of_eigen(workload: Workload | Matrix) -> Effort:
+def _of_eigen(workload: Workload | Gram) -> Effort:
     """Eigen-queries with their squares, and the errors that are followed down once completing rows are part of them."""
     cells = _size(workload)[0]
     errors = 1.2 * len(POWERS) * completion_steps(cells)
     return _array_effort(EIGEN_ARRAYS, 2 * EIGENDECOMPOSITION_PRODUCTS + 2 + ERROR_PRODUCTS * errors, workload)
 
 
-def _array_effort(arrays: int, products: float, workload: Workload | Matrix) -> Effort:
+def _array_effort(arrays: int, products: float, workload: Workload | Gram) -> Effort:
     """So many arrays over pairs of cells, and so many products of them."""
     cells, rank, factored = _size(workload)
     return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
 
 
-def _design_effort(workload: Workload | Matrix) -> Effort:
+def _design_effort(workload: Workload | Gram) -> Effort:
     """Grams and left inverses over pairs of cells, and the rows of the largest tree with their inverse and the factors of both."""
     cells = _size(workload)[0] if not isinstance(workload, Workload) else workload.shape[1]
     rows = largest_tree_rows(workload) if isinstance(workload, Workload) else 2 * cells
@@ -229,12 +229,12 @@ def _design_effort(workload: Workload | Matrix) -> Effort:
     return Effort(cells, cells, 8 * doubles + 2**20, DESIGN_PRODUCTS)
 
 
-def _kronecker_effort(workload: Workload | Matrix) -> Effort:
+def _kronecker_effort(workload: Workload | Gram) -> Effort:
     """The largest factor's memory, and the products of all."""
     if not isinstance(workload, Workload):
         return _coa_effort(workload)
     grams = [factor.gram() for factor in workload.blocks[0].factors if not isinstance(factor, Identity | Total)]
-    factor_efforts = [_coa_effort(gram) for gram in grams]
+    factor_efforts = [_coa_effort(Gram(gram)) for gram in grams]
     memory = max((factor_effort.memory_bytes for factor_effort in factor_efforts), default=2**20)
     cells, nominal = (
         workload.domain.cells,
@@ -243,7 +243,7 @@ def _kronecker_effort(workload: Workload | Matrix) -> Effort:
     return Effort(cells, cells, memory, sum(factor_effort.products for factor_effort in factor_efforts), nominal)
 
 
-def _marginal_effort(workload: Workload | Matrix) -> Effort:
+def _marginal_effort(workload: Workload | Gram) -> Effort:
     """A closed form over the residual basis, whose rows are rounded and inverted attribute by attribute."""
     assert isinstance(workload, Workload)
     shape = workload.domain.shape
@@ -252,7 +252,7 @@ def _marginal_effort(workload: Workload | Matrix) -> Effort:
     return Effort(largest, largest, residual_bytes(workload, spaces), RESIDUAL_PRODUCTS)
 
 
-def _product_effort(workload: Workload | Matrix) -> Effort:
+def _product_effort(workload: Workload | Gram) -> Effort:
     """Grams of all factors, and the solves of the largest attribute: limited steps from two starts and a few rounds after them."""
     if not isinstance(workload, Workload):
         return _array_effort(9, 3 * 500 * 0.3, workload)
@@ -330,7 +330,7 @@ def worst_orbit_bytes(workload: Workload) -> int:
     return few + 8 * VARIANCE_COPIES * workload.shape[0] if large else few
 
 
-_EFFORTS: dict[Optimiser, Callable[[Workload | Matrix], Effort]] = {
+_EFFORTS: dict[Optimiser, Callable[[Workload | Gram], Effort]] = {
     "coa": _coa_effort,
     "persons": partial(_array_effort, PERSONS_SQUARES, PERSONS_PRODUCTS),
     "worst": _minimax_effort,

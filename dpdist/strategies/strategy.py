@@ -19,7 +19,7 @@ from dpdist.operators import Kronecker, Matrix, Operator
 from dpdist.stability import Distance, Neighbours
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.dual_certificates import LargestBound, PersonsBound
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 from dpdist.workloads.workload import count_phrase
 
 Stop = Literal["converged", "iteration limit", "stalled", "closed form"]
@@ -225,7 +225,7 @@ class Strategy(ABC):
         """A as a dense array."""
         return self.operator.dense()
 
-    def cost(self, workload: Workload | Matrix) -> float:
+    def cost(self, workload: Workload | Gram) -> float:
         """J(A) for a workload or its gram; infinite when A does not span the workload.
 
         Source: Li & Miklau 2012, Prop. 4, scaled to noise multiplier 1.
@@ -240,7 +240,7 @@ class Strategy(ABC):
         return laplace_cost(cost, precision, self.l1_sensitivity) if self.norm == "l1" else cost
 
 
-def _variance_by_attribute(strategy: Operator, workload: Workload | Matrix) -> float | None:
+def _variance_by_attribute(strategy: Operator, workload: Workload | Gram) -> float | None:
     """tr(V X^-1) of products over attributes, from that of each attribute; None of others, and where X is not safely definite."""
     if not isinstance(strategy, Kronecker) or not isinstance(workload, Workload):
         return None
@@ -299,7 +299,9 @@ def proven_root_trace(values: Matrix) -> float:
 
 SAFE_EIGENVALUE = 1e-8
 """Least eigenvalue of an attribute's precision, in its largest, that is no rounding."""
-EXPLICIT = "dp.workloads.explicit(array)"
+EXPLICIT = "dp.workloads.explicit(matrix)"
+EITHER = f"{EXPLICIT} for the queries W, or dp.workloads.gram(matrix) for their gram W'W"
+"""The names of what a matrix may be, which its numbers do not say: a matrix of queries may be symmetric, too."""
 
 
 def check_workload(workload: Workload) -> Workload:
@@ -309,20 +311,31 @@ def check_workload(workload: Workload) -> Workload:
     return workload
 
 
-def gram_of(workload: Workload | Matrix) -> Matrix:
-    """The gram of a workload, or a checked copy of a gram given as an array, as a NumPy array. Raises: see ``gram_in_place``."""
+def _check_gram(gram: object) -> Gram:
+    """The gram itself. Raises: InvalidInput for anything else, such as an array, which may be one or queries."""
+    if not isinstance(gram, Gram):
+        raise InvalidInput(f"a workload or its gram is needed, found {type(gram).__name__}; say what a matrix is: {EITHER}")
+    return gram
+
+
+def gram_of(workload: Workload | Gram) -> Matrix:
+    """The gram of a workload, or a checked copy of a gram, as a NumPy array. Raises: see ``gram_in_place``."""
     return linear_algebra.on_host(gram_in_place(workload))
 
 
-def gram_in_place(workload: Workload | Matrix) -> Matrix:
-    """The gram of a workload, or a checked copy of a gram given as an array, in that array's library and on its device.
+def gram_in_place(workload: Workload | Gram) -> Matrix:
+    """The gram of a workload, or a checked copy of a gram in its array's library and on its device.
 
-    Raises: InvalidInput for a shape that is not square, NaN, Inf or asymmetry; NotPositiveDefinite for a negative
-        eigenvalue direction visible on the diagonal.
+    Raises: InvalidInput for what is neither, entries whose squares overflow, a shape that is not square, NaN, Inf or
+        asymmetry; NotPositiveDefinite for a negative eigenvalue direction visible on the diagonal.
     """
     if isinstance(workload, Workload):
-        return workload.gram()
-    gram = linear_algebra.as_array(workload)
+        with np.errstate(over="ignore", invalid="ignore"):
+            workload_gram = workload.gram()
+        if not np.isfinite(workload_gram).all():
+            raise InvalidInput("the squares of the queries' entries overflow; divide all queries by their largest entry")
+        return workload_gram
+    gram = linear_algebra.as_array(_check_gram(workload).values)
     xp = linear_algebra.namespace(gram)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.shape[0] == 0:
         raise InvalidInput(
@@ -336,7 +349,7 @@ def gram_in_place(workload: Workload | Matrix) -> Matrix:
     scale = float(xp.max(xp.abs(gram)))
     if float(xp.max(xp.abs(gram - gram.T))) > 1e-10 * scale:
         raise InvalidInput(
-            f"an array is taken for a gram W'W, which is symmetric, and this one is not; for the queries W themselves pass {EXPLICIT}; "
+            f"a gram W'W is symmetric, and this matrix is not; for the queries W themselves pass {EXPLICIT}; "
             "if rounding made a gram so, pass (V + V') / 2"
         )
     if float(linear_algebra.diagonal(gram).min()) < -1e-10 * scale:

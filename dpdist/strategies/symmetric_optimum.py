@@ -22,7 +22,7 @@ from dpdist.stability import Neighbours
 from dpdist.strategies.dense import coa_barrier
 from dpdist.strategies.dense.trace_problem import Summand, root_of
 from dpdist.strategies.representations import WORST_WORK
-from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_not_empty, check_start, ignore_step
+from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_not_empty, check_start, check_workload, ignore_step
 from dpdist.workloads import Workload
 from dpdist.workloads.symmetry import MOST_COMPONENTS, Symmetry, most_components, orbits_of, symmetry_of
 
@@ -87,7 +87,7 @@ def symmetric(
     """
     if not 0 < tolerance < 1:
         raise InvalidInput(f"the tolerance is a relative gap in (0, 1), found {tolerance!r}")
-    symmetry = symmetry_for(workload)
+    symmetry = symmetry_for(check_workload(workload))
     problem = _SymmetricProblem.of(symmetry)
     weights = None if start is None else check_start(start, (problem.cells,))
     mixings, cost, lower, record = coa_barrier.solve(

@@ -35,7 +35,7 @@ from dpdist.strategies.strategy import (
     laplace_cost,
     matrix_mechanism_cost,
 )
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 ROUNDS = 30
 """Times that lengths and left inverse take turns."""
@@ -44,7 +44,7 @@ ROUNDING = 1e-9
 
 
 def weighted_design(
-    workload: Workload | Matrix, *, design: Matrix | None = None, tolerance: float = 1e-6, on_step: OnStep = ignore_step
+    workload: Workload | Gram, *, design: Matrix | None = None, tolerance: float = 1e-6, on_step: OnStep = ignore_step
 ) -> DenseStrategy:
     """The strategy of weighted design queries for Laplace noise, completed to columns of equal L1 length.
 
@@ -73,7 +73,7 @@ def weighted_design(
     assert best is not None
     cost, rows, name, weights = best
     record = Solve(f"lengths of {name}", weights.stop, tuple(history), weights.dual, 0, round(weights.products))
-    return DenseStrategy("weighted-design", Dense(rows), cost, laplace_bound(gram), record, norm="l1")
+    return DenseStrategy("weighted-design", Dense(rows), cost, laplace_bound(Gram(gram)), record, norm="l1")
 
 
 def weight_design(gram: Matrix, design: Matrix, tolerance: float = 1e-6) -> tuple[Matrix, Weights]:
@@ -129,7 +129,7 @@ def _complete_columns(rows: Matrix) -> Matrix:
     return np.asarray(np.vstack([rows, completing]) / lengths.max())
 
 
-def _designs(workload: Workload | Matrix, gram: Matrix) -> Iterator[tuple[str, Matrix]]:
+def _designs(workload: Workload | Gram, gram: Matrix) -> Iterator[tuple[str, Matrix]]:
     """Designs that are compared, by name. A gram alone is taken as one ordered attribute."""
     full_workload = workload if isinstance(workload, Workload) else None
     shape = (gram.shape[0],) if full_workload is None else full_workload.domain.shape

@@ -1,6 +1,7 @@
 """What users ask: workloads built from ranges, prefixes, marginals, predicates and explicit rows."""
 
 from dpdist.workloads.explicit_rows import explicit, tall
+from dpdist.workloads.gram_matrix import Gram, gram
 from dpdist.workloads.integer_basis import Basis, integer_basis
 from dpdist.workloads.predicates import dnf, predicates
 from dpdist.workloads.product_queries import marginals, products
@@ -22,6 +23,7 @@ __all__ = [
     "Basis",
     "Block",
     "Filter",
+    "Gram",
     "Workload",
     "all_ranges",
     "boxes",
@@ -29,6 +31,7 @@ __all__ = [
     "dnf",
     "explicit",
     "filtered",
+    "gram",
     "integer_basis",
     "listed_ranges",
     "marginal_queries",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy
+import scipy.sparse.linalg
 
 from dpdist.domain import Domain
 from dpdist.domain.labels import LazySequence
@@ -30,8 +30,17 @@ class RowNumbers(LazySequence[str]):
         return f"row {index}"
 
 
+def dense_array(matrix: Any) -> Any:
+    """The array of a matrix, whose library it keeps; of a SciPy sparse matrix or a ``LinearOperator`` all entries."""
+    if scipy.sparse.issparse(matrix):
+        return matrix.toarray()
+    if isinstance(matrix, scipy.sparse.linalg.LinearOperator):
+        return matrix.matmat(np.eye(matrix.shape[1]))
+    return matrix
+
+
 def explicit(
-    array: Matrix | scipy.sparse.sparray,
+    array: Matrix | scipy.sparse.sparray | scipy.sparse.linalg.LinearOperator,
     domain: Domain | None = None,
     *,
     names: tuple[str, ...] | None = None,
@@ -40,13 +49,15 @@ def explicit(
     """The rows of a matrix as queries.
 
     Args:
-        array: (m, n) finite numbers, dense or SciPy sparse; n = cells of the domain.
+        array: (m, n) finite numbers, dense, SciPy sparse or a ``LinearOperator``; n = cells of the domain. Of the gram W'W, see ``gram``.
         domain: default: one attribute of n cells.
         names: one distinct name for each row; default "row 0", "row 1", ...
         title: name of the group of queries.
     Raises: InvalidInput for entries that are not finite numbers, another width than the domain's cells, or names that repeat.
     """
-    operator = Sparse(scipy.sparse.csr_array(array)) if scipy.sparse.issparse(array) else Dense(np.asarray(array))
+    operator = (
+        Sparse(scipy.sparse.csr_array(array)) if scipy.sparse.issparse(array) else Dense(np.asarray(dense_array(array)))
+    )
     return _workload(operator, domain, names, title)
 
 
@@ -71,8 +82,15 @@ def _workload(operator: Operator, domain: Domain | None, names: tuple[str, ...] 
     queries, cells = operator.shape
     if queries == 0 or cells == 0:
         raise InvalidInput(f"a workload needs at least one query and one cell, found shape {operator.shape}")
-    if not operator.column_norms_squared().any():
-        raise InvalidInput("the rows are zero everywhere, so there is nothing to answer; give rows that count some cell")
+    with np.errstate(over="ignore"):
+        norms = operator.column_norms_squared()
+    if not np.isfinite(norms).all():
+        raise InvalidInput("the squares of the rows' entries overflow; divide all rows by their largest entry")
+    if not norms.any():
+        raise InvalidInput(
+            "the rows, or the squares of their entries, are zero everywhere, so there is nothing to answer; give rows that count some "
+            "cell, or multiply entries below 1e-160"
+        )
     whole = domain if domain is not None else Domain.of_shape((cells,))
     if whole.cells != cells:
         raise InvalidInput(f"rows of {cells} entries do not fit a domain of {whole.cells} cells ({whole.shape})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -248,6 +249,20 @@ class Workload:
         if len(self.blocks) > SHOWN_BLOCKS:
             rows.append((f"{len(self.blocks) - SHOWN_BLOCKS:,} more groups", "", ""))
         return html_table(self._size, ("group", "queries", "weight"), rows)
+
+
+def first_occurrences(blocks: Sequence[Block]) -> list[int]:
+    """For each block the place of the first one that has the same name and asks the same queries, whatever they weigh."""
+    contents = [
+        (block.name, block.axes, block.names, *(factor.fingerprint for factor in block.factors)) if is_repeated else (place,)
+        for place, (block, is_repeated) in enumerate(zip(blocks, _repeated_names(blocks), strict=True))
+    ]
+    return [contents.index(content) for content in contents]
+
+
+def _repeated_names(blocks: Sequence[Block]) -> list[bool]:
+    name_counts = Counter(block.name for block in blocks)
+    return [name_counts[block.name] > 1 for block in blocks]
 
 
 def union(*workloads: Workload, weights: tuple[float, ...] | None = None) -> Workload:

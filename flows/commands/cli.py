@@ -14,13 +14,13 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import DpdistError, InvalidInput, MissingRecords
+from dpdist.plugin_registry import installed_plugins, load_object, missing_plugin, missing_plugin_text
 from dpdist.process.durable_files import private_folder
 from dpdist.process.path_encoding import encodes
 from dpdist.storage.home_folder import state_folder
 from flows.commands import budget_commands, init_command, key_commands, reading_commands, release_commands, service_commands
 from flows.commands.console_output import console, error_console
 from flows.commands.release_commands import CHARGED, UNCHARGED
-from flows.commands.studio import studio_command
 from flows.prefect import prefect_settings
 from flows.signals import run_guarded
 
@@ -34,13 +34,13 @@ for command in (
     release_commands.backfill,
     reading_commands.show,
     reading_commands.ask,
-    reading_commands.synthesize,
     reading_commands.verify,
     reading_commands.export,
-    reading_commands.site,
-    studio_command.studio,
 ):
     app.command()(command)
+for plugin in installed_plugins():
+    for plugin_command, reference in plugin.commands.items():
+        app.command(plugin_command)(load_object(reference))
 app.add_typer(key_commands.app, name="keys")
 app.add_typer(budget_commands.app, name="ledger")
 
@@ -81,28 +81,6 @@ def common(
 
 
 @app.command()
-def metrics(
-    listen: Annotated[
-        str | None, typer.Option(help="the address HOST:PORT at which they are served. Default: print them once and end")
-    ] = None,
-) -> None:
-    """Print or serve Prometheus metrics of this installation: budgets, releases, the newest periods, failures, seconds of stages."""
-    from prometheus_client import generate_latest, start_http_server
-
-    from flows.observability.metrics import registry
-
-    if listen is None:
-        sys.stdout.write(generate_latest(registry(state_folder())).decode())
-        return
-    host, _, port = listen.rpartition(":")
-    if not port.isdecimal():
-        raise InvalidInput(f"--listen is HOST:PORT, found {listen!r}; give for example 127.0.0.1:9464")
-    server, thread = start_http_server(int(port), host or "127.0.0.1", registry(state_folder()))
-    console.print(f"metrics at http://{host or '127.0.0.1'}:{server.server_port}/metrics")
-    thread.join()
-
-
-@app.command()
 def schema() -> None:
     """Print the JSON schema of release specs, for editors."""
     from dpdist.spec import json_schema
@@ -117,6 +95,9 @@ def main() -> None:
         for word in sys.argv[1:]:
             if not encodes(word):
                 raise InvalidInput(f"the argument {word} is not UTF-8; rename what it names, or write it in UTF-8")
+        command_name = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        if missing_plugin(command_name):
+            raise InvalidInput(missing_plugin_text(command_name))
         code = app(prog_name="dpdist", standalone_mode=False) or 0
         try:
             sys.stdout.flush()

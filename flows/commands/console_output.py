@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from dpdist.privacy.accounting import Loss
     from dpdist.query.published_release import Answer
-    from dpdist.query.synthetic_records import IntervalCoverage
     from dpdist.spec.sections.budgets import ReleaseBudgetSpec
     from dpdist.storage.objects import StorageLocation
 
@@ -112,7 +111,9 @@ def print_mechanisms(certificate: Mapping[str, Any], efforts: dict[str, str] | N
         gap = "not certified" if row["gap"] is None else ratio_to_bound(row["gap"])
         style = "bold" if row["mechanism"] == mechanism["name"] else ""
         worst = "-" if row.get("worst") is None else f"{row['worst']:.4g} {mechanism['unit']}"
-        cells: list[Text | str] = [Text(row["mechanism"], style), compared_error_text(row, mechanism), worst, gap]
+        has_no_unit = efforts is not None and row["mechanism"] == mechanism["name"] and mechanism["rmse"] is None
+        error = "by group, below" if has_no_unit and row["cost"] is not None else compared_error_text(row, mechanism)
+        cells: list[Text | str] = [Text(row["mechanism"], style), error, worst, gap]
         table.add_row(*cells, *([efforts.get(row["mechanism"], "closed form")] if efforts else []))
     console.print(table)
 
@@ -291,11 +292,13 @@ def print_answers(rows: list[dict[str, Any]], total: int) -> None:
         console.print(f"... {total - len(rows):,} more (--limit 0 prints all)")
 
 
-def print_statistics(statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int) -> None:
-    """The first means, variances and quantiles of a published release; 0 prints all."""
+def print_statistics(
+    statistics: Mapping[str, list[dict[str, str]]], certificate: Mapping[str, Any], limit: int, group: str | None = None
+) -> None:
+    """The first means, variances and quantiles of a published release, of one group or of all; 0 prints all."""
     for kind, rows in statistics.items():
         print_means(rows[: limit or None], len(rows), kind.removesuffix("s"))
-    print_quantiles(certificate, limit)
+    print_quantiles(certificate, limit, group)
 
 
 def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean") -> None:
@@ -312,18 +315,21 @@ def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean")
         console.print(f"... {total - len(rows):,} more {statistic}s (--limit 0 prints all)")
 
 
-def print_quantiles(certificate: Mapping[str, Any], limit: int) -> None:
-    """The first quantiles of a published release; 0 prints all."""
+def print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | None = None) -> None:
+    """The first quantiles of a published release, of one group or of all; 0 prints all."""
     from rich.table import Table
 
-    rows = certificate.get("quantiles", {}).get("rows", [])
+    from dpdist.content.table_rows import quantiles_group
+
+    facts = certificate.get("quantiles", {"rows": []})
+    rows = [row for row in facts["rows"] if group is None or group == quantiles_group(row["of"], facts)]
     if not rows:
         return
-    table = Table("of", "group", "share", "quantile", "95 % interval", box=None, pad_edge=False)
+    table = Table("group", "query", "share", "quantile", "95 % interval", box=None, pad_edge=False)
     for row in rows[: limit or None]:
-        group = ", ".join(f"{name}={value}" for name, value in row["group"].items())
+        query = ", ".join(f"{name} {value}" for name, value in row["group"].items()) or "all"
         ends = f"{row['low_95']:,.12g} .. {row['high_95']:,.12g}"
-        table.add_row(row["of"], group, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
+        table.add_row(quantiles_group(row["of"], facts), query, f"{row['at']:g}", f"{row['value']:,.12g}", ends)
     console.print(table)
     if 0 < limit < len(rows):
         console.print(f"... {len(rows) - limit:,} more quantiles (--limit 0 prints all)")
@@ -364,23 +370,6 @@ def print_query_results(answers: Sequence[Answer], covariance: list[list[float]]
     console.print(table)
     for row in covariance or []:
         console.print("  ".join(f"{value:>12.6g}" for value in row))
-
-
-def print_agreement(groups: Iterable[IntervalCoverage], lacking: Sequence[str]) -> None:
-    """How many published answers lie within their intervals, where they are counted in synthetic records; and what was not measured."""
-    from rich.table import Table
-
-    table = Table("group", "answers", "of these records within its 95 % interval", box=None, pad_edge=False)
-    for group in groups:
-        table.add_row(*group.row)
-    console.print(table)
-    if lacking:
-        omitted_groups = f"; and {len(lacking) - GROUPS} more" if len(lacking) > GROUPS else ""
-        sentence = (
-            "never measured together, so that records know of them only what other tables say, and intervals from several sets hold their "
-            f"true counts less often: {'; '.join(lacking[:GROUPS])}{omitted_groups}"
-        )
-        console.print_line(sentence, style="dim")
 
 
 GROUPS = 20

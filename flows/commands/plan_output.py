@@ -84,6 +84,15 @@ def print_predicted(groups: Sequence[PredictedError], least_budget: str | None) 
         console.print(f"a 95 % half width of {least_budget}")
 
 
+def print_record_dependent(groups: Sequence[str], counted: str) -> None:
+    """That the half widths of some groups are not known without a number of records."""
+    if groups:
+        more = f" and {len(groups) - GROUPS:,} more" if len(groups) > GROUPS else ""
+        console.print_line(
+            f"{', '.join(groups[:GROUPS])}{more}: the half width depends on how many {counted} there are; --records NUMBER assumes a number"
+        )
+
+
 def print_bounds(assumptions: Assumptions | None, bounds: Sequence[BoundComparison]) -> None:
     """What is predicted under several values of each bound, on assumed records, and which has the least error."""
     from rich.table import Table

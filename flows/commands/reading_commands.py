@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,21 +12,20 @@ import typer
 from rich.text import Text
 
 from dpdist.errors import InvalidInput
-from dpdist.storage.home_folder import OUTPUT, release_location, state_folder, store_of
+from dpdist.storage.home_folder import release_location, state_folder, store_of
 from dpdist.storage.objects import parse_location
 from flows.commands import console_output
-from flows.commands.console_output import console, error_console, shown
+from flows.commands.console_output import console, shown
 from flows.commands.options import Csv, Json, ReleaseName, check_format
 from flows.ledger_access import open_local_ledger
 
 if TYPE_CHECKING:
     from dpdist.pipeline.release_audit import Finding
-    from dpdist.spec.targets.warehouse import TargetKind
 
 
 def show(
     release: ReleaseName,
-    group: Annotated[str | None, typer.Option(help="print only the answers of this group of queries")] = None,
+    group: Annotated[str | None, typer.Option(help="print only this group: answers, means, variances or quantiles")] = None,
     limit: Annotated[int, typer.Option(min=0, help="how many answers to print at most; 0 prints all")] = 40,
     below: Annotated[
         float | None,
@@ -52,11 +50,21 @@ def show(
         if below is not None:
             console_output.print_clear(folder, below, at, group=group, limit=limit, as_json=as_json, as_csv=as_csv)
             return
-        rows, total = release_folder.first_rows(folder, group=group, limit=0 if as_json or as_csv else limit)
+        statistics = release_folder.statistics_tables(folder, certificate)
+        has_answers = group not in release_folder.statistic_groups(statistics, certificate)
+        statistics = {
+            kind: [row for row in kind_rows if group in (None, row["group"])] for kind, kind_rows in statistics.items()
+        }
+        rows, total = (
+            release_folder.first_rows(folder, group=group, limit=0 if as_json or as_csv else limit)
+            if has_answers
+            else ([], 0)
+        )
         if as_csv:
-            console_output.print_csv(rows)
+            tables = {} if has_answers else release_folder.load_statistics(folder, certificate)
+            statistic_rows = [row for table in tables.values() for row in table.to_pylist() if row["group"] == group]
+            console_output.print_csv(rows if has_answers else statistic_rows)
             return
-        statistics = release_folder.statistics_tables(folder, certificate) if group is None else {}
         if as_json:
             document = {"certificate": certificate, "signed_by": key, "answers": console_output.in_json(rows)}
             console.print_json(json.dumps({**document, **{kind: rows for kind, rows in statistics.items() if rows}}))
@@ -71,8 +79,9 @@ def show(
             console_output.print_noises(certificate)
             console_output.print_targets(certificate)
             console_output.print_privacy(certificate)
-        console_output.print_answers(rows, total)
-        console_output.print_statistics(statistics, certificate, limit)
+        if has_answers:
+            console_output.print_answers(rows, total)
+        console_output.print_statistics(statistics, certificate, limit, group)
         console_output.print_beyond(certificate)
         console_output.print_post_processing(certificate)
         if "suppression" in certificate:
@@ -120,77 +129,6 @@ def ask(
     console_output.print_query_results(answers, matrix)
     for note in published_release.notes:
         console.print(note, style="dim")
-
-
-def synthesize(
-    release: ReleaseName,
-    to: Annotated[Path, typer.Option("--to", help="the .parquet or .csv file to write, which must not be there yet")],
-    records: Annotated[
-        int | None, typer.Option(min=0, help="how many records. Default: as many as the release estimates")
-    ] = None,
-    copy: Annotated[int, typer.Option(min=0, help="another number gives other records of the same tables")] = 0,
-    sets: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            max=100,
-            help="write so many sets, to NAME-1, NAME-2, ..., each of tables with noise that is drawn once more: intervals follow from how "
-            "far they differ",
-        ),
-    ] = None,
-    into: Annotated[
-        str | None,
-        typer.Option(
-            help="a table of a warehouse that also gets them, such as delta=FOLDER, iceberg=TABLE or postgres=TABLE"
-        ),
-    ] = None,
-) -> None:
-    """Write synthetic records whose tables are those of a published release, and say which of its answers they keep; no budget.
-
-    They are made from the published measurement alone and are of no person. What the release did not measure is not in them.
-    """
-    from dpdist.pipeline.warehouse_delivery import synthetic_rows
-    from dpdist.publish import release_folder
-    from dpdist.query import synthetic_records
-    from dpdist.query.published_release import load_published
-
-    files = {
-        number: to if sets is None else to.with_stem(f"{to.stem}-{number}") for number in range(bool(sets), (sets or 0) + 1)
-    }
-    for file in files.values():
-        if file.exists():
-            raise InvalidInput(f"{file} exists; remove it, or name another file with --to")
-    if to.suffix not in (".parquet", ".csv"):
-        raise InvalidInput(f"--to is a .parquet or .csv file, found {to.name!r}")
-    target = _target(into)
-    location = release_location(release)
-    tables = synthetic_records.load_tables(load_published(location))
-    synthesized = tables.fit_model().draw_records(records, copy)
-    with location.local_copy() as folder:
-        kept_groups = synthesized.interval_coverage(release_folder.load_release(folder)[0])
-    console_output.print_agreement(kept_groups, synthesized.never_measured)
-    for number, file in files.items():
-        drawn = tables.fit_model(number).draw_records(records, copy) if number else synthesized
-        drawn.write(file)
-        console.print_line(f"wrote {drawn.records.num_rows:,} synthetic records to {file}")
-        if target is not None:
-            name = f"synthetic-{number}-{copy}"
-            wrote = target.write(synthetic_rows(location, drawn.records, name))
-            console.print_line(f"{target.table_label} {'got' if wrote else 'had'} them as {release}/{name}")
-
-
-def _target(into: str | None) -> TargetKind | None:
-    """The table of a warehouse, KIND=TABLE, that can be reached. Raises: InvalidInput, StoreError."""
-    if into is None:
-        return None
-    from dpdist.spec.targets import TARGETS
-
-    kind, _, table = into.partition("=")
-    if kind not in TARGETS.kinds or not table:
-        raise InvalidInput(f"--into is KIND=TABLE with one of {', '.join(TARGETS.kinds)}, found {into!r}")
-    target = TARGETS.parse({kind: table})
-    target.check()
-    return target
 
 
 def verify(
@@ -250,39 +188,3 @@ def export(
         release_folder.certificate_of(folder)
         page_export.save((folder / "index.html").resolve(), target.resolve())
     console.print(shown(target))
-
-
-def site(
-    dataset: Annotated[str, typer.Argument(help="the name of the data set")],
-    releases: Annotated[Path, typer.Option(help="the folder that holds the published releases", envvar=OUTPUT)] = Path(
-        "releases"
-    ),
-    target: Annotated[Path, typer.Option("--out", help="the folder to write; an older site there is replaced")] = Path(
-        "site"
-    ),
-    address: Annotated[
-        str | None, typer.Option(help="the address that the site will have; with it an RSS feed is written, too")
-    ] = None,
-    coming: Annotated[
-        list[datetime] | None,
-        typer.Option("--next", formats=["%Y-%m-%d"], help="a day on which the next release comes; may be repeated"),
-    ] = None,
-) -> None:
-    """Write a static site over all releases of a data set: periods, revisions, comparison, search, budget, methodology, calendar."""
-    from dpdist.site import editions
-    from dpdist.site import site_pages as pages
-
-    with open_local_ledger() as ledger:
-        published_digests = ledger.published()
-        site_releases, skipped = editions.releases_in(
-            releases, dataset, ledger=ledger.name(), published_releases=published_digests, earlier=target
-        )
-        days = [day.date() for day in coming or ()]
-        folder = pages.write_site(
-            dataset, site_releases, ledger.budgets(dataset, charges=True), target, address=address, coming=days
-        )
-    console.print(f"{len(site_releases)} releases of {dataset}: {shown(folder)}/index.html")
-    for message in skipped:
-        error_console.print_line(Text.assemble(("left out:", "bold red"), f" {message}"))
-    if skipped:
-        raise typer.Exit(1)

@@ -73,6 +73,8 @@ def plan(
     from dpdist.pipeline.preflight import choose_planning_engine
     from dpdist.pipeline.validation import find_refusals
     from dpdist.planner.bound_tradeoffs import compare_bounds
+    from dpdist.planner.certificate import unit_words
+    from dpdist.planner.derived_statistics import derived_groups
     from dpdist.planner.noise_selection import more_releases
     from dpdist.planner.release_plan import plan, stage_memory
     from dpdist.planner.size_estimate import effort_of
@@ -111,10 +113,13 @@ def plan(
             "memory_bytes": effort.memory_bytes,
             "stages": [asdict(stage) for stage in takes],
             "least_budget": least_budget,
+            "errors": [asdict(entry) for entry in errors],
+            "warnings": planned.warnings,
+            "refusals": refused,
+            "bounds": [entry.facts for entry in bounds] or None,
+            "not_compared": not_compared,
+            "noise_multiplier": planned.noise_multiplier,
         }
-        document |= {"errors": [asdict(entry) for entry in errors], "warnings": planned.warnings, "refusals": refused}
-        document |= {"bounds": [entry.facts for entry in bounds] or None, "not_compared": not_compared}
-        document |= {"noise_multiplier": planned.noise_multiplier}
         console.print_json(
             json.dumps({**certificate, **{name: fact for name, fact in document.items() if fact is not None}})
         )
@@ -129,6 +134,9 @@ def plan(
         plan_output.print_longer_search(queries, not_compared, certificate["mechanism"]["certified_gap"])
         plan_output.print_rounds(_drowned(planned), records)
     plan_output.print_predicted(errors, least_budget and f"{half_width} needs {least_budget}")
+    plan_output.print_record_dependent(
+        sorted({*derived_groups(planned.job.workload)} - {entry.group for entry in errors}), unit_words(planned.job).counted
+    )
     plan_output.print_bounds(assumptions, bounds)
     console_output.print_noises(certificate, remaining_releases)
     console_output.print_targets(certificate)

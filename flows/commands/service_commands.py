@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -75,7 +76,7 @@ def run_there(
     if engine_address is not None:
         raise InvalidInput(f"the measuring service at {service} has an engine of its own; leave out --engine")
     with progress(quiet=quiet) as report_progress:
-        remote_release = RemoteRelease(service, str(spec), period)
+        remote_release = RemoteRelease(service, str(spec), period, report_wait=partial(report_progress, "service"))
         for event in remote_release:
             report_progress(event.stage, event.message or event.kind)
     result = remote_release.result

@@ -14,9 +14,10 @@ from typing import TypeVar
 from dpdist.engine import Engine
 from dpdist.pipeline.release_run import Release, StepRunner
 from dpdist.planner.release_plan import ReleasePlan, stage_memory
+from dpdist.plugin_registry import plugin_objects
 from dpdist.runtime.context import Progress
 from dpdist.spec import Job
-from flows.observability import json_logs, lineage, run_recorder, traces
+from flows.observability import run_recorder
 from flows.observability.best_effort import run_best_effort
 from flows.observability.run_events import Observer, Run, RunResult
 from flows.public_facts import PublicRefusal, PublicStage, StageTime
@@ -97,7 +98,13 @@ def watching(
 
 
 def observers(home: Path, progress: Progress, *, served: bool = False) -> list[Observer]:
-    """Metrics always; JSON lines, traces and lineage where the environment asks for them."""
-    lines, spans, events = json_logs.observer(progress, served=served), traces.observer(progress), lineage.observer(progress)
-    asked = [observer for observer in (lines, spans, events) if observer is not None]
-    return [run_recorder.Recorder(home, counts_failures=not served), *asked]
+    """Who writes down what metrics need, and those of plugins that the environment asks for."""
+    return [run_recorder.Recorder(home, counts_failures=not served), *plugin_observers(progress, served=served)]
+
+
+def plugin_observers(progress: Progress, *, served: bool) -> Iterator[Observer]:
+    """The observers of plugins that the environment asks for."""
+    for make_observer in plugin_objects("observers"):
+        observer = make_observer(progress, served=served)
+        if observer is not None:
+            yield observer

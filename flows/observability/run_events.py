@@ -96,3 +96,6 @@ class Observer:
 
     def failed(self, run: Run, reason: str) -> None:
         """The run ended otherwise; the reason is the name of the error."""
+
+    def failed_in_service(self, run: Run, reason: str) -> None:
+        """The same, as the service notes it that started the run's process, which may have been killed before it told anybody."""

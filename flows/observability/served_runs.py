@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from dpdist import errors
-from flows.observability import json_logs, run_recorder
+from dpdist.runtime.context import ignore_progress
+from flows.observability import run_recorder
 from flows.observability.best_effort import run_best_effort
+from flows.observability.observers import plugin_observers
 from flows.observability.run_events import Run
 from flows.observability.run_recorder import PATIENCE
 
@@ -27,9 +30,9 @@ class ServedRuns:
     def end(self, run: Run, reason: str | None) -> None:
         """Note how a run ended: None where its release is published, else the name of the error."""
         run_best_effort(lambda: run_recorder.ended(self.home, run, reason), PATIENCE)
-        lines = json_logs.observer(lambda *_: None)
-        if reason not in (None, errors.ApprovalsMissing.__name__) and lines is not None:
-            lines.failed(run, str(reason))
+        if reason not in (None, errors.ApprovalsMissing.__name__):
+            for observer in plugin_observers(ignore_progress, served=False):
+                run_best_effort(partial(observer.failed_in_service, run, str(reason)), PATIENCE)
 
     def count_left(self) -> None:
         """Count the runs that were under way when an earlier service was killed, whose processes ended with it."""

@@ -272,7 +272,13 @@ def release_by_service(service: Address, spec_path: str, day: datetime.date | No
     Raises: what refuses the release, as where this process measures itself.
     """
     report_progress = _with_run_log(ignore_progress)
-    remote_release = service_client.RemoteRelease(service, spec_path, day)
+    remote_release = service_client.RemoteRelease(
+        service,
+        spec_path,
+        day,
+        first_answer_seconds=service_client.AWAY_SECONDS,  # nobody waits, and the service may just be started again
+        report_wait=get_run_logger().warning if prefect_settings.served() else lambda _: None,
+    )
 
     def follow_stage(stage: str) -> None:
         for event in remote_release:

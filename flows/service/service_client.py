@@ -11,6 +11,7 @@ import re
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,8 +24,12 @@ CA_FILE = "DPDIST_SERVICE_CA_FILE"
 """The certificate of the authority that signed the service's; default: those that the system trusts."""
 ANSWER_SECONDS = 60.0
 """An answer waits for news for 20 seconds."""
+FIRST_ANSWER_SECONDS = 5.0
+"""How long a service that has not answered yet is asked, before its client gives up."""
 AWAY_SECONDS = 120.0
-"""How long a service may be away, to be started again, before its client gives up."""
+"""How long a service that has answered may be away, to be started again, before its client gives up."""
+RETRY_SECONDS = 1.0
+"""Between two attempts to reach a service."""
 NAMED = re.compile(r"sha256:([0-9a-f]{64})")
 ERRORS_BY_NAME = {kind.__name__: kind for kind in (InvalidSpec, NoRecords, EngineError, LedgerError, TaskFailed)} | {
     "UnknownSpec": InvalidSpec,
@@ -54,13 +59,29 @@ class RemoteRelease:
     """The events of a release at the service, one after the other; then ``result``.
 
     A service that is away for a while, or started anew, is asked again: a repeat charges nothing.
+
+    Args:
+        first_answer_seconds: how long a service that does not answer yet is asked.
+        report_wait: is given a line when the service begins to let its client wait.
+    Raises: EngineError when nothing answers; the refusal of the release.
     """
 
-    def __init__(self, address: Address, spec: str, period: datetime.date | None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        spec: str,
+        period: datetime.date | None,
+        *,
+        first_answer_seconds: float | None = None,
+        report_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._address, self._path = address, f"/releases/{digest_of(spec)}/{period or '-'}"
         self._run, self._received_events, self._events = "", 0, list[StageEvent]()
         self._end: dict[str, Any] | None = None
         self.release = self.dataset = ""
+        self._report_wait, self._is_refused_for_now = report_wait, False
+        patience = FIRST_ANSWER_SECONDS if first_answer_seconds is None else first_answer_seconds
+        self._request("GET", "/health", patience_seconds=patience, answer_seconds=min(patience, ANSWER_SECONDS))
         while not (self._run or self._end):
             self._fetch_events()
 
@@ -93,8 +114,12 @@ class RemoteRelease:
                 self._run = ""
                 return
             if facts["status"] == http.HTTPStatus.SERVICE_UNAVAILABLE:
+                if not self._is_refused_for_now:
+                    self._report_wait(f"the measuring service at {self._address} says: {facts['line']}; it is asked again")
+                self._is_refused_for_now = True
                 time.sleep(1)
                 return
+        self._is_refused_for_now = False
         if facts.get("run", self._run) != self._run:
             self._run, self._received_events = facts["run"], 0
             self.release, self.dataset = facts["release"], facts["dataset"]
@@ -104,21 +129,36 @@ class RemoteRelease:
         if "folder" in facts or "line" in facts:
             self._end = facts
 
-    def _request(self, method: str, path: str) -> dict[str, Any]:
+    def _request(
+        self, method: str, path: str, *, patience_seconds: float | None = None, answer_seconds: float = ANSWER_SECONDS
+    ) -> dict[str, Any]:
         """The service's answer, with its status. Raises: EngineError when the service stays away."""
-        deadline = time.monotonic() + AWAY_SECONDS
+        patience = AWAY_SECONDS if patience_seconds is None else patience_seconds
+        deadline, is_reported = time.monotonic() + patience, False
         while True:
             try:
-                return request(self._address, method, path)
+                return request(self._address, method, path, answer_seconds)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                if isinstance(error, PermissionError | ssl.SSLCertVerificationError) or time.monotonic() > deadline:
-                    reason = getattr(error, "strerror", None) or type(error).__name__
+                absence = f"the measuring service at {self._address} does not answer ({_reason(error, answer_seconds)})"
+                is_final = isinstance(error, PermissionError | ssl.SSLCertVerificationError)
+                if is_final or time.monotonic() + RETRY_SECONDS > deadline:
                     raise EngineError(
-                        f"the measuring service at {self._address} does not answer ({reason}); check {service_address.SERVICE}, start "
-                        "it, and run "
-                        "the same command again: it goes on where it stopped, with the same noise"
+                        f"{absence}; check {service_address.SERVICE}, start it, and run the same command again: it goes on where it "
+                        "stopped, with the same noise"
                     ) from None
-            time.sleep(1)
+                if not is_reported:
+                    self._report_wait(f"{absence}; it is asked again for up to {patience:g} s")
+                is_reported = True
+            time.sleep(RETRY_SECONDS)
+
+
+def _reason(error: Exception, answer_seconds: float) -> str:
+    """Why nothing answered, in words."""
+    if isinstance(error, TimeoutError) and error.strerror is None:
+        return f"nothing arrived within {answer_seconds:g} s"
+    if isinstance(error, http.client.HTTPException | ValueError) and not isinstance(error, OSError):
+        return "what answers there is no measuring service"
+    return getattr(error, "strerror", None) or "the connection was closed"
 
 
 def digest_of(spec: str) -> str:
@@ -134,9 +174,9 @@ def digest_of(spec: str) -> str:
         ) from None
 
 
-def request(address: Address, method: str, path: str) -> dict[str, Any]:
+def request(address: Address, method: str, path: str, answer_seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
     """The answer of the service at an address, with its status. Raises: OSError, HTTPException, ValueError."""
-    connection = _connection(address)
+    connection = _connection(address, answer_seconds)
     token = service_address.token()
     try:
         connection.request(method, path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
@@ -152,23 +192,23 @@ def request(address: Address, method: str, path: str) -> dict[str, Any]:
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("dpdist", timeout=ANSWER_SECONDS)
+    def __init__(self, path: str, answer_seconds: float) -> None:
+        super().__init__("dpdist", timeout=answer_seconds)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(ANSWER_SECONDS)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
-def _connection(address: Address) -> http.client.HTTPConnection:
+def _connection(address: Address, answer_seconds: float) -> http.client.HTTPConnection:
     if address.path:
-        return _UnixConnection(address.path)
+        return _UnixConnection(address.path, answer_seconds)
     if not address.tls:
-        return http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_SECONDS)
+        return http.client.HTTPConnection(address.host, address.port, timeout=answer_seconds)
     context = ssl.create_default_context(cafile=os.environ.get(CA_FILE) or None)
-    return http.client.HTTPSConnection(address.host, address.port, timeout=ANSWER_SECONDS, context=context)
+    return http.client.HTTPSConnection(address.host, address.port, timeout=answer_seconds, context=context)
 
 
 def _raise(end: dict[str, Any]) -> NoReturn:

@@ -19,7 +19,6 @@ from dpdist.page import statistic_tables
 from dpdist.page.headings import Words
 from dpdist.publish import release_folder
 from dpdist.query.published_release import load_published
-from dpdist.site import editions, trends
 from dpdist.storage.objects import parse_location
 from tests import small
 from tests.pipeline.test_release import run
@@ -76,11 +75,6 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     (found,) = load_published(parse_location(done.folder)).ask("sum of age>=11")
     assert isinstance(found.low, float)
     assert found.low >= 0
-    compared = trends.read_answers(
-        editions.Edition(done.folder, certificate), trends.ReaderNames({}, {})
-    )  # with the half widths before the cut
-    halves = [half for group in compared.values() for _, half in group.values()]
-    assert (np.array(halves) >= 1.959 * errors).all()
 
 
 @pytest.mark.parametrize(("error", "shown"), [(None, "not known"), (0.25, "0.25")])

@@ -15,7 +15,7 @@ from dpdist.publish import release_folder
 from tests import small
 from tests.command_line import CommandLine
 
-DRAWS = 40_000
+DRAWS = 10_000
 SPREAD = 4.5 * np.sqrt(0.05 * 0.95 / 2000)
 """Of shares of at least 2,000 shown answers."""
 

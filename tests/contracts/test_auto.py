@@ -158,7 +158,7 @@ def contradictions(chosen: ReleasePlan, reasons: Mapping[str, str], errors: Mapp
     return found
 
 
-@pytest.mark.parametrize("row", first_of(3, ROWS))
+@pytest.mark.parametrize("row", first_of(1, ROWS))
 def test_what_auto_once_missed(row: str, tmp_path: Path) -> None:
     """Five releases of persons whose best mechanism a proof about single records had dropped."""
     assert faults(spec_of(*ROWS[row])) == []
@@ -170,7 +170,7 @@ def test_replaced_records_have_strategies_better_than_those_of_single_ones(seed:
     assert faults(drawn_spec(seed)) == []
 
 
-@pytest.mark.parametrize("seed", first_of(4, range(300)))
+@pytest.mark.parametrize("seed", first_of(2, range(300)))
 def test_no_mechanism_by_name_beats_auto(seed: int) -> None:
     """Workloads, units of protection and noises at random."""
     spec = drawn_spec(seed)

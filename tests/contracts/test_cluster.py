@@ -14,7 +14,7 @@ from tests.contracts.cases import CASES
 from tests.measuring_service import ROOT
 from tests.often import always
 
-OFTEN = ("wavelet, Laplace noise", "hierarchical", "p-identity-products")
+OFTEN = ("wavelet, Laplace noise", "hierarchical")
 
 
 @pytest.fixture(scope="module")

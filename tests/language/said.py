@@ -42,7 +42,7 @@ def _texts(given: ast.expr) -> Iterator[str]:
 
 def of_templates() -> set[str]:
     out = set()
-    for file in (ROOT / "page" / "templates").glob("*.html"):
+    for file in ROOT.rglob("templates/*.html"):
         for call in jinja2.Environment().parse(file.read_text(encoding="utf-8")).find_all(jinja2.nodes.Call):
             if isinstance(call.node, jinja2.nodes.Name) and call.node.name in ("say", "plural"):
                 given = call.args[1:] if call.node.name == "plural" else call.args[:1]
@@ -54,7 +54,7 @@ def of_templates() -> set[str]:
 
 
 def of_scripts() -> set[str]:
-    sources = (file.read_text(encoding="utf-8") for file in (ROOT / "page" / "templates").glob("*.js"))
+    sources = (file.read_text(encoding="utf-8") for file in ROOT.rglob("templates/*.js"))
     return {text for source in sources for text in re.findall(r'\bsay\("((?:[^"\\]|\\.)*)"', source)}
 
 

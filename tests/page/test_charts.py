@@ -25,7 +25,6 @@ from dpdist.page.charts.line_chart import has_panels
 from dpdist.page.charts.sparkline import SPARKLINE_HEIGHT, SPARKLINE_WIDTH, draw_sparkline
 from dpdist.page.charts.text_layout import text_width, wrap_text
 from dpdist.page.headings import Words, bin_names
-from dpdist.site.trends import period_axis
 from dpdist.workloads import Block, filtered
 from dpdist.workloads.product_queries import marginals
 from dpdist.workloads.range_workloads import cdf
@@ -394,15 +393,6 @@ def test_a_budget_is_a_timeline() -> None:
     assert all(a[0] <= b[0] for a, b in pairwise(boxes[1:]))
     assert "w2b: 25.0 %, 50.0 % left" in drawn.svg
     json.dumps(drawn.positions)
-
-
-@pytest.mark.parametrize("across", [NARROW, WIDE])
-def test_a_series_of_few_periods_names_each(across: int) -> None:
-    axis = period_axis(["2011-06-06", "2011-06-13"])
-    figure = Figure("curve", "x", axis, ("",), np.array([[3000.0], [4000.0]]), np.full((2, 1), 60.0), "Rentals")
-    svg = charts.draw(figure, across).svg
-    assert re.findall(r">(\d+ \w+(?: \d{4})?)</text>", svg) == ["6 Jun 2011", "13 Jun"]
-    assert max(float(x) for x in re.findall(r'<text x="([\d.]+)"', svg)) <= across
 
 
 @pytest.mark.parametrize(("across", "most"), [(WIDE, 10), (NARROW, 20)])

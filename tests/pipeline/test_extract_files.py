@@ -19,7 +19,7 @@ from dpdist.pipeline import extract_files
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import open_context
-from dpdist.sources.record_sources import write_records
+from dpdist.sources.frames import write_records
 from dpdist.sources.verified_files import hash_with_tags
 from tests import forked, small
 from tests.command_line import CommandLine
@@ -156,7 +156,10 @@ def test_records_are_private_whatever_the_umask_also_while_they_are_written(tmp_
     before = os.umask(0)
     try:
         path = write_records(
-            pa.RecordBatchReader.from_batches(table.schema, batches()), tmp_path / "kept", Secret(bytes(range(32)))
+            pa.RecordBatchReader.from_batches(table.schema, batches()),
+            table.column_names,
+            tmp_path / "kept",
+            Secret(bytes(range(32))),
         )
     finally:
         os.umask(before)

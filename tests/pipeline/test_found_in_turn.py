@@ -54,7 +54,7 @@ def asked(kind: str = "rho", groups: bool = False, **changes: Any) -> dict[str, 
     """Everything that can be found first; names not by a pure epsilon."""
     own = {"most_groups" if groups else "most_records": "private", "selection": {"share": 0.1, "most": 40}}
     names = {"categories": "private", "selection": {"share": 0.15, "delta": 1e-9, "most": 12}}
-    town = {"categories": [f"town {place}" for place in range(40)]} if kind == "pure" else names
+    town = {"categories": [f"town {place}" for place in range(8)], "other": "drop"} if kind == "pure" else names
     paid = {"from": 0, "to": "private", "unit": "EUR", "selection": {"share": 0.2, "most": 2000}}
     return {
         "records": {"path": "records.parquet", "person": {"column": "person", **own}},
@@ -63,6 +63,7 @@ def asked(kind: str = "rho", groups: bool = False, **changes: Any) -> dict[str, 
         "workload": [{"marginals": {"of": [["town"], ["sex"]]}}, {"marginals": {"of": [["sex"]]}, "sum": "paid"}],
         "left_out": {"share": 0.05},
         "quantiles": {"of": {"wait": {"from": 0, "to": 60}}, "by": ["town"], "share": 0.1},
+        "mechanism": "identity",
         **BUDGETS[kind],
         **changes,
     }

@@ -269,7 +269,9 @@ def test_persons_are_counted_once_in_the_groups_of_levels(home: Path) -> None:
 def test_the_page_says_by_which_levels_persons_are_counted(
     home: Path, language: str, bounded: str, more: str, as_others: str
 ) -> None:
-    path = small.write(home.parent / "data", table=travels(), **{**ASKED, **BY_LEVELS, "language": language})
+    path = small.write(
+        home.parent / "data", table=travels(), mechanism="identity", **ASKED | BY_LEVELS | {"language": language}
+    )
     page = (Path(small.run(path, home).folder) / "index.html").read_text(encoding="utf-8")
     assert bounded in page
     assert as_others in page

@@ -46,7 +46,6 @@ ALWAYS = (
     "dp_event.json",
     "index.html",
     "measurement.npz",
-    "preview.png",
     "release.json",
     "release.json.sig",
 )

@@ -187,4 +187,4 @@ def test_show_and_run_print_them(home: Path, monkeypatch: pytest.MonkeyPatch, ca
     for words in (("show", str(done.folder)), ("run", str(spec))):
         text = command(*words).printed
         assert f"{row['value']:,.12g}" in text
-        assert "sex=f" in text
+        assert "quantiles of amount by sex sex f" in text

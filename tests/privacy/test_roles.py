@@ -11,14 +11,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from prometheus_client import generate_latest
 
 from dpdist.errors import LedgerError
 from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
 from dpdist.privacy.ledger import database as db
 from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, Receipt
 from dpdist.privacy.privacy_unit import ProtectedRecords
-from flows.observability.metrics import registry
 from tests import small
 from tests.often import first_of
 from tests.postgres import Server
@@ -275,25 +273,6 @@ def test_noise_workers_read_salts_and_states_only(untouched: Database, table: st
         untouched.execute("noise", "DELETE FROM dpdist_salts")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         untouched.execute("stranger", "SELECT * FROM dpdist_salts")
-
-
-def test_the_exporter_s_login_shows_budgets_and_writes_nothing(
-    database: Database, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It had the application's, which may charge. Neither salts nor what binds charges to records are its business."""
-    charged(database, Loss.gaussian(Fraction(1, 7)))
-    monkeypatch.setenv("DPDIST_LEDGER", database.url("metrics"))
-    shown = generate_latest(registry(home)).decode()
-    assert "dpdist_ledger_up 1.0" in shown
-    assert 'dpdist_releases{dataset="people",state="reserved"} 1.0' in shown
-    tables = [table.name for table in db.metadata.sorted_tables]
-    hidden = [f"SELECT * FROM {table}" for table in ("dpdist_salts", "dpdist_records")]
-    writes = [f"INSERT INTO {table} SELECT * FROM {table}" for table in tables] + [
-        f"DELETE FROM {table}" for table in tables
-    ]
-    for statement in [*hidden, *writes, *FORBIDDEN, *SUMS]:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            database.execute("metrics", statement)
 
 
 def test_an_embedded_ledger_knows_no_roles(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tests.properties.compositions import (
 
 REFUSED = 3
 """One pair of parts in so many of those that are refused is planned; those that go together are in ``covering``."""
-SAMPLED = 6
+SAMPLED = 9
 """One spec in so many is released."""
 VERIFIED = 4
 """One of these in so many is verified, claim by claim."""

@@ -27,7 +27,7 @@ class Totals(Output):
         return [release.destination.write_bytes("number-of-answers.txt", f"{release.content.answer.size}\n".encode())]
 
 
-@pytest.mark.parametrize("output", output_registry.OUTPUTS, ids=lambda output: type(output).__name__)
+@pytest.mark.parametrize("output", output_registry.all_outputs(), ids=lambda output: type(output).__name__)
 def test_what_an_output_holds_is_said_in_the_reference(output: Output) -> None:
     """In the row of a file that it may write."""
     rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", FILES, re.MULTILINE)
@@ -35,7 +35,7 @@ def test_what_an_output_holds_is_said_in_the_reference(output: Output) -> None:
 
 
 def test_a_new_output_is_written_certified_and_owned(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_registry, "OUTPUTS", [*output_registry.OUTPUTS, Totals()])
+    monkeypatch.setattr(output_registry, "TABLES", [*output_registry.TABLES, Totals()])
     path = small.write(home.parent / "data")
     done = small.run(path, home)
     folder = Path(done.folder)

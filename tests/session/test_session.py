@@ -129,7 +129,7 @@ def test_records_of_every_form_are_the_same_records(home: Path, form: str) -> No
     table = visits()
     pyarrow.parquet.write_table(table, "visits.parquet")
     pyarrow.parquet.write_table(table.rename_columns({"age": "years"}), "years.parquet")
-    done = session().plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4)).publish(FORMS[form](table))
+    done = session().plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4), mechanism="identity").publish(FORMS[form](table))
     assert done.tally.read == 3000
     assert round(sum(done["age x sex x work"].arrow["answer"].to_pylist()), -3) == 3000
 
@@ -278,11 +278,25 @@ def test_what_is_refused_in_one_line(home: Path, name: str) -> None:
 def test_a_table_of_mixed_types_is_refused_without_its_values(home: Path, column: str) -> None:
     table = small.records().to_pandas().astype({column: object})
     table.loc[5, column] = KNOWN if column == "age" else 4711.0815
-    with pytest.raises(InvalidSpec, match="as Arrow batches with one type a column") as refused:
+    with pytest.raises(
+        InvalidSpec,
+        match=f"the column {column!r} of the table of records has the type object, .*; give frame.{column!r}..astype.str.",
+    ) as refused:
         session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1)).publish(table)
     assert "4711" not in f"{refused.value}{refused.value.args}"
     assert refused.value.__suppress_context__
     assert not [each for each in (home / "records").rglob("*") if each.is_file()]
+
+
+def test_run_makes_a_key_as_publish_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "new"))
+    planned = session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1, delta=1e-6))
+    with pytest.warns(UserWarning, match="a root key was made at .*root.key; back it up"):
+        dp.run({**planned.content}, records=small.records())
+    (tmp_path / "new" / "root.key").unlink()
+    with pytest.raises(KeyUnavailable, match="no root key at"):
+        dp.run({**planned.content, "release": "next"}, records=small.records())
 
 
 def test_a_key_is_made_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,13 @@ from dpdist.privacy.keys import Secret
 from dpdist.sources import file_listing
 from dpdist.sources.file_columns import columns_of
 from dpdist.sources.file_digests import read_file_state
-from dpdist.sources.record_sources import source_of, write_records
+from dpdist.sources.frames import write_records
+from dpdist.sources.record_sources import source_of
 from dpdist.sources.source_labels import File, label_of_location
 from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hash_with_tags
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from dpdist.storage.objects import Folder, file_at
+from dpdist.storage.objects import Folder, file_at, parse_location, store_contact
 from tests import small
 from tests.counting.test_histogram_counting import DOMAIN, truth
 from tests.ports import HeldPort
@@ -319,7 +321,9 @@ def test_a_store_that_answers_no_more_is_told_as_that(monkeypatch: pytest.Monkey
         lambda: HashedFile(url, source.tags[0]).read(),
         lambda: read_file_state(File(url, label_of_location(url))),
     ):
-        with pytest.raises(StoreError, match=r"could not be read: \w+; check the bucket, its credentials") as told:
+        with pytest.raises(
+            StoreError, match=r"could not be read: http://\S+ does not answer \(the connection was refused;"
+        ) as told:
             attempt()
         assert "\n" not in str(told.value)
 
@@ -348,6 +352,77 @@ def test_urls_that_are_refused(url: str, said: str, tmp_path: Path) -> None:
     assert "KNOWN" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3://b/*.parquet",
+        "s3://b/2026-*/x.csv",
+        "s3://b/part-?.csv",
+        "s3://b/{a,b}.csv",
+        "https://host/*.csv",
+        "parts/*.csv",
+    ],
+)
+def test_patterns_are_refused_before_anything_is_planned(path: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidSpec, match=r"line \d+: .* is a pattern, and records are read from a file or from a whole folder"
+    ):
+        load(small.write(tmp_path, records={"path": path}))
+    with pytest.raises(InvalidInput, match="is a pattern"):
+        file_listing.list_files(path)
+
+
+def test_a_file_may_be_called_like_a_pattern(tmp_path: Path) -> None:
+    small.write(tmp_path, records={"path": "every*.csv"})
+    (tmp_path / "every*.csv").write_bytes(content("csv"))
+    load(tmp_path / "release.yaml")
+    assert [file.path for file in file_listing.list_files(tmp_path / "every*.csv")] == [str(tmp_path / "every*.csv")]
+
+
+def test_a_bucket_whose_server_is_away_says_which_address_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In a few seconds, where a server refuses, cannot be found, or takes connections and says nothing; and says that it waits."""
+    monkeypatch.setattr(store_contact, "FIRST_OPTIONS", {"connect_timeout": "1 seconds", "timeout": "1 seconds"})
+    monkeypatch.setattr(
+        store_contact, "FIRST_RETRIES", store_contact.FIRST_RETRIES | {"retry_timeout": timedelta(seconds=0.5)}
+    )
+    monkeypatch.setattr(store_contact, "SILENT_SECONDS", 0.2)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "test")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    held = HeldPort()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for port, problem in ((held.number, "the connection was refused"), (silent.getsockname()[1], "no answer in time")):
+            address, started = f"http://127.0.0.1:{port}", time.monotonic()
+            monkeypatch.setenv("AWS_ENDPOINT", address)
+            with pytest.raises(StoreError) as refused:
+                Store("s3://some-bucket/store")
+            assert time.monotonic() - started < 5
+            line = str(refused.value)
+            assert line.startswith(f"s3://some-bucket cannot be reached: {address} does not answer ({problem}; asked "), line
+            assert line.endswith("or correct AWS_ENDPOINT and AWS_REGION, and run again: nothing is charged twice")
+            assert f"waiting for s3://some-bucket at {address}" in capfd.readouterr().err
+
+
+def test_a_bucket_whose_server_goes_away_later_says_so_too(s3: str, tmp_path: Path) -> None:
+    """The text of the client names the server; a status without a name of its own is said as it is."""
+    error = obstore.exceptions.GenericError(
+        "Generic S3 error: Error performing PUT http://127.0.0.1:9000/b/x?y in 12.5s, after 10 retries, max_retries: 10 - HTTP error: "
+        "error sending request\n\nDebug source: kind: Connect ... ConnectionRefused"
+    )
+    location = parse_location(f"{s3}/{tmp_path.name}")
+    line = str(location.refusal_error("written", error, "x"))
+    assert "'x' in" in line
+    assert "http://127.0.0.1:9000 does not answer (the connection was refused; asked 11 times in 12 s)" in line
+    error = obstore.exceptions.GenericError(
+        "Generic S3 error: Error performing GET http://127.0.0.1:9000/b/x in 1ms - Server returned non-2xx status code: 500 Internal"
+    )
+    assert "http://127.0.0.1:9000 answered 500; check the bucket" in str(location.refusal_error("read", error, "x"))
+
+
 def test_an_empty_prefix_and_strange_objects_are_refused(s3: str, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="no records at s3://"):
         source_of(f"{s3}/{tmp_path.name}/nothing", columns={})
@@ -367,8 +442,8 @@ STREAMS = {
 
 @pytest.mark.parametrize("kind", STREAMS)
 def test_whatever_gives_record_batches_is_counted(kind: str, tmp_path: Path) -> None:
-    path = write_records(STREAMS[kind](), tmp_path / "records", ROOT)
-    assert write_records(STREAMS[kind](), tmp_path / "records", ROOT) == path
+    path = write_records(STREAMS[kind](), TABLE.column_names, tmp_path / "records", ROOT)
+    assert write_records(STREAMS[kind](), TABLE.column_names, tmp_path / "records", ROOT) == path
     assert [each.name for each in (tmp_path / "records").iterdir()] == [path.name]
     np.testing.assert_array_equal(counted(tmp_path, path)[0], truth(TABLE))
 
@@ -382,7 +457,7 @@ def test_a_stream_that_fails_leaves_no_draft(tmp_path: Path) -> None:
 
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, batches())
     with pytest.raises(InvalidSpec, match="cannot be read to its end") as refused:
-        write_records(reader, tmp_path / "records", ROOT)
+        write_records(reader, TABLE.column_names, tmp_path / "records", ROOT)
     assert "KNOWN" not in f"{refused.value}{refused.value.args}"
     assert not list((tmp_path / "records").iterdir())
 

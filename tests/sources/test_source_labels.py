@@ -49,6 +49,7 @@ OF_THE_SPEC = {
 FIXED = {
     "DEFAULTS[name]",  # of an environment variable
     "FILE_ADVICE",
+    "FRAME_KINDS",
     "MOST_RECORDS",
     "STRICT",  # of csv_grammar
     "WORDS[family]",
@@ -71,11 +72,13 @@ FIXED = {
     "module.partition('.')[0]",
     "'no person column' if person is None else f'up to {record_bound}'",
     "number",
+    "other_forms",  # of records, beside tables in memory
     "problem",  # of csv_grammar
     "record",  # of csv_lines: "line" or "record"
     "record_bound",
     "requirement",
     "shown",
+    "type(records).__name__",  # the class of an object that is no table
     "text",  # of an environment variable
     "use",
     "uses[name]",

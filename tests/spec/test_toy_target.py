@@ -20,11 +20,11 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import error_messages, json_schema, load
-from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.warehouse import PublishedRows, TargetKind
 from dpdist.spec.value_types import PathText
+from dpdist.spec.warehouse_target import TARGETS, PublishedRows, TargetKind
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.complete_tree import needs_every_plugin
 
 
 class ToLines(TargetKind):
@@ -86,16 +86,17 @@ def test_what_it_lacks_is_refused_before_the_charge(home: Path, tmp_path: Path, 
         assert ledger.budgets() == []
 
 
+@needs_every_plugin
 def test_it_is_documented_and_in_the_schema(lines: None) -> None:
     assert "### `output.to[].lines`" in spec_page()
     jsonschema.validate(small.spec(**to(Path())), json_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(small.spec(output={"to": [{"lines": "a", "delta": "b"}]}), json_schema())
-    with pytest.raises(InvalidSpec, match="give exactly one of 'iceberg', 'delta', 'postgres' and 'lines'"):
+    with pytest.raises(InvalidSpec, match="give exactly one of .*'lines'"):
         load(small.spec(output={"to": [{"lines": "a", "delta": "b"}]}))
 
 
 def test_without_its_line_nobody_knows_it(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSpec, match=r"unknown key 'output\.to\.0\.lines'; allowed here are delta, iceberg, postgres"):
+    with pytest.raises(InvalidSpec, match=r"unknown key 'output\.to\.0\.lines'; "):
         load(small.spec(**to(tmp_path)))
     assert "lines" not in json_schema()["$defs"]["TargetSpec"]["properties"]

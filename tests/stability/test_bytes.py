@@ -30,7 +30,8 @@ from dpdist.errors import DpdistError
 from dpdist.pipeline.histogram import materialize_table
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
-from dpdist.sources.record_sources import partitions_of, write_records
+from dpdist.sources.frames import write_records
+from dpdist.sources.record_sources import partitions_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -367,7 +368,8 @@ def iceberg(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
 
 def frame(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
     """A table that a Python program passes in place of a file."""
-    path = write_records(inferred(rows), folder / "home" / "records", keys.load(folder / "home"))
+    table = inferred(rows)
+    path = write_records(table, table.column_names, folder / "home" / "records", keys.load(folder / "home"))
     return {"path": str(path)}
 
 

@@ -40,6 +40,7 @@ def test_figure_1_of_the_am_paper() -> None:
     assert homotopy.workload_cost == pytest.approx(15.0180146, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums with squares and products have many optima: half as many products with the Hessian as with a barrier that goes on falling."""
     all_of_one = {"marginals": {"ways": [1], "ranges": True}}

@@ -1,4 +1,4 @@
-"""The outputs of a release, in the order in which they are written: one line each."""
+"""The outputs of a release, in the order in which they are written."""
 
 from __future__ import annotations
 
@@ -6,49 +6,35 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpdist.content.destination import WrittenFile
+from dpdist.plugin_registry import plugin_objects
 from dpdist.publish.output_file import Output, ReleaseDraft
-from dpdist.publish.outputs.accounting_event import Event
 from dpdist.publish.outputs.amount_tables import Means, Quantiles, Variances
 from dpdist.publish.outputs.answer_files import AnswerTables
 from dpdist.publish.outputs.appearance import Appearance
-from dpdist.publish.outputs.citation_file import Citation
-from dpdist.publish.outputs.croissant import Croissant
-from dpdist.publish.outputs.csvw import Csvw
 from dpdist.publish.outputs.data_dictionary import Dictionary
-from dpdist.publish.outputs.deployment import Deployment
 from dpdist.publish.outputs.measurement_output import PublishedMeasurement
-from dpdist.publish.outputs.preview_image import Preview
 from dpdist.publish.outputs.value_names import ValueLabels
 from dpdist.publish.outputs.verifier_program import Verifier
 from dpdist.publish.outputs.web_page import WebPage
 
-OUTPUTS: list[Output] = [
-    AnswerTables(),
-    PublishedMeasurement(),
-    Means(),
-    Variances(),
-    Quantiles(),
-    Croissant(),
-    Dictionary(),
-    ValueLabels(),
-    Event(),
-    Csvw(),
-    Deployment(),
-    Citation(),
-    Verifier(),
-    Appearance(),
-    Preview(),
-    WebPage(),
-]
+TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Variances(), Quantiles()]
+"""What is written first: outputs of plugins describe it."""
+PAGES: list[Output] = [Dictionary(), ValueLabels(), Verifier(), Appearance(), WebPage()]
+"""What is written last: the page lists what there is."""
+
+
+def all_outputs() -> list[Output]:
+    """The outputs of a release with those of plugins, in the order in which they are written."""
+    return [*TABLES, *plugin_objects("outputs"), *PAGES]
 
 
 def write_all(release: ReleaseDraft) -> list[WrittenFile]:
     """The files of every output. Each sees what those before it wrote."""
-    for output in OUTPUTS:
+    for output in all_outputs():
         release = replace(release, written=(*release.written, *output.write(release)))
     return list(release.written)
 
 
 def patterns() -> Iterator[str]:
     """Regular expressions of the names of all files that a publisher writes before the certificate."""
-    yield from (output.files for output in OUTPUTS)
+    yield from (output.files for output in all_outputs())

@@ -7,6 +7,8 @@ into text, and the values of all other records must stay what they were.
 from __future__ import annotations
 
 import datetime
+import re
+import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Literal, TypeAlias
@@ -19,7 +21,7 @@ from dpdist.process import arrow_compute as pc
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats.number_parsing import numbers_of_texts
 
-Family = Literal["nothing", "text", "whole", "number", "decimal", "date", "time", "boolean", "bytes", "other"]
+Family = Literal["nothing", "text", "whole", "number", "decimal", "date", "time", "boolean", "bytes", "uuid", "other"]
 """What the values of a column are, however wide they are stored."""
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 WORDS: dict[Family, str] = {
@@ -32,6 +34,7 @@ WORDS: dict[Family, str] = {
     "time": "times",
     "boolean": "yes or no",
     "bytes": "bytes",
+    "uuid": "UUIDs",
     "other": "lists, structures or others that are no single values",
 }
 NUMBERS: tuple[Family, ...] = ("whole", "number", "decimal")
@@ -64,6 +67,7 @@ def family_of(arrow_type: pa.DataType) -> Family:
         ("number", types.is_floating),
         ("decimal", types.is_decimal),
         ("date", types.is_date),
+        ("uuid", lambda data_type: getattr(data_type, "extension_name", "") == "arrow.uuid"),
         ("time", types.is_timestamp),
         (
             "text",
@@ -97,7 +101,9 @@ def texts_of(column: Column) -> pa.Array:
     flat_column = _flatten(column)
     family = family_of(flat_column.type)
     if family == "other":
-        raise _unconvertible(family, "texts, numbers, dates and yes or no: write one value a row")
+        raise _unconvertible(flat_column.type, "texts, numbers, dates and yes or no: write one value a row")
+    if family == "uuid":
+        return _uuid_texts(flat_column.storage)
     if family == "time":
         written = _times_as_texts(flat_column)
         return pc.replace_substring_regex(written, r"\A(\S+) 00:00:00\z", r"\1")
@@ -123,7 +129,7 @@ def moments_of(column: Column, *, finer: bool) -> pa.Array:
     family = family_of(flat_column.type)
     if family not in ("nothing", "text", "time", "date") or (finer and family == "date"):
         raise _unconvertible(
-            family, "times and ISO texts" if finer else "dates, timestamps and ISO texts such as 2026-09-01"
+            flat_column.type, "times and ISO texts" if finer else "dates, timestamps and ISO texts such as 2026-09-01"
         )
     return _times_as_texts(flat_column) if family == "time" and finer else texts_of(flat_column)
 
@@ -134,8 +140,22 @@ def _flatten(column: Column) -> pa.Array:
     return flat_column.cast(flat_column.type.value_type) if pa.types.is_dictionary(flat_column.type) else flat_column
 
 
-def _unconvertible(family: Family, allowed: str) -> Unconvertible:
-    return Unconvertible(f"holds {WORDS[family]}; allowed are {allowed}")
+def type_name(arrow_type: pa.DataType | str) -> str:
+    """What a type is called, without the names of its fields: JSON may have taken them from a record."""
+    return re.split(r"[<(\[{,]", str(arrow_type))[0]
+
+
+def _unconvertible(arrow_type: pa.DataType, allowed: str) -> Unconvertible:
+    family = family_of(arrow_type)
+    type_text = f" (type {type_name(arrow_type)})" if family == "other" else ""
+    return Unconvertible(f"holds {WORDS[family]}{type_text}; allowed are {allowed}")
+
+
+def _uuid_texts(storage: pa.Array) -> pa.Array:
+    """The text of each UUID, in lower case with hyphens."""
+    encoded = storage.dictionary_encode()
+    texts = pa.array([str(uuid.UUID(bytes=content)) for content in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)
 
 
 def _convert_each(texts: pa.Array, convert: Callable[[str], object], kind: pa.DataType) -> pa.Array:
@@ -171,7 +191,7 @@ def _numbers(flat_column: pa.Array) -> pa.Array:
     if family == "text":
         return numbers_of_texts(_valid(flat_column))
     if family not in (*NUMBERS, "nothing"):
-        raise _unconvertible(family, "numbers")
+        raise _unconvertible(flat_column.type, "numbers")
     return flat_column.cast(pa.float64(), safe=False)  # the nearest ones to whole numbers beyond 2^53
 
 
@@ -212,7 +232,7 @@ def _dates(flat_column: pa.Array) -> pa.Array:
     if family == "time":
         return pc.floor_temporal(_in_utc(flat_column), unit="day").cast(pa.date32())
     if family not in ("date", "nothing"):
-        raise _unconvertible(family, "dates, times and ISO texts")
+        raise _unconvertible(flat_column.type, "dates, times and ISO texts")
     return flat_column.cast(pa.date32())
 
 
@@ -226,7 +246,7 @@ def _times(flat_column: pa.Array) -> pa.Array:
     if family == "text":
         return _convert_each(_valid(flat_column), _time_of_text, pa.timestamp("us"))
     if family not in ("date", "time", "nothing"):
-        raise _unconvertible(family, "dates, times and ISO texts")
+        raise _unconvertible(flat_column.type, "dates, times and ISO texts")
     return (_in_utc(flat_column) if family == "time" else flat_column).cast(pa.timestamp("us"), safe=False)
 
 
@@ -253,7 +273,7 @@ def _booleans(flat_column: pa.Array) -> pa.Array:
     if family == "text":
         return _convert_each(_valid(flat_column), lambda text: {"true": True, "false": False}.get(text.lower()), pa.bool_())
     if family not in ("boolean", "nothing"):
-        raise _unconvertible(family, "true and false")
+        raise _unconvertible(flat_column.type, "true and false")
     return flat_column.cast(pa.bool_())
 
 

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from dpdist.errors import InvalidSpec
 from dpdist.process import arrow_arrays
+from dpdist.process import arrow_compute as pc
 from dpdist.sources.formats.csv_grammar import QUOTE, UTF_8, Grammar, MalformedLine, records_in, values_of
-from dpdist.sources.formats.number_parsing import numbers_of_texts
+from dpdist.sources.formats.number_parsing import numbers_of_texts, unreadable_texts
+from dpdist.sources.formats.record_format import UNREADABLE
 
 LONGEST = 16 * 2**20
 """Bytes of a record."""
@@ -161,6 +163,8 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """The wanted columns of all records as texts, in the order of the records; null in a record without values.
 
+    Where a record has a text for a number that is none, its batch has a column ``UNREADABLE``, too.
+
     Args:
         numbers: columns that are converted to float64; null or NaN where a text is no number.
         header: names of the columns; empty where the first record holds them.
@@ -181,7 +185,10 @@ def batches(
                 requested_columns = [
                     WantedColumn(columns.index(column_name), column_name in numbers) for column_name in requested_names
                 ]
-                table = _table(block, grammar, len(columns), requested_columns).rename_columns(list(requested_names))
+                table = _table(block, grammar, len(columns), requested_columns)
+                table = table.rename_columns([*requested_names, *table.column_names[len(requested_names) :]])
+                if UNREADABLE in table.column_names and not pc.any(table[UNREADABLE]).as_py():
+                    table = table.drop_columns(UNREADABLE)
                 yield from table.combine_chunks().to_batches()
     except MalformedLine as broken:
         raise _read_error(name, broken) from None
@@ -279,7 +286,8 @@ def _parse_with_arrow(
     reader = partial(_read_csv, content, grammar, width, quoted=quoted)
     if any(column.number for column in columns):
         try:  # whatever Arrow's reader takes for a number is one to numbers_of_texts, or NaN where that has none
-            return reader([(column.position, pa.float64() if column.number else pa.string()) for column in columns])
+            table = reader([(column.position, pa.float64() if column.number else pa.string()) for column in columns])
+            return table.append_column(UNREADABLE, arrow_arrays.numbers(np.zeros(table.num_rows, dtype=bool)))
         except pa.ArrowInvalid:  # a text is no number, or a record is ragged, which the second attempt tells
             pass
     return _with_numbers(reader([(column.position, pa.string()) for column in columns]), grammar, columns)
@@ -307,12 +315,15 @@ def _read_csv(
 
 
 def _with_numbers(texts: pa.Table, grammar: Grammar, columns: Sequence[WantedColumn]) -> pa.Table:
-    """Texts with those of columns of numbers as float64."""
+    """Texts with those of columns of numbers as float64, and where there are such columns, which records have a text that is none."""
+    unreadable = pa.repeat(arrow_arrays.numbers(np.zeros(1, dtype=bool))[0], texts.num_rows)
     for column_index, column in enumerate(columns):
         if column.number:
-            numbers = numbers_of_texts(texts.column(column_index), decimal=grammar.decimal)
+            column_texts = texts.column(column_index)
+            numbers = numbers_of_texts(column_texts, decimal=grammar.decimal)
+            unreadable = pc.or_(unreadable, unreadable_texts(column_texts, numbers))
             texts = texts.set_column(column_index, texts.column_names[column_index], numbers)
-    return texts
+    return texts.append_column(UNREADABLE, unreadable) if any(column.number for column in columns) else texts
 
 
 def _table_of_values(records: Sequence[list[str] | None], grammar: Grammar, columns: Sequence[WantedColumn]) -> pa.Table:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import IO, TYPE_CHECKING
 
 from dpdist.sources.formats.csv_grammar import has_times, moment_of
-from dpdist.sources.formats.record_format import Partition, RowFormat, WantedRows, check_names
+from dpdist.sources.formats.record_format import UNREADABLE, Partition, RowFormat, WantedRows, check_names
 from dpdist.sources.source_labels import File
 from dpdist.sources.verified_files import HashedFile
 
@@ -31,7 +32,9 @@ class Csv(RowFormat):
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        from dpdist.process import arrow_compute as pc
         from dpdist.sources.formats import csv_batches
+        from dpdist.sources.formats.number_parsing import unreadable_texts
 
         path, grammar, source_label = partition.path, reading.grammar, partition.source_label
         with HashedFile(path, partition.tags) as beginning:
@@ -44,11 +47,12 @@ class Csv(RowFormat):
             stream, grammar, column_names, source_label, header=reading.header, numbers=numbers
         ):
             columns = {name: batch[name] for name in column_names}
+            unreadable = [batch[UNREADABLE]] if UNREADABLE in batch.schema.names else []
             if grammar.dates is not None:
-                columns |= {
-                    name: dates_of_texts(batch[name], grammar.dates) for name in column_names if name in reading.dates
-                }
-            yield pa.record_batch(columns)
+                for name in reading.dates & set(column_names):
+                    columns[name] = dates_of_texts(batch[name], grammar.dates)
+                    unreadable.append(unreadable_texts(batch[name], columns[name]))
+            yield pa.record_batch({**columns, **({UNREADABLE: reduce(pc.or_, unreadable)} if unreadable else {})})
 
     def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
         from dpdist.sources.formats import csv_batches

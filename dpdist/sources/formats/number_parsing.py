@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from dpdist.process import arrow_arrays
@@ -30,6 +31,18 @@ def numbers_of_texts(texts: pa.Array | pa.ChunkedArray, *, decimal: DecimalMark 
     return (trimmed if decimal == "." else pc.replace_substring(trimmed, decimal, ".")).cast(pa.float64())
 
 
+def unreadable_texts(texts: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Where a text has no value although it holds something: neither spaces nor a word that programs write where nothing is.
+
+    Args:
+        values: what the texts became; null where they are nothing of the kind.
+    """
+    flat_texts = (texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts).cast(pa.string())
+    holds_text = pc.invert(pc.match_substring_regex(flat_texts, _NOTHING))
+    is_unread = pc.and_(pc.is_null(values), holds_text)
+    return pc.fill_null(is_unread, arrow_arrays.numbers(np.zeros(1, dtype=bool))[0])
+
+
 def _if_all_are_numbers(texts: pa.Array) -> pa.Array | None:
     """The same at three times the speed; None where a text is no number, stands between spaces, or says nan."""
     try:
@@ -43,4 +56,6 @@ def _grammar(decimal_mark: str) -> str:
     return rf"\A[-+]?(?:(?:[0-9]+{decimal_mark}?[0-9]*|{decimal_mark}[0-9]+)(?:[eE][-+]?[0-9]+)?|(?i:nan|inf|infinity))\z"
 
 
+_NOTHING = r"\A[ \t]*(?i:na|n/a|#n/a|nan|null|none)?[ \t]*\z"
+"""Blank, or a word that stands where nothing is."""
 _GRAMMAR: dict[DecimalMark, str] = {".": _grammar(r"\."), ",": _grammar(",")}

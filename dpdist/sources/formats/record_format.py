@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 250_000
 """Records that are read at a time."""
+UNREADABLE = "\0unreadable"
+"""A column that batches of CSV files may have: whether a text for a number or a date of the record is none."""
 
 
 class Partition(NamedTuple):
@@ -126,6 +128,8 @@ def check_names(
         file_columns: names that the file says. None of them is quoted: without a header row, the first row of a CSV file is a record.
         spec_columns, folder_columns: the spec's names of columns.
     """
+    if csv:
+        check_first_line(file_columns, source_label)
     duplicate = next((column for column in folder_columns if column in file_columns), None)
     if duplicate is not None:
         raise InvalidSpec(
@@ -142,6 +146,19 @@ def check_names(
     twice = [column for column in spec_columns if list(file_columns).count(column) > 1]
     if twice:
         raise InvalidSpec(f"{source_label} has more than one column {twice[0]!r}; rename one of them")
+
+
+def check_first_line(names: Sequence[str], source_label: SourceLabel) -> None:
+    """Refuse a first line that is for spreadsheets, or that is the whole file. Raises: InvalidSpec."""
+    if names[0].lower().lstrip("\ufeff").startswith("sep="):
+        raise InvalidSpec(
+            f"{source_label} begins with a line 'sep=' that tells spreadsheets what stands between values; delete that line, and name the "
+            "character in 'records.csv.delimiter' if it is no comma"
+        )
+    if any("\r" in name for name in names):
+        raise InvalidSpec(
+            f"the lines of {source_label} end with carriage returns alone, so that the file is one line; save it with line feeds"
+        )
 
 
 def check_delimiter(names: Sequence[str], source_label: SourceLabel, cure: str) -> None:

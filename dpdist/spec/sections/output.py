@@ -12,9 +12,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from dpdist.errors import InvalidInput
 from dpdist.language import LANGUAGES
 from dpdist.spec.tagged_unions import UnionPart
-from dpdist.spec.targets import TARGETS
-from dpdist.spec.targets.warehouse import TargetKind
 from dpdist.spec.value_types import PathText, SpecPart, Text
+from dpdist.spec.warehouse_target import TARGETS, TargetKind
 from dpdist.theme import Theme, read_font, read_logo
 
 TableFormat = Literal["parquet", "csv", "zarr"]

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from dpdist.errors import InvalidInput
 from dpdist.extracts.table_extracts import DeltaTable, IcebergTable, Query, RecordTable
 from dpdist.sources.column_types import ColumnType
-from dpdist.sources.file_listing import locate_records
+from dpdist.sources.file_listing import locate_records, refuse_pattern
 from dpdist.sources.formats.csv_files import Csv
 from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, QUOTE, UTF_8, DecimalMark, Grammar, check_dates, is_encoding
 from dpdist.sources.formats.format_registry import format_of
@@ -113,8 +113,12 @@ class Location(SpecKind):
                 "dp.run(spec, records=table)"
             )
 
-    def check_address(self) -> None:
-        """Accept a path, or a URL without credentials. Raises: InvalidInput."""
+    def check_address(self, folder: Path) -> None:
+        """Accept a path, or a URL without credentials. Raises: InvalidInput.
+
+        Args:
+            folder: at which relative paths start.
+        """
 
     @property
     def source_label(self) -> str:
@@ -180,8 +184,8 @@ class FileSource(CsvLocation):
             raise ValueError("'csv' belongs to CSV files; leave it out")
         return self
 
-    def check_address(self) -> None:
-        locate_records(self.path)
+    def check_address(self, folder: Path) -> None:
+        refuse_pattern(locate_records(self.path, below=folder))
 
     @property
     def csv_record(self) -> str | None:
@@ -245,8 +249,8 @@ class DeltaSource(LakeSource):
         description="in place of 'path', the folder or URL of a Delta table", examples=["s3://bucket/visits"]
     )
 
-    def check_address(self) -> None:
-        locate_records(self.delta)
+    def check_address(self, folder: Path) -> None:
+        refuse_pattern(locate_records(self.delta, below=folder))
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
         return DeltaTable(parse_location(self.delta, below=folder).location, self.snapshot)

@@ -22,7 +22,8 @@ import obstore.exceptions
 import obstore.store
 
 from dpdist.errors import StoreError
-from dpdist.storage.objects.storage_location import Denied, Entry, FileState, StorageLocation
+from dpdist.storage.objects import store_contact
+from dpdist.storage.objects.storage_location import Denied, Entry, FileState, StorageLocation, reason
 
 DELETED_AT_ONCE = 1000
 """Objects that one request deletes, as many as S3 takes."""
@@ -88,6 +89,12 @@ class Bucket(StorageLocation):
             f"check that the server {server} answers, has the file, and shows a certificate that this machine trusts, and run again: "
             "nothing is charged twice"
         )
+
+    def _explanation(self, error: Exception) -> str:
+        silence = store_contact.explain_silence(self.root, error)
+        if silence is not None:
+            return silence
+        return f"{store_contact.answered_status(error) or reason(error)}; {self._cure}"
 
     def claim(self) -> None:
         _ = self._client
@@ -249,13 +256,10 @@ class Bucket(StorageLocation):
 
     def _confirming(self, md5: bytes, patience: str | None = None) -> Any:
         """A client that tells the store the MD5 of what it sends."""
-        client_settings = {
-            name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ
-        }
         timeout_setting = {} if patience is None else {"timeout": patience}
         headers = {"content-md5": base64.b64encode(md5).decode()}
         return _opened(
-            self.root, client_options={**timeout_setting, **client_settings, "default_headers": headers}
+            self.root, client_options={**timeout_setting, **_client_settings(), "default_headers": headers}
         )  # these hide the environment's
 
     def _key(self, name: str) -> str:
@@ -280,10 +284,24 @@ def _settings() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(variable for variable in os.environ.items() if variable[0].startswith(_SETTINGS)))
 
 
+def _client_settings() -> dict[str, Any]:
+    """What the environment says now of connections to S3."""
+    return {name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ}
+
+
 @lru_cache(maxsize=64)
 def _client_of(url: str, briefly: bool, settings: tuple[tuple[str, str], ...]) -> Any:
-    """The client of a URL, made once for what the environment says: making one takes some milliseconds."""
+    """The client of a URL whose server answers, made once for what the environment says: making one takes some milliseconds."""
+    scheme, _, rest = url.partition("://")
+    _check_answers(f"{scheme}://{rest.partition('/')[0]}", settings)
     return _opened(url, retry_config=_BRIEFLY) if briefly else _opened(url)
+
+
+@lru_cache(maxsize=64)
+def _check_answers(bucket: str, settings: tuple[tuple[str, str], ...]) -> None:
+    """Accept a bucket whose server answers; asked once for what the environment says. Raises: StoreError."""
+    options = {**store_contact.FIRST_OPTIONS, **_client_settings()}
+    store_contact.check_answers(bucket, _opened(bucket, client_options=options, retry_config=store_contact.FIRST_RETRIES))
 
 
 def _opened(url: str, **options: Any) -> Any:

@@ -188,7 +188,11 @@ class StorageLocation(ABC):
         if isinstance(error, FileNotFoundError | NotADirectoryError) and verb == "read":
             return Missing(f"{subject} is missing; restore it, or correct its name")
         kind = Denied if isinstance(error, PermissionError) else StoreError
-        return kind(f"{subject} could not be {verb}: {reason(error)}; {self._cure}")
+        return kind(f"{subject} could not be {verb}: {self._explanation(error)}")
+
+    def _explanation(self, error: Exception) -> str:
+        """Why something was refused, and what helps."""
+        return f"{reason(error)}; {self._cure}"
 
 
 def reason(error: BaseException) -> str:

@@ -34,7 +34,7 @@ from dpdist.strategies.strategy import (
     matrix_mechanism_cost,
     proven_root_trace,
 )
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 INITIAL_BARRIER = 0.05
 FORCING = 0.3
@@ -70,7 +70,7 @@ class Weights:
 
 
 def eigen_design(
-    workload: Workload | Matrix,
+    workload: Workload | Gram,
     *,
     group_size: int | None = None,
     principal: int | None = None,
@@ -318,7 +318,7 @@ def _relative_gram(workload: Workload) -> Matrix:
 
 
 def _check_options(
-    group_size: int | None, principal: int | None, design: Matrix | None, relative: bool, workload: Workload | Matrix
+    group_size: int | None, principal: int | None, design: Matrix | None, relative: bool, workload: Workload | Gram
 ) -> None:
     if group_size is not None and principal is not None:
         raise InvalidInput("choose either eigen-query separation (group_size) or principal vectors (principal)")

@@ -28,7 +28,7 @@ from dpdist.strategies.dense.adaptive_mechanism import (
 )
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import gram_of, ignore_step
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 POWERS = (50.0, 400.0, 3000.0)
 """Of the norms that stand for the longest column, in turn."""
@@ -43,7 +43,7 @@ def completion_steps(cells: int) -> int:
     return min(STEPS, WORK // cells**3)
 
 
-def completed_design(workload: Workload | Matrix, *, tolerance: float = 1e-6) -> DenseStrategy:
+def completed_design(workload: Workload | Gram, *, tolerance: float = 1e-6) -> DenseStrategy:
     """The best of three designs of weighted eigen-queries with completing rows.
 
     Their weights are those of Program 1 for all of them, for groups of them (section 4.2), and those that L-BFGS finds for the completed

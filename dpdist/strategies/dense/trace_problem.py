@@ -19,7 +19,7 @@ from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix, Operator, Product
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.strategy import check_not_empty, gram_in_place
-from dpdist.workloads import Basis, Workload, integer_basis
+from dpdist.workloads import Basis, Gram, Workload, integer_basis
 from dpdist.workloads.integer_basis import SubsetBasis
 
 MISMATCH = 1e-13
@@ -286,7 +286,7 @@ class BasisProblem(ThinProblem):
         return Product(Dense(mixing @ self.coordinates), self.operator)
 
 
-def problem_of(workload: Workload | Matrix, start: Matrix | None = None) -> Problem:
+def problem_of(workload: Workload | Gram, start: Matrix | None = None) -> Problem:
     """The reduced problem of a workload or of a gram.
 
     Args:

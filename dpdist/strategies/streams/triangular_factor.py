@@ -25,7 +25,7 @@ from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.filter_strategies import answers_growing
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Strategy, ignore_step
+from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_workload, ignore_step
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.workload_kind import filters_along_axis
 
@@ -84,7 +84,7 @@ def triangular(
     Returns: the triangular factor with its cost and COA's lower bound.
     Raises: InvalidInput for other workloads; NotPositiveDefinite when rounding leaves no factor.
     """
-    optimum = coa(single_series_workload(workload), tolerance=tolerance, on_step=on_step, start=start)
+    optimum = coa(single_series_workload(check_workload(workload)), tolerance=tolerance, on_step=on_step, start=start)
     matrix = optimum.matrix()
     assert optimum.solve is not None
     return replace(triangular_strategy(workload, matrix.T @ matrix, optimum.solve), lower_bound=optimum.lower_bound)

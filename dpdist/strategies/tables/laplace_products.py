@@ -16,7 +16,7 @@ from dpdist.reconstruction.kronecker_terms import Term, block_variances, contras
 from dpdist.stability import Neighbours
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_WORK, TermStrategy
 from dpdist.strategies.strategy import UNIT_VARIANCE
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 
 Subset = tuple[int, ...]
 
@@ -44,7 +44,7 @@ class ProductsStrategy(TermStrategy):
     def l1_sensitivity(self) -> float:
         return sum(term.length for term in self.terms)
 
-    def cost(self, workload: Workload | Matrix) -> float:
+    def cost(self, workload: Workload | Gram) -> float:
         """Total variance at epsilon = 1 as the answers are read: each group from its own product."""
         if not isinstance(workload, Workload):
             return super().cost(workload)
@@ -94,7 +94,7 @@ class WeightedMarginalsStrategy(TermStrategy):
     def l1_sensitivity(self) -> float:
         return sum(term.scale for term in self.terms)
 
-    def cost(self, workload: Workload | Matrix) -> float:
+    def cost(self, workload: Workload | Gram) -> float:
         """2 Delta^2 tr(V X^+), in closed form over the residual basis."""
         if not isinstance(workload, Workload):
             return super().cost(workload)

@@ -28,7 +28,7 @@ from dpdist.strategies.strategy import (
     ignore_step,
 )
 from dpdist.strategies.tables.laplace_products import ProductsStrategy, stack_terms
-from dpdist.workloads import Workload
+from dpdist.workloads import Gram, Workload
 from dpdist.workloads.workload_kind import is_separable
 
 CELLS_A_QUERY = 16
@@ -39,7 +39,7 @@ COST_AGREEMENT = 1e-6
 
 
 def p_identity(
-    workload: Workload | Matrix,
+    workload: Workload | Gram,
     *,
     queries: int | None = None,
     restarts: int = RESTARTS,
@@ -73,7 +73,7 @@ def p_identity(
         starts = [np.maximum(check_start(start, (rows, cells)), 0.0)]
     best_fit = fit_p_identity(gram, starts, max_iterations=max_iterations, on_step=on_step)
     record = Solve("p-identity", best_fit.stop, best_fit.history)
-    return DenseStrategy("p-identity", Dense(best_fit.matrix), best_fit.cost, laplace_bound(gram), record, norm="l1")
+    return DenseStrategy("p-identity", Dense(best_fit.matrix), best_fit.cost, laplace_bound(Gram(gram)), record, norm="l1")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from dpdist.strategies.dual_certificates import DualWeights, LargestBound
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_workload, ignore_step
-from dpdist.workloads import Block, Workload
+from dpdist.workloads import Block, Gram, Workload
 from dpdist.workloads.integer_basis import column_codes
 from dpdist.workloads.workload_kind import is_product
 
@@ -405,7 +405,7 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
     # cells with equal columns are one cell: the optimum and its strategy are those of the merged ones
     codes = column_codes(factor)
     _, representatives = np.unique(codes, return_index=True)
-    solved = coa(factor.gram()[np.ix_(representatives, representatives)], tolerance=tolerance, on_step=on_step)
+    solved = coa(Gram(factor.gram()[np.ix_(representatives, representatives)]), tolerance=tolerance, on_step=on_step)
     assert solved.workload_cost is not None
     assert solved.lower_bound is not None
     assert solved.solve is not None

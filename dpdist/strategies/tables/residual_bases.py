@@ -30,7 +30,7 @@ from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import ObliqueStrategy, TermStrategy
 from dpdist.strategies.strategy import Solve, Step, Strategy, check_workload
 from dpdist.strategies.tables.product_bound import BlockGrams, GramKey, Slopes, product_bound, sum_of_roots
-from dpdist.workloads import Block, Workload
+from dpdist.workloads import Block, Gram, Workload
 
 ROUNDS = 20
 SPARE_BITS = 4
@@ -224,6 +224,7 @@ def oblique(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
     Returns: a strategy with ``terms`` and ``directions``, its cost, and a certified lower bound.
     Raises: InvalidInput for queries that are not products over attributes.
     """
+    check_workload(workload)
     grams = Grams(workload, tolerance)
     residual_result = residual_products(workload, grams)
     lower = product_bound(workload) or sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks)
@@ -354,7 +355,7 @@ class _DirectionCost:
         scale = float(np.trace(centred))
         if scale <= 0:  # nothing varies
             return dict.fromkeys(grams, 0.0), np.zeros_like(unit)
-        solved = coa(centred / scale, tolerance=TOLERANCE, start=self.dual.get(axis))
+        solved = coa(Gram(centred / scale), tolerance=TOLERANCE, start=self.dual.get(axis))
         assert solved.solve is not None
         assert solved.solve.dual is not None
         weight = np.maximum(solved.solve.dual, 0.0)

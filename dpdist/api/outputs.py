@@ -1,0 +1,22 @@
+"""For plugins that write files of a release: what an output is, and what it is told of the release."""
+
+from dpdist.content.answer_tables import answer_batches
+from dpdist.content.destination import WrittenFile
+from dpdist.content.release_content import ReleaseContent
+from dpdist.mechanisms.mechanism_registry import mechanism_of
+from dpdist.publish.column_descriptions import columns_of_answers, description, guarantee_in_numbers
+from dpdist.publish.output_file import Output, ReleaseDraft, json_text, yaml_text
+
+__all__ = [
+    "Output",
+    "ReleaseContent",
+    "ReleaseDraft",
+    "WrittenFile",
+    "answer_batches",
+    "columns_of_answers",
+    "description",
+    "guarantee_in_numbers",
+    "json_text",
+    "mechanism_of",
+    "yaml_text",
+]

@@ -1,0 +1,42 @@
+"""For plugins that plan and check a release before anything is spent."""
+
+from dpdist.digests import compute_digest
+from dpdist.pipeline.preflight import check_refusals, ensure_key
+from dpdist.planner.error_prediction import predict_errors, predict_statistic_errors, whole_amounts
+from dpdist.planner.preprocessing_steps import total_loss
+from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.simulated_answers import Shape, assumed_answers
+from dpdist.planner.size_estimate import plans_in_one_process
+from dpdist.process import yaml_text
+from dpdist.process.resource_limits import check_program
+from dpdist.runtime.context import open_context
+from dpdist.session import PlannedRelease
+from dpdist.session.declarations import validate_section
+from dpdist.session.predicted_errors import PredictedErrors
+from dpdist.sources.file_columns import Column, columns_of, has_names, is_person
+from dpdist.spec.queries import QuerySpec
+
+__all__ = [
+    "Column",
+    "PlannedRelease",
+    "PredictedErrors",
+    "QuerySpec",
+    "ReleasePlan",
+    "Shape",
+    "assumed_answers",
+    "check_program",
+    "check_refusals",
+    "columns_of",
+    "compute_digest",
+    "ensure_key",
+    "has_names",
+    "is_person",
+    "open_context",
+    "plans_in_one_process",
+    "predict_errors",
+    "predict_statistic_errors",
+    "total_loss",
+    "validate_section",
+    "whole_amounts",
+    "yaml_text",
+]

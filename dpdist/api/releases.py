@@ -1,0 +1,31 @@
+"""For plugins that read published releases: their folders, certificates, tables and budgets."""
+
+from dpdist.content.feasible_intervals import half_width
+from dpdist.content.release_summary import count_answered, ratio_to_bound
+from dpdist.content.table_rows import MOST_QUERIES, NUMBERS, VALUES, read_value_labels, titled_query
+from dpdist.operators import Matrix
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.ledger.budget_ledger import DatasetBudget
+from dpdist.privacy.ledger.charges import period_of
+from dpdist.publish import release_folder
+from dpdist.storage.objects import atomic_folder, parse_location
+from dpdist.version import version
+
+__all__ = [
+    "MOST_QUERIES",
+    "NUMBERS",
+    "VALUES",
+    "DatasetBudget",
+    "Loss",
+    "Matrix",
+    "atomic_folder",
+    "count_answered",
+    "half_width",
+    "parse_location",
+    "period_of",
+    "ratio_to_bound",
+    "read_value_labels",
+    "release_folder",
+    "titled_query",
+    "version",
+]

@@ -1,0 +1,25 @@
+"""For plugins that write published answers into tables: what a warehouse is, and the rows that it gets."""
+
+from dpdist.pipeline.warehouse_delivery import synthetic_rows
+from dpdist.sources.optional_packages import package
+from dpdist.spec.value_types import PathText
+from dpdist.spec.warehouse_target import (
+    PACKAGE_PURPOSE,
+    TARGETS,
+    PublishedRows,
+    TargetKind,
+    other_columns,
+    translate_target_errors,
+)
+
+__all__ = [
+    "PACKAGE_PURPOSE",
+    "TARGETS",
+    "PathText",
+    "PublishedRows",
+    "TargetKind",
+    "other_columns",
+    "package",
+    "synthetic_rows",
+    "translate_target_errors",
+]

@@ -1,0 +1,97 @@
+"""Plugins: capabilities in packages of their own, which are found through entry points; the core imports none of them.
+
+A package declares an entry point of the group ``dpdist.plugins`` whose object is a ``Plugin`` (docs/plugins.md shows one). What a plugin
+adds is named as a reference, ``"module:object"``, and is imported where it is first needed. Without a plugin's package everything else
+works, and whoever asks for what it adds hears in one line which plugin is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from dpdist.errors import InvalidInput
+
+GROUP = "dpdist.plugins"
+"""The group of entry points in which plugins are declared."""
+OFFERED: Mapping[str, tuple[str, ...]] = {
+    "observability": ("metrics",),
+    "site": ("site",),
+    "studio": ("studio",),
+    "synthetic": ("synthesize",),
+    "warehouses": ("delta", "iceberg", "postgres"),
+}
+"""The commands and the keys of specs that plugins of this distribution add: they are named where the plugin is missing."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What one plugin adds to dpdist.
+
+    Attributes:
+        name: of the plugin, which tells it from all others.
+        commands: of the command line, by their names: references of functions that Typer takes.
+        outputs: references of ``Output`` objects, which write files of every release, in this order.
+        warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
+        observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
+        translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
+            ``dpdist/language``; "": its pages are in English.
+        needs: names of plugins without which it is left out.
+    """
+
+    name: str
+    commands: Mapping[str, str] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    warehouses: Sequence[str] = ()
+    observers: Sequence[str] = ()
+    translations: str = ""
+    needs: Sequence[str] = ()
+
+
+@cache
+def installed_plugins() -> tuple[Plugin, ...]:
+    """The plugins whose packages are there, by name. Raises: InvalidInput for an entry point that names no plugin, or a name twice."""
+    plugins: dict[str, tuple[str, Plugin]] = {}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        try:
+            plugin = entry.load()
+        except ModuleNotFoundError as missing:
+            if f"{entry.module}.".startswith(f"{missing.name}."):
+                continue  # its folder was deleted, or is not part of this installation
+            raise
+        if not isinstance(plugin, Plugin):
+            raise InvalidInput(
+                f"the entry point {entry.name!r} of the group {GROUP} is {entry.value}, which is no Plugin; correct it"
+            )
+        known, _ = plugins.setdefault(plugin.name, (entry.value, plugin))
+        if known != entry.value:
+            raise InvalidInput(f"{known} and {entry.value} are both the plugin {plugin.name!r}; uninstall one of them")
+    complete = {name for name, (_, plugin) in plugins.items() if all(need in plugins for need in plugin.needs)}
+    return tuple(plugins[name][1] for name in sorted(complete))
+
+
+def load_object(reference: str) -> Any:
+    """The object that ``"module:object"`` names."""
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def plugin_objects(references: str) -> Iterator[Any]:
+    """What all plugins name in one of their fields: "outputs", "warehouses" or "observers"."""
+    for plugin in installed_plugins():
+        yield from map(load_object, getattr(plugin, references))
+
+
+def missing_plugin(word: str) -> str:
+    """The plugin that a command or a key of a spec needs and that is not installed; "" where there is none."""
+    installed = {plugin.name for plugin in installed_plugins()}
+    return next((name for name, words in OFFERED.items() if word in words and name not in installed), "")
+
+
+def missing_plugin_text(word: str) -> str:
+    """The line about a command or a key whose plugin is missing."""
+    return f"{word!r} needs the plugin {missing_plugin(word)!r} of dpdist, which is not installed here; install it, or leave {word!r} out"

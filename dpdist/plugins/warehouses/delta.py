@@ -1,0 +1,77 @@
+"""Delta tables through delta-rs. Credentials of an object store come from the environment, as for releases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from dpdist.api.releases import parse_location
+from dpdist.api.warehouses import (
+    PACKAGE_PURPOSE,
+    PathText,
+    PublishedRows,
+    TargetKind,
+    other_columns,
+    package,
+    translate_target_errors,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class DeltaTarget(TargetKind):
+    """A Delta table. It is made when the first release comes, partitioned by period."""
+
+    delta: PathText = Field(description="a Delta table: a folder or a URL", examples=["s3://bucket/answers"])
+
+    @property
+    def location(self) -> str:
+        """Where it is."""
+        return parse_location(self.delta).location
+
+    def check(self) -> None:
+        """Open the table, or find none."""
+        deltalake = _package()
+        with translate_target_errors("reached", self.location):
+            deltalake.DeltaTable.is_deltatable(self.location)
+
+    def write(self, rows: PublishedRows) -> bool:
+        """Overwrite the release's rows."""
+        with translate_target_errors("written", self.location):
+            return self._write(rows)
+
+    def read_rows(self, release: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a release."""
+        deltalake = _package()
+        import pyarrow as pa
+
+        with translate_target_errors("read", self.location):
+            query = deltalake.QueryBuilder().register("answers", deltalake.DeltaTable(self.location))
+            result = query.execute(f"SELECT * FROM answers WHERE release = '{release}'")  # an id has no quotes (spec)
+            yield from pa.RecordBatchReader.from_stream(result)
+
+    def _write(self, rows: PublishedRows) -> bool:
+        deltalake, location = _package(), self.location
+        if not deltalake.DeltaTable.is_deltatable(location):
+            deltalake.write_deltalake(location, rows.reader(), partition_by=["period"], mode="error")
+            return True
+        table = deltalake.DeltaTable(location)
+        table_columns = [field.name for field in table.schema().fields]
+        if table_columns != rows.names:
+            raise other_columns(location, table_columns, rows.names)
+        query = deltalake.QueryBuilder().register("answers", table)
+        mine = f"release = '{rows.release}'"  # an id has no quotes (spec)
+        matching_rows = query.execute(
+            f"SELECT count(*) AS n FROM answers WHERE {mine} AND certificate = '{rows.certificate}'"
+        ).read_all()
+        if int(matching_rows["n"][0].as_py()) == rows.number:
+            return False
+        deltalake.write_deltalake(table, rows.reader(), mode="overwrite", predicate=mine)
+        return True
+
+
+def _package() -> Any:
+    return package("deltalake", "delta", PACKAGE_PURPOSE)

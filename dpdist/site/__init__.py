@@ -1,1 +1,0 @@
-"""A static site over the releases of a data set: series, comparisons and feeds."""

@@ -1,1 +1,0 @@
-"""``dpdist studio``: a page of this machine alone, on which a release is planned before anything is spent."""

@@ -1,0 +1,50 @@
+"""Answers in the tables of other packages, and in notebooks."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpdist as dp
+from dpdist.errors import StoreError
+from tests import small
+
+
+def test_answers_in_every_form(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow, pandas, Polars and xarray say the same; a notebook shows the first rows and the guarantee."""
+    small.write(home.parent / "data")
+    content: dict[str, Any] = {**small.spec(), "records": {"path": str(home.parent / "data" / "records.parquet")}}
+    done = dp.run(content, engine="inline")
+    arrow = done.answers.arrow
+    values = arrow["answer"].to_numpy()
+    np.testing.assert_array_equal(done.answers.pandas()["answer"].to_numpy(), values)
+    np.testing.assert_array_equal(done.answers.polars()["answer"].to_numpy(), values)
+    boxes = done.answers.xarray()
+    both = boxes["sex x work"]
+    assert both["answer"].dims == ("sex", "work")
+    row = next(r for r in arrow.to_pylist() if r["group"] == "sex x work" and (r["sex"], r["work"]) == ("m", "b"))
+    assert float(both["answer"].sel(sex="m", work="b")) == row["answer"]
+    assert float(both["high_95"].sel(sex="m", work="b")) == row["high_95"]
+    shown = done._repr_html_()
+    assert "<b>small-1</b>" in shown
+    assert shown.count("<tr>") == 11
+    assert "more rows" in shown
+    charts = [base64.b64decode(each).decode() for each in re.findall('src="data:image/svg.xml;base64,([^"]*)"', shown)]
+    assert len(charts) == 2
+    for label, chart in zip(("age", "sex"), charts, strict=True):
+        assert f'aria-label="{label}. ' in chart
+        assert all(part in chart for part in ("prefers-color-scheme:dark", "with 95 % intervals", "background:var(--paper)"))
+        assert chart.replace(chart[chart.index("<style>") : chart.index("</style>") + 8], "") in Path(done.page).read_text()
+    assert len(shown) < 100_000
+    monkeypatch.setattr("dpdist.publish.notebook_view.LARGEST_PICTURE", 100)
+    assert "data:image" not in done._repr_html_()
+    assert "certified within" in dp.plan(content, engine="inline")._repr_html_()
+    assert done.certificate["release"] == "small-1"
+    (Path(done.folder) / "answers.csv").write_text("altered")
+    with pytest.raises(StoreError, match="does not hold a complete copy of this release"):
+        dp.run(content, engine="inline")

@@ -1,0 +1,1 @@
+"""Tests of the plugins: a folder each, which goes with the plugin."""

@@ -1,0 +1,201 @@
+"""A plugin of pytest: parts of a suite of equal CPU time, limits on time, and a summary of what the tests took.
+
+``python -m pytest -p tests.suite_parts -m slow --cpu-record tests/slow_cpu_seconds.json --part 3/12 --begin-within 480 tests``
+runs the third twelfth of the slow tests, and begins none after eight minutes. A file's tests stay together. The record has the CPU seconds
+of every file; ``--write-record`` writes those of the files that a run has finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import pytest
+
+NOT_BEGUN = "not begun: the time of this run is over"
+"""Why a test is skipped after ``--begin-within`` seconds."""
+LONGEST_SHOWN = 30
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("parts of a suite")
+    group.addoption("--cpu-record", type=Path, help="file with the CPU seconds of every file of tests")
+    group.addoption(
+        "--write-record", action="store_true", help="write the CPU seconds of the files that were run into --cpu-record"
+    )
+    group.addoption("--part", type=_parse_part, help="K/N: run the Kth of N parts of equal CPU time")
+    group.addoption("--begin-within", type=float, help="seconds after which no further test is begun")
+    group.addoption(
+        "--test-limit", type=int, help="CPU seconds of its process after which a test fails; it may wait ten times as long"
+    )
+    group.addoption("--test-times", type=Path, help="file for a line of each test: CPU seconds, wall seconds, outcome, name")
+
+
+def _parse_part(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"--part is {text!r}; write K/N with K from 1 to N, as in 3/12")
+    return int(number), int(count)
+
+
+def assign_parts(files: Iterable[str], seconds: dict[str, float], count: int) -> dict[str, int]:
+    """The part, from 1 to count, of every file.
+
+    Recorded files go, the longest first, to the part with the fewest seconds so far, whichever files are asked for; a file without a
+    record goes to a part by the digest of its name.
+    """
+    loads = [0.0] * count
+    parts = {}
+    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
+        least = loads.index(min(loads))
+        loads[least] += seconds[name]
+        parts[name] = least + 1
+    return {name: parts.get(name) or int(hashlib.sha256(name.encode()).hexdigest(), 16) % count + 1 for name in files}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SuiteParts(config), "suite-parts")
+
+
+class SuiteParts:
+    """Selects tests, limits their time, and sums it up."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        record = config.getoption("--cpu-record")
+        self.recorded: dict[str, float] = json.loads(record.read_text()) if record and record.exists() else {}
+        self.begin_before = time.monotonic() + (config.getoption("--begin-within") or float("inf"))
+        self.cpu: dict[str, float] = {}
+        self.wall: defaultdict[str, float] = defaultdict(float)
+        self.outcomes: dict[str, str] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave the other parts out; the files that took longest begin first."""
+        part = self.config.getoption("--part")
+        if part:
+            parts = assign_parts({_file(item.nodeid) for item in items}, self.recorded, part[1])
+            others = [item for item in items if parts[_file(item.nodeid)] != part[0]]
+            items[:] = [item for item in items if parts[_file(item.nodeid)] == part[0]]
+            self.config.hook.pytest_deselected(items=others)
+        if self.recorded:
+            items.sort(key=lambda item: -self.recorded.get(_file(item.nodeid), 0))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Note what the process and those that it started have used before the test."""
+        item.stash[CPU_BEFORE] = _cpu_seconds()
+        limit = self.config.getoption("--test-limit")
+        if limit:
+            signal.signal(signal.SIGPROF, _fail_late)
+            signal.signal(signal.SIGALRM, _fail_late)
+            signal.setitimer(signal.ITIMER_PROF, limit)
+            signal.alarm(10 * limit)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.alarm(0)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if time.monotonic() > self.begin_before:
+            pytest.skip(NOT_BEGUN)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.when == "teardown":
+            report.user_properties.append(("cpu_seconds", max(0.0, _cpu_seconds() - item.stash[CPU_BEFORE])))
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Sum up, in the process that prints."""
+        name = report.nodeid
+        self.wall[name] += report.duration
+        if report.failed:
+            self.outcomes[name] = "failed"
+        elif report.skipped:
+            late = isinstance(report.longrepr, tuple) and NOT_BEGUN in report.longrepr[2]
+            self.outcomes[name] = "not begun" if late else "skipped"
+        if report.when == "teardown":
+            self.cpu[name] = float(dict(report.user_properties).get("cpu_seconds", 0))
+            self.outcomes.setdefault(name, "passed")
+            times = self.config.getoption("--test-times")
+            if times and not hasattr(self.config, "workerinput"):
+                with times.open("a") as file:
+                    file.write(f"{self.cpu[name]:.2f}\t{self.wall[name]:.2f}\t{self.outcomes[name]}\t{name}\n")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Counts, CPU by folder, the longest tests, and what was not begun."""
+        if not self.cpu:
+            return
+        write = terminalreporter.write_line
+        counts = Counter(self.outcomes.values())
+        terminalreporter.section("what the tests took")
+        write(
+            ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+            + f"; {sum(self.cpu.values()) / 60:.1f} CPU minutes"
+        )
+        folders: Counter[str] = Counter()
+        for name, seconds in self.cpu.items():
+            folders[str(Path(_file(name)).parent)] += seconds  # type: ignore[assignment]
+        for folder, seconds in folders.most_common():
+            write(f"{seconds:9.1f} CPU s  {folder}")
+        write(f"the {LONGEST_SHOWN} that took longest, CPU s and wall s:")
+        for name in sorted(self.cpu, key=lambda name: -self.cpu[name])[:LONGEST_SHOWN]:
+            write(f"{self.cpu[name]:9.1f} {self.wall[name]:7.1f}  {name}")
+        late = sorted(name for name, outcome in self.outcomes.items() if outcome == "not begun")
+        for name in late:
+            write(f"not begun: {name}")
+        if self.config.getoption("--write-record"):
+            self._write_record(late)
+
+    def _write_record(self, late: list[str]) -> None:
+        """Files of which a test was not begun keep their earlier seconds."""
+        unfinished = {_file(name) for name in late}
+        sums: defaultdict[str, float] = defaultdict(float)
+        for name, seconds in self.cpu.items():
+            sums[_file(name)] += seconds
+        new = {name: round(seconds, 1) for name, seconds in sums.items() if name not in unfinished}
+        self.config.getoption("--cpu-record").write_text(json.dumps(self.recorded | new, indent=0, sort_keys=True) + "\n")
+
+
+CPU_BEFORE = pytest.StashKey[float]()
+
+
+def _file(name: str) -> str:
+    return name.partition("::")[0]
+
+
+def _fail_late(*_: object) -> None:
+    pytest.fail("the test took longer than --test-limit")
+
+
+def _cpu_seconds() -> float:
+    """CPU seconds of this process and of all that it started, as those of a fork server, living or waited for."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    ticks: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            fields = re.sub(r"^.*\) ", "", Path("/proc", entry, "stat").read_text(), flags=re.DOTALL).split()
+        except OSError:
+            continue
+        children[int(fields[1])].append(int(entry))
+        ticks[int(entry)] = sum(map(int, fields[11:15]))
+    total, waiting = 0, [os.getpid()]
+    while waiting:
+        process = waiting.pop()
+        total += ticks.get(process, 0)
+        waiting += children[process]
+    return total / os.sysconf("SC_CLK_TCK")

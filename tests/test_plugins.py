@@ -1,0 +1,170 @@
+"""Plugins can be deleted: the tree without them lints, publishes and verifies; and somebody else's package can add one."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dpdist import plugin_registry
+from dpdist.errors import InvalidInput
+from dpdist.plugin_registry import OFFERED, Plugin, installed_plugins
+
+ROOT = Path(__file__).parents[1]
+PLUGINS = sorted(path.parent.name for path in (ROOT / "dpdist" / "plugins").glob("*/__init__.py"))
+FACES = ("dpdist.api", "dpdist.plugin_registry", "flows.api")
+"""All that a plugin imports of dpdist, beside its own folder."""
+KEPT = ("dpdist", "flows", "tests", "docs", "benchmarks", "deploy", "examples", "pyproject.toml")
+
+
+def without(folder: Path, *plugins: str) -> Path:
+    """A copy of the tree in which plugins and their tests are missing."""
+    ignore = shutil.ignore_patterns("__pycache__", "releases", ".hypothesis")
+    for name in KEPT:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignore, symlinks=True)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    for plugin in plugins:
+        shutil.rmtree(folder / "dpdist" / "plugins" / plugin)
+        shutil.rmtree(folder / "tests" / "plugins" / plugin, ignore_errors=True)
+    return folder
+
+
+def run(tree: Path, *words: str, more_paths: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+    """A program of Python that finds dpdist in a tree, and its state beside it."""
+    paths = os.pathsep.join(map(str, (tree, *more_paths)))
+    environment = os.environ | {
+        "PYTHONPATH": paths,
+        "DPDIST_HOME": str(tree / "home"),
+        "DPDIST_ENGINE": "inline",
+        "COLUMNS": "200",
+    }
+    return subprocess.run([sys.executable, *words], cwd=tree, env=environment, capture_output=True, text=True, check=False)
+
+
+def publish_census(tree: Path, more_paths: Sequence[Path] = ()) -> Path:
+    """The folder of the census example, published and verified by a tree."""
+    for words in (("keys", "init"), ("run", "examples/census/release.yaml"), ("verify", "census-2026-11")):
+        done = run(tree, "-m", "flows.main", *words, more_paths=more_paths)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return tree / "releases" / "census-2026-11"
+
+
+def lint(tree: Path) -> None:
+    """The import contract holds, with the layers that are there."""
+    done = run(tree, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache")
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_plugin_of_this_distribution_is_found() -> None:
+    assert [plugin.name for plugin in installed_plugins()] == PLUGINS
+    assert set(OFFERED) <= set(PLUGINS)
+    for plugin in installed_plugins():
+        assert {*plugin.commands} <= {*OFFERED.get(plugin.name, ())}, (
+            "a missing plugin is named by the commands that it offers"
+        )
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_plugin_imports_the_face_of_the_core_alone(plugin: str) -> None:
+    own = f"dpdist.plugins.{plugin}"
+    needed = {name for each in installed_plugins() if each.name == plugin for name in each.needs}
+    allowed = (*FACES, own, *(f"dpdist.plugins.{name}" for name in needed))
+    for path in sorted((ROOT / "dpdist" / "plugins" / plugin).rglob("*.py")):
+        for module in _imported(path):
+            assert any(f"{module}.".startswith(f"{face}.") for face in allowed), f"{path.name} imports {module}"
+
+
+def _imported(path: Path) -> set[str]:
+    """Modules of dpdist and of its application that a file imports."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules = {
+        f"{node.module}.{alias.name}" if node.module == "dpdist.plugins" else str(node.module)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    return {name for name in names | modules if name.partition(".")[0] in ("dpdist", "flows")}
+
+
+def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> None:
+    tree = without(tmp_path, *PLUGINS)
+    lint(tree)
+    files = {path.name for path in publish_census(tree).iterdir()}
+    assert {"release.json", "answers.parquet", "index.html"} <= files
+    assert "croissant.json" not in files
+    for command in ("studio", "site", "synthesize"):
+        refused = run(tree, "-m", "flows.main", command, "census")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert re.fullmatch(
+            rf"error: '{command}' needs the plugin '\w+' of dpdist, which is not installed here; .*\n", refused.stderr
+        )
+    spec = (tree / "examples" / "census" / "release.yaml").read_text()
+    (tree / "examples" / "census" / "into.yaml").write_text(f"{spec}\noutput: {{to: [{{postgres: public.answers}}]}}\n")
+    refused = run(tree, "-m", "flows.main", "plan", "examples/census/into.yaml")
+    assert refused.returncode == 1
+    assert "'postgres' needs the plugin 'warehouses' of dpdist, which is not installed here" in " ".join(
+        refused.stderr.split()
+    )
+    assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plugin", [*PLUGINS, "all of them"])
+def test_each_plugin_can_be_deleted(plugin: str, tmp_path: Path) -> None:
+    """Import contract, types, and every module of the core's tests; what its tests say is run by ``make core``."""
+    tree = without(tmp_path, *(PLUGINS if plugin == "all of them" else [plugin]))
+    lint(tree)
+    for words in (("-m", "mypy"), ("-m", "pytest", "-q", "--collect-only", "-n0", "tests")):
+        done = run(tree, *words)
+        assert done.returncode == 0, done.stdout[-3000:]
+    publish_census(tree)
+
+
+def test_a_package_of_somebody_else_adds_a_file_to_releases(tmp_path: Path) -> None:
+    """One file and one entry point: the package in tests/outside/sdmx_csv, installed beside dpdist."""
+    package = tmp_path / "package"
+    shutil.copytree(ROOT / "tests" / "outside" / "sdmx_csv", package)
+    options = ("--no-deps", "--no-compile", "--no-build-isolation", "--quiet", "--target", str(tmp_path / "site"))
+    installed = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, str(package)], capture_output=True, text=True, check=False
+    )
+    assert installed.returncode == 0, installed.stderr
+    (tmp_path / "work").mkdir()
+    for name in ("dpdist", "flows", "examples"):
+        (tmp_path / "work" / name).symlink_to(ROOT / name)
+    folder = publish_census(tmp_path / "work", [tmp_path / "site"])
+    rows = (folder / "answers.sdmx.csv").read_text().splitlines()
+    assert rows[0].startswith("STRUCTURE,STRUCTURE_ID,ACTION,")
+    assert rows[1].startswith("dataflow,DPDIST:CPS_1994_95(1.0),I,age,age 0 or less,")
+    assert len(rows) == 1 + len((folder / "answers.csv").read_text().splitlines()) - 1
+
+
+def _found(monkeypatch: pytest.MonkeyPatch, **references: str) -> tuple[Plugin, ...]:
+    """What is installed where entry points have these references."""
+    entries = [importlib.metadata.EntryPoint(name, value, plugin_registry.GROUP) for name, value in references.items()]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries)
+    return installed_plugins.__wrapped__()
+
+
+FIRST, SECOND, NEEDING = Plugin("first"), Plugin("first"), Plugin("needing", needs=("missing",))
+
+
+def test_odd_entry_points_are_refused_and_plugins_that_lack_others_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = __name__
+    assert _found(monkeypatch, a=f"{here}:FIRST", b=f"{here}:FIRST") == (FIRST,)
+    assert _found(monkeypatch, a=f"{here}:NEEDING", b="dpdist.plugins.no_such_folder:PLUGIN") == ()
+    with pytest.raises(InvalidInput, match="which is no Plugin"):
+        _found(monkeypatch, a=f"{here}:ROOT")
+    with pytest.raises(InvalidInput, match="are both the plugin 'first'; uninstall one of them"):
+        _found(monkeypatch, a=f"{here}:FIRST", b=f"{here}:SECOND")
