@@ -122,7 +122,7 @@ class TablesStrategy(DirectStrategy):
 
     scales: tuple[float, ...] = field(kw_only=True)
 
-    def cost(self, workload: Workload | Matrix) -> float:
+    def cost(self, workload: Workload | Gram) -> float:
         """The weighted variances of all cells for noise of unit size and rows of unit sensitivity."""
         assert isinstance(workload, Workload)
         errors = zip(workload.blocks, self.scales, strict=True)
