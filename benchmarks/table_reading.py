@@ -1,11 +1,10 @@
-"""How long tables take that are read from noisy cells, up to 10^8 cells, beside reading them from rows over the cells.
+"""How long tables take that are read from noisy cells, up to 10^8 cells.
 
     python benchmarks/table_reading.py [--cells 6 7 8] [--folder FOLDER] [--out benchmarks/results/table_reading.md]
 
 Every cell is measured by itself (mechanism 'identity'). The cells lie in the store, shard by shard; the tables are the first ones of those
 of one attribute, of two, and so on. 'seconds' and 'CPU s' are those of all answers with their standard errors and half widths, by tasks of
-one process; 'memory' is what a task may take by plan; 'rows' is how long the same answers take from rows, measured on the first queries
-that take two seconds together and multiplied with the number of all.
+one process; 'memory' is what a task may take by plan.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from dpdist import engine
-from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector
+from dpdist.arrays.lazy_vector import LazyVector
 from dpdist.domain import Domain
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest
-from dpdist.reconstruction.least_squares import LeastSquares
 from dpdist.reconstruction.table_reduction import TableReduction
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.storage.array_store import Store
@@ -36,8 +34,7 @@ from dpdist.workloads.product_queries import listed_marginals
 SHAPES = {6: ((4,) * 10, 300), 7: ((4,) * 11 + (3,), 1200), 8: ((4,) * 12 + (6,), 300)}
 """By the logarithm of the cells: sizes of attributes, and how many tables."""
 NOISE = Noise(Kind.GAUSSIAN, 100)
-ROW_SECONDS = 2.0
-COLUMNS = ("cells", "tables", "answers", "seconds", "CPU s", "memory", "rows")
+COLUMNS = ("cells", "tables", "answers", "seconds", "CPU s", "memory")
 
 
 def first_tables(shape: tuple[int, ...], count: int) -> Workload:
@@ -51,18 +48,6 @@ def _noisy_cells(start: int, count: int) -> np.ndarray:
     return np.random.default_rng(start).integers(-100, 1000, count)
 
 
-def seconds_by_rows(workload: Workload, cells: Vector, spacing: float) -> float:
-    """How long all answers would take from rows."""
-    reader, queries = LeastSquares(workload, spacing), 0
-    values = reader.estimate(cells.read(0, cells.size))
-    started = time.perf_counter()
-    while time.perf_counter() - started < ROW_SECONDS:
-        stop = min(workload.shape[0], queries + reader.rows_a_block())
-        reader.answers(queries, stop, values, NOISE)
-        queries = stop
-    return (time.perf_counter() - started) * workload.shape[0] / queries
-
-
 def measure(shape: tuple[int, ...], tables: int, folder: Path) -> tuple[str, ...]:
     """A line of the table."""
     workload = first_tables(shape, tables)
@@ -74,7 +59,6 @@ def measure(shape: tuple[int, ...], tables: int, folder: Path) -> tuple[str, ...
     measurement.answers(workload, cells, NOISE, AnswerRequest("answers", integer=False), work)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - busy
     memory = TableReduction(workload, measurement.spacing).task_bytes()
-    by_rows = seconds_by_rows(workload, ArrayVector(cells.read(0, cells.size)), measurement.spacing)
     return (
         f"{workload.shape[1]:,}",
         f"{tables:,}",
@@ -82,7 +66,6 @@ def measure(shape: tuple[int, ...], tables: int, folder: Path) -> tuple[str, ...
         f"{seconds:.1f}",
         f"{cpu_seconds:.1f}",
         f"{memory / 2**20:,.0f} MiB",
-        f"{by_rows:,.0f} s",
     )
 
 

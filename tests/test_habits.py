@@ -203,3 +203,20 @@ def test_tests_run_the_rules_of_the_product_and_no_copies() -> None:
         if rule in product
     }
     assert copies == set()
+
+
+@needs_every_plugin
+def test_every_file_that_pages_and_docstrings_name_is_there() -> None:
+    """By its name, or by the end of its path: whoever moves a file follows it here."""
+    folders = ("benchmarks", "deploy", "docs", "dpdist", "examples", "flows", "tests", "tools")
+    listed = ["setup.py", *(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))]
+    examples = {"utils.py", "definitions.py", "release_weekly.py"}  # of what not to write, and of other orchestrators
+    pages = [*PAGES, *sorted(ROOT.glob("dpdist/**/*.py")), *sorted(ROOT.glob("flows/**/*.py"))]
+    ends = {"/".join(path.split("/")[start:]) for path in listed for start in range(path.count("/") + 1)}
+    missing = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in pages
+        for name in re.findall(r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.py)\b", page.read_text(encoding="utf-8"))
+        if name not in ends and name not in examples
+    }
+    assert missing == set()

@@ -85,7 +85,7 @@ def test_nobody_asks_for_the_class_of_a_grid() -> None:
 
 
 def test_nobody_compares_names_of_mechanisms() -> None:
-    """Outside the registry and the spec. Optimisers have public names of their own (``strategies/needs.py``).
+    """Outside the registry and the spec. Optimisers have public names of their own (``strategies/solver_resources.py``).
 
     The verifier imports nothing: names of factors in its file are all that it has.
     """

@@ -3,7 +3,7 @@
 The map v <- v * diag X(v) (Denisov et al. 2022) is over-relaxed and Anderson-accelerated. The upper bound is taken
 after rescaling X to unit diagonal: its error is second order in v, so that a certificate comes long before v settles.
 A gram that is symmetric under reversal of its cells splits into two of half the size; one whose inverse is tridiagonal
-(``chain.py``) needs n^2 operations a step.
+(``trace_problem``) needs n^2 operations a step.
 
 The first steps need no certificate: they are taken in single precision, or, on chains, without eigenvectors.
 """

@@ -1,7 +1,7 @@
 """Certified optimum for ill-conditioned grams of full rank: damped Newton steps in the logarithm of the dual weights.
 
 Cells of very different scale, or queries that nearly repeat each other, give K = D_v^1/2 V D_v^1/2 eigenvalues over 16 decades and
-more. Its roots are therefore found by deflation, from V's factor. X is rescaled to unit diagonal, as in ``fixed_point.py``.
+more. Its roots are therefore found by deflation, from V's factor. X is rescaled to unit diagonal, as in ``coa_fixed_point.py``.
 """
 
 from __future__ import annotations
