@@ -36,7 +36,7 @@ from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.runtime.context import Context
 from dpdist.runtime.stored_vectors import StoredVector
-from dpdist.spec.job import JobWorkload
+from dpdist.spec.job_workload import JobWorkload
 from dpdist.spec.sections.output import AboutSpec
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.storage.array_store import StoredArray

@@ -13,7 +13,7 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.query.linear_functions import LinearFunction, decompose_function
 from dpdist.query.published_release import UNPUBLISHED, ExpectedValues, PublishedRelease
-from dpdist.spec.job import JobWorkload
+from dpdist.spec.job_workload import JobWorkload
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.workloads import Block, Workload
 

@@ -13,9 +13,10 @@ from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.attributes.private_values import PrivateCategories, PrivateEdges
-from dpdist.spec.job import GrowingSeries, Guarantee, Job, JobWorkload, Outputs, SingleRelease
+from dpdist.spec.job import GrowingSeries, Guarantee, Job, Outputs, SingleRelease
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.job_source import Origin
+from dpdist.spec.job_workload import JobWorkload
 from dpdist.spec.preprocessing_budget import (
     DeclaredNames,
     EdgesStep,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from flows.commands.console_output import GROUPS, console
+from flows.commands.console_output import GROUPS, console, print_beyond
 
 if TYPE_CHECKING:
     from dpdist.planner.bound_tradeoffs import BoundComparison
     from dpdist.planner.error_prediction import PredictedError
     from dpdist.planner.memory_estimate import StageMemory
+    from dpdist.planner.release_plan import ReleasePlan
     from dpdist.spec.bound_alternatives import Assumptions
     from dpdist.workloads import Workload
 
@@ -84,13 +86,54 @@ def print_predicted(groups: Sequence[PredictedError], least_budget: str | None) 
         console.print(f"a 95 % half width of {least_budget}")
 
 
-def print_record_dependent(groups: Sequence[str], counted: str) -> None:
-    """That the half widths of some groups are not known without a number of records."""
+def print_record_dependent(planned: ReleasePlan, errors: Sequence[PredictedError]) -> None:
+    """Which groups have no half width before a number of records is assumed."""
+    from dpdist.planner.certificate import unit_words
+    from dpdist.planner.derived_statistics import derived_groups
+
+    groups = sorted({*derived_groups(planned.job.workload)} - {entry.group for entry in errors})
     if groups:
         more = f" and {len(groups) - GROUPS:,} more" if len(groups) > GROUPS else ""
         console.print_line(
-            f"{', '.join(groups[:GROUPS])}{more}: the half width depends on how many {counted} there are; --records NUMBER assumes a number"
+            f"{', '.join(groups[:GROUPS])}{more}: the half width depends on how many {unit_words(planned.job).counted} there are; "
+            "--records NUMBER assumes a number"
         )
+
+
+def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
+    """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
+    still to be found."""
+    from dpdist.planner.domain_selection import EdgesChoice, QuantileChoice
+    from dpdist.planner.preprocessing_steps import finished_steps
+    from dpdist.spec.preprocessing_budget import PreprocessingStep, PrivateBound, TruncationLossStep
+
+    names = (step.declared_job.guarantee.names for step in planned.job.guarantee.step_results)
+    steps = [step for step in names if isinstance(step, PreprocessingStep)]
+    budget_parts = [(step.budget_share, step.key) for step in steps]
+    if budget_parts:
+        budget_parts.append((1 - sum((budget_share for budget_share, _ in budget_parts), Fraction()), "the answers"))
+        console.print_line(
+            "of the budget "
+            + ", ".join(f"{float(100 * budget_share):.3g}% for {purpose}" for budget_share, purpose in budget_parts)
+        )
+    before = list(finished_steps(planned.job))
+    bounds = [step.step_spec.key for step, outcome in before if isinstance(step.step_spec, PrivateBound) and outcome is None]
+    if bounds:
+        console.print_line(
+            f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"
+        )
+    for step, outcome in before:
+        if isinstance(step, EdgesChoice) and outcome is None:
+            console.print_line(
+                f"edges of {step.step_spec.subject!r}: 95 times of 100 each divides the records between the edges around it within "
+                f"{step.rule.largest_rank_error:,} records of where it should"
+            )
+        if isinstance(step, QuantileChoice) and outcome is None:
+            for sentence in step.fewest_records_sentences():
+                console.print_line(sentence)
+    measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
+    if measured_keys or not any(isinstance(step, TruncationLossStep | PrivateBound) for step in steps):
+        print_beyond(certificate)
 
 
 def print_bounds(assumptions: Assumptions | None, bounds: Sequence[BoundComparison]) -> None:

@@ -6,12 +6,11 @@ import datetime
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.text import Text
@@ -132,62 +131,17 @@ def plan(
         plan_output.print_longer_search(queries, not_compared, certificate["mechanism"]["certified_gap"])
         plan_output.print_rounds(_drowned(planned), records)
     plan_output.print_predicted(errors, least_budget and f"{half_width} needs {least_budget}")
-    _print_record_dependent(planned, errors)
+    plan_output.print_record_dependent(planned, errors)
     plan_output.print_bounds(assumptions, bounds)
     console_output.print_noises(certificate, remaining_releases)
     console_output.print_targets(certificate)
     plan_output.print_memory(takes)
     console_output.print_protected(certificate)
-    _print_preprocessing(planned, certificate)
+    plan_output.print_preprocessing(planned, certificate)
     for warning in planned.warnings:
         console.print_line(Text.assemble(("warning:", "bold yellow"), f" {warning}"))
     _print_charge(context, planned)
     _exit_if_refused(refused)
-
-
-def _print_record_dependent(planned: ReleasePlan, errors: list[PredictedError]) -> None:
-    """Which groups have no half width before a number of records is assumed."""
-    from dpdist.planner.certificate import unit_words
-    from dpdist.planner.derived_statistics import derived_groups
-
-    groups = sorted({*derived_groups(planned.job.workload)} - {entry.group for entry in errors})
-    plan_output.print_record_dependent(groups, unit_words(planned.job).counted)
-
-
-def _print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
-    """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
-    still to be found."""
-    from dpdist.planner.domain_selection import EdgesChoice, QuantileChoice
-    from dpdist.planner.preprocessing_steps import finished_steps
-    from dpdist.spec.preprocessing_budget import PreprocessingStep, PrivateBound, TruncationLossStep
-
-    names = (step.declared_job.guarantee.names for step in planned.job.guarantee.step_results)
-    steps = [step for step in names if isinstance(step, PreprocessingStep)]
-    budget_parts = [(step.budget_share, step.key) for step in steps]
-    if budget_parts:
-        budget_parts.append((1 - sum((budget_share for budget_share, _ in budget_parts), Fraction()), "the answers"))
-        console.print_line(
-            "of the budget "
-            + ", ".join(f"{float(100 * budget_share):.3g}% for {purpose}" for budget_share, purpose in budget_parts)
-        )
-    before = list(finished_steps(planned.job))
-    bounds = [step.step_spec.key for step, outcome in before if isinstance(step.step_spec, PrivateBound) and outcome is None]
-    if bounds:
-        console.print_line(
-            f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"
-        )
-    for step, outcome in before:
-        if isinstance(step, EdgesChoice) and outcome is None:
-            console.print_line(
-                f"edges of {step.step_spec.subject!r}: 95 times of 100 each divides the records between the edges around it within "
-                f"{step.rule.largest_rank_error:,} records of where it should"
-            )
-        if isinstance(step, QuantileChoice) and outcome is None:
-            for sentence in step.fewest_records_sentences():
-                console.print_line(sentence)
-    measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
-    if measured_keys or not any(isinstance(step, TruncationLossStep | PrivateBound) for step in steps):
-        console_output.print_beyond(certificate)
 
 
 def _errors(planned: ReleasePlan, assumptions: Assumptions | None, records: float | None) -> list[PredictedError]:

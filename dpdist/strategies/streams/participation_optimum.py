@@ -1,9 +1,9 @@
 """The certified optimum for persons who have records in several steps of a series, and what no strategy can beat for longer ones.
 
 Up to ``DENSE_STEPS`` steps the program of persons is solved by cutting planes. For longer series the weights of persons are those of a
-Markov chain (``dual_certificates``), which bound every strategy a little below the optimum. Where even a chain would take long, its steps are
-longer ones: a person in steps i, j, ... is spread evenly over persons in the steps f i + o, f j + o, ... of the long series, of which
-two are at least as far apart.
+Markov chain (``dual_certificates``), which bound every strategy a little below the optimum. Where even a chain would take long, its
+steps are longer ones: a person in steps i, j, ... is spread evenly over persons in the steps f i + o, f j + o, ... of the long series, of
+which two are at least as far apart.
 """
 
 from __future__ import annotations
