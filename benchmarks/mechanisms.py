@@ -89,7 +89,7 @@ def chosen(workload: Workload) -> Strategy:
 def makers(workload: Workload, gram: Matrix | None) -> dict[str, Callable[[], Strategy]]:
     """What can be compared on a workload, each made when it is called. The gram is needed only to make them."""
     shape = workload.domain.shape
-    weighed = workload if gram is None else gram
+    weighed = workload if gram is None else Gram(gram)
     out: dict[str, Callable[[], Strategy]] = {
         "dpdist": lambda: chosen(workload),
         "AM": lambda: eigen_design(weighed),

@@ -177,6 +177,8 @@ class Rows:
     @property
     def queried_axes(self) -> tuple[int, ...]:
         """The attributes along which these are more than sums over everything, of tables of whole attributes."""
+        if len(self.factors) != len(self.axes):  # one factor over the cells of all of them
+            return self.axes
         axis_factors = zip(self.axes, self.factors, strict=True)
         return tuple(axis for axis, factor in axis_factors if factor.write is None)
 

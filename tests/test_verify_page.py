@@ -41,15 +41,15 @@ def matched(pattern: str, new: str) -> Callable[[str], str]:
 
 
 PAGE: dict[str, tuple[str, Callable[[str], str]]] = {
-    "an answer in a sentence": ("sums", matched(r"403\N{NO-BREAK SPACE}±", "903\N{NO-BREAK SPACE}±")),
+    "an answer in a sentence": ("sums", matched(r"202\.1\N{NO-BREAK SPACE}±", "902.1\N{NO-BREAK SPACE}±")),
     "a half width in a sentence": ("sums", matched(r"±\N{NO-BREAK SPACE}8\.2", "±\N{NO-BREAK SPACE}0.2")),
-    "an answer in a chart": ("sums", matched(r'(<g class="values"><text[^>]*>)206\.3', r"\g<1>906.3")),
-    "an answer in a chart's data": ("sums", matched(r'"v":\[\[206\.331', '"v":[[906.331')),
-    "an answer in the table": ("sums", replaced("<td>402.5</td>", "<td>902.5</td>")),
-    "an interval in the table": ("sums", replaced("392.0 to 413.0", "402.0 to 403.0")),
-    "an answer in the list": ("sums", replaced('"steps":"8MKW"', '"steps":"9MKW"')),
+    "an answer in a chart": ("sums", matched(r'(<g class="values"><text[^>]*>)202\.1', r"\g<1>902.1")),
+    "an answer in a chart's data": ("sums", matched(r'"v":\[\[202\.092', '"v":[[902.092')),
+    "an answer in the table": ("sums", replaced("<td>399.3</td>", "<td>999.3</td>")),
+    "an interval in the table": ("sums", replaced("388.8 to 409.8", "398.8 to 399.8")),
+    "an answer in the list": ("sums", replaced('"steps":"8K35"', '"steps":"9K35"')),
     "a standard error in the list": ("sums", replaced('"pairs":[[5.34477,', '"pairs":[[0.34477,')),
-    "a mean": ("sums", replaced("<td>42.5</td>", "<td>52.5</td>")),
+    "a mean": ("sums", replaced("<td>45.7</td>", "<td>55.7</td>")),
     "a quantile": ("quantiles", matched(r"<td>15\.39</td>", "<td>45.39</td>")),
     "epsilon": (
         "sums",

@@ -118,7 +118,7 @@ def _relative_error(make: Callable[[], Workload], counts: np.ndarray, line: str)
     """AM and COA are optimised for queries scaled to norm 1 (section 3.4); the others ignore the workload's weights."""
     workload = make()
     scaled = relative(workload).gram()
-    found = {"COA": partial(coa, scaled), "AM": partial(eigen_design, scaled)}
+    found = {"COA": partial(coa, Gram(scaled)), "AM": partial(eigen_design, Gram(scaled))}
     strategy: Strategy = found[line]() if line in found else makers(workload, scaled)[line]()
     precision = strategy.operator.gram()
     covariance = scipy.linalg.pinvh(precision / float(np.diag(precision).max()))

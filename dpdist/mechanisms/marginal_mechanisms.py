@@ -145,6 +145,8 @@ def _directly(workload: Workload, rows: Effort) -> Callable[..., Strategy] | Non
     """
     tables = {block.asked_axes for block in workload.blocks}
     if AUTO_LIMITS.exceeded_by(rows) is not None and _are_disjoint(workload):
+        if prefers_symmetric(workload, rows.memory_bytes):
+            return None
         return _disjoint_tables if (_disjoint_tables(workload).gap or 0.0) <= LITTLE_GAP else None
     if len(tables) != 1 or AT_ONCE.exceeded_by(rows) is None:
         return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse.linalg
+import scipy
 
 from dpdist.domain import Domain
 from dpdist.domain.labels import LazySequence
@@ -32,11 +33,16 @@ class RowNumbers(LazySequence[str]):
 
 def dense_array(matrix: Any) -> Any:
     """The array of a matrix, whose library it keeps; of a SciPy sparse matrix or a ``LinearOperator`` all entries."""
-    if scipy.sparse.issparse(matrix):
+    if _is_sparse(matrix):
         return matrix.toarray()
-    if isinstance(matrix, scipy.sparse.linalg.LinearOperator):
+    operators = sys.modules.get("scipy.sparse.linalg")  # without it nobody has made an operator: its import takes long
+    if operators is not None and isinstance(matrix, operators.LinearOperator):
         return matrix.matmat(np.eye(matrix.shape[1]))
     return matrix
+
+
+def _is_sparse(matrix: Any) -> bool:
+    return "scipy.sparse" in sys.modules and bool(scipy.sparse.issparse(matrix))
 
 
 def explicit(
@@ -55,9 +61,7 @@ def explicit(
         title: name of the group of queries.
     Raises: InvalidInput for entries that are not finite numbers, another width than the domain's cells, or names that repeat.
     """
-    operator = (
-        Sparse(scipy.sparse.csr_array(array)) if scipy.sparse.issparse(array) else Dense(np.asarray(dense_array(array)))
-    )
+    operator = Sparse(scipy.sparse.csr_array(array)) if _is_sparse(array) else Dense(np.asarray(dense_array(array)))
     return _workload(operator, domain, names, title)
 
 

@@ -36,6 +36,7 @@ OF_THE_SPEC = {
     "location",
     "missing[0]",
     "name",  # a column that the spec names, a variable of 'records.connection'
+    "pattern",  # a part of a path or URL of the spec
     "scheme",
     "self.attribute",
     "self.candidates",

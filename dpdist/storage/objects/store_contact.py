@@ -41,11 +41,12 @@ _ENDPOINTS = {
     "gs": "the network of this machine",
 }
 """What says where the server of a URL is."""
+UNTRUSTED = "its certificate is not trusted here"
 _PROBLEMS = (
     ("dns error", "its name is not known here"),
     ("ConnectionRefused", "the connection was refused"),
-    ("InvalidCertificate", "its certificate is not trusted here"),
-    ("certificate verify failed", "its certificate is not trusted here"),
+    ("InvalidCertificate", UNTRUSTED),
+    ("certificate verify failed", UNTRUSTED),
     ("tls handshake", "TLS could not be agreed upon"),
     ("kind: Timeout", "no answer in time"),
     ("TimedOut", "no answer in time"),
@@ -88,11 +89,10 @@ def explain_silence(url: str, error: BaseException) -> str | None:
         return None
     attempts = int(requested["retries"] or 0) + 1
     tries = "once" if attempts == 1 else f"{attempts} times"
-    names = _ENDPOINTS.get(urlsplit(url).scheme, "the URL")
-    return (
-        f"{_server(requested['url'])} does not answer ({problem}; asked {tries} in {_seconds(requested['elapsed'])}); start it, or "
-        f"correct {names}, {again}"
-    )
+    cure = f"start it, or correct {_ENDPOINTS.get(urlsplit(url).scheme, 'the URL')}"
+    if problem == UNTRUSTED:
+        cure = "give it a certificate that this machine trusts, or name its authority's file in SSL_CERT_FILE"
+    return f"{_server(requested['url'])} does not answer ({problem}; asked {tries} in {_seconds(requested['elapsed'])}); {cure}, {again}"
 
 
 def answered_status(error: BaseException) -> str | None:

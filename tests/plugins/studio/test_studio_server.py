@@ -106,7 +106,7 @@ def test_the_studio_takes_what_plan_takes() -> None:
 def test_a_spec_is_opened_with_its_own_way_of_writing_files(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Semicolons, decimal commas, a header of its own, and files for each period."""
     desks: list[StudioSession] = []
-    monkeypatch.setattr("flows.commands.studio.studio_server.serve", lambda desk, *_: desks.append(desk))
+    monkeypatch.setattr("dpdist.plugins.studio.studio_server.serve", lambda desk, *_: desks.append(desk))
     day = datetime.date(2026, 9, 1) if name == "weekly.yaml" else None
     records = {"path": "a-{period}.csv" if day else "a.csv", "csv": {"delimiter": ";", "decimal": ","}}
     domain = {"b": {"categories": ["a", "b"]}, "n": {"edges": [0, 1, 2, 3]}}
@@ -134,7 +134,7 @@ def test_the_first_row_is_shown_before_it_is_asked_for(
         return True
 
     desks: list[StudioSession] = []
-    monkeypatch.setattr("flows.commands.studio.studio_server.serve", lambda desk, *_: desks.append(desk))
+    monkeypatch.setattr("dpdist.plugins.studio.studio_server.serve", lambda desk, *_: desks.append(desk))
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", confirm)
     Path("a.csv").write_text("branch;fee\na;1,5\n")
