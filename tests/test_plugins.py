@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 PLUGINS = sorted(path.parent.name for path in (ROOT / "dpdist" / "plugins").glob("*/__init__.py"))
 FACES = ("dpdist.api", "dpdist.plugin_registry", "flows.api")
 """All that a plugin imports of dpdist, beside its own folder."""
-KEPT = ("dpdist", "flows", "tests", "docs", "benchmarks", "deploy", "examples", "pyproject.toml")
+KEPT = (
+    *("dpdist", "flows", "tests", "docs", "benchmarks", "deploy", "examples", "helm", "tools"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "mkdocs.yml", "pyproject.toml"),
+)
 
 
 def without(folder: Path, *plugins: str) -> Path:
