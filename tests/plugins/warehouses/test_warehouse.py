@@ -20,10 +20,8 @@ from dpdist.errors import DpdistError, InvalidSpec, StoreError
 from dpdist.pipeline.warehouse_delivery import deliver, differences, rows_of, synthetic_rows
 from dpdist.planner.memory_estimate import DELIVERED_ROW_BYTES
 from dpdist.planner.release_plan import plan, stage_memory
-from dpdist.plugins.synthetic.synthetic_records import load_tables
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from dpdist.query.published_release import load_published
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.warehouse_target import TARGETS, PublishedRows
@@ -107,7 +105,7 @@ def test_synthetic_records_are_there_as_such(home: Path, tmp_path: Path, target:
     """Two sets beside each other, the second again in fewer records; each is written once."""
     place, read = target
     done = small.run(small.write(tmp_path, workload=[{"marginals": {"ways": [2]}}]), home)
-    records = load_tables(load_published(done.location)).fit_model().draw_records(50).records
+    records = small.records(50)  # as a plugin would have made them
     for name, number, written in (("synthetic-1-0", 50, True), ("synthetic-2-0", 50, True), ("synthetic-2-0", 20, True),
                                   ("synthetic-2-0", 20, False)):  # fmt: skip
         rows = synthetic_rows(done.location, records.slice(0, number), name)
