@@ -2841,13 +2841,11 @@ def check_method(release: ReleaseClaims) -> str:
     beside = {name for each in release.certificate.get("chosen_edges", []) for name in [each["of"]]}
     declared = method["attributes"]
     near({*measured} - {*declared} - {*method.get("sums", {})}, set(), label="attributes that are measured and not named: ")
-    bounds = dict[str, str]()
     for name in declared.keys() & measured.keys():
         check_attribute(name, declared[name], measured[name], name in beside, release)
     for name, facts in method.get("sums", {}).items():
         if name in measured:
             check_amounts(name, facts, measured[name])
-    del bounds
     asked = [name for name in method.get("sums", {}) if name not in measured]
     if unknown := [*(name for name in declared if name not in measured), *asked]:
         raise UncheckedClaim(f"nothing is measured along {', '.join(unknown)}")

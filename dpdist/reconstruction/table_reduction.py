@@ -106,11 +106,10 @@ class TableReduction:
 
     def _noise_weights(self, block: Block) -> tuple[Matrix, Matrix]:
         """Sums of the squares and of the fourth powers of the entries of every query, over all cells."""
-        summed_cells = math.prod(
-            size for axis, size in enumerate(self.workload.domain.shape) if axis not in _asked_factors(block)
-        )
+        factors = _asked_factors(block)
+        summed_cells = math.prod(size for axis, size in enumerate(self.workload.domain.shape) if axis not in factors)
         squares = fourths = np.array([float(summed_cells)])
-        for factor in _asked_factors(block).values():
+        for factor in factors.values():
             factor_squares, factor_fourths = _row_powers(factor)
             squares = np.multiply.outer(squares, factor_squares).ravel()
             fourths = np.multiply.outer(fourths, factor_fourths).ravel()

@@ -31,7 +31,7 @@ FIRST_RETRIES: Any = {
 METADATA_HOST = "169.254.169.254"
 """Where clouds give their machines credentials; asked where the environment holds none."""
 _REQUESTED = re.compile(
-    r"Error performing [A-Z]+ (?P<url>\S+) in (?P<elapsed>[0-9.]+(?:ns|us|µs|ms|s|m))(?:, after (?P<retries>[0-9]+) retries)?"
+    r"Error performing [A-Z]+ (?P<url>\S+) in (?P<elapsed>[0-9.]+)(?P<unit>ns|us|µs|ms|s|m)(?:, after (?P<retries>[0-9]+) retries)?"
 )
 _STATUS = re.compile(r"status(?: code)?: ([1-5][0-9]{2})")
 _ENDPOINTS = {
@@ -59,7 +59,7 @@ _PROBLEMS = (
 def notice_of_wait(url: str) -> Iterator[None]:
     """A block that waits for the first answer of a server: after ``SILENT_SECONDS`` a line on the standard error says so."""
     endpoint = os.environ.get("AWS_ENDPOINT") or os.environ.get("AWS_ENDPOINT_URL")
-    location_text = f"{url} at {endpoint}" if endpoint and url.startswith("s3://") else url
+    location_text = f"{url} at {_server(endpoint)}" if endpoint and url.startswith("s3://") else url
     message = f"waiting for {location_text}, which does not answer yet, for up to {FIRST_ANSWER_SECONDS:g} s\n"
     notice = threading.Timer(SILENT_SECONDS, lambda: sys.stderr.write(message))
     notice.daemon = True
@@ -92,7 +92,9 @@ def explain_silence(url: str, error: BaseException) -> str | None:
     cure = f"start it, or correct {_ENDPOINTS.get(urlsplit(url).scheme, 'the URL')}"
     if problem == UNTRUSTED:
         cure = "give it a certificate that this machine trusts, or name its authority's file in SSL_CERT_FILE"
-    return f"{_server(requested['url'])} does not answer ({problem}; asked {tries} in {_seconds(requested['elapsed'])}); {cure}, {again}"
+    return (
+        f"{_server(requested['url'])} does not answer ({problem}; asked {tries} in {_seconds(requested)}); {cure}, {again}"
+    )
 
 
 def answered_status(error: BaseException) -> str | None:
@@ -107,8 +109,7 @@ def _server(url: str) -> str:
     return f"{split_url.scheme}://{split_url.netloc.rpartition('@')[2]}"
 
 
-def _seconds(elapsed: str) -> str:
-    """A duration as the client writes it, in seconds."""
-    number, unit = re.fullmatch(r"([0-9.]+)(.*)", elapsed).groups()  # type: ignore[union-attr]
-    factor = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}[unit]
-    return f"{float(number) * factor:.2g} s"
+def _seconds(requested: re.Match[str]) -> str:
+    """How long a request took, in seconds."""
+    factor = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}[requested["unit"]]
+    return f"{float(requested['elapsed']) * factor:.2g} s"
