@@ -18,6 +18,7 @@ from dpdist.planner.preprocessing_steps import total_loss
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.receipts import DatasetBudget
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.privacy_unit import Protection
 from dpdist.privacy.risk_in_words import describe_loss
 from dpdist.reconstruction.nonnegative_cells import Effect, Group
 from dpdist.spec.job import Job, Outputs
@@ -75,6 +76,19 @@ TARGET_DIGITS = 6
 """Digits of the least rho that reaches the targets, rounded up."""
 
 
+def unit_facts(protection: Protection) -> dict[str, Any]:
+    """Whom a release protects, and by which bounds."""
+    return {
+        "unit": protection.unit,
+        "unit_kind": protection.unit_kind,
+        "neighbours": protection.neighbours,
+        "one_change": protection.sentence,
+        **protection.bounds(),
+        "bound_enforced_while_counting": protection.enforced,
+        "bound": protection.bound,
+    }
+
+
 def privacy_facts(job: Job, grid: IntegerMeasurement, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
     protection, declared_delta = job.guarantee.protection, job.declared_job.guarantee.budget.delta
@@ -86,13 +100,7 @@ def privacy_facts(job: Job, grid: IntegerMeasurement, noise: Noise, loss: Loss) 
     return {
         "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
         "noise": noise.kind.label,
-        "unit": protection.unit,
-        "unit_kind": protection.unit_kind,
-        "neighbours": protection.neighbours,
-        "one_change": protection.sentence,
-        **protection.bounds(),
-        "bound_enforced_while_counting": protection.enforced,
-        "bound": protection.bound,
+        **unit_facts(protection),
         "meaning": describe_loss(loss, protection),
         "rho": str(loss.zcdp),
         "rho_decimal": float(loss.zcdp),

@@ -15,6 +15,7 @@ import pytest
 from dpdist import language, verify
 from dpdist.language import use_language
 from dpdist.page.guarantee_text import guarantee_text
+from dpdist.planner.certificate import unit_facts
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.privacy_unit import (
     PersonsInGroups,
@@ -53,13 +54,7 @@ def protections(words: str) -> Iterator[Protection]:
 def facts(protection: Protection, epsilon: Fraction = Fraction(1, 2)) -> dict[str, Any]:
     """The part of a certificate that says what is protected."""
     privacy = {
-        "unit": protection.unit,
-        "unit_kind": protection.unit_kind,
-        "neighbours": protection.neighbours,
-        "one_change": protection.sentence,
-        **protection.bounds(),
-        "bound_enforced_while_counting": protection.enforced,
-        "bound": protection.bound,
+        **unit_facts(protection),
         "meaning": describe_loss(Loss.laplace(epsilon), protection),
     }
     method = {"counted": "records", "attributes": {}, "missing_persons": getattr(protection, "missing", None)}
