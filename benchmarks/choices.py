@@ -3,11 +3,11 @@
     python -m benchmarks.choices [FOLDER]
 
 Roots of mean squared errors of a table of ten groups (``benchmarks.bounds``) with the bound that a rule chooses, as a multiple of that
-with the best bound and the whole budget, which nobody can have; 200 choices a file, with noise of fixed seeds. A row is the geometric
-mean and the largest of all files of its kind under rho 0.05 and 0.005, or epsilon 0.3 and 0.1.
+with the best bound and the whole budget, which nobody can have; 100 choices a file, with noise of fixed seeds. A row is the geometric
+mean and the largest of all files of its kind and number of persons under rho 0.05 and 0.005, or epsilon 0.3 and 0.1.
 
-The files are drawn: of 3,000 and 30,000 persons by their number of records, of 9,000 and 90,000 amounts of at most three a person. Those
-"which chose" decided on the rule and its numbers (docs/decisions/0017-budgeted-steps.md). FOLDER holds
+The files are drawn: of 300, 3,000 and 30,000 persons by their number of records, or three amounts of each. Those "which chose" decided
+on numbers of the rule (docs/decisions/0017-budgeted-steps.md). FOLDER holds
 ``nettrace_web_requests_per_host.npy``
 (Internet Traffic Archive), ``ca_pums_10000.csv`` (US Census Bureau) and ``flights_hour_delay_distance_24x64x64.npy`` (US Bureau of
 Transportation Statistics): real files are among the others.
@@ -21,7 +21,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ from benchmarks.bounds import GROUPS, LOSSES, OF_AMOUNTS, OF_RECORDS, PART, Case
 from dpdist.privacy.contribution_histogram import UNIT_BITS
 from dpdist.statistics.truncation_loss import NoisyCounts
 
-CHOICES, SEED = 200, 68
+CHOICES, SEED = 100, 68
 
 
 def lognormal(mean: float, deviation: float) -> Draw:
@@ -91,42 +90,29 @@ OTHER_AMOUNTS: dict[str, Draw] = {
 
 
 @dataclass(frozen=True)
-class RunsOfBins(NoisyCounts):
-    """The rule of decision 17: nobody beyond the last bin from which a run has four or five standard errors, and the noise in the head."""
+class PowerLaws(NoisyCounts):
+    """Beyond the last bin in which persons are seen there are power laws alone, and the mean squared error decides."""
 
-    @cached_property
-    def occupied_bins(self) -> int:
-        up_to, starts, found = np.append(0.0, np.cumsum(self.counts)), np.arange(self.counts.size), 0
-        errors = 5 if self.detection_nats == OF_AMOUNTS.seen else 4
-        for width in 2 ** np.arange(starts.size.bit_length()):
-            ends = np.minimum(starts + width, starts.size)
-            seen = up_to[ends] - up_to[starts] > errors * self.deviation * np.sqrt(ends - starts)
-            found = max(found, 1 + int(np.flatnonzero(seen).max(initial=-1)))
-        return found
-
-    def lost_squared(self, bounds: np.ndarray) -> np.ndarray:
-        weights = self._lost_records(bounds[:, None])[0] * (np.arange(self.counts.size) < max(self.occupied_bins, 1))
-        return np.asarray(np.maximum(weights @ self.counts, 0.0) ** 2 + (weights**2).sum(axis=1) * self.deviation**2)
+    def choose_bound(self, variances: np.ndarray, record_loss: float) -> int:
+        weights, occupied = self._lost_records(self.bin_ends[:, None])[0], max(self.occupied_bins, 1)
+        tails, nats = self._tails
+        lost = np.maximum(weights[:, :occupied] @ self.counts[:occupied], 0.0)[:, None] + weights[:, occupied:] @ tails.T
+        likely = np.exp(nats.min() - nats)
+        return int(self.bin_ends[np.argmin(variances + lost**2 @ (likely / likely.sum()) * record_loss)])
 
 
 @dataclass(frozen=True)
 class Nobody(NoisyCounts):
-    """The rule with nobody beyond the last bin in which persons are seen."""
+    """There is nobody beyond the last bin in which persons are seen."""
 
-    @cached_property
-    def _tails(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros((1, self.counts.size - max(self.occupied_bins, 1))), np.ones(1)
+    def lost_records(self, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        weights = self._lost_records(bounds[:, None])[0] * (np.arange(self.counts.size) < max(self.occupied_bins, 1))
+        return np.maximum(weights @ self.counts, 0.0)[:, None], np.ones(1)
 
 
-Rules = dict[str, tuple[type[NoisyCounts], float]]
-"""How a bound is found, and how many times as many nats as in a release make something seen."""
-RULES: Rules = {
-    "the rule": (NoisyCounts, 1.0),
-    "seen at 3/4": (NoisyCounts, 0.75),
-    "seen at 5/4": (NoisyCounts, 1.25),
-    "nobody beyond": (Nobody, 1.0),
-    "decision 17": (RunsOfBins, 1.0),
-}
+RULES: dict[str, type[NoisyCounts]] = {"the rule": NoisyCounts, "power laws": PowerLaws, "nobody beyond": Nobody}
+"""How a bound is found."""
+PERSONS = (300, 3_000, 30_000)
 
 
 def errors(case: Case) -> dict[str, float]:
@@ -138,19 +124,19 @@ def errors(case: Case) -> dict[str, float]:
     lost = {bound: case.error(bound, float(1 - PART)) for bound in case.candidates}
     best = min(case.error(bound, 1.0) for bound in case.candidates)
     found = {}
-    for name, (made, times) in RULES.items():
-        runs = (found_of(case.rule, row, case.kind.seen * times, made) for row in exact + noise)
+    for name, made in RULES.items():
+        runs = (found_of(case.rule, row, case.kind.seen, made) for row in exact + noise)
         squares = [lost[each.choose_bound(case.variances, 1 / GROUPS)] for each in runs]
         found[name] = math.sqrt(np.mean(squares) / best)
     return found
 
 
 def drawn(kind: Kind, files: dict[str, Draw]) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Sizes of files of two lengths, and how many one person has."""
+    """Sizes of files of three lengths, and how many one person has."""
     each = 3 if kind is OF_AMOUNTS else 1
     least = 1 if kind is OF_RECORDS else 0
     for name, draw in files.items():
-        for many in (3_000 * each, 30_000 * each):
+        for many in (persons * each for persons in PERSONS):
             found = draw(np.random.default_rng(1), many)
             yield name, np.maximum(found.round() if kind is OF_RECORDS else found, least).astype(np.int64), each
 
@@ -171,17 +157,20 @@ def real(folder: Path) -> dict[Kind, list[tuple[str, np.ndarray, int]]]:
 def main() -> None:
     """Print the table of benchmarks/results/bounds.md."""
     others = real(Path(sys.argv[1])) if sys.argv[1:] else {OF_RECORDS: [], OF_AMOUNTS: []}
-    print(f"| of | files | noise | {' | '.join(RULES)} |\n{'|---' * (3 + len(RULES))}|")
+    print(f"| of | files | persons | noise | {' | '.join(RULES)} |\n{'|---' * (4 + len(RULES))}|")
     for kind, own, other in ((OF_RECORDS, RECORDS, OTHER_RECORDS), (OF_AMOUNTS, AMOUNTS, OTHER_AMOUNTS)):
-        for title, files in (("which chose", drawn(kind, own)), ("others", [*drawn(kind, other), *others[kind]])):
-            found: dict[str, list[dict[str, float]]] = defaultdict(list)
-            for given in files:
+        groups = [("which chose", [*drawn(kind, own)]), ("others", [*drawn(kind, other)]), ("real", others[kind])]
+        for title, files in groups:
+            found: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+            for name, sizes, each in files:
+                persons = "all" if title == "real" else f"{sizes.size // each:,}"
                 for loss in LOSSES:
-                    found["Laplace" if loss.pure else "Gaussian"].append(errors(Case(kind, *given, loss)))
-            for noise, rows in found.items():
+                    noise = "Laplace" if loss.pure else "Gaussian"
+                    found[persons, noise].append(errors(Case(kind, name, sizes, each, loss)))
+            for (persons, noise), rows in found.items():
                 every = {name: np.array([row[name] for row in rows]) for name in RULES}
-                told = (f"{np.exp(np.log(each).mean()):.2f} (up to {each.max():.2f})" for each in every.values())
-                print(f"| {kind.title} | {title}: {len(rows)} | {noise} | {' | '.join(told)} |", flush=True)
+                ratios = (f"{np.exp(np.log(each).mean()):.2f} (up to {each.max():.2f})" for each in every.values())
+                print(f"| {kind.title} | {title}: {len(rows)} | {persons} | {noise} | {' | '.join(ratios)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ WIDEST_KNOWN_INTERVAL = 0.5
 """Of an interval of what a chosen bound leaves out of all: of a wider one nothing is said but that it is not known."""
 
 
+LOSS_OF_CHOICE = {"chosen_bound": "records_left_out", "chosen_groups": "groups_left_out"}
+
+
 def bound_loss_sentences(certificate: Mapping[str, Any]) -> list[str]:
     """What bounds on persons and on amounts leave out, as far as it is known; nothing where nothing is bounded."""
     facts = certificate.get("left_out")
@@ -25,10 +28,19 @@ def bound_loss_sentences(certificate: Mapping[str, Any]) -> list[str]:
     kinds = {"chosen_bound": _chosen_bound_sentence, "chosen_groups": _chosen_groups_sentence}
     sentences = [sentence(certificate, certificate[kind]) for kind, sentence in kinds.items() if kind in certificate]
     sentences += [_chosen_range_sentence(certificate, column_facts) for column_facts in certificate.get("chosen_ranges", ())]
+    if sentences and _is_choice_blind(certificate):
+        sentences.append(say("The noise hides how much a larger limit would add, so that this one may be far from the best"))
     if sentences or not _is_bounded(certificate):
         return sentences
     unknown_loss = translatable("{counts}; how many do not is not known. {of_counted}")
     return [say(unknown_loss, counts=_count_clause(certificate), of_counted=say(INTERVALS_OF_COUNTED))]
+
+
+def _is_choice_blind(certificate: Mapping[str, Any]) -> bool:
+    """Whether nobody can tell from its noisy numbers what a chosen bound leaves out."""
+    lost = [certificate[name][share] for name, share in LOSS_OF_CHOICE.items() if name in certificate]
+    lost += [column_facts["sum_left_out"] for column_facts in certificate.get("chosen_ranges", ())]
+    return any(share["high_95"] - share["low_95"] > WIDEST_KNOWN_INTERVAL for share in lost)
 
 
 def _is_bounded(certificate: Mapping[str, Any]) -> bool:
@@ -67,12 +79,14 @@ def _counts_persons(certificate: Mapping[str, Any]) -> bool:
 def _chosen_range_sentence(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     column = certificate["method"]["sums"][facts["of"]]
     two_sided = translatable(
-        "{name} counts from {from:,.10g} to {to:,.10g} {unit} of each record, a range that {share:.0%} of the budget chose: {amounts} of "
+        "{name} counts from {from:,.10g} to {to:,.10g} {unit} of each record; {share:.0%} of the budget was spent on choosing this "
+        "range: {amounts} of "
         "the amounts other than zero lie outside it, and {left} of what all add up to without their signs (from {down_to:,.10g} to "
         "{up_to:,.10g} {unit} of a record) is cut off. {of_counted}, with their amounts cut"
     )
     from_zero = translatable(
-        "{name} counts up to {to:,.10g} {unit} of each record, an amount that {share:.0%} of the budget chose: {amounts} of the amounts "
+        "{name} counts up to {to:,.10g} {unit} of each record; {share:.0%} of the budget was spent on choosing this limit: {amounts} of "
+        "the amounts "
         "above zero are larger, and {left} of their sum (up to {up_to:,.10g} {unit} of a record) is cut off. {of_counted}, with their "
         "amounts cut"
     )
@@ -89,7 +103,8 @@ def _chosen_range_sentence(certificate: Mapping[str, Any], facts: Mapping[str, A
 
 def _chosen_bound_sentence(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     return say(
-        "{counts}, a number that {share:.0%} of the budget chose: {persons} of the persons have more, and {records} of all {what} (up to "
+        "{counts}; {share:.0%} of the budget was spent on choosing this number: {persons} of the persons have more, and {records} of all "
+        "{what} (up to "
         "{up_to:,} of a person) are not counted. {of_counted}",
         counts=_count_clause(certificate),
         persons=_share_text(facts["persons_beyond"]),
@@ -102,7 +117,8 @@ def _chosen_bound_sentence(certificate: Mapping[str, Any], facts: Mapping[str, A
 
 def _chosen_groups_sentence(certificate: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     return say(
-        "{counts}, a number of groups that {share:.0%} of the budget chose: {persons} of the persons have records in more, and {groups} of "
+        "{counts}; {share:.0%} of the budget was spent on choosing this number of groups: {persons} of the persons have records in more, "
+        "and {groups} of "
         "the groups of all persons (up to {up_to:,} of a person) are not counted. {of_counted}",
         counts=_count_clause(certificate),
         persons=_share_text(facts["persons_in_more_groups"]),
@@ -120,12 +136,12 @@ def _person_bound_sentence(certificate: Mapping[str, Any], facts: Mapping[str, A
     text = say(
         translatable(
             "{counts}; {beyond} of the persons have more, and how many of the {what} are not counted is hidden by the noise ({share:.0%} "
-            "of the budget bought these numbers). {of_counted}"
+            "of the budget was spent on these estimates). {of_counted}"
         )
         if is_hidden
         else translatable(
             "{counts}; {beyond} of the persons have more, and {records} of the {what} of whoever has up to {up_to:,} more are not counted "
-            "({share:.0%} of the budget bought these numbers). {of_counted}"
+            "({share:.0%} of the budget was spent on these estimates). {of_counted}"
         ),
         counts=_count_clause(certificate),
         beyond=_share_text(person_facts["beyond"]),
@@ -154,7 +170,7 @@ def _amount_range_sentence(
     return say(
         "{name}: {outside} of the amounts that count lie outside {least:,.12g} to {most:,.12g}{unit} and are added up as the nearer end. "
         "What those of up to {above:,.6g} above and {below:,.6g} below have beyond it changes their sum by {estimate:+,.0f}{unit} "
-        "({low_95:+,.0f} to {high_95:+,.0f}; {share:.0%} of the budget bought these numbers)",
+        "({low_95:+,.0f} to {high_95:+,.0f}; {share:.0%} of the budget was spent on these estimates)",
         name=column.get("title") or name,
         outside=_share_text(amount_facts["outside"]),
         least=column["from"],

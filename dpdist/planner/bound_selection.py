@@ -51,6 +51,8 @@ class BoundChoice(NoisyStep):
     rule: CountsBySize
     purpose = "bound"
     detection_threshold: ClassVar[float] = NoisyCounts.detection_nats
+    counted_words: ClassVar[str]
+    """What lies in a bin together."""
 
     @classmethod
     def for_budget(cls, job: Job, step_spec: PrivateBound, step_budget: Loss) -> Self:
@@ -112,6 +114,14 @@ class BoundChoice(NoisyStep):
             rule.bin_starts, rule.bin_ends, scaled, deviation, width, rule.noise.kind == LAPLACE, self.detection_threshold
         )
 
+    def detection_sentence(self) -> str:
+        """How many of what is counted the choice needs, before it is made."""
+        needed = math.ceil(self.estimate_counts([0] * self.rule.bin_starts.size).least_detected)
+        return (
+            f"{self.step_spec.key} sees {self.counted_words} from about {needed:,} on; where the file has few more than "
+            "that, noise makes the choice: give a number, or raise 'share'"
+        )
+
     def _price_facts(self, noisy_counts: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         return {
             "share": float(self.step_spec.budget_share),
@@ -124,6 +134,8 @@ class BoundChoice(NoisyStep):
 
 class RecordsChoice(BoundChoice):
     """The choice of ``most_records``, from persons by their number of records."""
+
+    counted_words = "persons with about equally many records"
 
     @property
     def subject_facts(self) -> Mapping[str, Any]:
@@ -156,6 +168,8 @@ class RecordsChoice(BoundChoice):
 
 class GroupsChoice(BoundChoice):
     """The choice of ``most_groups``, from persons by their number of groups."""
+
+    counted_words = "persons with about equally many groups"
 
     @property
     def subject_facts(self) -> Mapping[str, Any]:
@@ -199,6 +213,7 @@ class RangeChoice(BoundChoice):
 
     step_spec: RangeBound
     detection_threshold: ClassVar[float] = AMOUNT_DETECTION_NATS
+    counted_words = "records with about equal amounts"
 
     @classmethod
     def for_budget(cls, job: Job, step_spec: PrivateBound, step_budget: Loss) -> Self:

@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from dpdist.operators import Matrix
 from dpdist.statistics.ratio_intervals import fieller, interval_within
+from dpdist.statistics.size_distributions import bin_shares
 
 AMOUNT_DETECTION_NATS = 10.0
 """As ``NoisyCounts.seen``, of amounts: their bins are wider, and noise that is taken for amounts costs more."""
@@ -19,6 +20,10 @@ POWERS = np.array([1.5, 2, 3, 4, 6, 10, 20])
 """Laws by which persons may become fewer beyond the last bin in which they are seen (docs/decisions/0017-budgeted-steps.md)."""
 ABSENCE_PRIOR = 10.0
 """How many times as likely as each of them it is that there is nobody, before the numbers are looked at."""
+PARAMETER_NATS = 2.0
+"""By so many nats a histogram is less likely for each number of it that is taken from the noisy counts, which then fit it."""
+LIKELIEST = 32
+"""Where both ends of a range are chosen, so many histograms of each side count."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,12 @@ class NoisyCounts:
         errors = noise / self.deviation
         return np.asarray(math.sqrt(2) * np.abs(errors) if self.laplace else errors**2 / 2)
 
+    @property
+    def least_detected(self) -> float:
+        """How many persons one bin needs at least so that they are seen, where all others are empty and noise adds nothing."""
+        factor = self.detection_nats / math.sqrt(2) if self.laplace else math.sqrt(2 * self.detection_nats)
+        return factor * self.deviation
+
     @cached_property
     def occupied_bins(self) -> int:
         """How many bins there are up to the last one in which persons are seen.
@@ -106,7 +117,7 @@ class NoisyCounts:
 
     @cached_property
     def _tails(self) -> tuple[Matrix, Matrix]:
-        """Persons in each bin after the last one in which they are seen, by each law of ``POWERS`` and by none, and how likely each is."""
+        """Persons in each bin after the last one in which they are seen, by each law of ``POWERS`` and by none, and its nats."""
         last_occupied = max(self.occupied_bins, 1) - 1
         starts = np.append(self.bin_starts[last_occupied], self.bin_ends[last_occupied:] + 1.0) - 0.5
         masses = -np.diff(starts ** -POWERS[:, None])
@@ -114,26 +125,45 @@ class NoisyCounts:
         laws = np.append(masses[:, 1:] / masses[:, :1], np.zeros((1, starts.size - 2)), axis=0) * max(
             self.counts[last_occupied], 0.0
         )
-        unlikely = self._nats(self.counts[last_occupied + 1 :] - laws).sum(axis=1)
-        likely = np.exp(unlikely.min() - unlikely) * np.append(np.ones(POWERS.size), ABSENCE_PRIOR)
-        return laws, likely / likely.sum()
+        prior = np.append(np.ones(POWERS.size), ABSENCE_PRIOR)
+        return laws, self._nats(self.counts[last_occupied + 1 :] - laws).sum(axis=1) - np.log(prior / prior.sum())
 
-    def lost_squared(self, bounds: Matrix) -> Matrix:
-        """For each bound the expected square of the records beyond it, given the noisy numbers."""
+    @cached_property
+    def _distributions(self) -> tuple[Matrix, Matrix]:
+        """Counts under each of ``size_distributions``, as many as fit the noisy ones best, and their nats."""
+        shares = bin_shares(self.bin_starts, self.bin_ends)
+        fitted = np.maximum(shares @ self.counts / (shares**2).sum(axis=1), 0.0)
+        counts = fitted[:, None] * shares
+        return counts, self._nats(self.counts - counts).sum(axis=1) + math.log(shares.shape[0]) + 2 * PARAMETER_NATS
+
+    def lost_records(self, bounds: Matrix) -> tuple[Matrix, Matrix]:
+        """What may lie beyond each bound (in rows), and how likely that is.
+
+        Either the noisy counts are taken as they are up to the last bin in which persons are seen, with a tail of ``POWERS``, or all
+        counts follow one of ``size_distributions``.
+        """
         if not self.counts.size:
-            return np.zeros(bounds.size)
-        weights, (laws, likely), occupied = self._lost_records(bounds[:, None])[0], self._tails, max(self.occupied_bins, 1)
-        lost = np.maximum(weights[:, :occupied] @ self.counts[:occupied], 0.0)[:, None] + weights[:, occupied:] @ laws.T
-        return np.asarray(lost**2 @ likely)
+            return np.zeros((bounds.size, 1)), np.ones(1)
+        weights, occupied = self._lost_records(bounds[:, None])[0], max(self.occupied_bins, 1)
+        (tails, tail_nats), (counts, nats) = self._tails, self._distributions
+        seen = np.maximum(weights[:, :occupied] @ self.counts[:occupied], 0.0)[:, None]
+        lost = np.append(seen + weights[:, occupied:] @ tails.T, weights @ counts.T, axis=1)
+        all_nats = np.append(tail_nats + PARAMETER_NATS * occupied, nats)
+        likely = np.exp(all_nats.min() - all_nats)
+        return lost, likely / likely.sum()
 
     def choose_bound(self, variances: Matrix, record_loss: float) -> int:
-        """The bound of least predicted total squared error: that of the noise, and that of the records beyond the bound.
+        """The bound of least expected error: the root of the squared error of the noise and of the records beyond the bound.
+
+        The error counts as a multiple of the least one that any bound has, so that distributions with large errors do not decide
+        alone, however unlikely they are.
 
         Args:
             variances: total squared error that noise adds to all answers with the last number of each bin as the bound.
             record_loss: what all answers lose, squared and added, where one record is left out, wherever it would have been.
         """
-        return int(self.bin_ends[int(np.argmin(variances + self.lost_squared(self.bin_ends) * record_loss))])
+        lost, likely = self.lost_records(self.bin_ends)
+        return int(self.bin_ends[int(np.argmin(_expected_error(variances[:, None] + lost**2 * record_loss, likely)))])
 
     def person_share_above(self, bound: int | Matrix) -> EstimatedShare:
         """The share of persons with more records than a bound, which is the last number of a bin, or of each bin one."""
@@ -150,6 +180,17 @@ class NoisyCounts:
         rows = np.array([above, below])
         covariance, largest_bias = rows @ rows.T * self.deviation**2, float(half_widths @ np.maximum(self.counts, 0.0))
         return EstimatedShare.of(rows @ self.counts, covariance, self.width, largest_bias)
+
+
+def _expected_error(squares: Matrix, likely: Matrix) -> Matrix:
+    """For each bound (in rows) the expected root of its squared error over the least one, of histograms (in columns) so likely."""
+    return np.asarray(np.sqrt(squares / np.maximum(squares.min(axis=0), np.finfo(float).tiny)) @ likely)
+
+
+def _likeliest(lost: Matrix, likely: Matrix) -> tuple[Matrix, Matrix]:
+    """The likeliest histograms alone."""
+    first = np.argsort(-likely, kind="stable")[:LIKELIEST]
+    return lost[:, first], likely[first] / likely[first].sum()
 
 
 @dataclass(frozen=True)
@@ -184,19 +225,24 @@ class SignedCounts:
         return self.all_bins.bin_ends[: self.above]
 
     def choose_bound(self, variances: Matrix, record_loss: float) -> tuple[int, int]:
-        """How far the range of least predicted total squared error reaches beneath zero, and how far above.
+        """How far the range of least expected error reaches beneath zero, and how far above.
 
         What is cut off at both ends is added up, squared: where both are cut off in other groups, one does not make up for the other.
 
         Args:
             variances: total squared error that noise adds to all answers with each of ``lowest``, in rows, and each of ``highest``.
-            record_loss: as for ``NoisyCounts.chosen``.
+            record_loss: as for ``NoisyCounts.choose_bound``.
         """
         beneath, above = self._side_counts(slice(self.above, None)), self._side_counts(slice(self.above))
-        # a range begins at zero where nothing is seen beneath it
-        lost_below = beneath.lost_squared(self.lowest) * (beneath.occupied_bins > 0)
-        lost = np.add.outer(lost_below, above.lost_squared(self.highest))
-        low, high = np.unravel_index(int(np.argmin(variances + lost * record_loss)), lost.shape)
+        lost_below, likely_below = _likeliest(*beneath.lost_records(self.lowest))
+        lost_above, likely_above = _likeliest(*above.lost_records(self.highest))
+        if not beneath.occupied_bins:  # a range begins at zero where nothing is seen beneath it
+            lost_below, likely_below = np.zeros((self.lowest.size, 1)), np.ones(1)
+        squares = (lost_below**2)[:, None, :, None] + (lost_above**2)[None, :, None, :]
+        shape = (*variances.shape, likely_below.size * likely_above.size)
+        errors = (variances[:, :, None, None] + squares * record_loss).reshape(-1, shape[2])
+        expected = _expected_error(errors, np.outer(likely_below, likely_above).ravel())
+        low, high = np.unravel_index(int(np.argmin(expected)), variances.shape)
         return int(self.lowest[low]), int(self.highest[high])
 
     def outside(self, low: int, high: int) -> tuple[EstimatedShare, EstimatedShare]:

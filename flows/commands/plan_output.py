@@ -103,6 +103,7 @@ def print_record_dependent(planned: ReleasePlan, errors: Sequence[PredictedError
 def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
+    from dpdist.planner.bound_selection import BoundChoice
     from dpdist.planner.domain_selection import EdgesChoice, QuantileChoice
     from dpdist.planner.preprocessing_steps import finished_steps
     from dpdist.spec.preprocessing_budget import PreprocessingStep, PrivateBound, TruncationLossStep
@@ -123,6 +124,8 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
             f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"
         )
     for step, outcome in before:
+        if isinstance(step, BoundChoice) and outcome is None:
+            console.print_line(step.detection_sentence())
         if isinstance(step, EdgesChoice) and outcome is None:
             console.print_line(
                 f"edges of {step.step_spec.subject!r}: 95 times of 100 each divides the records between the edges around it within "

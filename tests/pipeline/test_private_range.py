@@ -79,7 +79,7 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     true = (amounts > said["to"]).mean(), np.maximum(amounts - said["to"], 0).sum() / amounts.sum()
     for truth, name in zip(true, ("amounts_beyond", "sum_left_out"), strict=True):
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
-    (sentence,) = bound_loss_sentences(facts)
+    sentence = bound_loss_sentences(facts)[0]
     assert f"paid counts up to {said['to']:,.10g} EUR of each record" in sentence
     unknown = {**facts, "chosen_ranges": [{**said, "sum_left_out": {"share": 0.7, "low_95": 0.0, "high_95": 1.0}}]}
     assert "an unknown share of their sum" in bound_loss_sentences(unknown)[0]

@@ -72,6 +72,8 @@ def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
     assert (
         "above are for the largest bounds that 'most_records: private' may choose; a smaller choice means less noise" in told
     )
+    needed = "'most_records: private' sees persons with about equally many records from about 41 on; where the file has few more"
+    assert needed in " ".join(told.split())
 
 
 @pytest.mark.parametrize(("neighbours", "budget"), ASKED)
@@ -90,9 +92,10 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
         assert abs(truth - said[name]["share"]) <= off
     assert done.tally.beyond_bound == np.maximum(numbers - bound, 0).sum()
     page = (Path(done.folder) / "index.html").read_text()
-    assert f"Counts the first {bound} purchases of each person, a number that" in page
+    assert f"Counts the first {bound} purchases of each person; 10% of the budget was spent on choosing this number" in page
     unknown = {**facts, "chosen_bound": {**said, "records_left_out": {"share": 0.0, "low_95": 0.0, "high_95": 1.0}}}
     assert "have more, and an unknown share of all purchases" in bound_loss_sentences(unknown)[0]
+    assert "hides how much a larger limit would add" in bound_loss_sentences(unknown)[-1]
     assert "Intervals of answers are of the records that count" in page
     with open_ledger(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
@@ -133,7 +136,7 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
     page = (Path(done.folder) / "index.html").read_text()
     assert (
-        f"Counts each person in the first {bound} of their groups, a number of groups that 10% of the budget chose" in page
+        f"Counts each person in the first {bound} of their groups; 10% of the budget was spent on choosing this number of groups" in page
     )
     with open_ledger(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")
