@@ -103,7 +103,7 @@ def check_missing(context: Context, job: Job, release: str, found: record_cells.
     refusal = MissingRecords(
         f"the operator has to look at {job.source.name}: more than {float(100 * most):g} % of the records ('records.most_missing') are "
         "missing or outside the domain; nothing was charged. Compare 'domain', 'csv' (delimiter, decimal, dates) and 'types' with the "
-        "file; 'dpdist run --accept-missing' releases them as they are"
+        "file; 'dpdist run --accept-missing', or a larger share in the spec, releases them as they are"
     )
     refusal.private = (
         f"private, for the operator only: {lost:,} of {found.read:,} records are missing or outside the domain, or hold texts that are no "

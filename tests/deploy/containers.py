@@ -70,9 +70,6 @@ class Compose:
         for other, how in self.services[service].get("depends_on", {}).items():
             self.start(other)
             getattr(self, how["condition"])(other)
-        replicas = self.services[service].get("deploy", {}).get("replicas", 1)
-        if replicas > 1:  # podman-compose starts one of those that it is asked for by name
-            options = ("--scale", f"{service}={replicas}", *options)
         profiles = [option for name in self.services[service].get("profiles", []) for option in ("--profile", name)]
         self(*profiles, "up", "--detach", "--no-build", "--no-deps", *options, service)
 
