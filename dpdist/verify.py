@@ -2457,7 +2457,7 @@ def unit_of(certificate: Facts) -> Unit:
         subject = subject if counted is None else f"any {'one' if most == 1 else most} of the {counted}"
         bounds = (
             f"Nobody checked that a person has records in at most {which}, with at most {each} each: whoever has more, or in steps "
-            "that are closer, is covered less. Records that arrive step by step do not say who they belong to."
+            "that are closer, has less protection. Records that arrive step by step do not say who they belong to."
         )
         return Unit(subject, "a person", False, "their records say", changes, (bounds,))
     single = "record" if counted is None else named
@@ -2469,13 +2469,15 @@ def unit_of(certificate: Facts) -> Unit:
     )
     if counted is None:
         subject, one = ("any one record", "a record") if most == 1 else (f"any {most} records", f"{most} records")
-        bounds = f"Nobody checked that a person has at most {times_of(most, 'record')}: whoever has more is covered less."
+        bounds = (
+            f"Nobody checked that a person has at most {times_of(most, 'record')}: whoever has more has less protection."
+        )
     else:
         subject = f"any {'one' if most == 1 else most} of the {counted}"
         often, one = "once" if most == 1 else f"{most} times", subject.removeprefix("any ")
         bounds = (
-            f"Nobody checked that each person was counted at most {often} among the {counted}: whoever was counted more often is "
-            "covered less."
+            f"Nobody checked that each person was counted at most {often} among the {counted}: whoever was counted more often "
+            "has less protection."
         )
     return Unit(subject, one, most > 1, "they say" if most > 1 else "it says", changes, (bounds,))
 
@@ -2522,7 +2524,7 @@ def check_words(release: ReleaseClaims) -> str:
         allowed = ("persons",) if release.privacy["bound_enforced_while_counting"] else kinds
         near(release.privacy["unit_kind"] in allowed, True, label=f"kind of unit {release.privacy['unit_kind']!r}: ")
     near(release.privacy["one_change"], unit.changes)
-    if release.privacy["bound"] not in unit.bounds:
+    if release.privacy["bound"].replace("is covered less", "has less protection") not in unit.bounds:  # as it was said before
         raise WrongClaim(f"found {release.privacy['bound']!r}, recomputed {unit.bounds[0]!r}")
     return ""
 

@@ -227,10 +227,10 @@ class ProtectedRecords(Protection):
         if self.counted is not None:
             often = "once" if self.most_records == 1 else f"{self.most_records} times"
             return (
-                f"Nobody checked that each person was counted at most {often} among the {self.counted}: whoever was counted more often is "
-                "covered less."
+                f"Nobody checked that each person was counted at most {often} among the {self.counted}: whoever was counted more often "
+                "has less protection."
             )
-        return f"Nobody checked that a person has at most {_number(self.most_records, 'record')}: whoever has more is covered less."
+        return f"Nobody checked that a person has at most {_number(self.most_records, 'record')}: whoever has more has less protection."
 
     @property
     def records(self) -> int:
@@ -308,7 +308,7 @@ class RecordsInSteps(InSteps, ProtectedRecords):
     def bound(self) -> str:
         return (
             f"Nobody checked that a person has records in at most {self.which_steps}, with at most {_number(self.most_records, 'record')} "
-            "each: whoever has more, or in steps that are closer, is covered less. Records that arrive step by step do not say who they "
+            "each: whoever has more, or in steps that are closer, has less protection. Records that arrive step by step do not say who they "
             "belong to."
         )
 

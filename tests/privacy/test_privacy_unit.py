@@ -208,7 +208,7 @@ def test_one_record_is_not_several(protection: Protection) -> None:
             f"Enforced while counting: of each person at most {amount}, the first in the order in which they are read."
         )
     else:
-        expected = f"Nobody checked that a person has at most {amount}: whoever has more is covered less."
+        expected = f"Nobody checked that a person has at most {amount}: whoever has more has less protection."
     assert protection.bound == expected
 
 
