@@ -151,6 +151,8 @@ def _peak_sentence(figure: Figure, series: int, counted: str, answer: str) -> st
         "first": _value_text(figure, low_index),
         "last": _value_text(figure, high_index),
     }
+    if high_index - low_index > 1:
+        value_texts |= _range_ends(figure, low_index, high_index)
     return _prefixed_sentence(
         series_prefix,
         say(_PEAK_TEXTS[min(high_index - low_index, 2)], what=say(_MEASURE_NAMES[measure_kind]), shown=shown, **value_texts),
@@ -165,6 +167,16 @@ def _value_text(figure: Figure, row: int) -> str:
     axis = figure.axis
     name = axis.title.split(" (")[0]
     return str(axis.labels[row]) if axis.named or axis.clock is not None else f"{name} {axis.labels[row]}"
+
+
+def _range_ends(figure: Figure, low_row: int, high_row: int) -> dict[str, str]:
+    """Where the first of some neighbouring bins begins, and where the last one ends."""
+    axis = figure.axis
+    if axis.named or axis.clock is not None or axis.edges is None:
+        return {}
+    starts = number_text(float(axis.edges[low_row])), number_text(float(axis.edges[high_row]))
+    last = starts[1] if str(axis.labels[high_row]) == starts[1] else number_text(float(axis.edges[high_row + 1]))
+    return {"first": f"{axis.title.split(' (')[0]} {starts[0]}", "last": last}
 
 
 def _median_sentence(figure: Figure, series: int, counted: str) -> str:

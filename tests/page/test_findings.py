@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -67,7 +68,11 @@ def test_peaks_and_medians() -> None:
     two = finding_sentence(steps([*peak[:21], 499.0, *peak[:20]], 5.0), "people")
     assert two == "The count is highest at Age 20 or Age 21: 500.0 ± 5.0 people at Age 20."
     three = finding_sentence(steps([*peak[:21], 10.0, 499.0, *peak[:20]], 5.0), "people")
-    assert three == "The count is highest somewhere between Age 20 and Age 22: 500.0 ± 5.0 people at Age 20."
+    assert three == "The count is highest somewhere between Age 20 and 22: 500.0 ± 5.0 people at Age 20."
+    ages = steps([300.0, 299.0, 298.0, *[1.0] * 20], 5.0)
+    labels = tuple(f"{low:g} to under {high:g}" for low, high in pairwise(ages.axis.edges))
+    binned = finding_sentence(replace(ages, axis=replace(ages.axis, labels=labels)), "people")
+    assert binned == "The count is highest somewhere between Age 0 and 3: 300.0 ± 5.0 people at Age 0 to under 1."
     flat = [100.0 + i % 2 for i in range(40)]
     assert finding_sentence(steps(flat, 5.0), "people").startswith(
         "No single peak stands out of the noise; the highest value is 101.0 ± 5.0"
