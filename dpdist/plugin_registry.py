@@ -2,7 +2,7 @@
 
 A package declares an entry point of the group ``dpdist.plugins`` whose object is a ``Plugin`` (docs/plugins.md shows one). What a plugin
 adds is named as a reference, ``"module:object"``, and is imported where it is first needed. Without a plugin's package everything else
-works, and whoever asks for what it adds hears in one line which plugin is missing.
+works, and a request for what it adds is answered in one line that names the plugin.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The names that an attribute has in the records, with their counts: private, in this process's memory alone.
 
-No name is written, sent to a worker or put into an error: the records are read here, batch by batch. Where persons are told apart, they
+No name is written, sent to a worker or put into an error: the records are read here, batch by batch. Where persons are distinguished, they
 are dealt out by person, sealed, with the numbers of their names, and counted part by part. Names are published only after a private
 selection (``dpdist.privacy.partition_selection``).
 """

@@ -31,7 +31,7 @@ HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
 DEALT_BYTES = 8
 """What a byte of a file of records becomes at most when it is dealt out: a record takes three bytes or more there."""
 PART_COPIES = 6
-"""Arrays of a part's records while persons are told apart."""
+"""Arrays of a part's records while persons are distinguished."""
 
 
 def choose_part_count(source: Source, engine: Engine, tasks: int) -> int:

@@ -120,7 +120,7 @@ def _summary_of(source: Source, domain: Domain, partitions: list[Partition]) -> 
 
 
 def _check_totals(source: Source, domain: Domain) -> None:
-    """Accept bounds on totals where persons are told apart, with as many records as the sensitivity takes for granted."""
+    """Accept bounds on totals where persons are distinguished, with as many records as the sensitivity takes for granted."""
     for attribute in domain.amounts:
         bound = None if attribute.amounts is None else attribute.amounts.bound
         person = source.person

@@ -140,7 +140,7 @@ def _person_bound_sentence(certificate: Mapping[str, Any], facts: Mapping[str, A
         )
         if is_hidden
         else translatable(
-            "{counts}; {beyond} of the persons have more, and {records} of the {what} of whoever has up to {up_to:,} more are not counted "
+            "{counts}; {beyond} of the persons have more, and {records} of the {what} of persons with up to {up_to:,} more are not counted "
             "({share:.0%} of the budget was spent on these estimates). {of_counted}"
         ),
         counts=_count_clause(certificate),

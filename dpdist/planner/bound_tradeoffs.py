@@ -244,7 +244,7 @@ def _mean_distinct_groups(groups: Distribution, cells: int, number: int, limit: 
 def kept_record_chances(
     records: Distribution, groups: Distribution | None, most_records: int, most_groups: int | None
 ) -> Matrix:
-    """The probabilities that 0, 1, 2, ... records of a person count, up to ``most_records`` in each group where groups are told apart."""
+    """The probabilities that 0, 1, 2, ... records of a person count, up to ``most_records``, or so many in each group."""
     record_chances = _number_chances(records, most_records)
     if groups is None or most_groups is None:
         return record_chances

@@ -113,7 +113,7 @@ def counts_by_size(
     """Counts by size, with the noise that a budget buys.
 
     Args:
-        below: the largest size beneath zero that is told apart.
+        below: the largest size beneath zero that is distinguished.
         width_divisor: ``QUARTERS``, or ``WHOLES`` for doubling bins.
         most_per_person: how many of what is counted one person has at most: they may all be in one bin.
         budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).

@@ -48,7 +48,7 @@ class NoisyBoundLoss:
     """How what lies beyond the bounds is added up.
 
     Attributes:
-        most_lost_records: records beyond the bounds that are told of one person; None where no persons are told apart.
+        most_lost_records: records beyond the bounds that are told of one person; None where no persons are distinguished.
         records: of one person that count at most.
         columns: of amounts.
         noise: in units.

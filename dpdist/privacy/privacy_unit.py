@@ -308,8 +308,8 @@ class RecordsInSteps(InSteps, ProtectedRecords):
     def bound(self) -> str:
         return (
             f"Nobody checked that a person has records in at most {self.which_steps}, with at most {_number(self.most_records, 'record')} "
-            "each: whoever has more, or in steps that are closer, has less protection. Records that arrive step by step do not say who they "
-            "belong to."
+            "each: whoever has more, or in steps that are closer, has less protection. Records that arrive step by step do not say who "
+            "they belong to."
         )
 
     @property

@@ -225,7 +225,7 @@ class EdgesRule:
     """How the inner edges of an attribute are chosen.
 
     Attributes:
-        size: how many numbers are told apart.
+        size: how many numbers are distinguished.
         splits: of all edges, each after those that bound its part.
         loss: what all choices reveal of one change.
     """
@@ -274,7 +274,7 @@ def edges_rule(size: int, bins: int, moved: int, budget: Loss) -> EdgesRule:
     """The edges that a budget buys, each level as much of it as the others.
 
     Args:
-        size: how many numbers are told apart.
+        size: how many numbers are distinguished.
         bins: how many are asked for.
         moved: how many records one change adds or removes.
         budget: a rho, or a pure epsilon.

@@ -35,7 +35,7 @@ class ArrowStream(Protocol):
 
 
 PersonType = Literal["text", "integer"]
-"""How persons are told apart: by their text, or as whole numbers (1 is 01)."""
+"""How persons are distinguished: by their text, or as whole numbers (1 is 01)."""
 PersonMissing = Literal["drop", "each"]
 """What becomes of records that name no person: they do not count, or each is a person of its own."""
 

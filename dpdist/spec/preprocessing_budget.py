@@ -191,7 +191,7 @@ class TruncationLossStep(PreprocessingStep):
     """What the declared bounds leave out is measured.
 
     Attributes:
-        largest_excess: records of a person beyond the bounds that are told apart.
+        largest_excess: the largest number of a person's records beyond the bounds that is measured.
     """
 
     largest_excess: int

@@ -185,7 +185,7 @@ def _sum(name: str, column: Column, *, alone: bool) -> str:
     title = [f"    title: {quoted(column.name)}\n"] if column.name != name else []
     step = CENTS if alone else 1.0
     if not column.values:
-        step_line = f"    step: {step:g}               # what is told apart: 0.01 for cents\n"
+        step_line = f"    step: {step:g}               # the smallest difference that counts: 0.01 for cents\n"
         return "".join([f"  {name}:\n", *title, "    from: 0\n    to: MOST\n", step_line, NO_AMOUNT])
     low, high = (float(value) for value in column.values)
     while (high - low) / step > MOST_STEPS - 2:

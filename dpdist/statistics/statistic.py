@@ -29,7 +29,7 @@ class ReleaseTraits:
         columns: of amounts that are declared.
         statistics: of each group of queries, with their columns of amounts.
         series: whether a group asks for filters.
-        identifies_persons: whether persons are told apart.
+        identifies_persons: whether persons are distinguished.
         in_groups: whether every person counts once in each of some groups.
         bounded: the column of amounts whose total is bounded for each person.
         totals: whether persons count in other tables beside that of all values: in totals, or by levels.

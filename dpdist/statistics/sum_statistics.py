@@ -37,7 +37,7 @@ class RecordShares(Quantity):
         return replace(moved, records=moved.records * self.shares_per_record, signed=True)
 
     def refuses(self, traits: ReleaseTraits) -> Refusal | None:
-        """Totals are bounded where persons are told apart, and a series adds up one column alone."""
+        """Totals are bounded where persons are distinguished, and a series adds up one column alone."""
         if traits.bounded is not None and not traits.identifies_persons:
             return ("sums",), (
                 f"'most_per_person' of {traits.bounded!r} bounds the total of a person: name the 'column' that identifies persons under "

@@ -45,7 +45,7 @@ Optimiser = Literal[
 ]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
-"""Copies of a factor while it is rounded and its columns are told apart."""
+"""Copies of a factor while it is rounded and its columns are distinguished."""
 TERM_COPIES = 6
 """Copies of a term over tables while it is written down, read back and made whole."""
 SOLVE_COPIES = 12
@@ -63,7 +63,7 @@ THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
 PERSONS_SQUARES, PERSONS_PRODUCTS = 12, 170.0
 """Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers."""
 RESIDUAL_PRODUCTS = 10.0
-"""Of the largest attribute's rows: columns are told apart and rows inverted once for each table."""
+"""Of the largest attribute's rows: columns are distinguished and rows inverted once for each table."""
 EIGEN_ARRAYS, ERROR_PRODUCTS = 16, 8.0
 """Arrays over pairs of cells that weighting eigen-queries holds; products of an error of a completed design and its gradient."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8

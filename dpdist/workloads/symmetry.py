@@ -35,7 +35,7 @@ class Component:
     """The part of a workload that sums some attributes over orbits and tells the values of one orbit of each other one apart.
 
     Attributes:
-        orbit_choice: for every attribute ``SUMMED``, or the orbit whose values are told apart.
+        orbit_choice: for every attribute ``SUMMED``, or the orbit whose values are distinguished.
         orbits: what takes counts to this part, in whole numbers.
         quotient: the queries over orbits, weighted so that its gram is that of the part.
         blocks: of the whole workload, those that say something here, in the order of the quotient's.
@@ -176,7 +176,7 @@ def _component(
 def _over_orbits(
     block: Block, codes: tuple[Matrix, ...], orbit_choice: tuple[int, ...], sizes: tuple[int, ...], power: float
 ) -> Block:
-    """A block's queries as means over orbits, without the attributes whose values are told apart."""
+    """A block's queries as means over orbits, without the attributes whose values are distinguished."""
     scales = block.scales or (None,) * len(block.factors)
     summed_factors = [
         (axis, _means(factor, codes[axis]), scale)

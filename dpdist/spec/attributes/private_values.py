@@ -132,7 +132,7 @@ class EdgesSelectionSpec(ShareSpec):
 
     @property
     def size(self) -> int:
-        """How many numbers are told apart."""
+        """How many numbers are distinguished."""
         return int((self.last - self.first) / self.step) + 1
 
     def edge(self, step: int) -> float:

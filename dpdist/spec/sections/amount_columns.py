@@ -30,7 +30,7 @@ class ColumnSpec(Titled):
     last: Exact = Field(alias="to", description="the largest amount. Larger ones are counted as this one", examples=[500])
     step: Exact = Field(
         Fraction(1),
-        description="the distance between two amounts that are told apart, 0.01 for cents. 'from' and 'to' are a whole number of steps "
+        description="the smallest difference between amounts that counts, 0.01 for cents. 'from' and 'to' are a whole number of steps "
         f"apart, at most {MOST_STEPS:,}",
         examples=[0.01],
     )
@@ -117,7 +117,7 @@ class SumSpec(ColumnSpec):
     )
     most_per_person: Exact | None = Field(
         None,
-        description="the most that all amounts of one person add up to. The amounts of whoever has more are scaled down in proportion. "
+        description="the most that all amounts of one person add up to. Larger amounts of a person are scaled down in proportion. "
         "The noise of a sum grows with it in place of 'most_records' times 'to'. It is 'to', or 2, 3, ... times as much, and less than "
         "'most_records' times as much; it needs 'from: 0' and a person column",
         examples=[1000],

@@ -32,7 +32,7 @@ class BoundSelectionSpec(ShareSpec):
     most: int = Field(
         ge=2,
         le=10**4,
-        description="the largest bound that is considered. Of whoever has more records or groups, as many count for the choice",
+        description="the largest bound that is considered. A person with more records or groups counts for the choice with so many",
         examples=[200],
     )
 

@@ -76,7 +76,7 @@ class Person(SpecPart):
     missing: PersonMissing | None = Field(
         None,
         description="what becomes of a record without a person (null or empty; with 'type: integer' also what is no whole number). 'drop' "
-        "leaves it out. 'each' counts it as a person of its own, so that of whoever has several such records each is protected by "
+        "leaves it out. 'each' counts it as a person of its own, so that each of several such records of one person is protected by "
         "itself. Default: the release is refused",
         examples=["drop"],
     )
@@ -152,7 +152,7 @@ class LeftOutSpec(ShareSpec):
         1000,
         ge=1,
         le=10**6,
-        description="records of one person beyond the bounds that are told apart. Of whoever has more, so many are taken for beyond. The "
+        description="the largest number of records beyond the bounds that is measured. A person with more counts as one with so many. The "
         "upper end of the interval for all records grows with it",
         examples=[1000],
     )
