@@ -2524,7 +2524,9 @@ def check_words(release: ReleaseClaims) -> str:
         allowed = ("persons",) if release.privacy["bound_enforced_while_counting"] else kinds
         near(release.privacy["unit_kind"] in allowed, True, label=f"kind of unit {release.privacy['unit_kind']!r}: ")
     near(release.privacy["one_change"], unit.changes)
-    if release.privacy["bound"].replace("is covered less", "has less protection") not in unit.bounds:  # as it was said before
+    if (
+        release.privacy["bound"].replace("is covered less", "has less protection") not in unit.bounds
+    ):  # as it was said before
         raise WrongClaim(f"found {release.privacy['bound']!r}, recomputed {unit.bounds[0]!r}")
     return ""
 
