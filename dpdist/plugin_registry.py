@@ -18,13 +18,15 @@ from dpdist.errors import InvalidInput
 GROUP = "dpdist.plugins"
 """The group of entry points in which plugins are declared."""
 OFFERED: Mapping[str, tuple[str, ...]] = {
+    "databases": ("records.sql", "records.connection"),
+    "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
     "site": ("site",),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
-    "warehouses": ("delta", "iceberg", "postgres"),
+    "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }
-"""The commands and the keys of specs that plugins of this distribution add: they are named where the plugin is missing."""
+"""The commands and the keys of specs, with dots, that plugins of this distribution add: they are named where the plugin is missing."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Plugin:
         name: of the plugin, which tells it from all others.
         commands: of the command line, by their names: references of functions that Typer takes.
         outputs: references of ``Output`` objects, which write files of every release, in this order.
+        sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
         observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
@@ -45,6 +48,7 @@ class Plugin:
     name: str
     commands: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     observers: Sequence[str] = ()
     translations: str = ""
@@ -82,7 +86,7 @@ def load_object(reference: str) -> Any:
 
 
 def plugin_objects(references: str) -> Iterator[Any]:
-    """What all plugins name in one of their fields: "outputs", "warehouses" or "observers"."""
+    """What all plugins name in one of their fields: such as "outputs"."""
     for plugin in installed_plugins():
         yield from map(load_object, getattr(plugin, references))
 
@@ -95,4 +99,5 @@ def missing_plugin(word: str) -> str:
 
 def missing_plugin_text(word: str) -> str:
     """The line about a command or a key whose plugin is missing."""
-    return f"{word!r} needs the plugin {missing_plugin(word)!r} of dpdist, which is not installed here; install it, or leave {word!r} out"
+    name = word.rpartition(".")[2]
+    return f"{name!r} needs the plugin {missing_plugin(word)!r} of dpdist, which is not installed here; install it, or leave {name!r} out"

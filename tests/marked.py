@@ -17,6 +17,8 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from dpdist.plugin_registry import missing_plugin
+
 MARK = "SECRETJANE"
 ROWS = 60
 DOMAIN = {"age": {"from": 0, "to": 11}, "sex": {"categories": ["f", "m"], "outside": "error"}}
@@ -147,6 +149,12 @@ def as_iceberg(table: pa.Table, folder: Path) -> Given:
 
 
 Writer = Callable[[pa.Table, Path], Given]
+OF_PLUGINS: dict[str, tuple[str, Writer]] = {
+    "query": ("records.sql", as_sql),
+    "query of a database": ("records.sql", as_database),
+    "delta": ("records.delta", as_delta),
+    "iceberg": ("records.iceberg", as_iceberg),
+}
 SOURCES: dict[str, Writer] = {
     "csv": as_csv,
     "json lines": as_json_lines,
@@ -156,8 +164,5 @@ SOURCES: dict[str, Writer] = {
     "arrow": as_arrow,
     "folder": as_folder,
     "hive": as_hive,
-    "query": as_sql,
-    "query of a database": as_database,
-    "delta": as_delta,
-    "iceberg": as_iceberg,
+    **{name: writer for name, (key, writer) in OF_PLUGINS.items() if not missing_plugin(key)},
 }

@@ -78,9 +78,7 @@ def test_records_in_memory_need_no_place(home: Path) -> None:
         done = dp.run(spec, records=small.records(seed=len(spec["release"] + str(spec.get("records")))))
         assert done.charged
         assert done.plan.loss == planned.loss
-    with pytest.raises(
-        InvalidSpec, match="'records' names no place: give exactly one of 'path', 'sql', 'delta' and 'iceberg'"
-    ):
+    with pytest.raises(InvalidSpec, match="'records' names no place: give exactly one of 'path'"):
         dp.run(without_place(release="small-3"))
     with pytest.raises(InvalidSpec, match="'records' names no place"):
         dp.run(planned.job)

@@ -30,10 +30,12 @@ from dpdist.pipeline.release_run import release, run_directly
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources.formats.format_registry import FORMATS
 from dpdist.spec import load
+from dpdist.spec.sections.sources import LOCATIONS
 from dpdist.storage.array_store import Store
 from flows.observability import notifications, observers
 from tests import forked, small
-from tests.marked import DOMAIN, FAULTS, GOOD, MARK, ROWS, SOURCES, Given, as_folder
+from tests.complete_tree import needs_every_plugin
+from tests.marked import DOMAIN, FAULTS, GOOD, MARK, OF_PLUGINS, ROWS, SOURCES, Given, as_folder
 from tests.observability.receiver import Receiver, exported_metrics
 from tests.often import always, first_of
 from tests.postgres import Server
@@ -42,8 +44,10 @@ from tests.test_secrets import all_kept
 COVERED = {"parquet", "arrow", "csv", "jsonl", "npy", "zarr", "query", "delta", "iceberg"}
 
 
+@needs_every_plugin
 def test_every_kind_of_source_is_here() -> None:
     """Whoever adds a kind of file or table, or a place in the spec, adds it to the writers above."""
+    assert {"path", *(key.partition(".")[2] for key, _ in OF_PLUGINS.values())} == {*LOCATIONS.kinds}
     kinds = {str(kind.kind.fget(None)) for kind in table_extracts.RecordTable.__subclasses__()}
     assert kinds | {each.name for each in FORMATS} == COVERED
     with pytest.raises(DpdistError, match="exactly one of 'path', 'sql', 'delta' and 'iceberg'"):

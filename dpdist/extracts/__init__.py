@@ -1,1 +1,1 @@
-"""Records that stand in databases and lake tables: read through dpdist's own readers into files of this run."""
+"""Records that stand in no files: read by kinds of tables that plugins add, into files of this run."""

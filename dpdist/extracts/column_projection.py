@@ -98,23 +98,3 @@ def convert_for_use(column: Column, name: str, use: Use, kind: ColumnType | None
         return persons_of(declared_column, "integer" if use == "numbered person" else "text")
     except column_conversion.Unconvertible as error:
         raise InvalidSpec(f"the column {name!r} of the records is counted as {use} and {error}") from None
-
-
-def selected_columns(select: str, columns: int, places: Sequence[int]) -> str:
-    """A SELECT of some columns of another one's rows, by their places: what a database takes for one name decides nothing.
-
-    Args:
-        columns: how many the other one has.
-    """
-    names = [f"dpdist_{place}" for place in range(columns)]
-    return f"SELECT {', '.join(names[place] for place in places)} FROM (\n{select}\n) AS records({', '.join(names)})"
-
-
-def renamed(reader: pa.RecordBatchReader, names: Sequence[str]) -> pa.RecordBatchReader:
-    """The same columns under other names."""
-    import pyarrow as pa
-
-    schema = pa.schema([field.with_name(name) for name, field in zip(names, reader.schema, strict=True)])
-    return pa.RecordBatchReader.from_batches(
-        schema, (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader)
-    )

@@ -197,7 +197,7 @@ def _unknown_key_text(key_path: Place, key: str) -> str:
     """Why a key is refused, or what is allowed in its place."""
     if key in WITHDRAWN:
         return f"the key {key!r} was withdrawn: {WITHDRAWN[key]}"
-    name = str(key_path[-1])
+    name = ".".join(key_part for key_part in key_path if isinstance(key_part, str))
     if missing_plugin(name):
         return missing_plugin_text(name)
     suggestion = _resembling_key(key_path)

@@ -23,7 +23,7 @@ from dpdist.sources.record_sources import (
 )
 from dpdist.sources.source_labels import FRAME_LABEL, File, SourceLabel
 from dpdist.spec.sections.records import RecordsSpec
-from dpdist.spec.sections.sources import FileSource, QuerySource
+from dpdist.spec.sections.sources import FileSource
 from dpdist.storage.objects import parse_location
 
 
@@ -111,9 +111,7 @@ class Origin:
             records_spec.columns.get(attribute.name, attribute.name): attribute for attribute in domain.column_attributes
         }
         known_columns = (
-            records_spec.types
-            if isinstance(records_spec.location, QuerySource)
-            else {*attributes_by_column, person, counts, *uses}
+            records_spec.types if records_spec.location.reads_types else {*attributes_by_column, person, counts, *uses}
         )
         unknown = next((name for name in records_spec.types if name not in known_columns), None)
         if unknown is not None:

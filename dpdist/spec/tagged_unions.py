@@ -7,7 +7,7 @@ is refused, the schema and the reference follow from the registry.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -88,8 +88,15 @@ class Family(FlattenedField, Generic[Each]):
         yield from dict.fromkeys([*own_keys, *(key for kind in self.kinds.values() for key in kind.all_keys())])
 
     def __contains__(self, key: object) -> bool:
-        """Whether a key belongs to one of the kinds."""
-        return any(key in kind.all_keys() for kind in self.kinds.values())
+        """Whether a key belongs to one of the kinds; those of plugins are imported for a key that no other has."""
+        return any(key in kind.all_keys() for kind in self._own_kinds) or any(
+            key in kind.all_keys() for kind in self.kinds.values()
+        )
+
+    def _kinds_with(self, keys: Collection[str]) -> Collection[type[Each]]:
+        """The kinds that some keys may ask for: those of plugins alone where a key is of no other."""
+        own_keys = {key for kind in self._own_kinds for key in kind.all_keys()}
+        return self._own_kinds if self._plugin_field and own_keys.issuperset(keys) else self.kinds.values()
 
     def choice(self) -> str:
         """The kinds in words."""
@@ -98,7 +105,7 @@ class Family(FlattenedField, Generic[Each]):
 
     def parse(self, content: Mapping[str, Any]) -> Each:
         """The kind that some keys ask for. Raises: ValueError unless it is one, and all keys are its own."""
-        matching_kinds = [kind for kind in self.kinds.values() if kind.is_meant(content)]
+        matching_kinds = [kind for kind in self._kinds_with(content.keys()) if kind.is_meant(content)]
         if not matching_kinds and self.default is not None:
             matching_kinds = [type(self.default)]
         if len(matching_kinds) != 1:
@@ -131,14 +138,16 @@ class UnionPart(SpecPart):
         keys_by_field: dict[str, dict[str, Any]] = {
             name: {} for name in families if not isinstance(content.get(name), SpecKind)
         }
+        known_keys = {field.alias or name for name, field in cls.model_fields.items() if name not in keys_by_field}
         rest: dict[str, Any] = {}
         for key, value in content.items():
-            owner = next((keys for name, keys in keys_by_field.items() if key in families[name]), None)
+            owner = None
+            if key not in known_keys:
+                owner = next((keys for name, keys in keys_by_field.items() if key in families[name]), None)
             if owner is None:
                 rest[key] = value
             elif value is not None:  # null is as good as nothing
                 owner[key] = value
-        known_keys = {field.alias or name for name, field in cls.model_fields.items() if name not in keys_by_field}
         unknown = [
             InitErrorDetails(type="extra_forbidden", loc=(str(key),), input=rest[key])
             for key in rest

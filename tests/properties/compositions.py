@@ -27,6 +27,7 @@ from dpdist.errors import DpdistError
 from dpdist.pipeline.release_run import Release, release
 from dpdist.planner.derived_statistics import check_means
 from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.plugin_registry import missing_plugin
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
@@ -225,6 +226,11 @@ def _query(content: Content) -> None:
     _placed(sql="SELECT * FROM 'records.parquet'", types=kinds)(content)
 
 
+def _of_plugin(word: str, parts: dict[str, Part]) -> dict[str, Part]:
+    """Parts that need the plugin of a word, where it is there."""
+    return {} if missing_plugin(word) else parts
+
+
 ROOMS: dict[str, dict[str, Part]] = {
     "values": {
         "declared values": written(),
@@ -284,9 +290,9 @@ ROOMS: dict[str, dict[str, Part]] = {
     },
     "sources": {
         "files": written(),
-        "a query over files": _query,
-        "PostgreSQL": _placed(sql="SELECT * FROM visits", connection="$SHOP"),
-        "Delta": _placed(delta="visits"),
+        **_of_plugin("records.sql", {"a query over files": _query}),
+        **_of_plugin("records.sql", {"PostgreSQL": _placed(sql="SELECT * FROM visits", connection="$SHOP")}),
+        **_of_plugin("records.delta", {"Delta": _placed(delta="visits")}),
         "counts in files": _placed(path="counts.parquet", counts={"column": "n", "of": "visits"}),
         "counts in arrays": _placed(path="counts.npy", counts={"of": "visits"}),
         "Arrow": _placed(),

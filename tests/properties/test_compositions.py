@@ -14,6 +14,7 @@ from dpdist.spec import Job, consistency_checks, load
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Distances, PersonsByGroup
 from dpdist.statistics.sum_statistics import RecordShares
+from tests.complete_tree import needs_every_plugin
 from tests.often import first_of
 from tests.properties.compositions import (
     AMOUNTS,
@@ -44,6 +45,7 @@ THREE = {
 """Parts of which every two go together and all do not, with what is said of them."""
 
 
+@needs_every_plugin
 def test_the_documentation_says_what_goes_together_and_why_the_rest_does_not() -> None:
     """One pair in so many, and as many pairs as it counts. Pairs that go together are planned in specs of many parts, below."""
     some = dict(itertools.islice(listed().items(), 0, None, REFUSED))
@@ -53,6 +55,7 @@ def test_the_documentation_says_what_goes_together_and_why_the_rest_does_not() -
 
 
 @pytest.mark.slow
+@needs_every_plugin
 def test_the_documentation_is_written_anew_as_it_is() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == document()
 

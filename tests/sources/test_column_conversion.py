@@ -19,13 +19,11 @@ from dpdist.counting.histogram_counting import count
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.errors import InvalidSpec
-from dpdist.extracts.column_projection import uses_of
-from dpdist.extracts.table_extracts import DeltaTable, Query, RecordTable, extract_table
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats import json_lines
 from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
 from dpdist.sources.formats.csv_files import dates_of_texts
-from dpdist.sources.record_sources import PersonColumn, Source, source_of
+from dpdist.sources.record_sources import Source, source_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
@@ -48,20 +46,6 @@ def counts_of(place: Path, domain: Domain, work: Path, **given: Any) -> np.ndarr
     source: Source = source_of(place, columns={}, attributes=domain.names, **small.whose(**given))
     store = Store(work / "store")
     return store.read_array(count(source, domain, store, engine.inline(), root=ROOT)[0])
-
-
-def extract(table: RecordTable, work: Path, domain: Domain, types: dict[str, ColumnType], person: str | None = None) -> Path:
-    work.mkdir(exist_ok=True, parents=True)
-    return extract_table(
-        table,
-        "r",
-        work / "records",
-        work,
-        ROOT,
-        2**30,
-        uses_of(domain, {}, None if person is None else PersonColumn(person)),
-        types,
-    ).path
 
 
 SAME = [
@@ -232,91 +216,6 @@ def test_a_folder_whose_value_does_not_convert_has_none(name: str, attribute: At
     assert counts_of(tmp_path / "hive", Domain((attribute,)), tmp_path, **given).tolist() == [2, 0, 1]
 
 
-TYPES: dict[str, ColumnType] = {"age": "whole", "day": "date", "name": "text", "person": "text"}
-
-
-def asked(folder: Path, sql: str, domain: Domain, work: Path) -> np.ndarray:
-    return counts_of(extract(Query(sql, None, folder, TYPES), work, domain, {}), domain, work)
-
-
-def test_the_first_of_several_files_decides_no_type(tmp_path: Path) -> None:
-    """One missing value there turned its ages into double, and 17.6 in all other files into 18."""
-    found = []
-    for number, first in enumerate(([17, 18], [17.0, 18.0, None])):  # as pandas writes them
-        folder = tmp_path / str(number) / "visits"
-        folder.mkdir(parents=True)
-        for name, ages in (("a", pa.array(first)), ("b", pa.array([17.6] * 40))):
-            pyarrow.parquet.write_table(pa.table({"age": ages}), folder / f"{name}.parquet")
-        found.append(asked(folder.parent, "SELECT age FROM 'visits/*.parquet'", Domain((AGES,)), tmp_path / f"w{number}"))
-    assert int(np.abs(found[0] - found[1]).sum()) == 1
-
-
-def test_a_folder_of_an_unknown_day_leaves_the_other_days_what_they_are(tmp_path: Path) -> None:
-    domain, found = Domain((DAYS,)), []
-    for number, days in enumerate((["2026-09-01"], ["2026-09-01", "unknown"])):
-        for day in days:
-            path = tmp_path / str(number) / f"day={day}" / "x.parquet"
-            path.parent.mkdir(parents=True)
-            pyarrow.parquet.write_table(pa.table({"age": [1] * (40 if day != "unknown" else 1)}), path)
-        sql = f"SELECT day FROM '{number}/' WHERE day >= DATE '2026-09-01' OR day IS NULL"
-        found.append(asked(tmp_path, sql, domain, tmp_path / f"w{number}").tolist())
-    assert found == [[40, 0, 0], [40, 0, 1]]
-
-
-def test_a_quote_in_one_record_changes_no_other_record_of_csv(tmp_path: Path) -> None:
-    """A dialect that was guessed from all records made [0, 0] of [30, 30]."""
-    domain, found = Domain((of("name", "'x'", "'y'"),)), []
-    for number, more in enumerate(("", "O'x,'x\n")):
-        rows = "".join(f"p{n},'{'xy'[n % 2]}'\n" for n in range(60))
-        (tmp_path / "visits.csv").write_text(f"person,name\n{rows}{more}")
-        found.append(asked(tmp_path, "SELECT name FROM 'visits.csv'", domain, tmp_path / f"w{number}").tolist())
-    assert found[0][:2] == found[1][:2] == [30, 30]
-
-
-def test_a_file_has_the_declared_columns_alone(tmp_path: Path) -> None:
-    pyarrow.parquet.write_table(pa.table({"age": [1], "SECRETJANE": [2]}), tmp_path / "x.parquet")
-    with pytest.raises(InvalidSpec, match="'records.types' declares") as refused:
-        asked(tmp_path, "SELECT age, secret FROM 'x.parquet'", Domain((AGES,)), tmp_path / "w")
-    assert "SECRETJANE" not in str(refused.value)
-    assert (
-        asked(tmp_path, "SELECT * FROM 'x.parquet' a JOIN 'x.parquet' b USING (age)", Domain((AGES,)), tmp_path / "w").sum()
-        == 1
-    )
-    with pytest.raises(InvalidSpec, match="differ in capitals"):
-        asked(tmp_path, "SELECT age FROM 'x.parquet' JOIN 'X.parquet' USING (age)", Domain((AGES,)), tmp_path / "v")
-
-
-def test_a_file_that_cannot_be_read_is_told_as_such(tmp_path: Path) -> None:
-    (tmp_path / "x.parquet").write_bytes(b"PAR1KNOWNPAR1")
-    with pytest.raises(InvalidSpec, match="it is no whole Parquet file"):
-        asked(tmp_path, "SELECT age FROM 'x.parquet'", Domain((AGES,)), tmp_path / "w")
-
-
-@pytest.mark.parametrize("how", ["delta", "sql"])
-def test_the_order_in_which_a_table_was_written_changes_no_count(how: str, tmp_path: Path) -> None:
-    """Which records of a person count: the first in an order that follows from the records alone."""
-    table = small.records(400)
-    domain = Domain((Attribute("age", edges=tuple(map(float, range(13)))), of("sex", "f", "m")))
-    found = []
-    for number in range(3):
-        given = table.take(np.random.default_rng(number).permutation(table.num_rows))
-        place = tmp_path / str(number)
-        if how == "delta":
-            import deltalake
-
-            deltalake.write_deltalake(str(place), given[:150])
-            deltalake.write_deltalake(str(place), given[150:], mode="append")
-            asked_of: RecordTable = DeltaTable(str(place), None)
-        else:
-            place.mkdir()
-            pyarrow.parquet.write_table(given, place / "x.parquet")
-            types: dict[str, ColumnType] = {"age": "whole", "sex": "text", "person": "text"}
-            asked_of = Query("SELECT * FROM 'x.parquet'", None, place, types)
-        path = extract(asked_of, tmp_path / f"w{number}", domain, {}, "person")
-        found.append((path.read_bytes(), counts_of(path, domain, tmp_path / f"w{number}", person="person").tolist()))
-    assert found[0] == found[1] == found[2]
-
-
 def test_lines_of_json_are_records_one_by_one(tmp_path: Path) -> None:
     lines = [
         b'\xef\xbb\xbf{"age": 17, "name": "a"}',
@@ -337,7 +236,6 @@ def test_lines_of_json_are_records_one_by_one(tmp_path: Path) -> None:
         (tmp_path / "x.jsonl").write_bytes(b"\n".join(lines[: more + 1]))
         expected = counts_of(tmp_path / "x.jsonl", Domain((AGES, of("name", "a", "1.5"))), tmp_path / f"w{more}")
         assert expected.sum() <= more + 1
-    assert asked(tmp_path, "SELECT age FROM 'x.jsonl'", Domain((AGES,)), tmp_path / "w").tolist() == [3, 0, 6]
     with pytest.raises(InvalidSpec, match="longer than 16 MiB"):
         list(json_lines.batches(io.BytesIO(b"x" * (18 * 2**20)), ["age"], 10))
 

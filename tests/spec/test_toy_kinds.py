@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,12 @@ from typer.testing import CliRunner
 from docs.generate import spec_page
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec
-from dpdist.extracts.table_extracts import Query, RecordTable
+from dpdist.extracts.column_projection import Use
+from dpdist.extracts.table_extracts import RecordTable
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.file_columns import Column
+from dpdist.sources.record_sources import ArrowStream
 from dpdist.spec import error_messages, json_schema, load
 from dpdist.spec.attributes import ATTRIBUTES
 from dpdist.spec.attributes.attribute_kind import Values
@@ -88,13 +92,36 @@ class Difference(FilterKind):
         return Filter(f"difference of {self.difference}", np.array([1.0, *[0.0] * (self.difference - 1), -1.0]))
 
 
+@dataclass(frozen=True)
+class VaultTable(RecordTable):
+    """The records of a vault."""
+
+    path: Path
+
+    @property
+    def kind(self) -> str:
+        return "vault"
+
+    @property
+    def extra(self) -> str:
+        return "sql"
+
+    @property
+    def identity(self) -> str:
+        return str(self.path)
+
+    @contextmanager
+    def open_records(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:
+        yield "", pyarrow.parquet.read_table(self.path, columns=list(uses))
+
+
 class InVault(Location):
     """A file that is called by a number."""
 
     vault: int = Field(description="the number of the vault", examples=[7])
 
     def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
-        return Query(f"SELECT * FROM 'vault-{self.vault}.parquet'", None, folder, types)
+        return VaultTable(folder / f"vault-{self.vault}.parquet")
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,15 @@
-"""Where records are: in files, in the result of a query, or in a table of a lake. One class a kind of place."""
+"""Where records are: in files, or where a plugin reads them. One class a kind of place."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from dpdist.errors import InvalidInput
-from dpdist.extracts.table_extracts import DeltaTable, IcebergTable, Query, RecordTable
+from dpdist.extracts.table_extracts import RecordTable
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.file_listing import locate_records, refuse_pattern
 from dpdist.sources.formats.csv_files import Csv
@@ -19,7 +18,6 @@ from dpdist.sources.formats.format_registry import format_of
 from dpdist.sources.formats.record_format import Format
 from dpdist.spec.tagged_unions import Family, SpecKind
 from dpdist.spec.value_types import PathText, SpecPart
-from dpdist.storage.objects import parse_location
 
 
 class CsvDatesSpec(SpecPart):
@@ -104,6 +102,9 @@ class CsvSpec(SpecPart):
 
 class Location(SpecKind):
     """Where records are. This one: wherever dp.run is given them."""
+
+    reads_types: ClassVar[bool] = False
+    """Whether 'records.types' may declare columns that are not counted, for what reads the records."""
 
     def check(self) -> None:
         """Accept records that are somewhere. Raises: InvalidInput."""
@@ -197,82 +198,5 @@ class FileSource(CsvLocation):
         return format_of(self.path)
 
 
-class QuerySource(CsvLocation):
-    """The result of a query."""
-
-    sql: str = Field(
-        description="in place of 'path', one SELECT whose rows are the records. DuckDB runs it in the database of 'connection', or without "
-        "one over files that it names, relative to the spec's folder. dpdist orders the rows by a digest of each row",
-        examples=["SELECT age, branch FROM 'visits/*.parquet' JOIN 'branches.csv' USING (id)"],
-    )
-    connection: str | None = Field(
-        None,
-        description="the environment variable that holds the address of the database, as $NAME. The address is postgresql://..., or the "
-        "path of a DuckDB database. The variable NAME_FILE may name a file that holds the address instead. Specs are public, so the "
-        "address, with its password, must not stand in one",
-        examples=["$SHOP_DATABASE"],
-    )
-
-    @model_validator(mode="after")
-    def _no_address(self) -> QuerySource:
-        if self.connection is not None and not re.fullmatch(r"\$[A-Za-z_][A-Za-z0-9_]*", self.connection):
-            raise ValueError(  # of all keys, so that what was found is not quoted: it may be a password
-                "specs are public: 'connection' is $NAME of an environment variable that holds the database's address"
-            )
-        return self
-
-    @property
-    def source_label(self) -> str:
-        return "the query's result"
-
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
-        connection = self.connection and self.connection.removeprefix("$")
-        return Query(self.sql, connection, folder, types, grammar=self.grammar)
-
-
-class LakeSource(Location):
-    """A table with snapshots."""
-
-    snapshot: int | None = Field(
-        None,
-        ge=0,
-        description="the version of the Delta table, or the id of the Iceberg table's snapshot. Default: the newest one when the release "
-        "first reads the table. The charge is bound to the snapshot, too",
-        examples=[42],
-    )
-
-
-class DeltaSource(LakeSource):
-    """A Delta table."""
-
-    delta: PathText = Field(
-        description="in place of 'path', the folder or URL of a Delta table", examples=["s3://bucket/visits"]
-    )
-
-    def check_address(self, folder: Path) -> None:
-        refuse_pattern(locate_records(self.delta, below=folder))
-
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
-        return DeltaTable(parse_location(self.delta, below=folder).location, self.snapshot)
-
-
-class IcebergSource(LakeSource):
-    """An Iceberg table."""
-
-    iceberg: str = Field(
-        description="in place of 'path', an Iceberg table, catalog.namespace.table; the configuration of PyIceberg says where it is",
-        examples=["lake.shop.visits"],
-    )
-
-    def table(self, folder: Path, types: Mapping[str, ColumnType]) -> RecordTable:
-        return IcebergTable(self.iceberg, self.snapshot)
-
-
-LOCATIONS = Family(
-    FileSource,
-    QuerySource,
-    DeltaSource,
-    IcebergSource,
-    default=Location(),
-)
+LOCATIONS = Family(FileSource, default=Location(), plugin_field="sources")
 """The kinds of places that specs can name."""

@@ -1,71 +1,24 @@
-"""DuckDB as dpdist uses it: it runs queries and sorts, and reads no file but the database that it is given."""
+"""Queries that DuckDB runs: it reads no file but the database that it is given, and dpdist reads the files that a query names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpdist.errors import InvalidSpec
-from dpdist.extracts import file_tables, query_limits
-from dpdist.extracts.column_projection import column_positions, renamed, selected_columns
-from dpdist.sources.optional_packages import package
+from dpdist.api import InvalidSpec
+from dpdist.api.sources import column_positions, package
+from dpdist.plugins.databases import file_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dpdist.extracts.file_tables import Files
-    from dpdist.sources.record_sources import ArrowStream
+    from dpdist.plugins.databases.file_tables import Files
 
-LEAST_BYTES = 64 * 2**20
-_OUT_OF_MEMORY_TEXT = "Out of Memory Error"
-"""What DuckDB says where Arrow passes its error on as one of the system."""
 _CURE = (
     "'records.sql' may name files as tables alone, FROM 'visits.csv' or 'visits/*.parquet': "
     "read_csv(...) and whatever else reads files, the network or extensions is not allowed, in views, too"
 )
-
-
-@contextmanager
-def open_connection(database_path: Path | None, spill: Path, memory_bytes: int, extra: str = "sql") -> Iterator[Any]:
-    """A connection to a database, or to none, that changes nothing and reaches nothing outside but a private folder to spill into.
-
-    Raises: InvalidSpec for what needs more memory and disk than it may take.
-    """
-    duckdb = package("duckdb", extra)
-    spill.mkdir(mode=0o700, exist_ok=True)
-    config = {
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "python_enable_replacements": "false",
-        "temp_directory": str(spill),
-        "memory_limit": f"{max(memory_bytes, LEAST_BYTES)}B",
-    }
-    target = ":memory:" if database_path is None else str(database_path)
-    with duckdb.connect(target, read_only=database_path is not None, config=config) as connection:
-        connection.execute(
-            f"SET max_temp_directory_size = '{query_limits.disk_bytes()}B'; "  # as a part of 'config' it would bound nothing (2.0.0)
-            "SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true"
-        ).fetchall()
-        try:
-            yield connection
-        except (duckdb.OutOfMemoryException, OSError) as error:
-            if isinstance(error, OSError) and _OUT_OF_MEMORY_TEXT not in str(error):
-                raise
-            raise query_limits.disk_limit_error() from None
-
-
-@contextmanager
-def sort_records(
-    records: ArrowStream, columns: int, spill: Path, memory_bytes: int, extra: str
-) -> Iterator[pa.RecordBatchReader]:
-    """Records in an order of their own, by a digest of each: which ones of a person count depends on these alone."""
-    with open_connection(None, spill, memory_bytes, extra) as connection:
-        connection.register("records", records)
-        column_numbers = ", ".join(map(str, range(1, columns + 1)))
-        yield connection.sql(f"SELECT * FROM records ORDER BY md5(records::VARCHAR), {column_numbers}").to_arrow_reader()
 
 
 def run_select(connection: Any, sql: str, files: Files, failed: list[Exception]) -> pa.RecordBatchReader:
@@ -86,7 +39,7 @@ def run_select(connection: Any, sql: str, files: Files, failed: list[Exception])
             connection.register(name, file_tables.table_of(name, files, failed))
         names = connection.sql(bare_sql).columns
         asked = selected_columns(bare_sql, len(names), column_positions(names, files.uses))
-        return renamed(connection.sql(asked).to_arrow_reader(), list(files.uses))
+        return rename_columns(connection.sql(asked).to_arrow_reader(), list(files.uses))
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         declare = (
             "; files have the columns that are counted, and those that 'records.types' declares"
@@ -121,3 +74,23 @@ def _fault(sql: str, error: Exception) -> str:
         [*([f"line {line_match[1]}"] if line_match else []), *([f"at {quoted_word!r}"] if quoted_word else [])]
     )
     return f"{fault} ({location_text})" if location_text else fault
+
+
+def selected_columns(select: str, columns: int, places: Sequence[int]) -> str:
+    """A SELECT of some columns of another one's rows, by their places: what a database takes for one name decides nothing.
+
+    Args:
+        columns: how many the other one has.
+    """
+    names = [f"dpdist_{place}" for place in range(columns)]
+    return f"SELECT {', '.join(names[place] for place in places)} FROM (\n{select}\n) AS records({', '.join(names)})"
+
+
+def rename_columns(reader: pa.RecordBatchReader, names: Sequence[str]) -> pa.RecordBatchReader:
+    """The same columns under other names."""
+    import pyarrow as pa
+
+    schema = pa.schema([field.with_name(name) for name, field in zip(names, reader.schema, strict=True)])
+    return pa.RecordBatchReader.from_batches(
+        schema, (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader)
+    )

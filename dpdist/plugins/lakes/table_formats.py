@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpdist.errors import InvalidSpec
-from dpdist.extracts.column_projection import Use, column_positions
-from dpdist.process.threads import map_in_order
+from dpdist.api import InvalidSpec
+from dpdist.api.sources import Use, column_positions, map_in_order
 
 if TYPE_CHECKING:
     import pyarrow.dataset

@@ -1,4 +1,4 @@
-"""Queries, Delta and Iceberg tables: read once, charged as they were read, and never again unless they are the same."""
+"""Queries as records: read once, charged as they were read, and never again unless they are the same."""
 
 from __future__ import annotations
 
@@ -22,24 +22,20 @@ from distributed import LocalCluster
 from dpdist import engine
 from dpdist.engine import cluster_workers
 from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
-from dpdist.extracts import table_extracts
 from dpdist.extracts.column_projection import Use
-from dpdist.extracts.table_extracts import DeltaTable, IcebergTable, Query, extract_table
 from dpdist.pipeline.histogram import materialize_table
-from dpdist.privacy.keys import Secret
+from dpdist.plugins.databases.query_source import RecordQuery
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context
-from dpdist.sources.column_types import ColumnType
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
+from tests.complete_tree import needs_every_plugin
 from tests.counting.test_histogram_counting import counted, truth
 from tests.postgres import Server
+from tests.record_tables import MEMORY, TABLE, TYPES, read
 
-ROOT = Secret(bytes(range(32)))
-TABLE = small.records()
-MEMORY = 2**30
 PASSWORD = "KNOWN-PASSWORD"
 SELECT = "SELECT age, sex, work, person FROM visit JOIN job USING (job)"
 
@@ -53,17 +49,6 @@ def shop(path: Path, table: pa.Table = TABLE) -> Path:
     return path
 
 
-USES: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "person": "person"}
-TYPES: dict[str, ColumnType] = {"age": "whole", "sex": "text", "work": "text", "person": "whole"}
-
-
-def read(
-    table: table_extracts.RecordTable, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any
-) -> table_extracts.Extract:
-    home.mkdir(exist_ok=True)
-    return extract_table(table, release, home / "records", home, ROOT, MEMORY, uses, **given)
-
-
 def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Path) -> None:
     """The same rows in another order give the same bytes; files are named from the spec's folder, and nothing is left but the extract."""
     for number, order in enumerate((slice(None), np.random.default_rng(1).permutation(TABLE.num_rows))):
@@ -71,7 +56,7 @@ def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Pa
         given = TABLE.take(np.arange(TABLE.num_rows)[order])
         pyarrow.parquet.write_table(given, tmp_path / str(number) / "visits.parquet")
     found = [
-        read(Query("SELECT * FROM 'visits.parquet';", None, tmp_path / folder, TYPES), tmp_path / f"home-{folder}")
+        read(RecordQuery("SELECT * FROM 'visits.parquet';", None, tmp_path / folder, TYPES), tmp_path / f"home-{folder}")
         for folder in ("0", "1")
     ]
     assert found[0].path.read_bytes() == found[1].path.read_bytes()
@@ -88,14 +73,14 @@ def test_which_records_of_a_person_count_depends_on_these_alone(tmp_path: Path) 
         folder = tmp_path / name
         folder.mkdir()
         pyarrow.parquet.write_table(table, folder / "x.parquet")
-        path = read(Query("SELECT * FROM 'x.parquet'", None, folder, TYPES), folder).path
+        path = read(RecordQuery("SELECT * FROM 'x.parquet'", None, folder, TYPES), folder).path
         kept.append(counted(folder, path, person="person", most_records=2)[0])
     assert int(np.abs(kept[0] - kept[1]).sum()) == min(2, TABLE["person"].to_pylist().count(7))
 
 
 def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", str(shop(tmp_path / "shop.duckdb")))
-    query = Query(SELECT, "SHOP", tmp_path)
+    query = RecordQuery(SELECT, "SHOP", tmp_path)
     first = read(query, tmp_path / "home")
     np.testing.assert_array_equal(counted(tmp_path, first.path)[0], truth(TABLE))
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as db:
@@ -106,7 +91,7 @@ def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, mon
 
 
 def test_a_query_takes_a_part_of_the_memory_and_sorts_on_disk_beyond_it(tmp_path: Path) -> None:
-    query = Query("SELECT current_setting('memory_limit') AS allowed", None, tmp_path)
+    query = RecordQuery("SELECT current_setting('memory_limit') AS allowed", None, tmp_path)
     found = read(query, tmp_path / "home", uses={"allowed": "text"})
     assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 8 / 2**20} MiB"]
 
@@ -121,17 +106,19 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     (tmp_path / "url").write_text(url.replace("+psycopg", "") + "\n")
     monkeypatch.setenv("SHOP_FILE", str(tmp_path / "url"))
     uses: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "paid": "number"}
-    found = read(Query("SELECT age, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home", uses=uses)
+    found = read(RecordQuery("SELECT age, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home", uses=uses)
     np.testing.assert_array_equal(counted(tmp_path, found.path)[0], truth(TABLE))
     assert set(pyarrow.parquet.read_table(found.path)["paid"].to_pylist()) == {2.5}
     numbers = "SELECT n AS who, n AS paid FROM (VALUES (7::numeric), (7.0), (7.00), (70), (0.50), (-1.250)) AS t (n)"
     uses = {"who": "person", "paid": "text"}
-    written = pyarrow.parquet.read_table(read(Query(numbers, "SHOP", tmp_path), tmp_path / "home", "persons", uses).path)
+    written = pyarrow.parquet.read_table(
+        read(RecordQuery(numbers, "SHOP", tmp_path), tmp_path / "home", "persons", uses).path
+    )
     for name_of_column in uses:  # one person, and one category, however it is written
         assert sorted(written[name_of_column].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]
     with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
         read(
-            Query("SELECT ('x' || sex)::int AS age FROM visit", "SHOP", tmp_path),
+            RecordQuery("SELECT ('x' || sex)::int AS age FROM visit", "SHOP", tmp_path),
             tmp_path / "home",
             "wrong",
             {"age": "number"},
@@ -164,16 +151,16 @@ def test_what_a_database_takes_for_one_text_stays_two(
     )
     monkeypatch.setenv("LARGE_SHOP", url.replace("+psycopg", ""))
     for name in ("SHOP", "LARGE_SHOP"):
-        found = read(Query("SELECT * FROM visit", name, tmp_path), tmp_path / name, uses=uses)
+        found = read(RecordQuery("SELECT * FROM visit", name, tmp_path), tmp_path / name, uses=uses)
         columns = pyarrow.parquet.read_table(found.path).to_pydict()
         assert sorted(zip(columns["word"], columns["who"], strict=True)) == sorted(expected)
         twins = 'SELECT who AS "Who", who AS "word", word AS "Word", word AS who FROM visit'  # names that differ in capitals alone
-        found = read(Query(twins, name, tmp_path), tmp_path / name, "twins", {"word": "text", "who": "text"})
+        found = read(RecordQuery(twins, name, tmp_path), tmp_path / name, "twins", {"word": "text", "who": "text"})
         columns = pyarrow.parquet.read_table(found.path).to_pydict()
         assert sorted(zip(columns["who"], columns["word"], strict=True)) == sorted(expected)
         for again in ("SELECT word, who, who FROM visit", 'SELECT word, who AS "Who" FROM visit'):
             with pytest.raises(InvalidSpec, match="(more than one|no) column 'who'"):
-                read(Query(again, name, tmp_path), tmp_path / name, "again", uses)
+                read(RecordQuery(again, name, tmp_path), tmp_path / name, "again", uses)
 
 
 def test_persons_as_whole_numbers_are_no_casts_of_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +175,7 @@ def test_persons_as_whole_numbers_are_no_casts_of_a_database(tmp_path: Path, mon
     ):
         with duckdb.connect(str(place)) as db:
             db.execute(f"CREATE OR REPLACE TABLE visit (who {kind}); INSERT INTO visit VALUES {values}")
-        query = Query("SELECT * FROM visit", "SHOP", tmp_path)
+        query = RecordQuery("SELECT * FROM visit", "SHOP", tmp_path)
         if kind == "DOUBLE":
             with pytest.raises(InvalidSpec, match="persons are named by text or whole numbers"):
                 read(query, tmp_path / "home", kind, uses)
@@ -205,7 +192,7 @@ def test_only_the_columns_that_are_counted_are_asked_for(
     monkeypatch.setenv("SHOP", postgres.database().replace("+psycopg", ""))
     uses: dict[str, Use] = {"age": "number"}
     for connection, other in ((None, "error('asked for')"), ("SHOP", "1 / (n - n)")):
-        query = Query(f"SELECT {other} AS other, n AS age FROM (VALUES (3), (4)) AS t (n)", connection, tmp_path)
+        query = RecordQuery(f"SELECT {other} AS other, n AS age FROM (VALUES (3), (4)) AS t (n)", connection, tmp_path)
         found = pyarrow.parquet.read_table(read(query, tmp_path / "home", str(connection), uses).path)
         assert sorted(found["age"].to_pylist()) == [3.0, 4.0]
 
@@ -214,14 +201,14 @@ def test_the_file_that_lacks_a_column_is_named_by_its_number(tmp_path: Path) -> 
     """Of the files of a pattern, from 1 on in the order of their names."""
     for name, column in (("a.csv", "age"), ("b.csv", "sex")):
         (tmp_path / name).write_text(f"{column}\n1\n")
-    query = Query("SELECT age, 'f' AS sex, 'a' AS work, 1 AS person FROM '*.csv'", None, tmp_path, {"age": "whole"})
+    query = RecordQuery("SELECT age, 'f' AS sex, 'a' AS work, 1 AS person FROM '*.csv'", None, tmp_path, {"age": "whole"})
     with pytest.raises(InvalidSpec, match=r"file 2 of '\*\.csv'"):
         read(query, tmp_path / "home")
 
 
 def test_columns_of_a_file_that_duckdb_takes_for_one_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("age,Age\n1,2\n")
-    query = Query("SELECT age FROM 'x.csv'", None, tmp_path, {"Age": "whole"})
+    query = RecordQuery("SELECT age FROM 'x.csv'", None, tmp_path, {"Age": "whole"})
     with pytest.raises(InvalidSpec, match="differ in capitals alone"):
         read(query, tmp_path / "home", uses={"age": "number"})
 
@@ -269,7 +256,7 @@ def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Pat
     (tmp_path / "visits.csv").write_text("age,job\n1,2\n")
     (tmp_path / "jobs.csv").write_text("job\n2\n")
     with pytest.raises(InvalidSpec, match=said) as refused:
-        read(Query(sql, "SHOP", tmp_path), tmp_path / "home")
+        read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home")
     assert "\n" not in str(refused.value)
     assert "xf" not in str(refused.value)
     assert "xm" not in str(refused.value)
@@ -282,84 +269,17 @@ def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Pat
 def test_no_message_holds_a_connection(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", url)
     with pytest.raises(InvalidSpec) as refused:
-        read(Query("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
+        read(RecordQuery("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
     assert PASSWORD not in repr(refused.value)
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
     monkeypatch.delenv("SHOP")
     with pytest.raises(InvalidSpec, match=re.escape("$SHOP, which is not set")):
-        read(Query("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
+        read(RecordQuery("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_table_is_read_at_one_snapshot_which_joins_the_binding(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, table, add = lake(kind, tmp_path, monkeypatch)
-    newest = read(table(None), tmp_path / "home")
-    assert newest.snapshot == first
-    np.testing.assert_array_equal(counted(tmp_path, newest.path)[0], truth(TABLE))
-    second = add(TABLE[:10])
-    assert second != first
-    assert read(table(None), tmp_path / "home") == newest
-    assert pyarrow.parquet.read_metadata(read(table(None), tmp_path / "other").path).num_rows == 3010
-    older = read(table(int(first)), tmp_path / "other")
-    assert (older.snapshot, older.path.read_bytes()) == (first, newest.path.read_bytes())
-    with pytest.raises(InvalidSpec):
-        read(table(99), tmp_path / "other")
-    one, two = (
-        load(small.write(tmp_path / "spec")).with_records(newest.path, snapshot).source.files.digest
-        for snapshot in (first, second)
-    )
-    assert one != two
-
-
-def lake(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any, Any]:
-    """A table that holds TABLE: its snapshot, how it is named at one, and how records are added."""
-    if kind == "delta":
-        import deltalake
-
-        place = str(folder / "lake")
-        deltalake.write_deltalake(place, TABLE)
-
-        def add(more: pa.Table) -> str:
-            deltalake.write_deltalake(place, more, mode="append")
-            return str(deltalake.DeltaTable(place).version())
-
-        return "0", lambda version: DeltaTable(place, version), add
-    from pyiceberg.catalog import load_catalog
-    from pyiceberg.utils.config import Config
-
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{folder}/catalog.db")
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{folder}/lake")
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
-    catalog = load_catalog("lake")
-    catalog.create_namespace("shop")
-    made = catalog.create_table("shop.visits", TABLE.schema)
-    made.append(TABLE)
-
-    def append(more: pa.Table) -> str:
-        made.append(more)
-        return str(made.current_snapshot().snapshot_id)
-
-    return str(made.current_snapshot().snapshot_id), lambda snapshot: IcebergTable("lake.shop.visits", snapshot), append
-
-
-@pytest.mark.parametrize(
-    ("module", "table", "extra"),
-    [
-        ("duckdb", Query("SELECT 1", None, Path()), "sql"),
-        ("deltalake", DeltaTable("lake", None), "delta"),
-        ("pyiceberg.catalog", IcebergTable("a.b.c", None), "iceberg"),
-    ],
-)
-def test_a_package_that_is_missing_is_named_in_one_line(
-    module: str, table: table_extracts.RecordTable, extra: str, tmp_path: Path
-) -> None:
-    with (
-        mock.patch.dict("sys.modules", {module: None}),
-        pytest.raises(InvalidSpec, match=rf"pip install 'dpdist\[{extra}\]'"),
-    ):
-        read(table, tmp_path / "home")
+def test_a_package_that_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
+    with mock.patch.dict("sys.modules", {"duckdb": None}), pytest.raises(InvalidSpec, match=r"pip install 'dpdist\[sql\]'"):
+        read(RecordQuery("SELECT 1", None, Path()), tmp_path / "home")
 
 
 @pytest.mark.parametrize(
@@ -374,6 +294,7 @@ def test_a_package_that_is_missing_is_named_in_one_line(
         ({"delta": f"s3://me:{PASSWORD}@bucket/lake"}, "holds credentials"),
     ],
 )
+@needs_every_plugin
 def test_specs_of_tables_that_are_refused(records: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said) as refused:
         load(small.write(tmp_path, records=records))
@@ -432,7 +353,7 @@ def test_what_would_be_refused_is_refused_before_a_query_is_asked(home: Path, mo
     given = {"sql": SELECT, "connection": "$SHOP"}
     path = small.write(home.parent / "data", records=given, output={"folder": "/proc/nowhere"})
     with (
-        mock.patch.object(Query, "open_records", side_effect=AssertionError("asked")),
+        mock.patch.object(RecordQuery, "open_records", side_effect=AssertionError("asked")),
         pytest.raises(DpdistError, match="nowhere"),
     ):
         small.run(path, home)
@@ -570,7 +491,7 @@ def test_a_statement_in_a_spec_changes_no_postgresql(
     server, url = changed
     monkeypatch.setenv("SHOP", url)
     with pytest.raises(InvalidSpec, match="'records.sql' is one SELECT that changes nothing"):
-        read(Query(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+        read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
     unchanged(server, url)
 
 
@@ -582,7 +503,7 @@ def test_what_a_read_only_postgresql_lets_pass_is_rolled_back(
     monkeypatch.setenv("SHOP", url)
     sql = "SELECT set_config('default_transaction_read_only', 'off', false) AS sex, lo_from_bytea(0, '\\x01')::int AS age"
     with contextlib.suppress(InvalidSpec):
-        read(Query(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+        read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
     unchanged(server, url)
 
 

@@ -13,11 +13,12 @@ import pytest
 
 from dpdist.errors import InvalidSpec
 from dpdist.extracts.column_projection import Use
-from dpdist.extracts.table_extracts import DeltaTable, IcebergTable
-from dpdist.extracts.table_formats import DELTA_FEATURES, DELTA_PROPERTIES
+from dpdist.plugins.lakes.delta_source import DeltaTable
+from dpdist.plugins.lakes.iceberg_source import IcebergTable
+from dpdist.plugins.lakes.table_formats import DELTA_FEATURES, DELTA_PROPERTIES
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
-from tests.extracts.test_table_extracts import read
+from tests.record_tables import read
 
 deltalake = pytest.importorskip("deltalake")
 FEATURES = {

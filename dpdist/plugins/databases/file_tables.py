@@ -16,22 +16,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from dpdist.counting.record_cells import convert_declared, tables_of
-from dpdist.domain import Attribute, Domain
-from dpdist.domain.calendar import Times
-from dpdist.errors import DpdistError, InvalidSpec, NoRecords
-from dpdist.extracts.column_projection import Use, convert_for_use, fields_of
-from dpdist.sources import file_listing
-from dpdist.sources.formats.column_conversion import ARROW
-from dpdist.sources.formats.csv_grammar import Grammar
-from dpdist.sources.formats.format_registry import row_format
-from dpdist.sources.formats.record_format import Partition
-from dpdist.sources.reader_errors import reading
-from dpdist.sources.record_sources import Source, column_names, partitions_of, source_of
-from dpdist.sources.source_labels import File, SourceLabel
+from dpdist.api import DpdistError, InvalidSpec, NoRecords
+from dpdist.api.sources import (
+    ARROW,
+    Attribute,
+    Domain,
+    File,
+    Grammar,
+    Partition,
+    Source,
+    SourceLabel,
+    Times,
+    Use,
+    column_names,
+    convert_declared,
+    convert_for_use,
+    fields_of,
+    file_listing,
+    partitions_of,
+    reading,
+    row_format,
+    source_of,
+    tables_of,
+)
 
 if TYPE_CHECKING:
-    from dpdist.sources.column_types import ColumnType
+    from dpdist.api.sources import ColumnType
 
 _Kind = TypeVar("_Kind")
 _SOME_DAY = Times(datetime.datetime(1970, 1, 1), 1, "day")

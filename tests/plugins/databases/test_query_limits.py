@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec
-from dpdist.extracts import duckdb_queries, query_limits, table_extracts
+from dpdist.extracts import record_sorting, table_extracts
 from dpdist.extracts.column_projection import Use
-from dpdist.extracts.query_limits import DISK_GIB, SECONDS
-from dpdist.extracts.table_extracts import Query, extract_table
+from dpdist.extracts.record_sorting import DISK_GIB, disk_gib
+from dpdist.extracts.table_extracts import extract_table
+from dpdist.plugins.databases import query_limits
+from dpdist.plugins.databases.query_limits import SECONDS, most_seconds
+from dpdist.plugins.databases.query_source import RecordQuery
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
@@ -29,7 +32,7 @@ SPILLS = f"SELECT count(*) AS age FROM (SELECT DISTINCT * FROM ({NUMBERS}))"
 AGE: dict[str, Use] = {"age": "number"}
 
 
-def read(query: Query, home: Path, memory_bytes: int = 2**30) -> table_extracts.Extract:
+def read(query: RecordQuery, home: Path, memory_bytes: int = 2**30) -> table_extracts.Extract:
     home.mkdir(exist_ok=True)
     return extract_table(query, "r", home / "records", home, Secret(bytes(32)), memory_bytes, AGE)
 
@@ -45,7 +48,7 @@ def test_a_query_that_never_ends_is_ended(sql: str, tmp_path: Path, monkeypatch:
     with pytest.raises(
         InvalidSpec, match=r"'records.sql' ran longer than 0.5 s and was ended; .* raise DPDIST_QUERY_SECONDS"
     ):
-        read(Query(sql, None, tmp_path), tmp_path / "home")
+        read(RecordQuery(sql, None, tmp_path), tmp_path / "home")
     check_nothing_left(tmp_path / "home")
 
 
@@ -80,21 +83,21 @@ def test_a_query_of_postgresql_that_never_ends_is_ended(
         "SELECT i AS age, pg_sleep(0.1)::text AS b FROM generate_series(1, 100000) AS i",
     ):
         with pytest.raises(InvalidSpec, match="'records.sql' ran longer than 0.5 s and was ended"):
-            read(Query(sql, "SHOP", tmp_path), tmp_path / "home")
+            read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home")
     check_nothing_left(tmp_path / "home")
 
 
 def test_a_query_takes_no_more_disk_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same query is refused with 10 MB of disk, and read with the default; what sorts rows has the same limit."""
-    assert (query_limits.limit(SECONDS), query_limits.limit(DISK_GIB)) == (3600, 16)
-    assert read(Query(SPILLS, None, tmp_path), tmp_path / "other", 2**26).path.is_file()
+    assert (most_seconds(), disk_gib()) == (3600, 16)
+    assert read(RecordQuery(SPILLS, None, tmp_path), tmp_path / "other", 2**26).path.is_file()
     monkeypatch.setenv(DISK_GIB, "0.01")
     with pytest.raises(InvalidSpec, match=r"and 0.01 GiB of disk; make the query do less, or raise DPDIST_QUERY_DISK_GIB"):
-        read(Query(SPILLS, None, tmp_path), tmp_path / "home", 2**26)
+        read(RecordQuery(SPILLS, None, tmp_path), tmp_path / "home", 2**26)
     check_nothing_left(tmp_path / "home")
     with (
         pytest.raises(InvalidSpec, match=r"and 0.01 GiB of disk"),
-        duckdb_queries.open_connection(None, tmp_path / "order", 2**26) as sorting,
+        record_sorting.open_connection(None, tmp_path / "order", 2**26) as sorting,
     ):
         sorting.execute(f"CREATE TEMP TABLE kept AS {NUMBERS}, range(2)").fetchall()
 
@@ -103,7 +106,7 @@ def test_a_query_takes_no_more_disk_than_it_may(tmp_path: Path, monkeypatch: pyt
 def test_a_limit_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECONDS, text)
     with pytest.raises(InvalidInput, match=f"{SECONDS} is '{text}'; give a number above 0, or leave it out for 3600"):
-        query_limits.limit(SECONDS)
+        most_seconds()
 
 
 def test_files_that_are_none_are_not_read(tmp_path: Path) -> None:
@@ -111,7 +114,7 @@ def test_files_that_are_none_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     for place in ("/proc/kmsg", "pipe.csv"):
         with pytest.raises(DpdistError):
-            read(Query(f"SELECT * FROM '{place}'", None, tmp_path, {"age": "whole"}), tmp_path / "home")
+            read(RecordQuery(f"SELECT * FROM '{place}'", None, tmp_path, {"age": "whole"}), tmp_path / "home")
     check_nothing_left(tmp_path / "home")
 
 
