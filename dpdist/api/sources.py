@@ -5,7 +5,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.extracts.column_projection import Use, column_positions, convert_for_use, fields_of
 from dpdist.extracts.record_sorting import environment_limit, open_connection
-from dpdist.extracts.table_extracts import RecordTable, reraise_first_failure
+from dpdist.extracts.table_extracts import ReadTally, RecordTable, reraise_first_failure
 from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
 from dpdist.sources.column_types import ColumnType
@@ -13,7 +13,8 @@ from dpdist.sources.file_listing import locate_records, refuse_pattern
 from dpdist.sources.formats.column_conversion import ARROW, numbers_as_texts
 from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, Grammar
 from dpdist.sources.formats.format_registry import row_format
-from dpdist.sources.formats.record_format import Partition
+from dpdist.sources.formats.number_parsing import unreadable_texts
+from dpdist.sources.formats.record_format import UNREADABLE, Partition
 from dpdist.sources.optional_packages import package
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import ArrowStream, Source, column_names, partitions_of, source_of
@@ -25,6 +26,7 @@ from dpdist.storage.objects import parse_location
 __all__ = [
     "ARROW",
     "DEFAULT_GRAMMAR",
+    "UNREADABLE",
     "ArrowStream",
     "Attribute",
     "ColumnType",
@@ -35,6 +37,7 @@ __all__ = [
     "Location",
     "Partition",
     "PathText",
+    "ReadTally",
     "RecordTable",
     "Source",
     "SourceLabel",
@@ -60,4 +63,5 @@ __all__ = [
     "row_format",
     "source_of",
     "tables_of",
+    "unreadable_texts",
 ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,14 @@ SPILL_SHARE = 8
 """A database, and what sorts its rows, may each take one part in so many of a worker's memory before it goes to disk."""
 
 
+@dataclass
+class ReadTally:
+    """Records that were read of one file, and those of them whose text for a number or a time is none."""
+
+    read: int = 0
+    unread: int = 0
+
+
 @dataclass(frozen=True)
 class RecordTable(ABC):
     """Where records are that stand in no file."""
@@ -55,6 +63,11 @@ class RecordTable(ABC):
     @abstractmethod
     def identity(self) -> str:
         """What tells it from others, without the snapshot."""
+
+    @property
+    def tallies(self) -> Sequence[ReadTally]:
+        """Of the files that dpdist itself has read for it."""
+        return ()
 
     @abstractmethod
     def open_records(
@@ -90,6 +103,7 @@ def extract_table(
     memory_bytes: int,
     uses: Mapping[str, Use],
     types: Mapping[str, ColumnType] | None = None,
+    check: Callable[[ReadTally], None] = lambda _: None,
 ) -> Extract:
     """The records of a table as they were first read for a release: the columns that are counted, in an order of their own.
 
@@ -97,6 +111,7 @@ def extract_table(
         folder: the folder for them (``dpdist.pipeline.extract_files``).
         uses: what each column is counted as.
         types: of columns, as declared.
+        check: refuses files of which too much could not be read.
     Raises: InvalidSpec.
     """
     private_folder(folder)
@@ -111,6 +126,8 @@ def extract_table(
         memory_budget = memory_bytes // SPILL_SHARE
         with _hide_driver_text(table.kind), table.open_records(uses, work / "query", memory_budget) as (snapshot, records):
             _write_in_order(records, uses, types or {}, work, memory_budget, table.extra)
+        for tally in table.tallies:
+            check(tally)
         path = folder / f"{name}@{snapshot}.parquet"
         return Extract(rename(work / "records.parquet", path), snapshot)
     finally:

@@ -124,8 +124,12 @@ def materialize_table(context: Context, job: Job, folder: Path | None) -> Job:
         return job
     root = keys.load(context.home)
     uses, types = source.uses(job.measured.domain), source.records.types
+
+    def check(tally: table_extracts.ReadTally) -> None:
+        check_missing(context, job, job.release, record_cells.CountSummary(tally.read, unread=tally.unread))
+
     extract = table_extracts.extract_table(
-        source.table, job.release, folder, context.home, root, context.engine.memory_bytes, uses, types
+        source.table, job.release, folder, context.home, root, context.engine.memory_bytes, uses, types, check
     )
     source_label = source.records.location.source_label
     _require_visible_file(context, File(str(extract.path), SourceLabel(source_label)))

@@ -14,16 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpdist.api import DpdistError, InvalidSpec, NoRecords
 from dpdist.api.sources import (
     ARROW,
+    UNREADABLE,
     Attribute,
     Domain,
     File,
     Grammar,
     Partition,
+    ReadTally,
     Source,
     SourceLabel,
     Times,
@@ -38,6 +42,7 @@ from dpdist.api.sources import (
     row_format,
     source_of,
     tables_of,
+    unreadable_texts,
 )
 
 if TYPE_CHECKING:
@@ -58,12 +63,14 @@ class Files:
         types: of columns, as declared.
         uses: what the columns that are counted are counted as. Files have no others for the query than these and the declared ones.
         grammar: of those that are CSV.
+        tallies: is given one of each table.
     """
 
     folder: Path
     types: Mapping[str, ColumnType]
     uses: Mapping[str, Use]
     grammar: Grammar
+    tallies: list[ReadTally] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -73,12 +80,14 @@ class FileTable:
     Attributes:
         types, uses: of the columns that it has.
         failed: what stopped a scan; DuckDB would pass it on as a text.
+        tally: of the records that all scans have read.
     """
 
     source: Source
     types: Mapping[str, ColumnType]
     uses: Mapping[str, Use]
     failed: list[Exception] = field(repr=False, compare=False)
+    tally: ReadTally = field(repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,8 +115,20 @@ class FileTable:
             declared_table = convert_declared(table, self.types, partition.source_label)
             with reading(partition.source_label):
                 counted = [convert_for_use(declared_table[name], name, use) for name, use in self.uses.items()]
+            self.tally.read += table.num_rows
+            self.tally.unread += int(self._unread_records(table, declared_table).sum())
             columns = [*declared_table.select(list(self.types)).columns, *counted]
             yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches()
+
+    def _unread_records(self, table: pa.Table, declared_table: pa.Table) -> NDArray[np.bool_]:
+        """Which records have a text that is no number or date, in a column of such."""
+        unread = np.zeros(table.num_rows, dtype=bool)
+        if UNREADABLE in table.schema.names:
+            unread |= table[UNREADABLE].to_numpy()
+        for name in self.types:
+            if pa.types.is_string(table[name].type) and not pa.types.is_string(declared_table[name].type):
+                unread |= unreadable_texts(table[name], declared_table[name]).to_numpy(zero_copy_only=False)
+        return unread
 
 
 def _reading_domain(types: Mapping[str, ColumnType], uses: Mapping[str, Use]) -> Domain:
@@ -158,11 +179,13 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
         location, files=matched_files, attributes=[*types, *uses], grammar=files.grammar, source_label=source_label
     )
     columns = column_names(source, 0, _reading_domain(types, uses))
+    tally = ReadTally()
+    files.tallies.append(tally)
     if columns is None:
-        return FileTable(source, types, uses, failed)
+        return FileTable(source, types, uses, failed, tally)
     available_columns = {*columns, *(source.named[0] if source.named else ())}
     table = FileTable(
-        source, _existing_columns(available_columns, types), _existing_columns(available_columns, uses), failed
+        source, _existing_columns(available_columns, types), _existing_columns(available_columns, uses), failed, tally
     )
     if len({column.casefold() for column in table.schema.names}) < len(table.schema.names):
         raise InvalidSpec(

@@ -19,6 +19,7 @@ from dpdist.api.sources import (
     ColumnType,
     CsvLocation,
     Grammar,
+    ReadTally,
     RecordTable,
     Use,
     open_connection,
@@ -48,6 +49,11 @@ class RecordQuery(RecordTable):
     folder: Path
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     grammar: Grammar = DEFAULT_GRAMMAR
+    file_tallies: list[ReadTally] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def tallies(self) -> list[ReadTally]:
+        return self.file_tallies
 
     @property
     def kind(self) -> str:
@@ -81,7 +87,7 @@ class RecordQuery(RecordTable):
             open_connection(file, spill, memory_bytes) as connection,
             interrupt_in_time(connection.interrupt),
         ):
-            files = Files(self.folder, self.types, uses, self.grammar)
+            files = Files(self.folder, self.types, uses, self.grammar, self.file_tallies)
             yield "", duckdb_queries.run_select(connection, self.sql, files, failed)
 
 

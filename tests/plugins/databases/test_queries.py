@@ -21,7 +21,7 @@ from distributed import LocalCluster
 
 from dpdist import engine
 from dpdist.engine import cluster_workers
-from dpdist.errors import DpdistError, EngineError, InvalidSpec, ReleaseConflict
+from dpdist.errors import DpdistError, EngineError, InvalidSpec, MissingRecords, ReleaseConflict
 from dpdist.extracts.column_projection import Use
 from dpdist.pipeline.histogram import materialize_table
 from dpdist.plugins.databases.query_source import RecordQuery
@@ -346,6 +346,35 @@ def test_releases_of_tables_are_not_combined(tmp_path: Path) -> None:
     path = small.write(tmp_path / "one", release="one", postprocess={"consistent_with": [str(other)]})
     with pytest.raises(InvalidSpec, match="both read the same files"):
         load(path)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2])
+@pytest.mark.parametrize("where", ["counted", "declared"])
+def test_files_of_a_query_with_texts_for_numbers_stop_the_release(home: Path, where: str, share: float) -> None:
+    """DuckDB is given NULL in their place: they counted as missing, without a word, in a column with a bin for missing values."""
+    folder = home.parent / "data"
+    content: dict[str, Any] = {"sql": "SELECT age, sex, work FROM 'visits.csv' WHERE year > 0 OR year IS NULL"}
+    content |= {"types": {"year": "whole"}, "most_missing": "10%"}
+    domain = {
+        "age": {"edges": [0, 6, 12], "missing": "unknown"},
+        **{name: small.spec()["domain"][name] for name in ("sex", "work")},
+    }
+    path = small.write(folder, records=content, domain=domain, gated=True)
+    texts = small.records().select(["age", "sex", "work"])
+    texts = texts.append_column("year", pa.array(["2026"] * texts.num_rows))
+    name = "age" if where == "counted" else "year"
+    wrong = np.random.default_rng(2).random(texts.num_rows) < share
+    column = np.where(wrong, "twelve", texts[name].cast(pa.string()).to_numpy(zero_copy_only=False))
+    texts = texts.set_column(texts.schema.get_field_index(name), name, pa.array(column))
+    pyarrow.csv.write_csv(texts, folder / "visits.csv")
+    if share < 0.1:
+        assert small.run(path, home).charged
+        return
+    with pytest.raises(MissingRecords, match="the operator has to look at the query's result: more than 10 %") as refused:
+        small.run(path, home)
+    assert f"{wrong.sum():,} of 3,000 records" in refused.value.private
+    with open_ledger(home) as ledger:
+        assert ledger.receipt("small-1") is None
 
 
 def test_what_would_be_refused_is_refused_before_a_query_is_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
