@@ -36,6 +36,10 @@ class MissingRecords(InvalidSpec):
         return type(self), self.args
 
 
+class ReleaseHeld(DpdistError):
+    """A release that was charged and measured, and is not published before somebody has looked at its answers."""
+
+
 class InvalidInput(DpdistError):
     """An argument that a function does not accept, because of its shape, sign, symmetry or missing numbers."""
 

@@ -19,6 +19,7 @@ GROUP = "dpdist.plugins"
 """The group of entry points in which plugins are declared."""
 OFFERED: Mapping[str, tuple[str, ...]] = {
     "databases": ("records.sql", "records.connection"),
+    "gate": ("gate",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
     "site": ("site",),
@@ -39,6 +40,7 @@ class Plugin:
         outputs: references of ``Output`` objects, which write files of every release, in this order.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
+        gates: references of functions that are given a measured release before it is published, and refuse it by ``ReleaseHeld``.
         observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             ``dpdist/language``; "": its pages are in English.
@@ -50,6 +52,7 @@ class Plugin:
     outputs: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
+    gates: Sequence[str] = ()
     observers: Sequence[str] = ()
     translations: str = ""
     needs: Sequence[str] = ()

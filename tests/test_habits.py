@@ -84,6 +84,7 @@ def test_values_are_never_changed_in_place() -> None:
         "dpdist/strategies/dense/coa_fixed_point.py: _BestCertificate",
         "dpdist/strategies/dense/coa_barrier.py: _NewtonSolver",
         "dpdist/arrays/convolution.py: Steps",
+        "dpdist/extracts/table_extracts.py: ReadTally",
         "dpdist/verify.py: ReleaseClaims",
         "flows/observability/run_events.py: Run",
         "dpdist/plugins/studio/studio_server.py: StudioSession",

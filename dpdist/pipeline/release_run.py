@@ -28,6 +28,7 @@ from dpdist.pipeline.query_answers import answer, companions
 from dpdist.pipeline.validation import find_refusals
 from dpdist.pipeline.warehouse_delivery import deliver
 from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.plugin_registry import plugin_objects
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.receipts import OF_RECORDS, DatasetBudget
 from dpdist.process.durable_files import private_files
@@ -183,6 +184,8 @@ def release(context: Context, job: Job, *, step: StepRunner = run_directly) -> R
     with nullcontext() if job.source.table is None else extract_folder(context, job.release) as folder:
         with private_files():
             unpublished, measurements = _measure_and_answer(context, job, step, folder)
+        for check_release in plugin_objects("gates"):
+            check_release(context, unpublished)
         publishing = partial(
             publish,
             context,

@@ -48,6 +48,7 @@ NOT_STATED = {
     "postprocess",
     "domain",
     "about",
+    "gate",
     "site",
     "sums",
     "noise",
@@ -129,6 +130,7 @@ def compile_job(
                 if (drawn := content.values.boundaries(files)) is not None
             },
             companions,
+            spec.gate,
         ),
     )
 

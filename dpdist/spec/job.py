@@ -32,6 +32,7 @@ from dpdist.spec.queries.filter_kinds import FiltersSpec
 from dpdist.spec.queries.filtered_series import summed_alone
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec, last_complete_step
+from dpdist.spec.sections.gate import GateSpec
 from dpdist.spec.sections.output import AboutSpec, OutputSpec, PostprocessSpec
 from dpdist.spec.sections.records import Person
 from dpdist.stability import Distance, Neighbours
@@ -226,6 +227,7 @@ class Outputs:
         theme: what the publisher gives of its own to the page.
         boundaries: where values lie on a map, by attribute.
         companions: the releases that this one is made consistent with.
+        gate: what is done where answers are very unlikely beside those of earlier periods.
     """
 
     title: str
@@ -237,6 +239,7 @@ class Outputs:
     theme: Theme
     boundaries: Mapping[str, Boundaries]
     companions: tuple[Job, ...]
+    gate: GateSpec | None = None
 
     @cached_property
     def known_blocks(self) -> tuple[Block, ...]:

@@ -13,6 +13,7 @@ from dpdist.spec.sections.amount_columns import QuantilesSpec, SumSpec
 from dpdist.spec.sections.assumptions import AssumeSpec
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec
+from dpdist.spec.sections.gate import GateSpec
 from dpdist.spec.sections.optimizer import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.sections.output import AboutSpec, Language, OutputSpec, PostprocessSpec, SiteSpec
 from dpdist.spec.sections.records import LeftOutSpec, RecordsSpec
@@ -136,6 +137,12 @@ class ReleaseSpec(SpecPart):
         None,
         description="how the page and the site of the data set look: the publisher's name, logo, colours and font. They are part of every "
         "page, which loads nothing from anywhere",
+    )
+    gate: GateSpec | None = Field(
+        None,
+        description="compares the answers with those of earlier periods before they are published, at no charge, and warns of those that "
+        "are very unlikely, or holds the release back",
+        examples=[{"action": "hold"}],
     )
     output: OutputSpec = Field(
         default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"

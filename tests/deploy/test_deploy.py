@@ -78,7 +78,9 @@ def test_compose_fits_the_image_and_itself() -> None:
     assert len(ours) == 10
     assert all(service["user"].startswith("${DPDIST_USER") for service in (*ours, services["postgres"]))
     assert all(service["read_only"] and service["cap_drop"] == ["ALL"] for service in ours)
-    assert not [name for name, service in services.items() if "deploy" in service]  # 'podman-compose down' removes one replica
+    assert not [
+        name for name, service in services.items() if "deploy" in service
+    ]  # 'podman-compose down' removes one replica
     assert services["dask-noise"]["profiles"] == ["noise"]  # for whoever asks for it
     for name in ("scheduler", "dask-worker", "dask-optimiser", "dask-noise", "service"):
         environment = services[name]["environment"]

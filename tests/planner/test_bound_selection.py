@@ -72,7 +72,9 @@ def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
     assert (
         "above are for the largest bounds that 'most_records: private' may choose; a smaller choice means less noise" in told
     )
-    needed = "'most_records: private' sees persons with about equally many records from about 41 on; where the file has few more"
+    needed = (
+        "'most_records: private' sees persons with about equally many records from about 41 on; where the file has few more"
+    )
     assert needed in " ".join(told.split())
 
 
@@ -136,7 +138,8 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
     page = (Path(done.folder) / "index.html").read_text()
     assert (
-        f"Counts each person in the first {bound} of their groups; 10% of the budget was spent on choosing this number of groups" in page
+        f"Counts each person in the first {bound} of their groups; 10% of the budget was spent on choosing this number of groups"
+        in page
     )
     with open_ledger(home) as ledger:
         own, choice = ledger.receipt("small-1"), ledger.receipt("small-1~bound")

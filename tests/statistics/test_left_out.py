@@ -138,7 +138,9 @@ def test_a_range_of_few_records_is_not_far_too_large(budget: Loss) -> None:
     amounts = np.rint(np.exp(state.normal(1.4, 1.05, 3452)).clip(0, 150) * 100).astype(np.int64)
     counts = np.bincount(amounts, minlength=most + 1)
     rule = counts_by_size(most, budget, "add-remove", most_per_person=each, width_divisor=WHOLES)
-    variance = each**2 * (2 / float(9 * budget.pure) ** 2 if budget.pure else 1 / float(18 * budget.rho))  # nine tenths are the answers'
+    variance = each**2 * (
+        2 / float(9 * budget.pure) ** 2 if budget.pure else 1 / float(18 * budget.rho)
+    )  # nine tenths are the answers'
     errors = {k: k**2 * variance + float(np.maximum(amounts - k, 0).sum()) ** 2 for k in rule.bin_ends.tolist()}
     runs = (replace(simulated(rule, counts, state), detection_nats=AMOUNT_DETECTION_NATS) for _ in range(100))
     chosen = [errors[each_run.choose_bound(variance * rule.bin_ends**2.0, 1.0)] for each_run in runs]

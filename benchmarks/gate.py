@@ -1,0 +1,108 @@
+"""How often the gate before publishing catches broken data, and how often it stops whole ones.
+
+    python -m benchmarks.gate [--json]
+
+26 series of three years (weeks, and days with weekdays), drawn: levels from 50 to 20,000, a season of a year, a level that walks by one
+per cent a period, 3 per cent of chance, and Gaussian noise of standard deviation 10. In the last two years every period is compared with
+those before it, first as it is (false alarms), then with one fault. A fault counts as caught where the changed answers have an alarm in
+the first period; "5 errors" are those alone that move a series by more than five standard errors of its forecast.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers
+
+SERIES, NOISE, SEED = 26, 10.0, 7
+Fault = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+"""The true counts of a period with a fault."""
+
+
+def _one_gone(counts: np.ndarray, state: np.random.Generator) -> np.ndarray:
+    changed = counts.copy()
+    changed[state.integers(counts.size)] = 0
+    return changed
+
+
+def _renamed(counts: np.ndarray, state: np.random.Generator) -> np.ndarray:
+    changed, (old, new) = counts.copy(), state.choice(counts.size, 2, replace=False)
+    changed[new] += changed[old]
+    changed[old] = 0
+    return changed
+
+
+FAULTS: dict[str, Fault] = {
+    "one country gone": _one_gone,
+    "one name taken for another": _renamed,
+    "counted twice": lambda counts, _: 2 * counts,
+    "half of the files": lambda counts, _: counts / 2,
+    "zeros": lambda counts, _: 0 * counts,
+    "cents for euros": lambda counts, _: 100 * counts,
+    "a tenth more everywhere": lambda counts, _: 1.1 * counts,
+}
+
+
+def drawn(periods: int, a_year: int, state: np.random.Generator) -> np.ndarray:
+    """True counts, one period a row."""
+    time, level = np.arange(periods)[:, None], np.exp(state.uniform(np.log(50), np.log(20_000), SERIES))
+    season = 1 + 0.3 * np.sin(2 * np.pi * (time / a_year + state.random(SERIES)))
+    week = 1 + 0.2 * np.cos(2 * np.pi * (time / 7 + state.random(SERIES))) if a_year == 365 else 1
+    walk = np.exp(np.cumsum(state.normal(0, 0.01, (periods, SERIES)), axis=0))
+    return level * season * week * walk * (1 + state.normal(0, 0.03, (periods, SERIES)))
+
+
+def measured(a_year: int) -> dict[str, object]:
+    """False alarms a year, and what is caught of each fault."""
+    state = np.random.default_rng(SEED)
+    counts = drawn(3 * a_year, a_year, state)
+    noisy = counts + state.normal(0, NOISE, counts.shape)
+    level, deviations = comparison_level(1.0, a_year, SERIES), np.full(counts.shape, NOISE)
+    compared, alarms = range(a_year, 3 * a_year, 1 if a_year < 100 else 5), 0
+    caught, large = dict.fromkeys(FAULTS, 0), {name: [0, 0] for name in FAULTS}
+    for period in compared:
+        first = max(0, period - 110)
+        history, known = noisy[first:period], deviations[first:period]
+        alarms += len(find_outliers(history, known, noisy[period], deviations[0], level))
+        spreads = _spreads(history, known, noisy[period])
+        for name, fault in FAULTS.items():
+            broken = fault(counts[period], state) + noisy[period] - counts[period]
+            moved = np.abs(broken - noisy[period])
+            found = {outlier.index for outlier in find_outliers(history, known, broken, deviations[0], level)}
+            caught[name] += bool(found & set(np.flatnonzero(moved).tolist()))
+            for index in np.flatnonzero(moved > 5 * spreads):
+                large[name][0] += 1
+                large[name][1] += int(index) in found
+    return {
+        "periods_a_year": a_year,
+        "false_alarms_a_year": alarms * a_year / len(compared),
+        "caught_share": {name: caught[name] / len(compared) for name in FAULTS},
+        "series_beyond_5_errors_caught": {name: hit / max(all_, 1) for name, (all_, hit) in large.items()},
+    }
+
+
+def _spreads(history: np.ndarray, known: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Standard errors of the forecasts: from the half widths of answers that are outliers by far."""
+    found = find_outliers(history, known, answers + 1e9, known[0], 0.317310507862914)
+    return np.array([abs(outlier.answer - outlier.forecast) / outlier.distance for outlier in found])
+
+
+def main() -> None:
+    """Print the table of benchmarks/results/gate.md."""
+    results = [measured(52), measured(365)]
+    if "--json" in sys.argv[1:]:
+        print(json.dumps(results))
+        return
+    for result in results:
+        print(f"\n{result['periods_a_year']} periods a year: {result['false_alarms_a_year']:.2f} false alarms a year\n")
+        print("| fault | caught in its first period | series moved beyond five errors: caught |\n|---|---|---|")
+        for name, share in result["caught_share"].items():  # type: ignore[attr-defined]
+            print(f"| {name} | {share:.1%} | {result['series_beyond_5_errors_caught'][name]:.1%} |")  # type: ignore[index]
+
+
+if __name__ == "__main__":
+    main()

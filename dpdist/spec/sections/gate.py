@@ -1,0 +1,36 @@
+"""What is done before publishing where answers are very unlikely beside those of earlier periods."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dpdist.plugin_registry import missing_plugin, missing_plugin_text
+from dpdist.spec.value_types import SpecPart
+
+
+class GateSpec(SpecPart):
+    """How answers are compared with those of earlier periods."""
+
+    action: Literal["warn", "hold", "none"] = Field(
+        "warn",
+        description="what happens where answers are very unlikely. 'warn' prints a line for each; 'hold' does not publish the release, "
+        "which is charged and measured, before 'dpdist gate RELEASE --publish' says so. Without this section releases with a period are "
+        "compared, and 'warn' holds",
+        examples=["hold"],
+    )
+    false_alarms: float = Field(
+        1.0,
+        gt=0,
+        le=365,
+        allow_inf_nan=False,
+        description="how many false alarms a year are expected at most, over all answers that are compared",
+        examples=[0.5],
+    )
+
+    @model_validator(mode="after")
+    def _check_plugin(self) -> GateSpec:
+        if missing_plugin("gate"):
+            raise ValueError(missing_plugin_text("gate"))
+        return self
