@@ -22,6 +22,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.ledger import database
 from dpdist.process.resource_limits import cores
 from tests import forked
+from tests.often import DAY, leave_cases_to_other_days
 from tests.postgres import Server
 
 LONGEST = (
@@ -110,6 +111,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first, all others in their order; or all in the random order of ``--order-seed``, with a file's tests together."""
+    leave_cases_to_other_days(items, DAY)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     if (seed := config.getoption("--order-seed")) is not None:
         random.Random(seed).shuffle(items)

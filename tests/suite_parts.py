@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.often import DATED_CASES, DAY
+
 NOT_BEGUN = "not begun: the time of this run is over"
 """Why a test is skipped after ``--begin-within`` seconds."""
 LONGEST_SHOWN = 30
@@ -151,6 +153,7 @@ class SuiteParts:
             folders[str(Path(_file(name)).parent)] += seconds  # type: ignore[assignment]
         for folder, seconds in folders.most_common():
             write(f"{seconds:9.1f} CPU s  {folder}")
+        write(f"cases drawn for DPDIST_TEST_DAY={DAY}: at most {DATED_CASES} of a test's slow ones")
         write(f"the {LONGEST_SHOWN} that took longest, CPU s and wall s:")
         for name in sorted(self.cpu, key=lambda name: -self.cpu[name])[:LONGEST_SHOWN]:
             write(f"{self.cpu[name]:9.1f} {self.wall[name]:7.1f}  {name}")

@@ -198,7 +198,7 @@ def test_a_long_series(home: Path) -> None:
     done = run(path, home)
     published, certificate = release_folder.load_release(done.folder)
     names = [row["mechanism"] for row in certificate["mechanism"]["compared"]]
-    assert names == ["convolution", "square-root", "identity", "gaussian"]
+    assert names == ["convolution", "square-root", "buffered", "identity", "gaussian"]
     assert certificate["mechanism"]["name"] == "square-root"
     seen: dict[int, int] = {}
     kept = []
