@@ -484,7 +484,7 @@ def test_papers(tmp_path: Path) -> None:
     assert "no figure 'figure-99'; there are coa-1-convergence" in wrong.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_every_figure_of_the_papers(tmp_path: Path) -> None:
     done = papers(tmp_path, "small", "--jobs", "2")
     assert done.returncode == 0, done.stderr
@@ -552,7 +552,7 @@ def test_tutorials_are_divided_into_their_steps() -> None:
     assert len(tutorials["notebook_steps"]()) == sum(cell["cell_type"] == "code" for cell in cells)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_tutorials_run_in_fresh_environments(tmp_path: Path) -> None:
     """Each with what it has its reader install, each step after the step before it."""
     table = table_of(tmp_path, "tutorials", "--again", "0")
