@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-DATED_CASES = 4
+DATED_CASES = 3
 """So many of a test's slow cases run with ``make slow``."""
 DAY = os.environ.get("DPDIST_TEST_DAY") or datetime.now(UTC).date().isoformat()
 """The day that draws them: today, unless an earlier day's cases are to be run again."""
