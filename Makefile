@@ -46,7 +46,7 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.parallel $(HANGS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 slow large: $(VENV)/.installed-test
-	$(VENV)/bin/python -m tests.parallel -p tests.suite_parts -m $@ --cpu-record tests/$@_cpu_seconds.json $(if $(RECORD),--write-record) \
+	$(VENV)/bin/python -m tests.parallel -p tests.suite_parts -m "$(if $(filter slow,$@),slow and not large,large)" --cpu-record tests/$@_cpu_seconds.json $(if $(RECORD),--write-record) \
 	  $(if $(PART),--part $(PART)) $(if $(WITHIN),--begin-within $(WITHIN)) \
 	  $(HANGS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
 

@@ -82,7 +82,7 @@ def at_once(path: Path, count: int) -> Ledger:
     """A ledger with as many reserved releases under a total cap: the rows of ``reserve``, in one transaction."""
     database = importlib.import_module("dpdist.privacy.ledger.database")
     tables = importlib.import_module("dpdist.privacy.ledger.index_tables")
-    digest_of_seen = importlib.import_module("dpdist.privacy.ledger.charges").digest_of_seen
+    digest_of_commitments = importlib.import_module("dpdist.privacy.ledger.charges").digest_of_commitments
     cap = Cap(rho=Fraction(1))
     ledger = Ledger(f"sqlite:///{path}")
     ledger.reserve(charge(0, cap))
@@ -92,7 +92,7 @@ def at_once(path: Path, count: int) -> Ledger:
         last = connection.execute("SELECT sequence, digest, written_at FROM dpdist_rows ORDER BY sequence DESC").fetchone()
         for number in range(1, count):
             seen = charge(number, cap).counted.records.guarded_commitments
-            facts["records"] |= {"source": f"source {number}", "digest": digest_of_seen(seen)}
+            facts["records"] |= {"source": f"source {number}", "digest": digest_of_commitments(seen)}
             row = {"sequence": last[0] + 1, "event": "reserved", "dataset": "people", "release": f"r{number}", "attempt": 1}
             row |= {"facts": json.dumps(facts, sort_keys=True), "written_at": last[2], "previous": last[1]}
             digest = database.row_digest(row)
@@ -143,9 +143,10 @@ def listings(folder: Path, count: int) -> str:
     """CPU seconds of the listings of as many published releases."""
     os.environ["DPDIST_HOME"] = str(folder / "home")
     modules = (
-        "machine.engine privacy.keys privacy.signatures page.editions page.site release.context release.story machine.store"
+        "engine privacy.keys privacy.signatures plugins.site.editions plugins.site.site_pages runtime.context "
+        "pipeline.release_run storage.array_store"
     )
-    engine, keys, signatures, editions, site, contexts, story, storing = (
+    engine, keys, signatures, editions, site, contexts, release_run, storing = (
         importlib.import_module(f"dpdist.{name}") for name in modules.split()
     )
     load = importlib.import_module("dpdist.spec").load
@@ -154,9 +155,8 @@ def listings(folder: Path, count: int) -> str:
     (folder / "records.csv").write_text("age\n" + "3\n" * 100)
     (folder / "release.yaml").write_text(yaml.safe_dump({**SPEC, "output": {"folder": str(folder / "one")}}))
     store = storing.Store(home / "store")
-    published = story.release(
-        contexts.Context(home, store, engine.inline(), contexts.silent), load(folder / "release.yaml")
-    ).folder
+    context = contexts.Context(home, store, engine.inline(), contexts.ignore_progress)
+    published = release_run.release(context, load(folder / "release.yaml")).folder
     certificate = json.loads((published / "release.json").read_text())
     (home / "ledger.db").unlink()
     at_once(home / "ledger.db", count).close()
@@ -173,7 +173,7 @@ def listings(folder: Path, count: int) -> str:
     budgets = cpu(lambda: ledger.budgets(charges=True))
     rows = cpu(ledger.entries)
     written = cpu(
-        lambda: site.write(
+        lambda: site.write_site(
             "people", editions.releases_in(releases, "people")[0], ledger.budgets(charges=True), folder / "site"
         )
     )

@@ -156,7 +156,7 @@ def used(client: Any) -> Use:
 WRITERS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Documents, ("write_document", "create_document")),
     (Store, ("put_values", "begin", "write_shard")),
-    (DraftFolder, ("fill",)),
+    (DraftFolder, ("write_file",)),
 )
 """What writes one file each."""
 

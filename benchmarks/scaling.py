@@ -90,7 +90,7 @@ def scaling(
         figure = charts.Figure(
             "bars", _MEANING[name], charts.Axis("", labels), ("",), values, 0 * values, f"seconds, {_MEANING[name]}"
         )
-        (target / f"{name}.svg").write_text(charts.standalone_svg(charts.draw(figure, charts.WIDE)), encoding="utf-8")
+        (target / f"{name}.svg").write_text(charts.standalone_svg(charts.draw(figure, charts.WIDE).svg), encoding="utf-8")
     (target / "scaling.md").write_text(table(results), encoding="utf-8")
     return str(target / "scaling.md")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import random
 import re
@@ -18,10 +19,11 @@ import sqlalchemy as sa
 from moto.server import ThreadedMotoServer
 
 from dpdist import engine
-from dpdist.privacy import keys
+from dpdist.privacy import exponential_mechanism, keys, sampler
 from dpdist.privacy.ledger import database
 from dpdist.process.resource_limits import cores
 from tests import forked
+from tests.often import DAY, leave_cases_to_other_days
 from tests.postgres import Server
 
 LONGEST = (
@@ -110,6 +112,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first, all others in their order; or all in the random order of ``--order-seed``, with a file's tests together."""
+    leave_cases_to_other_days(items, DAY)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     if (seed := config.getoption("--order-seed")) is not None:
         random.Random(seed).shuffle(items)
@@ -198,16 +201,23 @@ def environment() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def seed_offset(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """What ``--seed-offset`` says, for a test that is marked as statistical; its generators of numbers begin elsewhere."""
+    """What ``--seed-offset`` says, for a test that is marked as statistical: its generators and keys draw other numbers."""
     offset: int = request.config.getoption("--seed-offset")
     if not offset or request.node.get_closest_marker("statistical") is None:
         return 0
 
-    def other(seed: object = None) -> np.random.Generator:
+    def generator(seed: object = None) -> np.random.Generator:
         return DEFAULT_RNG([seed, offset] if isinstance(seed, int) else seed)
 
-    monkeypatch.setattr(np.random, "default_rng", other)
+    monkeypatch.setattr(np.random, "default_rng", generator)
+    for module, name in ((sampler, "_stream"), (exponential_mechanism, "_uniform")):
+        draw = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda key, *place, draw=draw: draw(_other_key(key, offset), *place))
     return offset
+
+
+def _other_key(key: bytes, offset: int) -> bytes:
+    return hashlib.sha256(bytes(key) + offset.to_bytes(8, "big")).digest()
 
 
 @pytest.fixture(autouse=True)

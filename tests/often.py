@@ -1,14 +1,24 @@
 """Which cases of a test run at every change, and which with ``make slow`` alone.
 
-A rule that holds for many cases is seen at every change in one of every kind; that it holds for all is seen before a version.
+A rule that holds for many cases is seen at every change in one of every kind; ``make slow`` runs a few more of them, drawn by the date, and
+``make large`` runs all, before a version.
 """
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from random import Random
 from typing import Any
 
 import pytest
+
+DATED_CASES = 3
+"""So many of a test's slow cases run with ``make slow``."""
+DAY = os.environ.get("DPDIST_TEST_DAY") or datetime.now(UTC).date().isoformat()
+"""The day that draws them: today, unless an earlier day's cases are to be run again."""
 
 
 def first_of(count: int, cases: Iterable[Any]) -> list[Any]:
@@ -32,3 +42,19 @@ def slow(case: Any) -> Any:
     if hasattr(case, "values") and hasattr(case, "marks"):
         return pytest.param(*case.values, marks=[*case.marks, pytest.mark.slow], id=case.id)
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+
+
+def leave_cases_to_other_days(items: Iterable[pytest.Item], day: str) -> None:
+    """Mark ``large`` the slow cases of a test that a day does not draw. All are kept of tests that have few of them."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("large"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for name, all_cases in cases.items():
+        if len(all_cases) <= DATED_CASES:
+            continue
+        all_cases.sort(key=lambda item: item.nodeid)
+        drawn = Random(f"{day} {name}").sample(all_cases, DATED_CASES)
+        for item in all_cases:
+            if item not in drawn:
+                item.add_marker("large")

@@ -1,8 +1,8 @@
-"""A plugin of pytest: parts of a suite of equal CPU time, limits on time, and a summary of what the tests took.
+"""A plugin of pytest: twelve parts of a suite of about equal CPU time, limits on time, and a summary of what the tests took.
 
 ``python -m pytest -p tests.suite_parts -m slow --cpu-record tests/slow_cpu_seconds.json --part 3/12 --begin-within 480 tests``
-runs the third twelfth of the slow tests, and begins none after eight minutes. A file's tests stay together. The record has the CPU seconds
-of every file; ``--write-record`` writes those of the files that a run has finished.
+runs the third twelfth of the slow tests, and begins none after eight minutes. A file's tests stay together. The record has the part and the
+CPU seconds of every file; ``--write-record`` writes those of the files that a run has finished.
 """
 
 from __future__ import annotations
@@ -14,23 +14,28 @@ import re
 import signal
 import time
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.often import DATED_CASES, DAY
+
 NOT_BEGUN = "not begun: the time of this run is over"
 """Why a test is skipped after ``--begin-within`` seconds."""
 LONGEST_SHOWN = 30
+PARTS = 12
+Record = Mapping[str, Mapping[str, float]]
+"""Of every file its part and its CPU seconds. The parts are written down, so that no measurement moves a file to another one."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("parts of a suite")
-    group.addoption("--cpu-record", type=Path, help="file with the CPU seconds of every file of tests")
+    group.addoption("--cpu-record", type=Path, help="file with the part and the CPU seconds of every file of tests")
     group.addoption(
         "--write-record", action="store_true", help="write the CPU seconds of the files that were run into --cpu-record"
     )
-    group.addoption("--part", type=_parse_part, help="K/N: run the Kth of N parts of equal CPU time")
+    group.addoption("--part", type=_parse_part, help=f"K/{PARTS}: run the Kth of {PARTS} parts of about equal CPU time")
     group.addoption("--begin-within", type=float, help="seconds after which no further test is begun")
     group.addoption(
         "--test-limit", type=int, help="CPU seconds of its process after which a test fails; it may wait ten times as long"
@@ -38,26 +43,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--test-times", type=Path, help="file for a line of each test: CPU seconds, wall seconds, outcome, name")
 
 
-def _parse_part(text: str) -> tuple[int, int]:
+def _parse_part(text: str) -> int:
     number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise ValueError(f"--part is {text!r}; write K/N with K from 1 to N, as in 3/12")
-    return int(number), int(count)
+    if not (number.isdigit() and count == str(PARTS) and 1 <= int(number) <= PARTS):
+        raise ValueError(f"--part is {text!r}; write K/{PARTS} with K from 1 to {PARTS}, as in 3/{PARTS}")
+    return int(number)
 
 
-def assign_parts(files: Iterable[str], seconds: dict[str, float], count: int) -> dict[str, int]:
-    """The part, from 1 to count, of every file.
+def part_of(name: str, record: Record) -> int:
+    """The part of a file: the recorded one, or for a new file one by the digest of its name."""
+    if name in record:
+        return int(record[name]["part"])
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % PARTS + 1
 
-    Recorded files go, the longest first, to the part with the fewest seconds so far, whichever files are asked for; a file without a
-    record goes to a part by the digest of its name.
-    """
-    loads = [0.0] * count
-    parts = {}
-    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
-        least = loads.index(min(loads))
-        loads[least] += seconds[name]
-        parts[name] = least + 1
-    return {name: parts.get(name) or int(hashlib.sha256(name.encode()).hexdigest(), 16) % count + 1 for name in files}
+
+def updated_record(record: Record, seconds: Mapping[str, float]) -> Record:
+    """The record with the seconds of a run. A file keeps its part; new ones, the longest first, go to the part with the fewest seconds."""
+    updated = {name: {**entry, "cpu_seconds": seconds.get(name, entry["cpu_seconds"])} for name, entry in record.items()}
+    loads = dict.fromkeys(range(1, PARTS + 1), 0.0)
+    for entry in updated.values():
+        loads[int(entry["part"])] += entry["cpu_seconds"]
+    for name in sorted(seconds.keys() - record.keys(), key=lambda name: (-seconds[name], name)):
+        part = min(loads, key=lambda number: loads[number])
+        loads[part] += seconds[name]
+        updated[name] = {"part": part, "cpu_seconds": seconds[name]}
+    return updated
+
+
+def write_record(record: Record) -> str:
+    """The record, one line a file."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(record[name])}" for name in sorted(record))
+    return f"{{\n{lines}\n}}\n"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,7 +86,7 @@ class SuiteParts:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         record = config.getoption("--cpu-record")
-        self.recorded: dict[str, float] = json.loads(record.read_text()) if record and record.exists() else {}
+        self.recorded: Record = json.loads(record.read_text()) if record and record.exists() else {}
         self.begin_before = time.monotonic() + (config.getoption("--begin-within") or float("inf"))
         self.cpu: dict[str, float] = {}
         self.wall: defaultdict[str, float] = defaultdict(float)
@@ -81,12 +97,11 @@ class SuiteParts:
         """Leave the other parts out; the files that took longest begin first."""
         part = self.config.getoption("--part")
         if part:
-            parts = assign_parts({_file(item.nodeid) for item in items}, self.recorded, part[1])
-            others = [item for item in items if parts[_file(item.nodeid)] != part[0]]
-            items[:] = [item for item in items if parts[_file(item.nodeid)] == part[0]]
+            others = [item for item in items if part_of(_file(item.nodeid), self.recorded) != part]
+            items[:] = [item for item in items if part_of(_file(item.nodeid), self.recorded) == part]
             self.config.hook.pytest_deselected(items=others)
         if self.recorded:
-            items.sort(key=lambda item: -self.recorded.get(_file(item.nodeid), 0))
+            items.sort(key=lambda item: -self.recorded.get(_file(item.nodeid), {"cpu_seconds": 0})["cpu_seconds"])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -151,6 +166,7 @@ class SuiteParts:
             folders[str(Path(_file(name)).parent)] += seconds  # type: ignore[assignment]
         for folder, seconds in folders.most_common():
             write(f"{seconds:9.1f} CPU s  {folder}")
+        write(f"cases drawn for DPDIST_TEST_DAY={DAY}: at most {DATED_CASES} of a test's slow ones")
         write(f"the {LONGEST_SHOWN} that took longest, CPU s and wall s:")
         for name in sorted(self.cpu, key=lambda name: -self.cpu[name])[:LONGEST_SHOWN]:
             write(f"{self.cpu[name]:9.1f} {self.wall[name]:7.1f}  {name}")
@@ -167,7 +183,7 @@ class SuiteParts:
         for name, seconds in self.cpu.items():
             sums[_file(name)] += seconds
         new = {name: round(seconds, 1) for name, seconds in sums.items() if name not in unfinished}
-        self.config.getoption("--cpu-record").write_text(json.dumps(self.recorded | new, indent=0, sort_keys=True) + "\n")
+        self.config.getoption("--cpu-record").write_text(write_record(updated_record(self.recorded, new)))
 
 
 CPU_BEFORE = pytest.StashKey[float]()

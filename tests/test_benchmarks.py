@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import json
 import os
@@ -10,6 +12,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +37,25 @@ def test_no_program_takes_the_name_of_a_package() -> None:
     """Where a program lies is looked for modules first: Numba imported the program that was called coverage."""
     programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
     assert {name for name in programs if importlib.util.find_spec(name)} == set()
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Modules of this program and what is taken out of them, by an import or by ``importlib.import_module("...").name``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("dpdist", "flows"):
+            yield from ((node.module, alias.name) for alias in node.names)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and node.value.args:
+            module = node.value.args[0]
+            if ast.unparse(node.value.func) == "importlib.import_module" and isinstance(module, ast.Constant):
+                yield module.value, node.attr
+
+
+def test_what_benchmarks_import_is_there() -> None:
+    """mypy does not read them."""
+    for path in sorted((ROOT / "benchmarks").rglob("*.py")):
+        for module, name in imported_names(ast.parse(path.read_text())):
+            found = hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}")
+            assert found, f"{path.relative_to(ROOT)}: {module}.{name}"
 
 
 @pytest.mark.slow
@@ -484,7 +506,7 @@ def test_papers(tmp_path: Path) -> None:
     assert "no figure 'figure-99'; there are coa-1-convergence" in wrong.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_every_figure_of_the_papers(tmp_path: Path) -> None:
     done = papers(tmp_path, "small", "--jobs", "2")
     assert done.returncode == 0, done.stderr
@@ -552,7 +574,7 @@ def test_tutorials_are_divided_into_their_steps() -> None:
     assert len(tutorials["notebook_steps"]()) == sum(cell["cell_type"] == "code" for cell in cells)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_tutorials_run_in_fresh_environments(tmp_path: Path) -> None:
     """Each with what it has its reader install, each step after the step before it."""
     table = table_of(tmp_path, "tutorials", "--again", "0")

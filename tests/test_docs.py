@@ -181,7 +181,7 @@ def test_pages_are_accessible(browser: Any, site: Path, name: str, look: str) ->
     page.context.close()
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize(("screen", "look"), [("phone", "dark"), ("desk", "light")])
 def test_every_page_is_accessible(browser: Any, site: Path, screen: str, look: str) -> None:
     """axe-core over the whole documentation, but the page that only servers show: its links begin at their root."""

@@ -31,17 +31,20 @@ def alarms(scale: float, kind: str, rate: float, mixed: np.ndarray = MIXED, tria
     return found
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("kind", "trials"), [("gaussian", TRIALS), ("laplace", 100), ("freedom", TRIALS)])
 def test_true_scales_fail_as_seldom_as_stated(kind: str, trials: int) -> None:
     rate = 0.05
     assert alarms(1.0, kind, rate, trials=trials) <= stats.binom.isf(1e-6, trials, rate)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("scale", first_of(1, [0.5, 2.0]))
 def test_half_and_twice_the_scale_fail(scale: float) -> None:
     assert alarms(scale, "gaussian", RATE) >= 0.97 * TRIALS
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("scale", first_of(1, [0.4, 2.5]))
 def test_a_scale_of_laplace_noise_that_is_off_fails(scale: float) -> None:
     """Its squares vary more: half and twice the scale fail in 85 and 75 of 100 trials."""

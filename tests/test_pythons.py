@@ -144,7 +144,7 @@ def shown(place: Environment, wheel: Path, extra: str, versions: Versions, *prog
 
 @pytest.mark.slow
 def test_the_wheel_publishes_on_another_python(wheel: Path, tmp_path: Path) -> None:
-    """A small release on the newest other one that is found, with the newest versions; `make slow` shows all on all."""
+    """A small release on the newest other one that is found, with the newest versions; `make large` shows all on all."""
     found = next((python for minor in reversed(MINORS) if minor != HERE and (python := installed.python(minor))), None)
     if found is None:
         pytest.skip(f"no other Python on the path, under pyenv or in {installed.SYSTEM}")
@@ -164,7 +164,7 @@ def test_the_pure_layer_as_it_is_installed(wheel: Path, pure: str, tmp_path: Pat
     assert re.search(f"{COMMAND}$", command), command
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("extra", LAYERS)
 def test_every_layer_as_it_is_installed(wheel: Path, tmp_path: Path, extra: str) -> None:
     place = installed.environment(installed.Python(HERE, sys.executable), tmp_path / "run")
@@ -178,7 +178,7 @@ def test_every_layer_as_it_is_installed(wheel: Path, tmp_path: Path, extra: str)
     assert [line[:1] for line in told] == ["{"] * len(chosen), "\n".join(told)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("versions", OPTIONS)
 @pytest.mark.parametrize("minor", MINORS)
 def test_every_kind_of_release_on_every_python(wheel: Path, tmp_path: Path, minor: int, versions: Versions) -> None:

@@ -162,7 +162,7 @@ def both(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("name", CASES)
 def test_every_mechanism(name: str, both: Callable[..., Any]) -> None:
     """Control flow, published files and sensitivity of the release; and a sensitivity that is declared too small is found."""
@@ -179,7 +179,7 @@ STATISTICAL = {"identity": Fraction(1, 2), "coa over cells": Fraction(1, 2), "id
 """Cases whose outputs it samples, and the part of the noise that a planted fault leaves."""
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("weak", [False, True])
 @pytest.mark.parametrize("name", STATISTICAL)
 def test_outputs(name: str, weak: bool, both: Callable[..., Any]) -> None:
@@ -197,7 +197,7 @@ def claimed_delta(pure: bool, epsilon: float) -> float:
     return max(0.0, (math.e - math.exp(epsilon)) / (math.e + 1)) if pure else gaussian_delta(1.0, epsilon)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_counts_that_reach_what_is_published_past_the_noise_are_found(
     both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ ALWAYS = (("Gaussian", 1, 0.0, 0.0), ("Laplace", 1, 10.0, 0.0), ("Laplace", 9, 0
 """One of each noise and of each rule."""
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("noise", "draws", "below", "at"),
     [

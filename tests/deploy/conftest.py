@@ -40,7 +40,7 @@ def installation(
     request: pytest.FixtureRequest, tmp_path: Path, postgres: Server, s3: str, hook: tuple[str, list[dict[str, Any]]]
 ) -> Iterator[Installation]:
     """The server's tables are made by its own revisions in slow tests."""
-    slow = request.node.get_closest_marker("slow") is not None
+    slow = request.node.get_closest_marker("slow") is not None or request.node.get_closest_marker("large") is not None
     ledger_url, server_url = postgres.database(), postgres.database()
     found = Installation(tmp_path, server_url, ledger_url, f"{s3}/{tmp_path.name}", hook[0], migrated=slow)
     yield found

@@ -52,7 +52,7 @@ def files_of(page: Path, folder: Path, run: Callable[..., subprocess.CompletedPr
     return [path for path in specs if "release" in yaml.safe_load(path.read_text())]
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES if "```yaml title" in page.read_text()])
 def test_the_specs_of_a_page_are_published(
     page: Path, tmp_path: Path, run_block: Callable[..., subprocess.CompletedProcess[str]]

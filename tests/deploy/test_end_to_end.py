@@ -96,10 +96,11 @@ def test_a_run_of_the_deployment_publishes_its_period(
     names = [run["name"] for run in installation.ask("flow_runs/filter", {"limit": 10})]
     assert f"weekly-{WEEKS[0]}" in names  # runs are called after the release they are for
     tasks = {run["name"] for run in installation.ask("task_runs/filter", {"limit": 20})}
-    assert {f"{stage} weekly-{WEEKS[0]}" for stage in ("plan", "measure", "publish")} <= tasks
+    assert {f"{stage} weekly-{WEEKS[0]}" for stage in ("plan", "answer", "publish")} <= tasks
+    assert not {name for name in tasks if name.startswith(("count", "measure"))}  # they depend on the records
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_schedules_publish_each_period_once(
     installation: Installation, hook: tuple[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -136,7 +137,7 @@ def test_schedules_publish_each_period_once(
     assert limit["active_slots"] in (0, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_a_run_that_waits_goes_on_in_a_process_of_its_own(installation: Installation, tmp_path: Path) -> None:
     """Suspended, its process ends and its turn is free; the approval has the worker start it again."""
     spec, key = weekly(installation, tmp_path / "data"), tmp_path / "approver.pem"

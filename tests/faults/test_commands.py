@@ -75,7 +75,7 @@ def test_runs_of_one_release_at_once_charge_once(tmp_path: Path, monkeypatch: py
     at_once(tmp_path, 2, forked_command)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_sixteen_runs_of_one_release_at_once_charge_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     at_once(tmp_path, 16, real_command)
@@ -185,6 +185,6 @@ def test_a_backfill_interrupted_twice_publishes_the_same_for_one_charge_a_period
     interrupted_twice(tmp_path, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 def test_a_backfill_of_thirty_periods_interrupted_twice(tmp_path: Path) -> None:
     interrupted_twice(tmp_path, 30)

@@ -55,7 +55,7 @@ def test_an_altered_bit_never_alters_an_answer(home: Path) -> None:
     corrupted(home, "identity", range(8))
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_thousand_altered_bits(home: Path, mechanism: str) -> None:
     corrupted(home, mechanism, range(1000, 1250))

@@ -43,7 +43,7 @@ def test_a_release_killed_at_any_event_is_finished_with_the_same_bytes(tmp_path:
     tried(tmp_path, "identity", kinds="kill power", first=1, count=2)
 
 
-@pytest.mark.slow
+@pytest.mark.large
 @pytest.mark.parametrize("kind", ["kill", "power"])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_two_thousand_kills(tmp_path: Path, mechanism: str, kind: str) -> None:

@@ -276,10 +276,12 @@ def covers(draws: int) -> None:
     assert held_by_intervals >= 0.95 - 5 * math.sqrt(0.95 * 0.05 / cells)
 
 
+@pytest.mark.statistical
 def test_intervals_of_measured_tables_hold_whatever_was_chosen() -> None:
     covers(15)
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 def test_intervals_of_measured_tables_hold_in_very_many_releases() -> None:
     covers(1500)
@@ -386,6 +388,7 @@ def modelled(draws: int) -> tuple[list[float], float]:
     return used, float(np.mean(inside))
 
 
+@pytest.mark.statistical
 def test_bounds_of_modelled_tables_hold_and_intervals_hold_the_truth() -> None:
     """All bounds of a release at once in 95 of 100; they are within reach, so that a tenth of each would be exceeded."""
     used, held_by_intervals = modelled(10)
@@ -394,6 +397,7 @@ def test_bounds_of_modelled_tables_hold_and_intervals_hold_the_truth() -> None:
     assert held_by_intervals >= 0.95
 
 
+@pytest.mark.statistical
 def test_bounds_hold_where_choices_are_nearly_random() -> None:
     """A table may then be left that is explained much worse than the one that was chosen last."""
     grid, cells, used = aim_measurement(tables(), "add-remove", 1), people(9000), list[float]()
@@ -410,6 +414,7 @@ def test_bounds_hold_where_choices_are_nearly_random() -> None:
     assert max(used) <= 1
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("aside", "holds"), [(expected_distances, True), (noise_alone, False)])
 def test_bounds_hold_where_most_values_are_rare(
     aside: Callable[..., Any], holds: bool, monkeypatch: pytest.MonkeyPatch

@@ -83,6 +83,7 @@ def rows_of(grid: IntegerMeasurement) -> np.ndarray:
     return scipy.linalg.toeplitz(listed, np.zeros_like(listed))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "mechanism", ["auto", *(pytest.param(n, marks=pytest.mark.slow) for n in ("square-root", "triangular", "banded"))]
 )

@@ -104,7 +104,9 @@ def test_each_takes_its_share_and_knows_what_was_found_before(
     bound = person["most_groups_of_one_person"] if groups else person["most_records_of_one_person"]
     assert 1 < bound < 40
     assert facts["left_out"]["records"] == bound  # what is measured lies beyond the bound that was chosen
-    assert facts["left_out"]["amounts"]["paid"]["outside"]["share"] < 0.5
+    outside, chosen_end = facts["left_out"]["amounts"]["paid"]["outside"], facts["chosen_ranges"][0]["to"]
+    assert outside["low_95"] <= np.mean(purchases()["paid"].to_numpy() > chosen_end) <= outside["high_95"]
+    assert chosen_end > 100
     if named:
         towns = done.job.measured.domain.attribute("town").categories
         assert 2 <= facts["selections"][0]["names"] == len(towns) < 12

@@ -132,6 +132,7 @@ def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
         run(small.write(home.parent / "third", release="small-1", output={"folder": "nonsense://x"}), home)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("kind", always(["sparse zarr", "mapped npy"], ["zarr", "sparse zarr", "npz", "mapped npy"]))
 def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same noise multiplier, same standard errors; every answer within its interval's reach of the truth."""

@@ -124,7 +124,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("found", "fault"), [slow(case) if number % 2 else case for number, case in enumerate(REFUSED)])
+ONLY_ONCE = "too many other names"
+"""A fault that one of the combinations alone has."""
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [slow(case) if number % 2 and ONLY_ONCE not in case.values else case for number, case in enumerate(REFUSED)],
+)
 def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str, ...], fault: str, home: Path) -> None:
     last, tail, _ = FAULTS[fault]
     spec = spec_of(found)
@@ -137,7 +144,9 @@ def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str
 
 @pytest.mark.parametrize("found", [TOGETHER[0], pytest.param(TOGETHER[4], marks=pytest.mark.slow)], ids=" ".join)
 def test_completed_records_are_published_under_the_same_id(found: tuple[str, ...], home: Path) -> None:
-    spec = spec_of(found)
+    """With little noise: under a rho of 1 a bound is often chosen so large that no name of sixty persons is frequent enough."""
+    spec = spec_of(found) | {"budget": {"rho": 100}}
+    spec["ledger"]["cap"]["rho"] = 100
     with pytest.raises(DpdistError, match="without 'wait'"):
         small.run(written(home.parent / "data", spec, with_last(wait=None)), home)
     assert small.run(written(home.parent / "data", spec, with_last()), home).charged

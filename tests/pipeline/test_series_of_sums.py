@@ -71,6 +71,7 @@ def test_answers_without_noise_are_the_filtered_sums(name: str, home: Path) -> N
         np.testing.assert_allclose(found.answer.read(16, 32), window.ravel(), rtol=1e-6)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("draws", [2000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_intervals_cover(draws: int, home: Path) -> None:
     """Of 2,000 simulated releases: 94 to 96.5 % over all answers of a series, and the errors are those that were predicted.

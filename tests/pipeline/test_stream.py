@@ -56,6 +56,7 @@ def truth(path: Path, steps: int) -> np.ndarray:
     )
 
 
+@pytest.mark.statistical
 def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     """Old answers stay as they were, new ones follow; the whole is one filter's measurement of the whole series."""
     answers: list[np.ndarray] = []

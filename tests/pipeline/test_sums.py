@@ -200,6 +200,7 @@ def test_one_cell_costs_what_was_proven(home: Path) -> None:
     assert planned.strategy.workload_cost == pytest.approx((3 + 5**0.5) / 2, rel=1e-5)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("draws", [2000, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["coa", "p-identity"])
 def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) -> None:

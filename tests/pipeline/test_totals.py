@@ -95,6 +95,7 @@ def planned_in(folder: Path, records: pa.Table, **other: Any) -> tuple[Context, 
 LAPLACE = {"mechanism": "p-identity", "budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("draws", [2000, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)])
 def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home: Path) -> None:

@@ -167,6 +167,7 @@ COVERED = {"coa": 0.965, "p-identity": 0.99}
 """Laplace noise is covered at least as often as it says, as the intervals take the widest noise."""
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("draws", [2000, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["coa", pytest.param("p-identity", marks=pytest.mark.slow)])
 def test_intervals_cover(name: str, draws: int, home: Path) -> None:

@@ -140,6 +140,7 @@ def audited_epsilon(zero: np.ndarray, one: np.ndarray, delta: float) -> float:
     return best
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("pure", [True, False], ids=["laplace", "gaussian"])
 def test_the_audit_stays_below_the_claim_and_catches_half_the_noise(pure: bool, tmp_path: Path) -> None:
     delta = 0.0 if pure else 1e-4

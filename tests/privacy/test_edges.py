@@ -152,6 +152,7 @@ def test_a_record_is_in_one_part_of_a_level(bins: int) -> None:
             assert (inside <= records.sum()).all()
 
 
+@pytest.mark.statistical
 def test_drawn_edges_have_the_chances_of_the_definition() -> None:
     rule, counts = edges_rule(SIZE, 3, 1, Loss.laplace(Fraction(2))), counted((0, 1, 1, 3))
     expected = chances(rule, counts)

@@ -28,6 +28,7 @@ def chances(scores: tuple[int, ...], rate: Fraction) -> np.ndarray:
     return weights / weights.sum()
 
 
+@pytest.mark.statistical
 def test_each_is_chosen_as_often_as_its_weight_says() -> None:
     scores, rate, draws = (0, 3, 3, -40, 7), Fraction(1, 5), 4000
     found = np.bincount([choose(scores, rate, key(i), 2) for i in range(draws)], minlength=5)

@@ -132,6 +132,7 @@ def test_a_wide_margin_sends_draws_to_the_exact_path_and_changes_nothing(
     assert len(calls) > 300
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("scale", [Fraction(1, 3), Fraction(1), Fraction(7, 3), Fraction(10)], ids=str)
 @pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_distribution_and_its_mutations(kind: str, scale: Fraction) -> None:
@@ -143,6 +144,7 @@ def test_distribution_and_its_mutations(kind: str, scale: Fraction) -> None:
         assert chi_square_p_value(samples, pmf(scale * wrong, reach)) < 1e-9
 
 
+@pytest.mark.statistical
 def test_large_scales_are_normal_and_laplace_on_coarse_cells() -> None:
     scale = 2**40
     gaussian = stats.norm.cdf(discrete_gaussian(KEY, scale, count=1_000_000) / scale)
@@ -287,6 +289,7 @@ def test_refusals(call: object) -> None:
         call()
 
 
+@pytest.mark.statistical
 @pytest.mark.large
 @pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_distribution_at_1e8(kind: str) -> None:

@@ -89,6 +89,7 @@ def test_the_tail_of_the_discrete_gaussian_is_below_the_normal_one(scale: int) -
         assert tails[12 * scale + height] <= scipy.stats.norm.sf((height - 1) / scale) * (1 + 1e-12)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("deviations", [-2, -1, 0, 1, 2])
 def test_the_probability_of_a_selection_is_the_closed_form(deviations: int) -> None:
     """Exact binomial test of 20,000 real draws at each count, two-sided at 1e-4; a threshold off by a tenth of a deviation is found."""
@@ -110,6 +111,7 @@ def audited(rule: Selection, own: tuple[int, ...], delta: float) -> bool:
     return shown <= scipy.stats.binom.ppf(1 - WRONG, TRIALS, delta)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("records", [1, 4])
 def test_an_audit_over_files_whose_rare_names_differ(records: int) -> None:
     """Delta is 0.02, so that 20,000 trials see it: every way to spread a unit's records passes."""
@@ -119,6 +121,7 @@ def test_an_audit_over_files_whose_rare_names_differ(records: int) -> None:
         assert audited(rule, own, float(delta))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("planted", "own"),
     [
@@ -152,6 +155,7 @@ def separation(rule: Selection, common: tuple[int, int], key: bytes = KEY) -> fl
     return float(high - low - scipy.stats.norm.isf(WRONG) * math.hypot(*spreads))
 
 
+@pytest.mark.statistical
 def test_common_names_tell_no_more_than_rho() -> None:
     """A count and one that a unit's four records raise: on a Gaussian's trade-off curve they are sqrt(2 rho) apart, not more.
 

@@ -175,6 +175,7 @@ def test_choices_are_those_of_the_definition(at: Fraction) -> None:
             np.testing.assert_allclose(found, defined, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.statistical
 def test_choices_have_their_probabilities() -> None:
     """Quantile and ends as they are drawn; with twice the rate they would not fit."""
     of, records, draws = one_of(Fraction(1, 2), Loss.laplace(Fraction(4))), (0, 0, 1, 3, 3, 3), 1000
@@ -226,6 +227,7 @@ def test_too_little_budget_is_refused() -> None:
         quantiles((10,), (Fraction(1, 2),), 2**20, Loss.laplace(Fraction(1, 10**9)))
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BUDGETS)
 def test_intervals_hold_in_simulated_releases(kind: str) -> None:

@@ -261,6 +261,13 @@ def test_the_ledger_agrees_with_an_independent_auditor(life: list[Ask]) -> None:
 
 @pytest.mark.slow
 @given(lives())
-@settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_rules_agree_with_an_independent_auditor_in_many_lives(life: list[Ask]) -> None:
+    lived(InMemory(), life)
+
+
+@pytest.mark.large
+@given(lives())
+@settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_rules_agree_with_an_independent_auditor_in_very_many_lives(life: list[Ask]) -> None:
     lived(InMemory(), life)

@@ -36,6 +36,7 @@ def counts_of(path: Path) -> np.ndarray:
     return found
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", first_of(2, ["coa", "identity", "residual", "gaussian"]))
 def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, mechanism: str) -> None:
     path = small.write(home.parent / "data", workload=TABLES, mechanism=mechanism, budget={"rho": 0.2})

@@ -68,6 +68,7 @@ def tree(size: int) -> ProductSpace:
     return ProductSpace((term,), (size,), np.zeros(2 * size, dtype=np.int64))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("space", [cells(30), tree(30)], ids=["cells", "tree"])
 def test_means_and_ratios_cover(space: ProductSpace) -> None:
     values = np.arange(30.0)
@@ -80,6 +81,7 @@ def test_means_and_ratios_cover(space: ProductSpace) -> None:
     assert LOW <= np.mean(inside) <= HIGH
 
 
+@pytest.mark.statistical
 def test_ratios_with_a_doubtful_denominator_cover_where_the_delta_method_does_not() -> None:
     """The denominator is 3 of its standard errors: Fieller's interval holds, and is unbounded in some releases."""
     counts = np.array([5, 60])
@@ -92,6 +94,7 @@ def test_ratios_with_a_doubtful_denominator_cover_where_the_delta_method_does_no
     assert LOW <= np.mean(bounded) <= 1.0
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("share", first_of(1, [0.5, 0.9]))
 def test_quantiles_cover_what_they_say_and_hardly_more_over_fine_bins(share: float) -> None:
     counts = np.full(400, 25)
@@ -109,6 +112,7 @@ def test_quantiles_cover_what_they_say_and_hardly_more_over_fine_bins(share: flo
     assert narrow < LOW  # the test sees error bars that are a fifth too short
 
 
+@pytest.mark.statistical
 def test_quantiles_over_coarse_bins_cover_at_least_what_they_say() -> None:
     counts = np.random.default_rng(5).poisson(200, 12)
     below = np.tril(np.ones((12, 12)))[:-1] - 0.5
@@ -121,6 +125,7 @@ def test_quantiles_over_coarse_bins_cover_at_least_what_they_say() -> None:
     assert covered >= LOW
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("space", [cells(8), tree(8)], ids=["cells", "tree"])
 def test_ranks_cover_all_places_at_once(space: ProductSpace) -> None:
     """Of equal counts every place must stay possible: the hardest case, where coverage is exactly what is said."""
@@ -134,6 +139,7 @@ def test_ranks_cover_all_places_at_once(space: ProductSpace) -> None:
     np.testing.assert_array_equal(far, [np.arange(8, 0, -1)] * 2)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("groups", "simulated"), [(8, 64), (8, 4), (70, 64)])
 def test_all_differences_lie_within_the_critical_value_at_once(
     groups: int, simulated: int, monkeypatch: pytest.MonkeyPatch
@@ -152,6 +158,7 @@ def test_all_differences_lie_within_the_critical_value_at_once(
     assert np.mean(apart <= 0.8 * critical) < LOW  # the test sees intervals that are a fifth too short
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("groups", [2, 8, 40])
 def test_all_differences_of_laplace_sums_lie_within_the_critical_value_at_once(groups: int) -> None:
     """Of any weights: the first group has one draw, the others none or one. Exact for two groups, of which one is known."""
@@ -173,6 +180,7 @@ FITTED = {
 """What is looked at of a certificate, where intervals stay as they are."""
 
 
+@pytest.mark.statistical
 def test_shares_of_spurious_and_lost_rows_are_those_predicted() -> None:
     errors = np.random.default_rng(6).uniform(5, 25, 200)
     draws = np.random.default_rng(7).normal(0, 1, (2000, 200)) * errors

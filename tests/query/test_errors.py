@@ -68,6 +68,7 @@ def test_every_statistic_is_asked_for() -> None:
     }
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "name", ["identity", pytest.param("residual", marks=pytest.mark.slow), pytest.param("coa", marks=pytest.mark.slow)]
 )

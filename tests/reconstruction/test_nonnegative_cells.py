@@ -137,6 +137,7 @@ def test_no_draw_makes_random_ranges_worse() -> None:
     assert max(former) > 1.5
 
 
+@pytest.mark.statistical
 def test_the_effect_is_that_of_draws_from_the_cells() -> None:
     """Simulated by the code, and here by other draws: both within their errors of each other, at a rate of 1e-4 each."""
     workload = union(SPARSE_RANGES, marginals((64,), 0), weights=(1.0, 4.0))
@@ -165,6 +166,7 @@ def test_the_effect_is_that_of_draws_from_the_cells() -> None:
         assert group.ratio + stats.norm.isf(RATE / 2) * group.error < 1 or group is not effect.total
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("kind", "tail"), first_of(1, [(GAUSSIAN, 0.1307), (LAPLACE, 0.2314)]))
 def test_the_effect_on_one_cell(kind: Kind, tail: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell of two standard errors is clipped below -2: what the second moment loses there, and 4 for every draw there; by hand."""
@@ -177,6 +179,7 @@ def test_the_effect_on_one_cell(kind: Kind, tail: float, monkeypatch: pytest.Mon
     assert abs(total.ratio - (1 - tail + 4 * below)) < stats.norm.isf(RATE / 2) * total.error
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("kind", [GAUSSIAN, LAPLACE])
 def test_the_effect_on_several_cells_is_that_of_noise_as_it_is_drawn(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of one standard error: what clipping leaves depends on how large the noise is beside them."""

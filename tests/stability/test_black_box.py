@@ -116,6 +116,7 @@ def chances(loss: Loss, part: float) -> tuple[float, float]:
     return float(stats.norm.cdf(away / 2)), float(stats.norm.cdf(-away / 2))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "case",
     always(["persons, replaced", "persons, laplace"], ["coa", "persons, replaced", "square root", "persons, laplace"]),
@@ -124,6 +125,7 @@ def test_outputs_of_neighbouring_files(case: str, tmp_path: Path) -> None:
     compare(case, tmp_path, 1)
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_of_neighbouring_files_many_times(case: str, tmp_path: Path) -> None:
@@ -142,6 +144,7 @@ def compare(case: str, folder: Path, times: int) -> None:
     assert verdict_on(weak[0], weak[1], epsilon, delta, alarm=ALARM).broken
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 def test_outputs_of_dawa(tmp_path: Path) -> None:
     """Buckets and their totals, whose partition is private too: never beyond the epsilon that is charged, and beyond a tenth of it."""
@@ -164,6 +167,7 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     assert verdict_on(out[0], out[1], 0.1, 0.0, alarm=ALARM).broken
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 0.5])
 def test_outputs_of_rounds(part: float) -> None:
@@ -186,6 +190,7 @@ def test_outputs_of_rounds(part: float) -> None:
     assert any(broken) == (part < 1)
 
 
+@pytest.mark.statistical
 def test_false_alarms_and_power_are_as_computed() -> None:
     """Many verdicts about a pair at the very limit: alarms stay below their rate; just beyond it, power is what is computed."""
     state, samples, alarm = np.random.default_rng(7), 900, 0.05
@@ -204,6 +209,7 @@ def weaker(noisy: Any) -> Any:
     return replace(noisy, noise=replace(noisy.noise, scale=int(noisy.noise.scale * WEAK)))
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """500 published releases of each of two files, from records to answers; and again with 0.7 of the noise."""
@@ -231,6 +237,7 @@ def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.Mo
     assert verdict_on(answers[0, True], answers[1, True], epsilon, delta, alarm=alarm).broken
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 0.5])
 def test_whole_adaptive_releases_of_neighbouring_files(home: Path, part: float) -> None:

@@ -120,6 +120,7 @@ def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.
     assert moved(tmp_path, "parquet", protection)[0] > protection.distance.records**2
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("planted", [False, True])
 def test_an_audit_of_two_files_whose_rare_names_differ(tmp_path: Path, planted: bool) -> None:
     """A person brings two records of a town that nobody else names: with delta = 0.05, in at most 5 % of 1,000 selections under keys

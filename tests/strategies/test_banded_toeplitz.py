@@ -186,6 +186,7 @@ PERSONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("releases", [100, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("mechanism", "dense"),

@@ -188,6 +188,7 @@ def test_much_budget_gives_the_truth() -> None:
     assert error(STATE.integers(0, 1000, 33), Fraction(2**20), 1) < 1e-3
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 def test_the_error_bars_are_those_of_the_noise() -> None:
     """Given the partition, answers scatter as their standard errors say: 400 keys, a 10 % wrong scale fails both ways."""

@@ -192,6 +192,7 @@ def test_answers_of_one_estimate_are_consistent() -> None:
     np.testing.assert_allclose(parts["sex"].sum(), parts["total"].item(), atol=1e-9 * scale)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "name",
     always(

@@ -162,6 +162,7 @@ def planned(folder: Path, **changes: Any) -> ReleasePlan:
     return plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(given))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("changes", "mechanism"),
     first_of(

@@ -109,6 +109,7 @@ def test_it_goes_on_from_a_checkpoint_and_refuses_nonsense() -> None:
         p_identity(workload, start=np.ones((1, 32)))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", ["p-identity-products", "weighted-marginals"])
 def test_releases_over_several_attributes_have_the_predicted_error(mechanism: str, tmp_path: Path) -> None:
     """Real draws of the noise, read as answers are: their mean square is the prediction, at a rate of false alarms of 1e-4.
@@ -130,6 +131,7 @@ def test_releases_over_several_attributes_have_the_predicted_error(mechanism: st
     assert not fits(0.25)
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> None:
     """Over 300 releases at epsilon 1: the mean square of all answers over the prediction."""

@@ -17,6 +17,7 @@ from dpdist.stability import Distance
 from dpdist.strategies.contribution_dual import persons_bound, root_of, squared_length
 from dpdist.strategies.dual_certificates import SINGLE_STEP_WEIGHT, MarkovChain, PersonsBound
 from dpdist.strategies.streams import participation_optimum
+from dpdist.strategies.streams.banded_toeplitz import StreamParticipation, heaviest_participation
 from dpdist.strategies.streams.participation_optimum import (
     _initial_chain,
     answers_participation,
@@ -75,6 +76,18 @@ def test_the_optimum_is_found_for_neighbours_that_it_is_proven_for(signed: bool,
         max(float(((strategy @ each) ** 2).sum()) for each in changes(8, some)) for some in (moved, visiting(3, 2))
     )
     assert answers_participation(sums(8), moved) == (longest < counted * (1 + 1e-3))
+
+
+@pytest.mark.parametrize(("signed", "replaced"), [(False, False), (True, False), (False, True), (True, True)])
+def test_no_neighbour_is_longer_than_the_heaviest_participation_of_a_band(signed: bool, replaced: bool) -> None:
+    """For every width that is tried: where a neighbour may turn a sign, no two steps meet, whose product would lengthen it."""
+    moved, state = replace(visiting(3, 2), signed=signed, replaced=replaced), np.random.default_rng(8)
+    participation = StreamParticipation.of(sums(8), moved)
+    for width in participation.widths:
+        band = np.abs(state.normal(size=width)) * np.where(np.arange(width) % 3 == 2, -1.0, 1.0)
+        rows = scipy.linalg.toeplitz(np.pad(band, (0, 8 - width)), np.zeros(8))
+        longest = max(float(((rows @ change) ** 2).sum()) for change in changes(8, moved))
+        assert heaviest_participation(band, participation)[0] == pytest.approx(longest)
 
 
 CHAINS = ((7, 3, 2), (7, 7, 1), (8, 3, 3), (6, 1, 2), (9, 2, 4))

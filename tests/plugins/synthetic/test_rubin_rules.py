@@ -63,6 +63,7 @@ def test_what_cannot_be_combined_is_refused(estimates: list[float], variances: l
         combine_estimates(estimates, variances)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", always(["adaptive"], ["marginals", "adaptive", "identity"]))
 @mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", mock.Mock(return_value=bytes(range(32))))
 def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: Path) -> None:
@@ -109,6 +110,7 @@ def test_sets_follow_from_the_measurement_alone(home: Path) -> None:
     assert not np.array_equal(nearest.tables[0], drawn.tables[0])
 
 
+@pytest.mark.statistical
 def test_sets_differ_in_their_totals_as_far_as_these_are_known(home: Path) -> None:
     """Intervals of counts would be too narrow if all sets had as many records."""
     tables = synthetic_records.load_tables(published(home).published)
