@@ -183,15 +183,16 @@ def _is_blurred(roots: Matrix, tolerance: float) -> bool:
     return rounding > SINGLE_BLUR * float(roots.min()) ** 2 or mean**2 > tolerance
 
 
-def forcing_of(predicted: float, tolerance: float) -> float:
-    """The relative residual that suffices for a Newton step: what it leaves behind anyway, or what the tolerance allows."""
+def forcing_of(predicted: float, tolerance: float, largest: float | None = None) -> float:
+    """The relative residual that suffices for a Newton step: what it leaves behind anyway, or what the tolerance allows.
+
+    Args:
+        largest: the largest residual, where a gram lacks ranks: its certificate is that residual itself.
+    """
+    if largest is not None:
+        return min(FORCING, max(largest, SINGULAR_FORCING * tolerance / max(largest, tolerance)))
     remainder, allowed = math.sqrt(predicted / SLACK), 0.15 * math.sqrt(0.3 * tolerance / max(predicted, tolerance))
     return min(FORCING, max(remainder, allowed))
-
-
-def _forcing_of_largest(size: float, tolerance: float) -> float:
-    """The same for a singular gram, whose certificate is the largest residual itself."""
-    return min(FORCING, max(size, SINGULAR_FORCING * tolerance / max(size, tolerance)))
 
 
 def newton_step(
@@ -323,9 +324,8 @@ def solve(
             break
         path.add(log_weight, residual)
         if since == 0 and takes_newton_steps(block_form):
-            forcing = forcing_of(SLACK * second_order, tolerance)
-            if problem.nullity:
-                forcing = _forcing_of_largest(float(np.abs(residual).max()), tolerance)
+            largest_residual = float(np.abs(residual).max()) if problem.nullity else None
+            forcing = forcing_of(SLACK * second_order, tolerance, largest_residual)
             move, step_products = newton_step(
                 block_form, spectra, ratio * weight * block_form.multiplicity, residual, forcing
             )
@@ -338,8 +338,7 @@ def solve(
         del spectra  # only the best strategy's eigenvectors stay in memory
     assert best.weight is not None
     assert best.squares is not None
-    zeros = [int(np.searchsorted(s, 2.0 * TRACE * s[-1])) if problem.nullity else 0 for s, _ in best.spectra]
-    spectra = tuple((s[first:], u[:, first:]) for first, (s, u) in zip(zeros, best.spectra, strict=True))
+    spectra = tuple(_nonzero_part(spectrum) for spectrum in best.spectra) if problem.nullity else best.spectra
     root = block_form.root(spectra, best.weight, 1.0 / np.sqrt(best.squares))
     return root, best.upper, best.lower, record.solve(stop)
 
@@ -374,6 +373,13 @@ def _spectra(block_form: BlockDiagonal, weight: Matrix, *, singular: bool) -> tu
             values[values <= values.size * EPSILON * values[-1]] = 0.0
         spectra.append((np.sqrt(np.maximum(values, TRACE**2 * values[-1])), vectors))
     return tuple(spectra), proven
+
+
+def _nonzero_part(spectrum: Spectrum) -> Spectrum:
+    """A spectrum without what stands for zero."""
+    roots, vectors = spectrum
+    first = int(np.searchsorted(roots, 2.0 * TRACE * roots[-1]))
+    return roots[first:], vectors[:, first:]
 
 
 def _balance(
