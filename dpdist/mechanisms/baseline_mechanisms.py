@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import ClassVar
 
 from dpdist.mechanisms.mechanism import (
     ANY_NOISE,
@@ -20,10 +21,10 @@ from dpdist.mechanisms.mechanism import (
     reason_large,
 )
 from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplace, largest_tree_rows, wavelet
-from dpdist.strategies.solver_resources import EIGENDECOMPOSITION_PRODUCTS, NOMINAL_RATE, Effort, worst_row_bytes
+from dpdist.strategies.solver_resources import NOMINAL_RATE, Effort, worst_row_bytes
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_cells
+from dpdist.workloads.workload_kind import is_cells, is_separable
 
 
 class IdentityMechanism(Mechanism):
@@ -88,17 +89,23 @@ class Laplace(Mechanism):
 
 
 class PerAttributeMechanism(Mechanism):
-    """The same strategy for every workload over a domain, along each ordered attribute; its cost takes dense algebra."""
+    """The same strategy for every workload over a domain, along each ordered attribute; its cost takes dense algebra.
+
+    Attributes:
+        products: of matrices over the cells that its cost takes.
+    """
 
     noises = ANY_NOISE
+    products: ClassVar[float] = 8.0
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload), SOON)
 
     def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
-        """The cost takes an eigen-decomposition over the cells."""
-        cells = workload.shape[1]
-        return Effort(cells, cells, self.planning_bytes(workload), EIGENDECOMPOSITION_PRODUCTS)
+        """The cost takes an eigen-decomposition over the cells, or over each attribute of products."""
+        sizes = workload.domain.shape
+        cells = max(sizes) if len(sizes) > 1 and is_separable(workload) else workload.shape[1]
+        return Effort(cells, cells, self.planning_bytes(workload), self.products)
 
 
 class Wavelet(PerAttributeMechanism):
@@ -121,6 +128,7 @@ class Hierarchical(PerAttributeMechanism):
 
     name = "hierarchical"
     summary = "noise on the counts of every node of a tree along each ordered attribute"
+    products = 36.0  # a tree has twice as many rows as cells
 
     def planning_bytes(self, workload: Workload) -> int:
         return max(

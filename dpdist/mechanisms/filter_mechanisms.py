@@ -31,7 +31,7 @@ from dpdist.strategies.filter_strategies import (
     through_horizons,
 )
 from dpdist.strategies.representations import DenseStrategy, FilterStrategy
-from dpdist.strategies.solver_resources import Effort, Limits, effort
+from dpdist.strategies.solver_resources import BAND_CUBES, BAND_PRODUCTS, PARTICIPATION_ROWS, Effort, Limits, effort
 from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.streams.banded_participation import banded_person_strategy
 from dpdist.strategies.streams.banded_toeplitz import StreamParticipation, answers_in_bands, banded
@@ -187,9 +187,14 @@ class Triangular(StreamMechanism):
     def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
         series_workload = single_series_workload(workload)
         optimum_effort = effort(series_workload, "coa")
-        return replace(
-            optimum_effort, memory_bytes=max(optimum_effort.memory_bytes, 8 * TRIANGULAR_ARRAYS * optimum_effort.cells**2)
-        )
+        steps, moved = optimum_effort.cells, setting.moved
+        products = optimum_effort.products
+        if answers_participation(workload, moved):
+            products = PARTICIPATION_ROWS / steps
+        elif StreamParticipation.of(workload, moved).max_participations > 1:
+            products = BAND_CUBES / steps**3 + BAND_PRODUCTS
+        memory_bytes = max(optimum_effort.memory_bytes, 8 * TRIANGULAR_ARRAYS * steps**2)
+        return Effort(steps, steps, memory_bytes, products)
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         first_workload, *later_workloads = (*request.former_workloads, request.workload)

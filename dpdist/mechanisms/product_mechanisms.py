@@ -7,12 +7,13 @@ from functools import partial
 from typing import ClassVar
 
 from dpdist.mechanisms.mechanism import (
-    AUTO_LIMITS,
     AUTO_MEMORY_BYTES,
     DENSE_CELLS,
     LAPLACE,
+    SINGLE_RECORD,
     AutoComparison,
     Mechanism,
+    PlanSetting,
     PlanWorkspace,
     Request,
     reason_beaten,
@@ -24,7 +25,8 @@ from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
 from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.solver_resources import (
     FULL_RANK_PRODUCTS,
-    NOMINAL_RATE,
+    Effort,
+    Limits,
     factor_bytes,
     product_bytes,
     product_copy_bytes,
@@ -39,6 +41,8 @@ from dpdist.workloads import Workload
 from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_marginals, is_product, is_separable
 
 ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
+SMALL_SOLVE = 512
+"""Values of an attribute below which its optima take time by their number more than by theirs."""
 REASON_SLOW_ATTRIBUTE = "an attribute has so many values that their optimum takes long; ask for it by name"
 
 
@@ -121,17 +125,18 @@ class Residual(UnionMechanism):
         reason = reason_beaten(self, question) or (
             ALONE_OR_SPECIAL if has_one_attribute or question.has_special_queries else None
         )
-        soon = self._seconds(question.workload) <= (question.comparison_limits.seconds or 0.0)
+        soon = Limits(seconds=question.comparison_limits.seconds).exceeded_by(self.effort(question.workload)) is None
         return reason or (None if soon and self.fits(question.workload, AUTO_MEMORY_BYTES) else REASON_SLOW_ATTRIBUTE)
 
-    def _seconds(self, workload: Workload) -> float:
-        """Of the nominal processor: the optima of single attributes."""
-        return self.solves * FULL_RANK_PRODUCTS * 2.0 * max(workload.domain.shape) ** 3 / NOMINAL_RATE
+    def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
+        """The optima of single attributes."""
+        largest = max(workload.domain.shape)
+        products = self.solves * FULL_RANK_PRODUCTS * (1.0 + (SMALL_SOLVE / largest) ** 2)
+        return Effort(largest, largest, product_bytes(workload), products)
 
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether there are several attributes, whose optima by themselves take no longer than ``auto`` spends."""
-        is_fast = len(workload.domain.shape) > 1 and self._seconds(workload) <= (AUTO_LIMITS.seconds or 0.0)
-        return is_fast and super().fits(workload, memory_bytes)
+        return len(workload.domain.shape) > 1 and super().fits(workload, memory_bytes)
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         return "'residual' (seconds; certified by 'dpdist plan')"
@@ -155,6 +160,7 @@ class Oblique(Residual):
         "like residual, with contrasts that are optimised, too: within 8 % of the optimum where it is known, 2 % in the mean"
     )
     supports_fractional_records = False
+    solves = 24
     find = staticmethod(oblique)
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:

@@ -46,12 +46,20 @@ def check_means(job_workload: JobWorkload, grid: IntegerMeasurement) -> None:
     statistic_name = next(iter(derived_statistic_names(job_workload)), None)
     if statistic_name is None:
         return
-    try:
-        grid.measured_space(ArrayVector(np.zeros(grid.rows, dtype=np.int64)), job_workload.measured.domain.shape, MOST_BYTES)
-    except InvalidInput as reason:
+    reason = reason_unpublished(grid, job_workload.measured.domain.shape)
+    if reason is not None:
         raise InvalidInput(
             f"the errors of {statistic_name}s are not known here ({reason}); ask for 'sum' in place of {statistic_name!r}"
-        ) from None
+        )
+
+
+def reason_unpublished(grid: IntegerMeasurement, shape: tuple[int, ...]) -> str | None:
+    """Why readers do not get the measurement, of which they ask further questions; None where they do."""
+    try:
+        grid.measured_space(ArrayVector(np.zeros(grid.rows, dtype=np.int64)), shape, MOST_BYTES)
+    except InvalidInput as reason:
+        return str(reason)
+    return None
 
 
 def statistics(job_workload: JobWorkload, measurement: Measurement) -> dict[str, pa.Table]:

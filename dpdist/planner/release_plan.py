@@ -25,7 +25,7 @@ from dpdist.mechanisms.strategy_cache import name_person_strategy
 from dpdist.operators import Matrix
 from dpdist.planner import certificate, memory_estimate
 from dpdist.planner.certificate import method_facts
-from dpdist.planner.derived_statistics import check_means
+from dpdist.planner.derived_statistics import check_means, reason_unpublished
 from dpdist.planner.measurement_plan import IntegerPlan, adjust_table_to_persons, column_norm
 from dpdist.planner.noise_selection import NoiseChoice, capacity_warnings, choose_noise
 from dpdist.planner.preprocessing_steps import prepare_job, preprocessing_facts
@@ -264,7 +264,12 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
     strategy = (
         compared[names.index(minimax_mechanism(names))]
         if job_workload.objective == "worst"
-        else _best_strategy(compared, reaches)
+        else _best_strategy(
+            compared,
+            reaches,
+            job_workload.tolerance,
+            lambda candidate: reason_unpublished(grid_of(candidate), measured.domain.shape) is None,
+        )
     )
     grid = grid_of(strategy)
     budget_loss = guarantee.budget.loss_with(norm)
@@ -321,15 +326,24 @@ def _reaches(job: Job, compared: Sequence[Strategy], grid_of: Callable[[Strategy
     return {strategy.name: grid.sensitivity / column_norm(strategy, grid) for strategy, grid in grids}
 
 
-def _best_strategy(compared: list[Strategy], reaches: Mapping[str, float]) -> Strategy:
-    """The strategy of least cost. Where a person is in several cells or steps, costs are those of what a person can reach."""
-    if len(compared) == 1 or not reaches:
-        return best_strategy(compared)
+def _best_strategy(
+    compared: list[Strategy], reaches: Mapping[str, float], tolerance: float, is_published: Callable[[Strategy], bool]
+) -> Strategy:
+    """The strategy of least cost. Where a person is in several cells or steps, costs are those of what a person can reach.
+
+    Of strategies whose costs differ by less than certificates tell apart, one is taken whose measurement readers get.
+    """
     costs = [
-        math.inf if strategy.workload_cost is None else strategy.workload_cost * reaches[strategy.name] ** 2
+        math.inf if strategy.workload_cost is None else strategy.workload_cost * reaches.get(strategy.name, 1.0) ** 2
         for strategy in compared
     ]
-    return compared[costs.index(min(costs))]
+    best = best_strategy(compared) if not reaches else compared[costs.index(min(costs))]
+    equal_strategies = [
+        strategy for strategy, cost in zip(compared, costs, strict=True) if cost <= min(costs) * (1 + tolerance)
+    ]
+    if len(equal_strategies) < 2 or math.isinf(min(costs)):
+        return best
+    return next((strategy for strategy in (best, *equal_strategies) if is_published(strategy)), best)
 
 
 def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> PersonsBound | None:

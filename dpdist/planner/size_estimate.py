@@ -11,8 +11,8 @@ CELLS = 2**18
 ANSWERS = 20_000
 RECORD_BYTES = 2**24
 """Bytes of records that it counts in a few seconds: ten million rows of three columns as Parquet, half a million as CSV."""
-OPERATIONS = 2.0**36
-"""Multiplications of an optimiser: about three seconds of one core."""
+OPTIMISER_SECONDS = 3.0
+"""Nominal ones of an optimiser."""
 
 
 def effort_of(job: Job) -> Effort:
@@ -27,9 +27,7 @@ def effort_of(job: Job) -> Effort:
 def plans_in_one_process(job: Job) -> bool:
     """Whether planning takes one process a few seconds at most."""
     rows, cells = job.workload.queries.shape
-    effort = effort_of(job)
-    operations = 2.0 * effort.products * effort.rank**2 * effort.cells
-    return cells <= CELLS and rows <= ANSWERS and operations <= OPERATIONS
+    return cells <= CELLS and rows <= ANSWERS and effort_of(job).nominal_seconds <= OPTIMISER_SECONDS
 
 
 def fits_one_process(job: Job, record_bytes: int) -> bool:

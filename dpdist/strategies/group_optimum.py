@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 import scipy
 
-from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, exact_gram, number_of_sets, squared_cells_bound
+from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, number_of_sets, squared_cells_bound
 from dpdist.operators import Dense, Matrix
 from dpdist.stability import Distance
 from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound, root_of, squared_length
@@ -231,7 +231,8 @@ def _blended_strategy(gram: Matrix, max_cells: int) -> tuple[Matrix, PersonsBoun
 
 def _error(precision: Matrix, gram: Matrix, max_cells: int) -> float:
     """The total variance for the person who is proven to be the longest."""
-    return _longest(precision, max_cells) * float(np.trace(scipy.linalg.solve(precision, gram, assume_a="pos")))
+    factor = scipy.linalg.cho_factor(precision)
+    return _longest(precision, max_cells) * float(np.trace(scipy.linalg.cho_solve(factor, gram)))
 
 
 def _definite(precision: Matrix) -> Matrix:
@@ -241,10 +242,9 @@ def _definite(precision: Matrix) -> Matrix:
 
 
 def _longest(precision: Matrix, max_cells: int) -> float:
-    """A bound of u'X u, by that of rows in whole numbers."""
-    top = float(np.diag(precision).max())
-    rows = np.rint(scipy.linalg.cholesky(precision / top) * SCALE).astype(np.int64)
-    return squared_cells_bound(exact_gram(rows), max_cells, replaced=False) / SCALE**2 * top
+    """A bound of u'X u for u of zeros and ones, by whole numbers that are no less than X's."""
+    unit = float(np.diag(precision).max()) / SCALE**2
+    return squared_cells_bound(np.ceil(precision / unit).astype(np.int64), max_cells, replaced=False) * unit
 
 
 def _starts(cells: int, max_cells: int) -> dict[Contribution, float]:

@@ -199,6 +199,8 @@ def solve_dual(
             assert record.dual is not None
             start, problem = problem.restrict(record.dual), replace(problem, chain=None)
             return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start)
+        if problem.nullity:  # a constraint may be slack, whose weight is zero
+            problem = problem.thin_problem()
     if isinstance(problem, SquareProblem):
         root, cost, lower, record = coa_newton.solve(
             problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -11,21 +12,23 @@ from typing import Literal
 import numpy as np
 
 from dpdist.measurement.orbit_measurement import PAIRED_ORBITS, PAIRS_AT_ONCE
-from dpdist.operators import Identity, Total
+from dpdist.operators import AllRanges, Identity, Prefix, Total
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.coa_barrier import HESSIAN_CELLS
 from dpdist.strategies.dense.completing_rows import POWERS, completion_steps
+from dpdist.strategies.group_optimum import UNLIKE_CELLS
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.strategy import check_gram
-from dpdist.strategies.symmetric_optimum import symmetry_for
+from dpdist.strategies.symmetric_optimum import starts_from_orbits, symmetry_for
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.strategies.tables.residual_bases import stored_optima_count
 from dpdist.workloads import Gram, Workload, integer_basis
 from dpdist.workloads.nested_groups import nested_of
 from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
+from dpdist.workloads.workload_kind import is_marginals
 
 Optimiser = Literal[
     "coa",
@@ -58,14 +61,23 @@ TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
 FULL_RANK_PRODUCTS = 30.0
 """Of a full-rank solve to 1e-6: 2.6 eigen-decompositions of about 8 products each and 8 products (benchmarks/optimisers.py)."""
-THIN_PRODUCTS, THIN_SQUARES = 144.0, 96.0
-"""Of a solve over a thin factor: 12 steps and 60 products with the Hessian, and 12 eigen-decompositions over its rank."""
-PERSONS_SQUARES, PERSONS_PRODUCTS = 12, 170.0
-"""Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers."""
+REVERSIBLE_PRODUCTS, CHAIN_SQUARES = 8.0, 8192.0
+"""The same where reversing the cells changes nothing, which halves them; and of a chain, times the number of cells."""
+THIN_PRODUCTS, NEAR_PRODUCTS = 70.0, 10.0
+"""Of a solve over a thin factor, times the root of the cells a rank; and where it starts at the optimum: marginals, and orbits of cells."""
+PERSONS_SQUARES, PERSONS_PRODUCTS, PERSONS_ROWS, CUT_ROWS = 12, 50.0, 5e8, 1.4e9
+"""Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers;
+and those of its search, and of cutting planes over few cells, times the square of the number of cells."""
+PARTICIPATION_ROWS, BAND_CUBES, BAND_PRODUCTS = 5e7, 1.2e11, 150.0
+"""Products of an optimum for persons in several steps, times the number of steps; those of a strategy in bands for them, whose search is as
+long for few steps as for many, times its cube, and beside them."""
 RESIDUAL_PRODUCTS = 10.0
 """Of the largest attribute's rows: columns are distinguished and rows inverted once for each table."""
-EIGEN_ARRAYS, ERROR_PRODUCTS = 16, 8.0
-"""Arrays over pairs of cells that weighting eigen-queries holds; products of an error of a completed design and its gradient."""
+EIGEN_ARRAYS, ERROR_PRODUCTS, DESIGN_START_PRODUCTS = 16, 12.0, 26.0
+"""Arrays over pairs of cells that weighting eigen-queries holds; products of an error of a completed design and its gradient; and of what
+comes before: an eigen-decomposition, weights, and a design of each."""
+SMOOTHING_PRODUCTS = 12_000.0
+"""Of 200 steps with a few eigen-decompositions each."""
 DESIGN_SQUARES, DESIGN_ROWS = 8, 8
 """Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
 DESIGN_PRODUCTS = 600.0
@@ -74,7 +86,7 @@ VARIANCE_COPIES = 8
 """Arrays over all queries that predicting the worst error over orbits holds."""
 NODE_VECTORS, VALUE_VECTORS = 100, 30
 """Vectors over the nodes of nested levels, and over the values of their attribute, that optimising takes (benchmarks/geography.py)."""
-NODE_PRODUCTS = 2e5
+NODE_PRODUCTS = 6e5
 """Of one number a node: 20 microseconds a node on the nominal processor, the most that was seen (benchmarks/geography.py)."""
 HESSIAN_PRODUCTS = 20
 """Products with the Hessian in each of them."""
@@ -85,21 +97,18 @@ class Effort:
     """The memory and time that optimising a workload will take, predicted before it runs.
 
     Attributes:
-        products: matrix products of a typical solve.
-        nominal: those that ``Limits`` count where it is not them: what an earlier version took, so that 'auto' decides as it did.
+        products: matrix products of a typical solve: its time over that of one product of the rank, the rank and the cells.
     """
 
     cells: int
     rank: int
     memory_bytes: int
     products: float
-    nominal: float | None = None
 
     @property
     def nominal_seconds(self) -> float:
-        """Time that it takes on the nominal processor."""
-        products = self.products if self.nominal is None else self.nominal
-        return products * 2.0 * self.rank**2 * self.cells / NOMINAL_RATE
+        """Time that it takes on the nominal processor: within a factor of two on most workloads (benchmarks/efforts.py)."""
+        return self.products * 2.0 * self.rank**2 * self.cells / NOMINAL_RATE
 
     def seconds(self) -> float:
         """Estimated wall time, from a matrix product timed on this machine."""
@@ -143,8 +152,9 @@ class Limits:
 
 
 NO_LIMITS = Limits()
-NOMINAL_RATE = 2e10
-"""Floating-point operations a second of the processor that limits are counted on: two cores of 2020."""
+NOMINAL_RATE = 6e10
+"""Floating-point operations a second, in products of matrices, of the processor that limits are counted on: two cores of a laptop of
+2020, or one of a server of 2023."""
 
 
 def effort(workload: Workload | Gram, optimiser: Optimiser = "coa") -> Effort:
@@ -172,9 +182,37 @@ def _coa_effort(workload: Workload | Gram) -> Effort:
     """A thin factor, its rotation and the work of both; or V, the scaled V, its eigenvectors twice and LAPACK's work."""
     cells, rank, factored = _size(workload)
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
-    nominal = TYPICAL_STEPS * (2.0 + EIGENDECOMPOSITION_PRODUCTS * rank / cells) + 3 * TYPICAL_STEPS * 2.0
-    products = THIN_PRODUCTS + THIN_SQUARES * rank / cells if factored else FULL_RANK_PRODUCTS
-    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products, nominal)
+    products = THIN_PRODUCTS * math.sqrt(cells / rank) if factored else FULL_RANK_PRODUCTS
+    if isinstance(workload, Workload):
+        if is_marginals(workload) or starts_from_orbits(workload):
+            products = NEAR_PRODUCTS
+        elif not factored and _is_chain(workload):
+            products = CHAIN_SQUARES / cells
+        elif not factored and _is_reversible(workload):
+            products = REVERSIBLE_PRODUCTS
+    return Effort(cells, rank if factored else cells, 8 * doubles + 2**20, products)
+
+
+def _is_chain(workload: Workload) -> bool:
+    """Whether the queries are all prefixes, or all ranges, of one attribute."""
+    factors = [factor for block in workload.blocks for factor in block.factors]
+    return len(factors) == 1 and isinstance(factors[0], Prefix | AllRanges) and not workload.blocks[0].scales
+
+
+def _is_reversible(workload: Workload) -> bool:
+    """Whether no query tells the order of an attribute's values from its reverse."""
+    symmetric = (Identity, Total, AllRanges)
+    return all(
+        block.separable and not block.scales and all(isinstance(factor, symmetric) for factor in block.factors)
+        for block in workload.blocks
+    )
+
+
+def _persons_effort(workload: Workload | Gram) -> Effort:
+    """Arrays over pairs of cells; blends of strategies, and the search for long persons, which takes longer than they do for few cells."""
+    cells = _size(workload)[0]
+    rows = CUT_ROWS if cells <= UNLIKE_CELLS else PERSONS_ROWS
+    return _array_effort(PERSONS_SQUARES, PERSONS_PRODUCTS + rows / cells**2, workload)
 
 
 def _symmetric_effort(workload: Workload | Gram) -> Effort:
@@ -213,7 +251,7 @@ def _of_eigen(workload: Workload | Gram) -> Effort:
     """Eigen-queries with their squares, and the errors that are followed down once completing rows are part of them."""
     cells = _size(workload)[0]
     errors = 1.2 * len(POWERS) * completion_steps(cells)
-    return _array_effort(EIGEN_ARRAYS, 2 * EIGENDECOMPOSITION_PRODUCTS + 2 + ERROR_PRODUCTS * errors, workload)
+    return _array_effort(EIGEN_ARRAYS, DESIGN_START_PRODUCTS + ERROR_PRODUCTS * errors, workload)
 
 
 def _array_effort(arrays: int, products: float, workload: Workload | Gram) -> Effort:
@@ -236,12 +274,8 @@ def _kronecker_effort(workload: Workload | Gram) -> Effort:
         return _coa_effort(workload)
     grams = [factor.gram() for factor in workload.blocks[0].factors if not isinstance(factor, Identity | Total)]
     factor_efforts = [_coa_effort(Gram(gram)) for gram in grams]
-    memory = max((factor_effort.memory_bytes for factor_effort in factor_efforts), default=2**20)
-    cells, nominal = (
-        workload.domain.cells,
-        sum(factor_effort.nominal or factor_effort.products for factor_effort in factor_efforts),
-    )
-    return Effort(cells, cells, memory, sum(factor_effort.products for factor_effort in factor_efforts), nominal)
+    largest = max(factor_efforts, key=lambda factor_effort: factor_effort.cells, default=Effort(1, 1, 2**20, 0.0))
+    return replace(largest, products=largest.products * sum((each.cells / largest.cells) ** 3 for each in factor_efforts))
 
 
 def _marginal_effort(workload: Workload | Gram) -> Effort:
@@ -333,7 +367,7 @@ def worst_orbit_bytes(workload: Workload) -> int:
 
 _EFFORTS: dict[Optimiser, Callable[[Workload | Gram], Effort]] = {
     "coa": _coa_effort,
-    "persons": partial(_array_effort, PERSONS_SQUARES, PERSONS_PRODUCTS),
+    "persons": _persons_effort,
     "worst": _minimax_effort,
     "newton": partial(_array_effort, 14, 100 * (2 * 5 + 3.0)),
     "eigen": _of_eigen,
@@ -341,7 +375,7 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Gram], Effort]] = {
     "p_identity": partial(_array_effort, 9, 3 * 500 * 0.3),
     "p_identity_products": _product_effort,
     "weighted_design": _design_effort,
-    "smoothing": partial(_array_effort, 15, 200 * (EIGENDECOMPOSITION_PRODUCTS + 3)),
+    "smoothing": partial(_array_effort, 15, SMOOTHING_PRODUCTS),
     "kronecker": _kronecker_effort,
     "marginals": _marginal_effort,
     "symmetric": _symmetric_effort,

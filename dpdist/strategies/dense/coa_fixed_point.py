@@ -183,8 +183,14 @@ def _is_blurred(roots: Matrix, tolerance: float) -> bool:
     return rounding > SINGLE_BLUR * float(roots.min()) ** 2 or mean**2 > tolerance
 
 
-def forcing_of(predicted: float, tolerance: float) -> float:
-    """The relative residual that suffices for a Newton step: what it leaves behind anyway, or what the tolerance allows."""
+def forcing_of(predicted: float, tolerance: float, largest: float | None = None) -> float:
+    """The relative residual that suffices for a Newton step: what it leaves behind anyway, or what the tolerance allows.
+
+    Args:
+        largest: the largest residual, where a gram lacks ranks: its certificate is that residual itself.
+    """
+    if largest is not None:
+        return min(FORCING, max(largest, SINGULAR_FORCING * tolerance / max(largest, tolerance)))
     remainder, allowed = math.sqrt(predicted / SLACK), 0.15 * math.sqrt(0.3 * tolerance / max(predicted, tolerance))
     return min(FORCING, max(remainder, allowed))
 
@@ -212,8 +218,12 @@ def newton_step(
     return np.clip(move, -LARGEST_STEP, LARGEST_STEP), iterations * block_cost
 
 
-PATIENCE = 12
-"""Iterations without progress of the gap before the solver hands over."""
+PATIENCE, SINGULAR_PATIENCE = 12, 2
+"""Iterations without progress of the gap before the solver hands over: soon where a constraint may be slack."""
+TRACE = 1e-15
+"""Of the largest root of an eigenvalue, the least one: it stands for zero."""
+SINGULAR_FORCING = 0.3
+"""Of the residual that is allowed, the part that the conjugate gradients of a Newton step may leave of a singular gram's."""
 SINGLE_SHARE = 0.6
 """Time of an eigen-decomposition in single precision over one in double precision (benchmarks/optimisers.py)."""
 CHAIN_SHARE = 0.3
@@ -259,7 +269,7 @@ class _Record:
         self.problem, self.block_form, self.on_step = problem, block_form, on_step
         self.history: list[Step] = []
         self.size = sum((block.cells.size / problem.cells) ** 3 for block in block_form.blocks)
-        self.eighs, self.products = 0.0, 0.0
+        self.eighs, self.products = float(problem.nullity > 0), 0.0  # the first one finds the rank
 
     def add(self, cost: float, gap: float, weight: Matrix) -> None:
         """Note a step: costs are those of the scaled problem."""
@@ -291,7 +301,7 @@ def solve(
     if start is None:
         log_weight = _first_steps(block_form, log_weight, record, tolerance=tolerance, limit=max_iterations - 1)
     while len(record.history) < max_iterations:
-        spectra, proven = _spectra(block_form, np.exp(log_weight))
+        spectra, proven = _spectra(block_form, np.exp(log_weight), singular=problem.nullity > 0)
         best.lower = max(best.lower, proven**2 / float(block_form.multiplicity @ np.exp(log_weight)))
         log_weight, spectra = _balance(block_form, log_weight, spectra)
         weight = np.exp(log_weight)
@@ -301,7 +311,7 @@ def solve(
         second_order = mean_square(block_form, weight, residual)
         largest = float(ratio.max())
         best.offer(largest * sum(float(s.sum()) for s, _ in spectra), weight, np.full(ratio.size, largest), spectra)
-        if best.slack * second_order <= 4.0 * tolerance:
+        if not problem.nullity and best.slack * second_order <= 4.0 * tolerance:
             record.products += record.size if block_form.chain is None else CHAIN_SHARE
             best.certify(_unit_diagonal_cost(block_form, spectra, weight, ratio), weight, ratio, spectra, second_order)
         record.add(best.upper, best.gap, weight)
@@ -309,22 +319,27 @@ def solve(
             stop = "converged"
             break
         since = 0 if best.gap < 0.9 * previous or not np.isfinite(previous) else since + 1
-        if since >= PATIENCE:
+        if since >= (SINGULAR_PATIENCE if problem.nullity else PATIENCE):
             stop = "stalled"
             break
         path.add(log_weight, residual)
         if since == 0 and takes_newton_steps(block_form):
-            forcing = forcing_of(SLACK * second_order, tolerance)
+            largest_residual = float(np.abs(residual).max()) if problem.nullity else None
+            forcing = forcing_of(SLACK * second_order, tolerance, largest_residual)
             move, step_products = newton_step(
                 block_form, spectra, ratio * weight * block_form.multiplicity, residual, forcing
             )
+            if problem.nullity and move.min() <= -LARGEST_STEP:
+                stop = "stalled"
+                break
             log_weight, record.products = log_weight + move, record.products + step_products
         else:
             log_weight = path.accelerate()
         del spectra  # only the best strategy's eigenvectors stay in memory
     assert best.weight is not None
     assert best.squares is not None
-    root = block_form.root(best.spectra, best.weight, 1.0 / np.sqrt(best.squares))
+    spectra = tuple(_nonzero_part(spectrum) for spectrum in best.spectra) if problem.nullity else best.spectra
+    root = block_form.root(spectra, best.weight, 1.0 / np.sqrt(best.squares))
     return root, best.upper, best.lower, record.solve(stop)
 
 
@@ -341,8 +356,12 @@ def _first_steps(block_form: BlockDiagonal, log_weight: Matrix, record: _Record,
     return log_weight
 
 
-def _spectra(block_form: BlockDiagonal, weight: Matrix) -> tuple[tuple[Spectrum, ...], float]:
-    """For each part, s and U with D^1/2 V D^1/2 = U diag(s^2) U', and a number not above the sum of all s."""
+def _spectra(block_form: BlockDiagonal, weight: Matrix, *, singular: bool) -> tuple[tuple[Spectrum, ...], float]:
+    """For each part, s and U with D^1/2 V D^1/2 = U diag(s^2) U', and a number not above the sum of all s.
+
+    Args:
+        singular: whether some s are zero: they are left a trace, by which nothing is divided.
+    """
     if block_form.chain is not None:
         roots, vectors, proven = block_form.chain.spectrum(weight)
         return ((roots, vectors),), proven
@@ -350,8 +369,17 @@ def _spectra(block_form: BlockDiagonal, weight: Matrix) -> tuple[tuple[Spectrum,
     for block in block_form.blocks:
         values, vectors = decompose_scaled(block.gram, np.sqrt(weight[block.cells]))
         proven += proven_root_trace(values)
-        spectra.append((np.sqrt(np.maximum(values, 1e-30 * values[-1])), vectors))
+        if singular:
+            values[values <= values.size * EPSILON * values[-1]] = 0.0
+        spectra.append((np.sqrt(np.maximum(values, TRACE**2 * values[-1])), vectors))
     return tuple(spectra), proven
+
+
+def _nonzero_part(spectrum: Spectrum) -> Spectrum:
+    """A spectrum without what stands for zero."""
+    roots, vectors = spectrum
+    first = int(np.searchsorted(roots, 2.0 * TRACE * roots[-1]))
+    return roots[first:], vectors[:, first:]
 
 
 def _balance(

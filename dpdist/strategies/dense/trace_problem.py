@@ -28,6 +28,8 @@ ILL_CONDITIONED = 1e-3
 """Ratio of pivots below which a gram is not safely of full rank, or its roots span more decades than eigenvalues have digits."""
 CLEAR_PIVOT = 100.0
 """Least square of a pivot at full rank, in roundings of its cell's diagonal entry."""
+NEARLY_FULL = 0.1
+"""Part of the eigenvalues that may be zero: then hardly any constraint is slack, and weights are found by their logarithms."""
 ACCURACY = 1e-8
 """Relative error of the diagonal by quadrature."""
 ROUNDING = 10.0
@@ -225,25 +227,36 @@ class Problem(ABC):
 
 @dataclass(frozen=True)
 class FullRankProblem(Problem):
-    """V of full rank, numerically.
+    """V of full rank, or of nearly full rank, numerically.
 
     Attributes:
         gram: V of the kept cells, (k, k).
         chain: V's closed form where its inverse is tridiagonal.
+        nullity: how many eigenvalues of V are zero: few.
     """
 
     gram: Matrix
     chain: Chain | None = None
+    nullity: int = 0
 
     @cached_property
     def factor(self) -> Matrix:
         """Of an eigen-decomposition: it is rarely needed."""
-        values, vectors = linear_algebra.eigh(self.gram)
-        return linear_algebra.contiguous(linear_algebra.like(vectors, np.sqrt(np.maximum(values, 0.0)))[:, None] * vectors.T)
+        return self._rows(overwrite=False)
 
     @property
     def rank(self) -> int:
-        return self.cells
+        return self.cells - self.nullity
+
+    def thin_problem(self) -> ThinProblem:
+        """The same by its factor, which takes the place of the gram in memory."""
+        return ThinProblem(self.initial_dual, self.scale, self.cell_class, self._rows(overwrite=True))
+
+    def _rows(self, *, overwrite: bool) -> Matrix:
+        values, vectors = linear_algebra.eigh(self.gram.T, overwrite=overwrite)
+        rows = vectors.T[self.nullity :]
+        rows *= linear_algebra.like(vectors, np.sqrt(np.maximum(values[self.nullity :], 0.0)))[:, None]
+        return linear_algebra.contiguous(rows)
 
 
 @dataclass(frozen=True)
@@ -324,8 +337,9 @@ def _from_gram(gram: Matrix) -> Problem:
         return ThinProblem(np.maximum(dual, EPSILON * dual.sum()), scale, cell_class, thin)
     values, vectors = linear_algebra.eigh(small.T)
     factor, dual = _spectrum(values, vectors)
-    if factor is None:
-        return FullRankProblem(dual, scale, cell_class, small)
+    nullity = 0 if factor is None else values.size - factor.shape[0]
+    if factor is None or nullity <= NEARLY_FULL * values.size:
+        return FullRankProblem(dual, scale, cell_class, small, nullity=nullity)
     return ThinProblem(dual, scale, cell_class, factor)
 
 
