@@ -21,12 +21,14 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "databases": ("records.sql", "records.connection"),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
+    "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }
-"""The commands and the keys of specs, with dots, that plugins of this distribution add: they are named where the plugin is missing."""
+"""Commands, keys of specs (with dots) and variables of the environment that need plugins of this distribution: whoever uses one where the
+plugin is missing is told its name."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Plugin:
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
         observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
+        release_services: references of functions that give the service which publishes releases for this process, or None where it
+            measures itself (``flows.release_services``).
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             ``dpdist/language``; "": its pages are in English.
         needs: names of plugins without which it is left out.
@@ -51,6 +55,7 @@ class Plugin:
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     observers: Sequence[str] = ()
+    release_services: Sequence[str] = ()
     translations: str = ""
     needs: Sequence[str] = ()
 
