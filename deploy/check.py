@@ -52,16 +52,15 @@ def ask() -> None:
     """Ask the measuring service for a spec that nobody gave it."""
     sys.path.insert(0, str(ROOT))
     from dpdist.errors import DpdistError, InvalidSpec
-    from flows.service import service_address, service_client
+    from flows.release_services import SERVICE, release_service
 
-    service = service_address.service()
+    service = release_service()
     if service is None:
-        sys.exit(f"{service_address.SERVICE} is not set: there is no measuring service to ask")
+        sys.exit(f"{SERVICE} is not set: there is no measuring service to ask")
     try:
-        patience = service_client.AWAY_SECONDS  # it may just be starting
-        next(service_client.RemoteRelease(service, f"sha256:{'0' * 64}", None, first_answer_seconds=patience))
+        next(iter(service.begin(f"sha256:{'0' * 64}", None, lambda _: None)))  # it may just be starting
     except InvalidSpec:
-        print(f"the measuring service at {service} answers, and refuses what it was not given")
+        print(f"the measuring service at {os.environ[SERVICE]} answers, and refuses what it was not given")
     except DpdistError as error:
         sys.exit(str(error))
 
@@ -78,10 +77,10 @@ def main() -> None:
     sys.path.insert(0, str(ROOT))
     from dpdist import engine
     from dpdist.pipeline import release_run
+    from dpdist.plugins.service import restricted_unpickler
     from dpdist.runtime.context import Context, ignore_progress
     from dpdist.spec import load
     from dpdist.storage import home_folder
-    from flows.service import restricted_unpickler
 
     home = home_folder.state_folder()
     if engine.is_cluster(None):

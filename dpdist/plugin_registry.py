@@ -22,12 +22,14 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "gate": ("gate",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
+    "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }
-"""The commands and the keys of specs, with dots, that plugins of this distribution add: they are named where the plugin is missing."""
+"""Commands, keys of specs (with dots) and variables of the environment that need plugins of this distribution: whoever uses one where the
+plugin is missing is told its name."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Plugin:
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
         gates: references of functions that are given a measured release before it is published, and refuse it by ``ReleaseHeld``.
         observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
+        release_services: references of functions that give the service which publishes releases for this process, or None where it
+            measures itself (``flows.release_services``).
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             ``dpdist/language``; "": its pages are in English.
         needs: names of plugins without which it is left out.
@@ -54,6 +58,7 @@ class Plugin:
     warehouses: Sequence[str] = ()
     gates: Sequence[str] = ()
     observers: Sequence[str] = ()
+    release_services: Sequence[str] = ()
     translations: str = ""
     needs: Sequence[str] = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 from dpdist.errors import InvalidInput
 
@@ -62,3 +62,9 @@ def next_period(day: datetime.date, period_length: PeriodLength) -> datetime.dat
     if period_length == "month":
         return (day + datetime.timedelta(days=31)).replace(day=1)
     return day + datetime.timedelta(days=1 if period_length == "day" else 7)
+
+
+def check_period_length(period_length: str) -> None:
+    """Raises: InvalidInput for a length that no period has."""
+    if period_length not in get_args(PeriodLength):
+        raise InvalidInput(f"periods are a day, week or month long, found {period_length!r}; set --every")

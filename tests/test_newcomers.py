@@ -14,8 +14,8 @@ from dpdist.mechanisms.comparison import compared_mechanisms
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.workloads import prefix
 from tests import small
-from tests.measuring_service import ROOT
 
+ROOT = Path(__file__).parents[1]
 LAPTOP_SECONDS = 60
 """What planning may take, on the nominal processor, while no mechanism is asked for by name."""
 

@@ -42,7 +42,7 @@ def without(folder: Path, *plugins: str) -> Path:
     return folder
 
 
-def run(tree: Path, *words: str, more_paths: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+def run(tree: Path, *words: str, more_paths: Sequence[Path] = (), **variables: str) -> subprocess.CompletedProcess[str]:
     """A program of Python that finds dpdist in a tree, and its state beside it."""
     paths = os.pathsep.join(map(str, (tree, *more_paths)))
     environment = os.environ | {
@@ -50,6 +50,7 @@ def run(tree: Path, *words: str, more_paths: Sequence[Path] = ()) -> subprocess.
         "DPDIST_HOME": str(tree / "home"),
         "DPDIST_ENGINE": "inline",
         "COLUMNS": "200",
+        **variables,
     }
     return subprocess.run([sys.executable, *words], cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
@@ -106,13 +107,19 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
     files = {path.name for path in publish_census(tree).iterdir()}
     assert {"release.json", "answers.parquet", "index.html"} <= files
     assert "croissant.json" not in files
-    for command in ("studio", "site", "synthesize"):
+    for command in ("serve", "studio", "site", "synthesize"):
         refused = run(tree, "-m", "flows.main", command, "census")
         assert (refused.returncode, refused.stdout) == (1, "")
         assert re.fullmatch(
             rf"error: '{command}' needs the plugin '\w+' of dpdist, which is not installed here; .*\n", refused.stderr
         )
+    refused = run(tree, "-m", "flows.main", "run", "examples/census/release.yaml", DPDIST_SERVICE="unix:/nowhere")
+    assert (refused.returncode, refused.stdout) == (1, "")  # nothing is measured by a client
+    assert "'DPDIST_SERVICE' needs the plugin 'service' of dpdist, which is not installed here" in refused.stderr
     spec = (tree / "examples" / "census" / "release.yaml").read_text()
+    (tree / "examples" / "census" / "query.yaml").write_text(re.sub(r"path: \S+", "sql: SELECT 1", spec))
+    refused = run(tree, "-m", "flows.main", "plan", "examples/census/query.yaml")
+    assert "'sql' needs the plugin 'databases' of dpdist, which is not installed here" in " ".join(refused.stderr.split())
     (tree / "examples" / "census" / "into.yaml").write_text(f"{spec}\noutput: {{to: [{{postgres: public.answers}}]}}\n")
     refused = run(tree, "-m", "flows.main", "plan", "examples/census/into.yaml")
     assert refused.returncode == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import datetime
 import inspect
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,6 @@ from dpdist.errors import (
     UnknownValue,
 )
 from dpdist.pipeline import release_run
-from dpdist.privacy import keys
 from dpdist.runtime.context import PUBLIC_STAGES
 from flows import public_facts
 from flows.prefect import release_flow
@@ -36,9 +34,6 @@ from flows.public_facts import (
     UnofferedPeriod,
     publicly,
 )
-from tests.measuring_service import Running, folder_for_all
-from tests.test_measuring_service import ended
-from tests.test_spec_registry import WEEK, weekly
 
 SECRET = "file 3 (line 779) of /srv/records"
 OF_RECORDS = {
@@ -125,50 +120,3 @@ def test_prefect_keeps_no_task_of_a_stage_that_reads_records(name: str, monkeypa
     with pytest.raises(InvalidSpec) as heard:
         release_flow.as_task(name, refused)
     assert "779" not in str(heard.value)
-
-
-def test_clients_of_the_service_hear_the_same_whatever_the_records_are() -> None:
-    """An open quotation mark after 3 or after 700 records, a value that is not declared in the first or the second file."""
-    with folder_for_all() as folder:
-        content = {
-            "records": {"path": "{period}"},
-            "domain": {"age": {"from": 0, "to": 11}, "sex": {"categories": ["f", "m"]}},
-        }
-        weekly(folder / "specs", **content, workload=[{"marginals": {"ways": [1]}}])
-        keys.initialise(folder / "home")
-        records = folder / "specs" / str(WEEK)
-        records.mkdir()
-        running = Running(folder, folder / "home")
-        try:
-            for texts in (
-                ["age,sex\n" + "1,f\n" * rows + '"2,f\n' for rows in (3, 700)],
-                ["age,sex\n" + "1,f\n" * rows + "99,f\n" for rows in (3, 700)],
-            ):
-                heard = []
-                for text in texts:
-                    for old in records.iterdir():
-                        old.unlink()
-                    (records / "a.csv").write_text("age,sex\n3,m\n")
-                    (records / ("b.csv" if "99" not in text or len(text) < 100 else "0.csv")).write_text(text)
-                    heard.append({**ended(running, folder / "specs" / "weekly.yaml"), "run": ""})
-                assert heard[0] == heard[1]
-                assert str(folder) not in json.dumps(heard)
-                assert not {event[0] for event in heard[0]["events"]} - {*PUBLIC_STAGES}
-            assert "(line 702)" in (folder / "log").read_text()  # what was found is in the operator's log
-            assert running.charges() == []
-        finally:
-            running.end()
-
-
-def test_a_spec_that_cannot_be_read_tells_no_path_of_the_service() -> None:
-    with folder_for_all() as folder:
-        weekly(folder / "specs", budget={"rho": "many"})
-        keys.initialise(folder / "home")
-        running = Running(folder, folder / "home")
-        try:
-            facts = running.asked(folder / "specs" / "weekly.yaml", WEEK)
-            assert (facts["status"], facts["reason"]) == (422, "InvalidSpec")
-            assert str(folder) not in json.dumps(facts)
-            assert "a number is needed" in (folder / "log").read_text()
-        finally:
-            running.end()

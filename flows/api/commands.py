@@ -1,23 +1,28 @@
 """For plugins that add commands: the terminal, options that several commands have, and the ledger."""
 
+from dpdist.process.resource_limits import check_program
 from flows import ledger_access
-from flows.commands.console_output import GROUPS, console, error_console, shown
+from flows.commands.console_output import GROUPS, console, error_console, progress, shown
 from flows.commands.init_command import dataset_of
 from flows.commands.options import Delimiter, EngineAddress, NamesInFirstRow, Period, ReleaseName, grammar_of
 from flows.ledger_access import open_local_ledger
+from flows.release_services import SERVICE
 
 __all__ = [
     "GROUPS",
+    "SERVICE",
     "Delimiter",
     "EngineAddress",
     "NamesInFirstRow",
     "Period",
     "ReleaseName",
+    "check_program",
     "console",
     "dataset_of",
     "error_console",
     "grammar_of",
     "ledger_access",
     "open_local_ledger",
+    "progress",
     "shown",
 ]

@@ -19,13 +19,13 @@ from dpdist.errors import DpdistError, EngineError, InvalidInput, TaskFailed
 from dpdist.process.resource_limits import check_program
 from dpdist.storage.home_folder import state_folder
 from flows import process_group
-from flows.commands import console_output, plan_output, service_commands
+from flows.commands import console_output, plan_output
 from flows.commands.console_output import Progress, console, day_of, error_console, loss_text, progress, shown
 from flows.commands.options import EngineAddress, Json, Period, Quiet, SpecPath
 from flows.ledger_access import open_local_ledger
-from flows.periods import PeriodLength, periods
+from flows.periods import PeriodLength, check_period_length, periods
 from flows.prefect.prefect_settings import for_prefect, served
-from flows.service import service_address
+from flows.release_services import release_service
 from flows.signals import without_collecting
 
 if TYPE_CHECKING:
@@ -198,13 +198,13 @@ def run(
     ] = False,
 ) -> None:
     """Publish a release. Run it again, and the same bytes are published and nothing more is charged."""
-    service = service_address.service()
+    service = release_service()
     if service is not None:
         if accept_missing:
             raise InvalidInput(
                 "--accept-missing is the operator's: run it where the measuring service runs, without DPDIST_SERVICE"
             )
-        service_commands.run_there(service, spec, period, engine_address, as_json=as_json, quiet=quiet)
+        service.publish(spec, period, engine_address, as_json=as_json, quiet=quiet)
         return
     check_program()
     with without_collecting():
@@ -344,9 +344,9 @@ def backfill(
     """Publish the releases of past periods, in order. Releases that exist are left as they are."""
     from dpdist.spec import check_many_periods
 
-    service_commands.check_period_length(every)
+    check_period_length(every)
     days = list(periods(first, last, cast(PeriodLength, every)))
-    if len(days) > 1 and service_address.service() is None:
+    if len(days) > 1 and release_service() is None:
         check_many_periods(spec)
     for day in days:
         if not quiet:

@@ -37,8 +37,7 @@ from flows.observability.notifications import notify
 from flows.periods import PeriodLength, due_periods, periods
 from flows.prefect import approval_wait, artifacts, prefect_settings
 from flows.public_facts import PublicRefusal, PublicStage, RefusedPeriods, publicly, tell_operator
-from flows.service import service_address, service_client
-from flows.service.service_address import Address
+from flows.release_services import ReleaseService, release_service
 
 _T = TypeVar("_T")
 HARMLESS = (httpx.TransportError,)
@@ -162,7 +161,7 @@ def backfill(
 
     def all_of_them() -> list[str]:
         days = list(periods(first, last, every))
-        if len(days) > 1 and service_address.service() is None:
+        if len(days) > 1 and release_service() is None:
             spec.check_many_periods(Path(spec_path))
         return [*_release_periods(spec_path, days, engine_address, home, needed_days=days, period_length=every)]
 
@@ -199,7 +198,7 @@ def _release_periods(
     Raises: after the other periods InvalidSpec for records that are needed and not there, or that cannot be read; then, for releases
         that lack approvals, what suspends the run.
     """
-    service = service_address.service()
+    service = release_service()
     if service is not None and (engine_address or home):
         raise InvalidInput(
             "the measuring service has an engine and a home of its own; leave out 'engine_address' and 'home'"
@@ -266,19 +265,14 @@ def publish_job(
     )
 
 
-def release_by_service(service: Address, spec_path: str, day: datetime.date | None) -> str:
+def release_by_service(service: ReleaseService, spec_path: str, day: datetime.date | None) -> str:
     """Where the release is that a measuring service publishes, its public stages shown as tasks; call it inside a flow.
 
     Raises: what refuses the release, as where this process measures itself.
     """
     report_progress = _with_run_log(ignore_progress)
-    remote_release = service_client.RemoteRelease(
-        service,
-        spec_path,
-        day,
-        first_answer_seconds=service_client.AWAY_SECONDS,  # nobody waits, and the service may just be started again
-        report_wait=get_run_logger().warning if prefect_settings.served() else lambda _: None,
-    )
+    report_wait = get_run_logger().warning if prefect_settings.served() else lambda _: None
+    remote_release = service.begin(spec_path, day, report_wait)
 
     def follow_stage(stage: str) -> None:
         for event in remote_release:

@@ -1,7 +1,7 @@
 """The work pool of dpdist's deployments, with a closed job template: whoever starts a run chooses neither its command nor its environment.
 
 This keeps apart nobody who holds Prefect's login, with which templates, too, are written. The wall is a service that alone holds the
-root key (``flows.service.measuring_service``).
+root key (``dpdist.plugins.service``).
 """
 
 from __future__ import annotations

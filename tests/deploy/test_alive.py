@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -14,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from flows.service.measuring_service import ClientLimits, Service
-from flows.service.spec_registry import SpecFolder
 from tests import HANGS
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "alive.py"
@@ -57,22 +54,6 @@ def test_who_answers_is_alive(health: tuple[str, list[int]]) -> None:
     status.append(503)
     assert not alive(url)
     assert not alive("http://127.0.0.1:9/health")
-
-
-def test_a_measuring_service_is_alive_that_answers_at_its_socket(tmp_path: Path) -> None:
-    """Its own code answers, over an empty folder of specs; a socket where nobody listens any more is not alive."""
-    path = tmp_path / "socket"
-
-    async def look(limits: ClientLimits) -> bool:
-        server = await asyncio.start_unix_server(Service(SpecFolder(tmp_path), limits=limits).answer, path)
-        async with server:
-            return await asyncio.to_thread(alive, f"unix:{path}")
-
-    assert asyncio.run(look(ClientLimits()))
-    assert not asyncio.run(look(ClientLimits(clients=0)))  # 503
-    assert path.exists()
-    assert not alive(f"unix:{path}")
-    assert not alive(f"unix:{tmp_path}/nothing")
 
 
 def test_who_runs_something_is_alive_whatever_it_answers(health: tuple[str, list[int]]) -> None:

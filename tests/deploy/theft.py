@@ -33,9 +33,9 @@ def replaced(path):
     return "replaced"
 
 def asked(spec, day):
-    from flows.service import service_address
-    from flows.service.service_client import RemoteRelease
-    list(RemoteRelease(service_address.service() or service_address.Address.of("unix:/run/dpdist/service.sock"), str(spec), day))
+    from dpdist.plugins.service.service_address import Address
+    from dpdist.plugins.service.service_client import RemoteRelease
+    list(RemoteRelease(Address.of(os.environ.get("DPDIST_SERVICE") or "unix:/run/dpdist/service.sock"), str(spec), day))
     return "published"
 
 def serving(entry):

@@ -17,7 +17,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from flows.service.release_process import refusal
+from flows.public_facts import PublicRefusal
 from tests import small
 
 AGES = {"age": {"from": 0, "to": 11, "outside": "drop"}}
@@ -58,7 +58,7 @@ def test_a_tenth_is_allowed_and_not_one_more(home: Path, tmp_path: Path) -> None
     assert charges(home) == 0
     assert "101" not in str(stopped.value)
     assert "101 of 1,000" in stopped.value.private
-    assert "101" not in json.dumps(refusal(stopped.value))
+    assert "101" not in PublicRefusal.of(stopped.value).line
     assert b"101" not in pickle.dumps(stopped.value)
     release(written(tmp_path / "tenth", 100, release="tenth"), home)
     assert charges(home) == 1

@@ -12,17 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from dpdist.errors import InvalidInput
-from dpdist.privacy import keys
-from dpdist.storage.home_folder import state_folder
-from flows import process_group
-from flows.ledger_access import open_local_ledger
-from flows.observability.served_runs import ServedRuns
-from flows.service import service_address
-from flows.service.measuring_service import Service
-from flows.service.service_address import Address
-from flows.service.spec_registry import SpecFolder
-from flows.signals import Terminated
+from dpdist.api import InvalidInput, state_folder
+from dpdist.api.runs import keys
+from dpdist.plugins.service import service_address
+from dpdist.plugins.service.measuring_service import Service
+from dpdist.plugins.service.served_runs import ServedRuns
+from dpdist.plugins.service.service_address import Address
+from dpdist.plugins.service.spec_registry import SpecFolder
+from flows.api.service import Terminated, open_local_ledger, process_group
 
 SOCKET_MODE = 0o660
 """Its group are the clients."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from dpdist import errors
-from dpdist.runtime.context import ignore_progress
-from flows.observability import run_recorder
-from flows.observability.best_effort import run_best_effort
-from flows.observability.observers import plugin_observers
-from flows.observability.run_events import Run
-from flows.observability.run_recorder import PATIENCE
+from dpdist.api import errors
+from dpdist.api.runs import ignore_progress
+from flows.api.service import PATIENCE, Run, plugin_observers, run_best_effort, run_recorder
 
 ENDED_WITH_SERVICE = errors.Cancelled.__name__
 """Why a run failed whose process ended because its service did."""

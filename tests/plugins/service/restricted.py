@@ -1,6 +1,6 @@
-"""Releases of cases over a cluster, in a process that unpickles what a measuring process does: ``python -m tests.contracts.restricted``.
+"""Releases of cases over a cluster, in a process that unpickles what a measuring process does.
 
-For each case that the command line names it prints the case, and how its release ended.
+``python -m tests.plugins.service.restricted``: for each case that the command line names it prints the case, and how its release ended.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 from dpdist import engine
 from dpdist.engine import Engine
 from dpdist.errors import DpdistError
+from dpdist.plugins.service import restricted_unpickler
 from dpdist.privacy import keys
-from flows.service import restricted_unpickler
 from tests import small
 from tests.contracts.cases import CASES
 

@@ -27,8 +27,17 @@ from dpdist.privacy import keys
 from flows.prefect.registration import Registration, register, wait_for_server
 from tests import HANGS, small
 from tests.flow_server import flow_server
-from tests.measuring_service import CLIENTS, ROOT, SERVICE, WORKER, Running, as_user, folder_for_all, interpreter
-from tests.test_spec_registry import WEEK, weekly
+from tests.plugins.service.measuring_service import (
+    CLIENTS,
+    ROOT,
+    SERVICE,
+    WORKER,
+    Running,
+    as_user,
+    folder_for_all,
+    interpreter,
+)
+from tests.plugins.service.test_spec_registry import WEEK, weekly
 
 LOGIN = "operator:a-password"
 BEFORE = WEEK - datetime.timedelta(days=7)
@@ -55,8 +64,8 @@ def memory():
 
 
 def asked(spec, day):
-    from flows.service.service_address import Address
-    from flows.service.service_client import RemoteRelease
+    from dpdist.plugins.service.service_address import Address
+    from dpdist.plugins.service.service_client import RemoteRelease
     list(RemoteRelease(Address.of({listen!r}), str(spec), day))
     return "published"
 
@@ -178,7 +187,7 @@ def test_another_user_gets_nothing(installed: Installed) -> None:
     took = installed.loot("own")["took"]
     assert [name for name in took if isinstance(took[name], list)] == ["spec changed", "spec added"]  # the operator's alone
     stranger = as_user(WORKER, HOME=str(installed.folder / "loot"))  # without the group
-    asked = "from flows.service.service_address import Address; from flows.service.service_client import RemoteRelease; "
+    asked = "from dpdist.plugins.service.service_address import Address; from dpdist.plugins.service.service_client import RemoteRelease; "
     asked += f"RemoteRelease(Address.of({installed.service.listen!r}), 'sha256:' + '0' * 64, None)"
     done = subprocess.run(
         [installed.python, "-c", asked], check=False, capture_output=True, text=True, cwd="/", timeout=HANGS, **stranger

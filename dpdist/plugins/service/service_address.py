@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dpdist.errors import InvalidInput
+from dpdist.api import InvalidInput
 
-SERVICE = "DPDIST_SERVICE"
-"""The service's address: where it is set, releases are asked for there, and this process needs no key, ledger, store or records."""
 TOKEN_FILE = "DPDIST_SERVICE_TOKEN_FILE"
 """The file of the token by which a service on a port knows its clients."""
 FEWEST_LETTERS = 32
@@ -55,12 +53,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"unix:{self.path}" if self.path else f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
-
-
-def service() -> Address | None:
-    """The measuring service of this process; None where it measures itself. Raises: InvalidInput."""
-    text = os.environ.get(SERVICE)
-    return Address.of(text) if text else None
 
 
 def token() -> str | None:

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import DpdistError, EngineError, InvalidInput, InvalidSpec
+from dpdist.plugins.service import measuring_service, service_address, service_client
+from dpdist.plugins.service.listener import serve
+from dpdist.plugins.service.service_address import Address
+from dpdist.plugins.service.service_client import RemoteRelease
+from dpdist.plugins.service.spec_registry import SpecFolder
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from flows.service import measuring_service, service_address, service_client
-from flows.service.listener import serve
-from flows.service.service_address import Address
-from flows.service.service_client import RemoteRelease
-from flows.service.spec_registry import SpecFolder
 from tests import HANGS, certificates
-from tests.measuring_service import Running
+from tests.plugins.service.measuring_service import Running
+from tests.plugins.service.test_spec_registry import weekly
 from tests.ports import HeldPort
-from tests.test_spec_registry import weekly
 
 TOKEN = "0123456789abcdef" * 2
 

@@ -13,17 +13,20 @@ from typing import Any
 
 import pytest
 
+from dpdist.plugins.service import measuring_service
+from dpdist.plugins.service.measuring_service import Service
+from dpdist.plugins.service.served_runs import ServedRuns
+from dpdist.plugins.service.spec_registry import SpecFolder
 from dpdist.spec import Job, load
 from flows.observability import run_recorder
 from flows.observability.run_events import Run
-from flows.observability.served_runs import ServedRuns
-from flows.service import measuring_service
-from flows.service.measuring_service import Service
-from flows.service.spec_registry import SpecFolder
 from tests import small
-from tests.measuring_service import Running, folder_for_all
-from tests.test_measuring_service import ended, one_service, processes_of
-from tests.test_spec_registry import WEEK
+from tests.complete_tree import needs_plugin
+from tests.plugins.service.measuring_service import Running, folder_for_all
+from tests.plugins.service.test_measuring_service import ended, one_service, processes_of
+from tests.plugins.service.test_spec_registry import WEEK
+
+pytestmark = needs_plugin("metrics")
 
 ENDS = {
     "killed": ("import os; os.kill(os.getpid(), 9)", "TaskFailed"),

@@ -20,18 +20,19 @@ from typing import Any
 import pytest
 
 from dpdist.errors import BudgetExceeded, EngineError, InvalidInput, InvalidSpec
+from dpdist.plugins.service import measuring_service, release_process, service_client
+from dpdist.plugins.service.measuring_service import ClientLimits, Service
+from dpdist.plugins.service.served_runs import ServedRuns
+from dpdist.plugins.service.service_address import Address
+from dpdist.plugins.service.service_client import RemoteRelease
+from dpdist.plugins.service.spec_registry import SpecFolder
 from dpdist.privacy import keys
 from dpdist.spec import load
-from flows.observability.served_runs import ServedRuns
 from flows.prefect import release_flow
-from flows.service import measuring_service, release_process, service_address, service_client
-from flows.service.measuring_service import ClientLimits, Service
-from flows.service.service_address import Address
-from flows.service.service_client import RemoteRelease
-from flows.service.spec_registry import SpecFolder
+from flows.release_services import SERVICE
 from tests import HANGS, forked, small
-from tests.measuring_service import ROOT, Running, folder_for_all
-from tests.test_spec_registry import WEEK, weekly
+from tests.plugins.service.measuring_service import ROOT, Running, folder_for_all
+from tests.plugins.service.test_spec_registry import WEEK, weekly
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def test_a_release_is_published_once_and_only_public_stages_are_told(running: Ru
 
 def test_the_command_is_a_client(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs no key and no ledger; engine and home are the service's own, for the command and for flows."""
-    environment = {service_address.SERVICE: running.listen, "DPDIST_HOME": str(tmp_path / "home")}
+    environment = {SERVICE: running.listen, "DPDIST_HOME": str(tmp_path / "home")}
     asked = ("run", str(spec_of(running)), "--period", str(WEEK))
     done = forked.finished("flows.main", *asked, "--json", "--quiet", **environment)
     assert done.returncode == 0, done.stderr
@@ -86,7 +87,7 @@ def test_the_command_is_a_client(running: Running, tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "home" / "ledger.db").exists()
     refused = forked.finished("flows.main", *asked, "--engine", "inline", **environment)
     assert (refused.returncode, "has an engine of its own; leave out --engine" in refused.stderr) == (1, True)
-    monkeypatch.setenv(service_address.SERVICE, running.listen)
+    monkeypatch.setenv(SERVICE, running.listen)
     with pytest.raises(InvalidInput, match="leave out 'engine_address' and 'home'"):
         list(
             release_flow._release_periods(
@@ -442,7 +443,7 @@ def processes_of(folder: Path) -> list[int]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"flows.service.release_process" in words and str(folder / "specs").encode() in words:
+        if b"dpdist.plugins.service.release_process" in words and str(folder / "specs").encode() in words:
             found.append(int(entry.name))
     return found
 
@@ -497,8 +498,8 @@ def test_a_signal_ends_it(tmp_path: Path, home: Path) -> None:
 
 CLIENT = """
 import datetime, os
-from flows.service.service_address import Address
-from flows.service.service_client import RemoteRelease
+from dpdist.plugins.service.service_address import Address
+from dpdist.plugins.service.service_client import RemoteRelease
 next(RemoteRelease(Address.of({listen!r}), {spec!r}, datetime.date.fromisoformat({day!r})))
 os.kill(os.getpid(), 9)
 """

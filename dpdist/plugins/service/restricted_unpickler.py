@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import tblib.pickling_support
 
-from dpdist.errors import EngineError
+from dpdist.api import EngineError
 
 PLAIN_TYPES = {
     "builtins": {"bytearray", "bytes", "dict", "frozenset", "int", "list", "set", "slice", "tuple"},

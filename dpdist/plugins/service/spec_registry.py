@@ -20,15 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.process import yaml_text
-from dpdist.process.durable_files import private_file, private_folder
-from dpdist.process.yaml_text import SPEC_BYTES
-from dpdist.spec import Job, check_many_periods, load
-from dpdist.storage.home_folder import state_folder
-from dpdist.storage.objects import parse_location
-from flows.periods import PeriodLength, next_period, start_of
-from flows.public_facts import UnknownSpec, UnofferedPeriod
+from dpdist.api import InvalidInput, InvalidSpec, state_folder
+from dpdist.api.runs import (
+    SPEC_BYTES,
+    Job,
+    check_many_periods,
+    load,
+    parse_location,
+    private_file,
+    private_folder,
+    yaml_text,
+)
+from flows.api.service import PeriodLength, UnknownSpec, UnofferedPeriod, next_period, start_of
 
 SPEC = "given.yaml"
 """What the copy of a spec is called."""

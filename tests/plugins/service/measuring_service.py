@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpdist.plugins.service.service_address import Address
+from dpdist.plugins.service.service_client import digest_of, request
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from flows.service.service_address import Address
-from flows.service.service_client import digest_of, request
 from tests import HANGS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 SERVICE, WORKER, CLIENTS = 40001, 40002, 40010
 """Users, and the group of the service's socket."""
 

@@ -12,13 +12,26 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidSpec, LedgerError, NoRecords, TaskFailed
-from flows.service import service_address
-from flows.service.service_address import Address
+from rich.text import Text
+
+from dpdist.api import (
+    ApprovalsMissing,
+    DpdistError,
+    EngineError,
+    InvalidInput,
+    InvalidSpec,
+    LedgerError,
+    NoRecords,
+    TaskFailed,
+)
+from dpdist.plugins.service import service_address
+from dpdist.plugins.service.service_address import Address
+from flows.api.commands import SERVICE, console, progress
 
 CA_FILE = "DPDIST_SERVICE_CA_FILE"
 """The certificate of the authority that signed the service's; default: those that the system trusts."""
@@ -143,7 +156,7 @@ class RemoteRelease:
                 is_final = isinstance(error, PermissionError | ssl.SSLCertVerificationError)
                 if is_final or time.monotonic() + RETRY_SECONDS > deadline:
                     raise EngineError(
-                        f"{absence}; check {service_address.SERVICE}, start it, and run the same command again: it goes on where it "
+                        f"{absence}; check {SERVICE}, start it, and run the same command again: it goes on where it "
                         "stopped, with the same noise"
                     ) from None
                 if not is_reported:
@@ -217,3 +230,37 @@ def _raise(end: dict[str, Any]) -> NoReturn:
         release, required_count, approval_count, waiting = end["approvals"]
         raise ApprovalsMissing(release, required_count, approval_count, tuple(waiting))
     raise ERRORS_BY_NAME.get(end["reason"], DpdistError)(end["line"])
+
+
+@dataclass(frozen=True)
+class MeasuringService:
+    """The measuring service at an address, as a process asks it that measures nothing itself."""
+
+    address: Address
+
+    def publish(
+        self, spec: Path, period: datetime.date | None, engine_address: str | None, *, as_json: bool, quiet: bool
+    ) -> None:
+        """Have it publish a release, and print how that goes."""
+        if engine_address is not None:
+            raise InvalidInput(f"the measuring service at {self.address} has an engine of its own; leave out --engine")
+        with progress(quiet=quiet) as report_progress:
+            remote_release = RemoteRelease(self.address, str(spec), period, report_wait=partial(report_progress, "service"))
+            for event in remote_release:
+                report_progress(event.stage, event.message or event.kind)
+        result = remote_release.result
+        if as_json:
+            console.print_json(json.dumps(asdict(result)))
+        elif not quiet:
+            charged = "charged" if result.charged else "nothing charged: it was charged before"
+            console.print_line(Text.assemble(("published", "bold green"), f" {result.folder} ({charged})"))
+
+    def begin(self, spec: str, period: datetime.date | None, report_wait: Callable[[str], None]) -> RemoteRelease:
+        """Have it publish a release for a run that nobody watches: the service may just be started again."""
+        return RemoteRelease(self.address, spec, period, first_answer_seconds=AWAY_SECONDS, report_wait=report_wait)
+
+
+def release_service() -> MeasuringService | None:
+    """The measuring service of this process; None where it measures itself. Raises: InvalidInput."""
+    text = os.environ.get(SERVICE)
+    return MeasuringService(Address.of(text)) if text else None

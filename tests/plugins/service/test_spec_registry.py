@@ -13,8 +13,8 @@ import yaml
 import zarr
 
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.plugins.service.spec_registry import SpecFolder, UnknownSpec
 from flows.periods import last_complete, next_period, start_of
-from flows.service.spec_registry import SpecFolder, UnknownSpec
 from tests import small
 
 NOW = datetime.datetime.now(datetime.UTC)

@@ -17,7 +17,7 @@ from distributed import LocalCluster
 
 from dpdist.privacy import keys
 from tests import forked
-from tests.measuring_service import ROOT, Running
+from tests.plugins.service.measuring_service import ROOT, Running
 from tests.test_docs import BLOCK, PAGES, outcome, run_block
 
 __all__ = ["run_block"]  # a fixture

@@ -17,10 +17,10 @@ import tblib.pickling_support
 from distributed import Client, LocalCluster
 from tblib.pickling_support import unpickle_exception
 
+from dpdist.plugins.service import restricted_unpickler
 from dpdist.privacy import keys
-from flows.service import restricted_unpickler
 from tests import HANGS, small
-from tests.measuring_service import ROOT
+from tests.plugins.service.measuring_service import ROOT
 
 SLOW = ("error", "cause", "traceback", "reply", "event", "first answer")
 POISONS = ("result", *(pytest.param(how, marks=pytest.mark.slow) for how in SLOW))
@@ -142,7 +142,7 @@ def measuring(folder: Path, client: Client, *, restricted: bool) -> subprocess.P
     digest = hashlib.sha256((folder / "specs" / "release.yaml").read_bytes()).hexdigest()
     off = "" if restricted else "restricted_unpickler.restrict = lambda end: None\n"
     words = [str(folder / "specs"), "100", "day", digest, "-", str(uuid.uuid4())]
-    script = f"import sys\nfrom flows.service import release_process, restricted_unpickler\n{off}sys.argv[1:] = {words!r}\n"
+    script = f"import sys\nfrom dpdist.plugins.service import release_process, restricted_unpickler\n{off}sys.argv[1:] = {words!r}\n"
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -230,7 +230,7 @@ def test_honest_errors_are_told_as_they_are(how: str, cluster: Client, tmp_path:
 UNPICKLED = """
 import linecache, pickle, sys, traceback
 from pathlib import Path
-from flows.service import restricted_unpickler
+from dpdist.plugins.service import restricted_unpickler
 
 def refused(error):
     raise error

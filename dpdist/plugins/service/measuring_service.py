@@ -7,7 +7,7 @@ Prefect, Dask and people are its clients, and none is trusted. A request is one 
     GET  /health                                                            whether it listens, for whoever connects
 
 No request stops, changes or speeds up a release; asked for again, a release is found published and nothing is charged. Releases of one
-data set run one after the other, in processes of their own (``flows.service.release_process``), whether or not somebody listens.
+data set run one after the other, in processes of their own (``dpdist.plugins.service.release_process``), whether or not somebody listens.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from dpdist.errors import DpdistError
-from dpdist.spec import Job
-from dpdist.storage.home_folder import state_folder
-from flows.observability.run_events import Run
-from flows.observability.served_runs import ENDED_WITH_SERVICE, ServedRuns
-from flows.public_facts import UnknownSpec
-from flows.service.release_process import command, refusal
-from flows.service.spec_registry import SpecFolder
+from dpdist.api import DpdistError, state_folder
+from dpdist.api.runs import Job
+from dpdist.plugins.service.release_process import command, refusal
+from dpdist.plugins.service.served_runs import ENDED_WITH_SERVICE, ServedRuns
+from dpdist.plugins.service.spec_registry import SpecFolder
+from flows.api.service import Run, UnknownSpec
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from dpdist import engine
-from dpdist.errors import ApprovalsMissing, DpdistError, MissingRecords
-from dpdist.pipeline import preflight, release_run
-from dpdist.runtime.context import open_context
-from dpdist.storage.home_folder import state_folder
-from flows import process_group, release_stages
-from flows.observability.observers import watching
-from flows.periods import PeriodLength
-from flows.public_facts import PublicEvent, PublicRefusal, PublicStage, tell_operator
-from flows.service import restricted_unpickler
-from flows.service.spec_registry import SpecFolder
-from flows.signals import run_guarded
+from dpdist.api import ApprovalsMissing, DpdistError, MissingRecords, state_folder
+from dpdist.api.runs import engine, open_context, preflight, release_run
+from dpdist.plugins.service import restricted_unpickler
+from dpdist.plugins.service.spec_registry import SpecFolder
+from flows.api.service import (
+    PeriodLength,
+    PublicEvent,
+    PublicRefusal,
+    PublicStage,
+    process_group,
+    release_stages,
+    run_guarded,
+    tell_operator,
+    watching,
+)
 
 _T = TypeVar("_T")
 LINE_LIMIT = 400

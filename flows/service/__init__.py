@@ -1,1 +1,0 @@
-"""The measuring service and its client."""
