@@ -202,17 +202,17 @@ def check_complete(
 
 @dataclass(frozen=True)
 class PersonKey:
-    """Makes hashes of persons that nobody can make without it: random for a run, and never written to a file."""
+    """Makes hashes of persons that nobody can make without it: random for a run, or of a release, and never written to a file."""
 
     content: bytes = field(repr=False)
 
-    def hash_persons(self, persons: Iterable[str], *, alone: bool = False) -> NDArray[np.uint64]:
+    def hash_persons(self, persons: Iterable[str], *, purpose: bytes = b"") -> NDArray[np.uint64]:
         """128 bits of keyed BLAKE2b of each person, (persons, 2).
 
         Args:
-            alone: whether they are not persons' names, but the places of records that name none.
+            purpose: what they are if not persons: the places of records that name none ("alone"), or names of categories ("names").
         """
-        new_hash = hashlib.blake2b(key=self.content, digest_size=16, person=b"alone" if alone else b"").copy
+        new_hash = hashlib.blake2b(key=self.content, digest_size=16, person=purpose).copy
         digests = bytearray()
         for person in persons:  # to copy what has read the key takes half the time of a new one
             hasher = new_hash()
@@ -434,7 +434,7 @@ def person_hashes(
     hashes = key.hash_persons(persons)[codes]
     if absent.any():
         rows = (f"{partition.path}\0{partition.group}\0{table_index}\0{row}" for row in np.flatnonzero(absent).tolist())
-        hashes[absent] = key.hash_persons(rows, alone=True)
+        hashes[absent] = key.hash_persons(rows, purpose=b"alone")
     return hashes, absent & (column.missing == "drop")
 
 
