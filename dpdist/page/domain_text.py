@@ -30,8 +30,8 @@ SELECTION_TEXTS = {
         "{which} were selected from the records, by {share:.0%} of the budget: a name of {selected_half_of_the_time:,} persons who have no "
         "other is selected half of the time and one of {selected_almost_always:,} almost always; where each of them has "
         "{names_per_person:,} names or more, it takes {selected_half_of_the_time_beside_others:,} and "
-        "{selected_almost_always_beside_others:,} of them. A name that a single person has is selected with a probability of {delta:.1e} at "
-        "most. Records of all other names are counted together"
+        "{selected_almost_always_beside_others:,} of them. A name that a single person has is selected with a probability of {delta:.1e} "
+        "at most. Records of all other names are counted together"
     ),
 }
 """How names are selected where records count (False), and where persons share weights out among their names (True)."""

@@ -29,7 +29,7 @@ from dpdist.privacy.numerics import log_cdf
 from dpdist.stability import Distance
 
 UNIT_BITS = 24
-"""A record, or a person with one name, is 2^24 units: the integer grid then adds less than 1e-7 of rho to a Gaussian (``gaussian_slack``)."""
+"""A record, or a person with one name, is 2^24 units: the grid then adds less than 1e-7 of rho to a Gaussian (``gaussian_slack``)."""
 EXACT = 1024
 """Up to so many own names each number of them is tried out."""
 MARGIN = 1e-9
@@ -156,8 +156,8 @@ def _reach(threshold: int, weight: int, scale: int) -> float:
 def failure_at(threshold: int, scale: int, records: int) -> float:
     """A bound of the probability that a name of one unit's records alone reaches a threshold above all of them.
 
-    The bound of one name is convex in its count up to the threshold, so of all ways to spread the records over j names the worst gives one of them all
-    records but the others' one each; the union over the names is bounded by the sum, and j is tried out.
+    The bound of one name is convex in its count up to the threshold, so of all ways to spread the records over j names the worst gives
+    one of them all records but the others' one each; the union over the names is bounded by the sum, and j is tried out.
     """
 
     def reached(count: int) -> float:
