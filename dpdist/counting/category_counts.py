@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, check_complete, find_runs, number_persons, person_hashes
+from dpdist.counting.contribution_bounding import HASHED, check_complete, choose_groups, number_persons, person_hashes
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain.labels import apparent
@@ -191,23 +191,14 @@ class _NameReader:
         return self.records.person_key.hash_persons(self.name_numbers, purpose=b"names")[:, 0]
 
     def choose_names(self, rows: Rows, names_per_person: int) -> tuple[Weights, Weights]:
-        """The names that count of each person, each once, and what the person adds to them.
-
-        Which names of a person count, if there are more, is decided by a keyed hash of person and name: by nothing that another person's
-        records change, and not by the order of records.
-        """
-        person, number = number_persons(rows), rows["cell"]
-        order = np.lexsort((number, person))
-        places = order[find_runs(person[order], number[order])[0]]
-        person, number = person[places], number[places]
+        """The names that count of each person, each once and in no order that means anything, and what the person adds to them."""
         ranks = np.empty_like(self.sorted_numbers)
         ranks[self.sorted_numbers] = np.arange(ranks.size)
-        random_order = _mix_bits(rows["high"][places] ^ self.name_hashes[number])
-        order = np.lexsort((ranks[number], random_order, person))  # two names with one hash: by their bytes
-        chosen = order[find_runs(person[order])[1] < names_per_person]
-        name_counts = np.bincount(person[chosen])[person[chosen]]
+        numbers = rows["cell"]
+        places, _ = choose_groups(rows, ranks[numbers], self.name_hashes[numbers], names_per_person)
+        person = number_persons(rows[places])
         weights_by_count = np.array([0, *map(weight_of, range(1, names_per_person + 1))])
-        return number[chosen], weights_by_count[name_counts]
+        return numbers[places], weights_by_count[np.bincount(person)[person]]
 
 
 def _add_weights(weights: Weights, numbers: Weights, added_weights: Weights) -> Weights:
@@ -216,10 +207,3 @@ def _add_weights(weights: Weights, numbers: Weights, added_weights: Weights) -> 
     grown_weights[: weights.size] = weights
     np.add.at(grown_weights, numbers, added_weights)
     return grown_weights
-
-
-def _mix_bits(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A permutation of 64-bit words that makes one bit move half of them: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(31))

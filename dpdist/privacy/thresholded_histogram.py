@@ -23,6 +23,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdist.domain.key_spaces import MOST_CELLS
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
@@ -31,8 +32,6 @@ from dpdist.privacy.noise_tails import FIRST_BITS, GUARD, Bounds, Digits, draw_t
 from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.stability import Distance
 
-MOST_CELLS = 2**62
-"""Numbers of cells fit into 64 bits with a sign."""
 LARGEST = 2**62
 """A larger noisy count, in units, is published as this one: it has 63 bits."""
 MOST_FALSE_ROWS = 10**6
