@@ -2259,7 +2259,8 @@ RECOMPUTED: dict[str, str] = {
     "targets": "targets.worst_error_over_target targets.reached targets.least_rho",
     "names that were selected": "selections[].attribute selections[].names selections[].share selections[].rho "
     "selections[].delta selections[].threshold selections[].deviation selections[].selected_half_of_the_time "
-    "selections[].selected_almost_always",
+    "selections[].selected_almost_always selections[].selected_half_of_the_time_beside_others "
+    "selections[].selected_almost_always_beside_others selections[].names_per_person",
     "bounds that were chosen": " ".join(
         f"{kind}.{name}"
         for kind, own in (
@@ -3146,6 +3147,20 @@ def failure_at(threshold: float, scale: int, records: int) -> float:
     return max(reached(records - least + 1) + (names - 1) * reached(1) for least, names in spread)
 
 
+def failure_of_persons(threshold: float, scale: int, names_per_person: int) -> float:
+    """A bound of the probability that a name of one person alone reaches a threshold, of d names with a weight of 1 / sqrt(d) each."""
+    reached = [
+        math.exp(log_tail(-(threshold - person_weight(names) - 1) / scale)) * (1 + 1e-9)
+        for names in range(1, names_per_person + 1)
+    ]
+    return max(-math.expm1((place + 1) * math.log1p(-min(chance, 0.9))) for place, chance in enumerate(reached)) * (1 + 1e-9)
+
+
+def person_weight(names: int) -> int:
+    """What a person adds to each of so many names, in parts of 2^24."""
+    return math.isqrt((1 << 2 * UNIT_BITS) // names)
+
+
 def check_selections(release: ReleaseClaims) -> str:
     """Names that were selected: what the noise costs, that the threshold is that of the delta, and how often a name is selected."""
     privacy = release.privacy
@@ -3161,20 +3176,30 @@ def check_selections(release: ReleaseClaims) -> str:
         scale, threshold = float(facts["deviation"]) * 2**UNIT_BITS, float(facts["threshold"]) * 2**UNIT_BITS
         near(scale, float(round(scale)), label=f"scale of {what}: ")
         check_share(release, facts, what)
-        least = least_scale(Fraction(facts["rho"]), 0, times * (records << UNIT_BITS) ** 2, laplace=False)
+        per_person = facts["names_per_person"]
+        near(per_person is not None, enforced, label=f"whether persons share weights out among {what}: ")
+        moved = records if per_person is None else 1
+        least = least_scale(Fraction(facts["rho"]), 0, times * (moved << UNIT_BITS) ** 2, laplace=False)
         near(round(scale), least, label=f"scale of the noise of {what}: ")
         near(float(facts["delta"]) > 0, True, label=f"a delta of {what}: ")
         fails, below = (
-            failure_at(threshold + off, round(scale), records) for off in (1e-9 * threshold, -1e-6 * threshold - 2)
+            failure_at(threshold + off, round(scale), records)
+            if per_person is None
+            else failure_of_persons(threshold + off, round(scale), per_person)
+            for off in (1e-9 * threshold, -1e-6 * threshold - 2)
         )
         near(fails <= facts["delta"] * (1 + 1e-6), True, label=f"whether the threshold of {what} keeps to its delta: ")
         near(below > facts["delta"], True, label=f"whether the threshold of {what} is the least one: ")
         for name, chance in (("selected_half_of_the_time", 0.5), ("selected_almost_always", 0.975)):
-            count = int(facts[name])
-            passes = [
-                log_tail(((each << UNIT_BITS) - threshold + 0.5) / scale) >= math.log(chance) for each in (count - 1, count)
-            ]
-            near(passes, [False, True], label=f"{name} of {what}: ")
+            for suffix, weight in (("", 1 << UNIT_BITS), ("_beside_others", person_weight(per_person or 1))):
+                if per_person is None and suffix:
+                    near(facts[name + suffix] is None, True, label=f"{name + suffix} of {what}: ")
+                    continue
+                count = int(facts[name + suffix])
+                passes = [
+                    log_tail((each * weight - threshold + 0.5) / scale) >= math.log(chance) for each in (count - 1, count)
+                ]
+                near(passes, [False, True], label=f"{name + suffix} of {what}: ")
         near(facts["attribute"] in release.certificate["method"]["attributes"], True, label=f"whether there is {what}: ")
         near(1 <= int(facts["names"]) <= int(facts["most"]), True, label=f"up to {facts['most']} names: ")
         measured = {each["name"]: each for each in release.facts["attributes"]}

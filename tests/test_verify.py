@@ -136,6 +136,10 @@ OTHERS: dict[str, dict[str, Any]] = {
         "neighbours": "replace-one", "domain": {"age": {"edges": [0, 6, 12]}}, "workload": [{"marginals": {"ways": [1], "ranges": True}}],
     },
     "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
+    "private categories of persons": {
+        "table": test_private_categories.towns(), **test_private_categories.ASKED, "budget": {"rho": 0.3},
+        "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 2}},
+    },
     "epsilon and delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "x", "cap": {"epsilon": 2, "delta": 1e-5}}},
     "suppressed": {"postprocess": {"suppress": {"below": 50}}},
     "whole numbers, suppressed": {"postprocess": {"integer": True, "suppress": {"below": 50}}},

@@ -183,6 +183,9 @@ class SelectionsFacts(TypedDict):
     deviation: float
     selected_half_of_the_time: int
     selected_almost_always: int
+    names_per_person: int | None
+    selected_half_of_the_time_beside_others: int | None
+    selected_almost_always_beside_others: int | None
 
 
 class WholeWindowsFacts(TypedDict):

@@ -1,4 +1,4 @@
-"""The names that an attribute has in the records, with their counts: private, in this process's memory alone.
+"""The names that an attribute has in the records, with their weights: private, in this process's memory alone.
 
 No name is written, sent to a worker or put into an error: the records are read here, batch by batch. Where persons are distinguished, they
 are dealt out by person, sealed, with the numbers of their names, and counted part by part. Names are published only after a private
@@ -12,17 +12,19 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, PersonKey, check_complete, first_records, person_hashes
+from dpdist.counting.contribution_bounding import HASHED, check_complete, choose_groups, number_persons, person_hashes
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain.labels import apparent
 from dpdist.engine.shuffle import Rows
 from dpdist.errors import InvalidSpec, OutOfMemory
+from dpdist.privacy.partition_selection import UNIT_BITS, Weights, weight_of
 from dpdist.process import arrow_arrays
 from dpdist.process.resource_limits import free_bytes
 from dpdist.sources.formats.column_conversion import texts_of
@@ -39,19 +41,22 @@ NAME_BYTES = 512
 
 @dataclass(frozen=True)
 class NameCounts:
-    """Names in the order of their UTF-8 bytes, with the records of each, and how many records were read; nothing shows in a repr."""
+    """Names in the order of their UTF-8 bytes, with the weight of each in parts of 2^24, and how many records were read.
+
+    Nothing shows in a repr.
+    """
 
     names: tuple[str, ...] = field(repr=False)
-    counts: NDArray[np.int64] = field(repr=False)
+    weights: NDArray[np.int64] = field(repr=False)
     records_read: int = field(repr=False)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of names and counts: only a commitment of it may be written down."""
+        """SHA-256 of names and weights: only a commitment of it may be written down."""
         hasher = hashlib.sha256()
-        for name, count in zip(self.names, self.counts.tolist(), strict=True):
+        for name, weight in zip(self.names, self.weights.tolist(), strict=True):
             text = name.encode()
-            hasher.update(len(text).to_bytes(8, "big") + text + count.to_bytes(8, "big"))
+            hasher.update(len(text).to_bytes(8, "big") + text + weight.to_bytes(8, "big"))
         return hasher.hexdigest()
 
 
@@ -63,8 +68,14 @@ def check_memory(candidates: int) -> None:
         raise OutOfMemory("counting names in this process", needed_bytes, available_bytes, cure)
 
 
-def count_names(records: PartitionedRecords, attribute: str, excluded_names: frozenset[str], candidates: int) -> NameCounts:
-    """Every name of an attribute with its records; of each person only the first ``source.most_records`` that have one.
+def count_names(
+    records: PartitionedRecords,
+    attribute: str,
+    excluded_names: frozenset[str],
+    candidates: int,
+    names_per_person: int | None,
+) -> NameCounts:
+    """Every name of an attribute with its weight: that of its records or, where persons are told apart, of the persons who have it.
 
     The records are read as counting will read them: what that refuses is refused here, before anything is charged.
 
@@ -72,26 +83,28 @@ def count_names(records: PartitionedRecords, attribute: str, excluded_names: fro
         records: with placeholders in place of the attribute's names.
         excluded_names: names that stand for something else, such as the bin of other names.
         candidates: the most different names, as declared.
+        names_per_person: how many different names of a person count at most; None where records count.
     Raises: InvalidSpec for a missing column, a file that cannot be read, or more names; UnknownValue; OutOfMemory; StoreError. No message
         tells a number that depends on the records.
     """
     check_memory(candidates)
     check_columns(records.source, records.domain)
     names = _NameReader(records, attribute, excluded_names, candidates)
-    totals = np.zeros(0, dtype=np.int64)
-    if records.source.person is None:
+    weights = np.zeros(0, dtype=np.int64)
+    if names_per_person is None:
         for _, _, codes, numbers in names.tables():
-            totals = _add_counts(totals, codes, len(names.name_numbers), numbers)
+            row_counts = np.ones(codes.size, dtype=np.int64) if numbers is None else numbers
+            weights = _add_weights(weights, codes[codes >= 0], row_counts[codes >= 0] << UNIT_BITS)
     else:
-        with closing(records.deal_out(names.rows)) as person_parts:
+        with closing(records.deal_out(names.rows())) as person_parts:
             for rows in person_parts:
-                counting = first_records(rows, records.source.most_records)
-                totals = _add_counts(totals, rows["cell"][counting], len(names.name_numbers))
-    order = sorted(names.name_numbers, key=str.encode)
-    name_numbers = np.array([names.name_numbers[name] for name in order], dtype=np.int64)
-    counted = _add_counts(totals, np.zeros(0, dtype=np.int64), len(order))[name_numbers]
-    positions = np.flatnonzero(counted)  # a person's later records can have names that nobody else has
-    return NameCounts(tuple(order[int(position)] for position in positions), counted[positions], names.records_read)
+                weights = _add_weights(weights, *names.choose_names(rows, names_per_person))
+    texts, order = list(names.name_numbers), names.sorted_numbers
+    # a person can have names that do not count and that nobody else has
+    weights = _add_weights(weights, order, np.zeros(order.size, dtype=np.int64))[order]
+    return NameCounts(
+        tuple(texts[number] for number in order[weights > 0].tolist()), weights[weights > 0], names.records_read
+    )
 
 
 def check_names(records: PartitionedRecords, attribute: str, left_out: frozenset[str], candidates: int) -> None:
@@ -156,8 +169,9 @@ class _NameReader:
                 self.records_read += table.num_rows if numbers is None else int(numbers.sum())
                 yield table, (partition, table_index), np.array([*codes, -1], dtype=np.int64)[text_codes], numbers
 
-    def rows(self, key: PersonKey) -> Iterator[Rows]:
+    def rows(self) -> Iterator[Rows]:
         """The records that have a name and a person, with the number of the name as their cell."""
+        key = self.records.person_key
         for table, (partition, table_index), codes, _ in self.tables():
             hashed, dropped = person_hashes(table, self.records.source, partition, table_index, key)
             is_counted = (codes >= 0) & ~dropped
@@ -165,11 +179,31 @@ class _NameReader:
             rows["high"], rows["low"], rows["cell"] = hashed[is_counted, 0], hashed[is_counted, 1], codes[is_counted]
             yield rows
 
+    @cached_property
+    def sorted_numbers(self) -> NDArray[np.int64]:
+        """The numbers of all names in the order of their UTF-8 bytes, once all records were read."""
+        texts = list(self.name_numbers)
+        return np.array(sorted(range(len(texts)), key=lambda number: texts[number].encode()), dtype=np.int64)
 
-def _add_counts(
-    totals: NDArray[np.int64], codes: NDArray[np.int64], names: int, numbers: NDArray[np.int64] | None = None
-) -> NDArray[np.int64]:
-    grown_totals = np.zeros(names, dtype=np.int64)
-    grown_totals[: totals.size] = totals
-    np.add.at(grown_totals, codes[codes >= 0], 1 if numbers is None else numbers[codes >= 0])
-    return grown_totals
+    @cached_property
+    def name_hashes(self) -> NDArray[np.uint64]:
+        """A keyed hash of every name, once all records were read."""
+        return self.records.person_key.hash_persons(self.name_numbers, purpose=b"names")[:, 0]
+
+    def choose_names(self, rows: Rows, names_per_person: int) -> tuple[Weights, Weights]:
+        """The names that count of each person, each once and in no order that means anything, and what the person adds to them."""
+        ranks = np.empty_like(self.sorted_numbers)
+        ranks[self.sorted_numbers] = np.arange(ranks.size)
+        numbers = rows["cell"]
+        places, _ = choose_groups(rows, ranks[numbers], self.name_hashes[numbers], names_per_person)
+        person = number_persons(rows[places])
+        weights_by_count = np.array([0, *map(weight_of, range(1, names_per_person + 1))])
+        return numbers[places], weights_by_count[np.bincount(person)[person]]
+
+
+def _add_weights(weights: Weights, numbers: Weights, added_weights: Weights) -> Weights:
+    """The weights by name with those of further names, of which some may be the same."""
+    grown_weights = np.zeros(max(weights.size, int(numbers.max(initial=-1)) + 1), dtype=np.int64)
+    grown_weights[: weights.size] = weights
+    np.add.at(grown_weights, numbers, added_weights)
+    return grown_weights

@@ -202,17 +202,17 @@ def check_complete(
 
 @dataclass(frozen=True)
 class PersonKey:
-    """Makes hashes of persons that nobody can make without it: random for a run, and never written to a file."""
+    """Makes hashes of persons that nobody can make without it: random for a run, or of a release, and never written to a file."""
 
     content: bytes = field(repr=False)
 
-    def hash_persons(self, persons: Iterable[str], *, alone: bool = False) -> NDArray[np.uint64]:
+    def hash_persons(self, persons: Iterable[str], *, purpose: bytes = b"") -> NDArray[np.uint64]:
         """128 bits of keyed BLAKE2b of each person, (persons, 2).
 
         Args:
-            alone: whether they are not persons' names, but the places of records that name none.
+            purpose: what they are if not persons: the places of records that name none ("alone"), or names of categories ("names").
         """
-        new_hash = hashlib.blake2b(key=self.content, digest_size=16, person=b"alone" if alone else b"").copy
+        new_hash = hashlib.blake2b(key=self.content, digest_size=16, person=purpose).copy
         digests = bytearray()
         for person in persons:  # to copy what has read the key takes half the time of a new one
             hasher = new_hash()
@@ -299,6 +299,35 @@ def count_repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
     order = np.lexsort((group, rows["low"], rows["high"]))
     starts, _ = find_runs(rows["high"][order], rows["low"][order], group[order])
     return rows.size - starts.size
+
+
+def choose_groups(
+    rows: Rows, groups: NDArray[np.int64], group_words: NDArray[np.uint64], group_bound: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of one record of each group that counts of each person, and how many records the person has in that group.
+
+    Which groups of a person count, if there are more, is decided by a keyed hash of person and group: by nothing that another person's
+    records change, and not by the order of records.
+
+    Args:
+        groups: of every record. Two groups with one hash are taken in rising order.
+        group_words: a keyed hash of every record's group.
+    """
+    person = number_persons(rows)
+    order = np.lexsort((groups, person))
+    starts, _ = find_runs(person[order], groups[order])
+    places, record_counts = order[starts], np.diff(np.append(starts, rows.size))
+    random_order = mix_bits(rows["high"][places] ^ group_words[places])
+    order = np.lexsort((groups[places], random_order, person[places]))
+    chosen = order[find_runs(person[places][order])[1] < group_bound]
+    return places[chosen], record_counts[chosen]
+
+
+def mix_bits(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A permutation of 64-bit words that makes one bit move half of them: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+    return words ^ (words >> np.uint64(31))
 
 
 def number_persons(rows: Rows) -> NDArray[np.int64]:
@@ -434,7 +463,7 @@ def person_hashes(
     hashes = key.hash_persons(persons)[codes]
     if absent.any():
         rows = (f"{partition.path}\0{partition.group}\0{table_index}\0{row}" for row in np.flatnonzero(absent).tolist())
-        hashes[absent] = key.hash_persons(rows, alone=True)
+        hashes[absent] = key.hash_persons(rows, purpose=b"alone")
     return hashes, absent & (column.missing == "drop")
 
 

@@ -83,12 +83,14 @@ class PartitionedRecords:
         domain: with whose cells they are counted.
         complete: columns of which every record within the domain must have an amount, now or for something that is found later: each
             reading refuses what a later one would, so that nothing is charged before.
+        person_key: makes the hashes of persons that decide which names of a person count: the same whenever the release is run.
     """
 
     source: Source
     domain: Domain
     store: Store
     engine: Engine
+    person_key: PersonKey
     complete: tuple[Attribute, ...] = ()
 
     def record_batches(self, *columns: Attribute) -> Generator[tuple[Rows, tuple[Values, ...], int]]:
@@ -127,16 +129,12 @@ class PartitionedRecords:
                 yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
         yield np.zeros(0, dtype=HASHED), tuple(np.zeros(0) for _ in columns), sum(tallies, CountSummary()).read
 
-    def deal_out(self, batches: Callable[[PersonKey], Iterable[Rows]]) -> Generator[Rows]:
-        """Records that are made in this process, some after others: all of each of their persons.
-
-        Args:
-            batches: gives them, with hashes of their persons under a key.
-        """
+    def deal_out(self, batches: Iterable[Rows]) -> Generator[Rows]:
+        """Records that are made in this process, some after others: all of each of their persons."""
 
         def deal_records(key: RunKey, work: str, part_count: int) -> ShuffleIndex:
-            row_batches, pending = batches(PersonKey(key.derive_key(b"persons"))), pending_rows(self.store, self.engine)
-            dealt_rows = deal_by_person(row_batches, np.zeros(0, dtype=HASHED), self.store, work, key, part_count, pending)
+            pending = pending_rows(self.store, self.engine)
+            dealt_rows = deal_by_person(batches, np.zeros(0, dtype=HASHED), self.store, work, key, part_count, pending)
             return gather(self.store, work, key, part_count, dealt_rows)
 
         return self._read_dealt_parts(deal_records)

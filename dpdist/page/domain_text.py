@@ -20,18 +20,29 @@ def selection_sentences(certificate: Mapping[str, Any]) -> list[str]:
     ]
 
 
+SELECTION_TEXTS = {
+    False: translatable(
+        "{which} were selected from the records, by {share:.0%} of the budget: a name of {selected_half_of_the_time:,} records is selected "
+        "half of the time, one of {selected_almost_always:,} almost always, and one that a single protected unit has with a probability of "
+        "{delta:.1e} at most. Records of all other names are counted together"
+    ),
+    True: translatable(
+        "{which} were selected from the records, by {share:.0%} of the budget: a name of {selected_half_of_the_time:,} persons who have no "
+        "other is selected half of the time and one of {selected_almost_always:,} almost always; where each of them has "
+        "{names_per_person:,} names or more, it takes {selected_half_of_the_time_beside_others:,} and "
+        "{selected_almost_always_beside_others:,} of them. A name that a single person has is selected with a probability of {delta:.1e} "
+        "at most. Records of all other names are counted together"
+    ),
+}
+"""How names are selected where records count (False), and where persons share weights out among their names (True)."""
+
+
 def _selection_sentence(attribute: str, facts: Mapping[str, Any]) -> str:
     if facts["names"] is None:
         names = say("The names of {attribute}", attribute=attribute)
     else:
         names = say("The {names:,} names of {attribute}", names=facts["names"], attribute=attribute)
-    return say(
-        "{which} were selected from the records, by {share:.0%} of the budget: a name of {selected_half_of_the_time:,} records is selected "
-        "half of the time, one of {selected_almost_always:,} almost always, and one that a single protected unit has with a probability of "
-        "{delta:.1e} at most. Records of all other names are counted together",
-        which=names,
-        **facts,
-    )
+    return say(SELECTION_TEXTS[facts["names_per_person"] is not None], which=names, **facts)
 
 
 def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:

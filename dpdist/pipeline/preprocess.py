@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dpdist.counting.contribution_bounding import PersonKey
 from dpdist.counting.histogram_counting import summary_of
 from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amounts
 from dpdist.errors import InvalidInput, ReleaseConflict
@@ -134,8 +135,9 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
 def records_in_parts(context: Context, job: Job) -> PartitionedRecords:
     """The records of a release, to be read before its plan."""
     complete = tuple(column for each in still_to_find(job) for column in each.complete)
+    person_key = PersonKey(keys.commitment_key(keys.load(context.home), f"persons of {job.declared_job.release}").reveal())
     return PartitionedRecords(
-        digested_files(context, job.source), job.measured.domain, context.store, context.engine, complete
+        digested_files(context, job.source), job.measured.domain, context.store, context.engine, person_key, complete
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -30,6 +29,7 @@ from dpdist.privacy.private_quantiles import EdgesRule, QuantileRules, edges_rul
 from dpdist.spec.job import Job
 from dpdist.spec.preprocessing_budget import EdgesStep, NameSelectionStep, QuantileStep
 from dpdist.spec.sections.amount_columns import SumSpec
+from dpdist.stability import Distance
 
 
 class PrivateChoice(BudgetedStep):
@@ -253,10 +253,9 @@ class NameSelection(NoisyStep):
     @classmethod
     def for_budget(cls, job: Job, step_spec: NameSelectionStep, step_budget: Loss) -> Self:
         moved, person, names_spec = job.guarantee.protection.distance, job.guarantee.person, step_spec.selection
-        if person.column is not None:  # of each person the first most_records name a name
-            moved = replace(moved, groups=1, participations=None)
-        moved = replace(moved, records=moved.records * (moved.participations or 1), participations=None, separation=1)
-        return cls(job, step_spec, selection(step_budget.rho, names_spec.delta, moved, names_spec.most))
+        moved = Distance(moved.records * (moved.participations or 1), moved.replaced)
+        names_per_person = None if person.column is None else names_spec.names_per_person
+        return cls(job, step_spec, selection(step_budget.rho, names_spec.delta, moved, names_spec.most, names_per_person))
 
     @property
     def noise(self) -> Noise:
@@ -285,22 +284,22 @@ class NameSelection(NoisyStep):
 
     def count_records(self, records: PartitionedRecords) -> NameCounts:
         candidates = self.step_spec.selection.candidates  # as declared: it decides about memory alone
-        return count_names(records, self.step_spec.subject, self.excluded_labels, candidates)
+        return count_names(records, self.step_spec.subject, self.excluded_labels, candidates, self.rule.names_per_person)
 
     def values_to_store(self, counted: NameCounts, key: bytes, errors: CandidateErrors | None) -> Any:
-        return [counted.names[number] for number in self.rule.select_names(counted.counts, self.samples(key)).tolist()]
+        return [counted.names[number] for number in self.rule.select_names(counted.weights, self.samples(key)).tolist()]
 
     def job_with_values(self, values: Any) -> Job:
         if not values:
             raise InvalidInput(
-                f"no name of {self.step_spec.subject!r} is frequent enough (one of {self.rule.count_with(0.5):,} records is, half of "
-                "the time): "
+                f"no name of {self.step_spec.subject!r} is frequent enough (one of {self.rule.count_with(0.5):,} "
+                f"{'records' if self.rule.names_per_person is None else 'persons with no other name'} is, half of the time): "
                 "the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the categories"
             )
         return self.job.with_step_result(values, {"names": len(values)})
 
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
-        rule = self.rule
+        rule, most = self.rule, self.rule.names_per_person
         selection_facts = {
             "attribute": self.step_spec.subject,
             "names": None if published_numbers is None else published_numbers["names"],
@@ -312,5 +311,8 @@ class NameSelection(NoisyStep):
             "deviation": rule.scale / 2**UNIT_BITS,
             "selected_half_of_the_time": rule.count_with(0.5),
             "selected_almost_always": rule.count_with(0.975),
+            "names_per_person": most,
+            "selected_half_of_the_time_beside_others": None if most is None else rule.count_with(0.5, most),
+            "selected_almost_always_beside_others": None if most is None else rule.count_with(0.975, most),
         }
         return {"selections": [selection_facts]}

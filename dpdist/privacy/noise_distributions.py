@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
-from dpdist.privacy.numerics import exponential
+from dpdist.privacy.numerics import exponential, log_cdf
 
 Samples = NDArray[np.int64]
 
@@ -62,6 +62,13 @@ class Kind(StrEnum):
     def deviation(self, scale: int) -> float:
         """Standard deviation: the Gaussian's is its scale (to 1e-30 from scale 10 on), never above it."""
         return float(scale) if self is GAUSSIAN else 1.0 / (math.sqrt(2.0) * math.sinh(0.5 / scale))
+
+    def tail(self, threshold: int, scale: int) -> float:
+        """P(X >= threshold), of the Gaussian with half a unit between two integers: for reading, and to rounding (of scales from 10 on)."""
+        if self is GAUSSIAN:
+            return math.exp(log_cdf(-(threshold - 0.5) / scale))
+        upper = math.exp(-max(threshold, 1 - threshold) / scale) / (1.0 + math.exp(-1.0 / scale))
+        return upper if threshold > 0 else 1.0 - upper
 
     def half_width_95(self, concentration: Samples | float) -> Any:
         """Half width of a 95 % interval, in standard errors, of a sum of weighted independent draws.

@@ -25,6 +25,7 @@ from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine.shuffle import RunKey, gather
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
 from dpdist.privacy.keys import Secret
+from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.size_limits import Sizes
 from dpdist.sources.record_sources import Partition, group_partitions, source_of
 from dpdist.sources.verified_files import Tags
@@ -480,6 +481,6 @@ def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selecte
     )
     domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
     source = source_of(path, columns={}, **small.whose("who", missing=missing))
-    found = count_names(in_parts(source, domain, tmp_path), "work", frozenset(), 9)
+    found = count_names(in_parts(source, domain, tmp_path), "work", frozenset(), 9, 2)
     assert list(found.names) == selected
-    assert found.counts.tolist() == [1, 2][: len(selected)]
+    assert found.weights.tolist() == [1 << UNIT_BITS, 2 << UNIT_BITS][: len(selected)]

@@ -431,7 +431,9 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
     of = frozenset({"elsewhere"})
     plain = {**PAID, "sums": {}, "workload": PAID["workload"][:1]}
     without = load(written(home.parent / "plain", payments(), **plain))
-    counted = [candidates_of(records_in_parts(context, each), "town", of, 100) for each in (done.job.declared_job, without)]
+    counted = [
+        candidates_of(records_in_parts(context, each), "town", of, 100, 20) for each in (done.job.declared_job, without)
+    ]
     assert counted[0].digest == counted[1].digest
     rows = payments().to_pylist()
     by_person: dict[int, list[dict[str, Any]]] = {}

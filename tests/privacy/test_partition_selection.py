@@ -16,7 +16,14 @@ import scipy.stats
 from dpdist.errors import InvalidInput
 from dpdist.privacy import partition_selection as module
 from dpdist.privacy.noise import discrete_gaussian
-from dpdist.privacy.partition_selection import UNIT_BITS, Selection, failure_at, selection
+from dpdist.privacy.partition_selection import (
+    UNIT_BITS,
+    Selection,
+    failure_at,
+    failure_of_persons,
+    selection,
+    weight_of,
+)
 from dpdist.stability import Distance
 
 KEY = bytes(range(32))
@@ -36,12 +43,18 @@ def partitions(records: int, least: int = 1) -> Iterator[tuple[int, ...]]:
 def passed(rule: Selection, counts: tuple[int, ...], trials: int = TRIALS, key: bytes = KEY) -> np.ndarray:
     """Which names of each trial reach the threshold, (trials, names): every trial has draws of its own."""
     free = replace(rule, most_names=trials * len(counts))
+    return weights_passed(free, tuple(count << UNIT_BITS for count in counts), trials, key)
+
+
+def weights_passed(rule: Selection, weights: tuple[int, ...], trials: int = TRIALS, key: bytes = KEY) -> np.ndarray:
+    """The same for names of so many units."""
+    free = replace(rule, most_names=trials * len(weights))
     chosen = free.select_names(
-        np.tile(np.array(counts), trials), lambda count: discrete_gaussian(key, rule.scale, count=count)
+        np.tile(np.array(weights), trials), lambda count: discrete_gaussian(key, rule.scale, count=count)
     )
-    out = np.zeros(trials * len(counts), dtype=bool)
+    out = np.zeros(trials * len(weights), dtype=bool)
     out[chosen] = True
-    return out.reshape(trials, len(counts))
+    return out.reshape(trials, len(weights))
 
 
 @pytest.mark.parametrize(("records", "replaced"), [(1, False), (3, False), (3, True), (8, True)])
@@ -172,10 +185,12 @@ def test_common_names_tell_no_more_than_rho() -> None:
 def test_the_largest_noisy_counts_are_kept() -> None:
     rule = replace(selection(Fraction(1, 2), Fraction(1, 10**6), Distance(1, False), 2), most_names=2)
     noise = np.array([0, 5, 0, -1, 0], dtype=np.int64) << UNIT_BITS
-    counts = np.array([100, 96, 3, 101, 102])
+    counts = np.array([100, 96, 3, 101, 102]) << UNIT_BITS
     assert rule.select_names(counts, lambda count: noise[:count]).tolist() == [1, 4]
     assert rule.select_names(np.zeros(0, dtype=np.int64), lambda count: noise[:count]).size == 0
-    assert rule.select_names(np.array([2**32]), lambda count: noise[:count]).tolist() == [0]  # as many as a release counts
+    assert rule.select_names(np.array([2**32 << UNIT_BITS]), lambda count: noise[:count]).tolist() == [
+        0
+    ]  # as many as a release counts
 
 
 def test_counts_at_which_names_are_selected() -> None:
@@ -185,6 +200,57 @@ def test_counts_at_which_names_are_selected() -> None:
         assert rule.chance(count) >= chance > rule.chance(count - 1)
     with pytest.raises(InvalidInput, match="raise its 'share'"):
         selection(Fraction(1, 10**20), Fraction(1, 10**6), Distance(1, False), 10)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("names", [1, 3, 40])
+def test_the_threshold_of_persons_is_the_least_that_keeps_delta(names: int, replaced: bool) -> None:
+    """For every number d of a person's names of 1 / sqrt(d) each, by SciPy's normal tail: one of them is hardly ever selected."""
+    delta = Fraction(1, 10**6)
+    rule = selection(Fraction(1, 50), delta, Distance(7, replaced), 10, names)
+
+    def worst(threshold: int) -> float:
+        tails = [
+            scipy.stats.norm.sf((threshold - math.floor(2**UNIT_BITS / math.sqrt(count)) - 1) / rule.scale)
+            for count in range(1, names + 1)
+        ]
+        return max(-math.expm1(count * math.log1p(-tail)) for count, tail in enumerate(tails, 1))
+
+    assert worst(rule.threshold) <= float(delta)
+    assert worst(rule.threshold - (1 << (UNIT_BITS - 10))) > float(delta)
+    moved = (2 if replaced else 1) * (1 << UNIT_BITS) ** 2
+    assert Fraction(moved, 2 * rule.scale**2) <= Fraction(1, 50) < Fraction(moved, 2 * (rule.scale - 1) ** 2)
+    one_name, all_names = (failure_of_persons(rule.threshold, rule.scale, count) for count in (1, names))
+    assert (one_name < all_names) == (names > 1)  # a threshold of one d alone would be too low
+
+
+@pytest.mark.parametrize("names", range(1, 1001, 37))
+def test_names_of_a_person_move_the_weights_by_one_person_at_most(names: int) -> None:
+    squared = names * weight_of(names) ** 2
+    assert (1 << 2 * UNIT_BITS) - names * 2 * weight_of(names) - names < squared <= 1 << 2 * UNIT_BITS
+
+
+@pytest.mark.parametrize("own", [1, 2, 4, 9])
+def test_an_audit_over_persons_whose_names_are_rare(own: int) -> None:
+    """Delta is 0.02, so that 20,000 trials see it."""
+    rule = selection(Fraction(1, 10), Fraction(1, 50), Distance(1, False), 10, 9)
+    shown = int(weights_passed(rule, (weight_of(own),) * own).any(axis=1).sum())
+    assert shown <= scipy.stats.binom.ppf(1 - WRONG, TRIALS, 0.02)
+
+
+@pytest.mark.parametrize("planted", ["the threshold of one name alone", "each name twice"])
+def test_the_audit_of_persons_finds_a_fault(planted: str) -> None:
+    """Nine own names: each fault raises the event's probability so far that 20,000 trials miss it with a probability below 1e-3."""
+    one_name = selection(Fraction(1, 10), Fraction(1, 50), Distance(1, False), 10, 1)
+    right = selection(Fraction(1, 10), Fraction(1, 50), Distance(1, False), 10, 9)
+    rule, weight = {
+        "the threshold of one name alone": (one_name, weight_of(9)),
+        "each name twice": (right, 2 * weight_of(9)),
+    }[planted]
+    chance = 1 - (1 - float(scipy.stats.norm.sf((rule.threshold - weight) / rule.scale))) ** 9
+    assert scipy.stats.binom.cdf(scipy.stats.binom.ppf(1 - WRONG, TRIALS, 0.02), TRIALS, chance) < 1e-3
+    shown = int(weights_passed(rule, (weight,) * 9).any(axis=1).sum())
+    assert shown > scipy.stats.binom.ppf(1 - WRONG, TRIALS, 0.02)
 
 
 def test_partitions_are_all() -> None:

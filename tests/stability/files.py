@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from dpdist.counting.contribution_bounding import PersonKey
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.domain import Domain
 from dpdist.engine import Engine
@@ -82,7 +83,7 @@ PART_BYTES = 60_000
 def in_parts(source: Source, domain: Domain, folder: Path) -> PartitionedRecords:
     """The records as they are read before a release, persons in several parts."""
     engine = Engine(workers=1, memory_bytes=PART_BYTES, threads=1, connect=None, local=True)
-    return PartitionedRecords(source, domain, Store(folder / "store"), engine)
+    return PartitionedRecords(source, domain, Store(folder / "store"), engine, PersonKey(bytes(32)))
 
 
 def as_parquet(data: Data, folder: Path) -> Path:

@@ -24,7 +24,6 @@ from dpdist.planner.budgeted_step import BudgetedStep, NoisyStep
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.planner.preprocessing_steps import STEP_CLASSES, next_step
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
-from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -162,8 +161,8 @@ def count_records(before: BudgetedStep, home: Path, path: Path, people: list[Con
 def numbers(before: BudgetedStep, found: Any) -> np.ndarray:
     """The exact numbers to which noise is added."""
     if isinstance(before, NameSelection):
-        by_name = dict(zip(found.names, found.counts.tolist(), strict=True))
-        return np.array([by_name[name] << UNIT_BITS for name in ("x", "y")])
+        by_name = dict(zip(found.names, found.weights.tolist(), strict=True))
+        return np.array([by_name[name] for name in ("x", "y")])
     return np.asarray(before.rule.noisy(found.counts, lambda count: np.zeros(count, dtype=np.int64)))
 
 

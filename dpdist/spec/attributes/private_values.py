@@ -36,6 +36,15 @@ class SelectionSpec(ShareSpec):
         "kept",
         examples=[200],
     )
+    names_per_person: int = Field(
+        20,
+        ge=1,
+        le=1000,
+        description="where 'records: person' has a column: how many different names of a person count at most, whatever 'most_records' is. "
+        "A person with d names adds 1 / sqrt(d) to each, so that more names cost no more budget. If a person has more, a keyed random "
+        "order decides which of them count",
+        examples=[50],
+    )
     candidates: int = Field(
         200_000,
         ge=1,

@@ -1,0 +1,129 @@
+"""Neighbouring files and their occupied cells: counts move by what is declared, and which cells of a person count depends on them alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist.counting import person_histograms as counting
+from dpdist.counting import sparse_counts
+from dpdist.counting.contribution_bounding import PersonKey
+from dpdist.counting.sparse_counts import SparseCounts, count_cells
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.key_spaces import IntegerKeys, KeySpace, TextKeys
+from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.sources import record_sources
+from tests import small
+from tests.often import always
+from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts
+
+FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
+SPACE = KeySpace({"a": IntegerKeys(0, 10**9), "b": TextKeys("xyz", 1)})
+DOMAIN = Domain(tuple(Attribute(name, categories=("placeholder",), other="other", missing="none") for name in "ab"))
+MANY: Data = (*BASE, *((f"p{number % 5}", number % 7, "xyz"[number % 3]) for number in range(90)))
+
+
+def counted(data: Data, form: str, folder: Path, protection: Protection, cells: int = 2) -> dict[int, int]:
+    """The records of every occupied cell; of a person in up to so many cells."""
+    folder.mkdir()
+    facts = {"person": protection.person, "most_records": 1, "counts": "n" if form == "counts" else None}
+    source = record_sources.source_of(FORMS[form](data, folder), columns={}, **small.whose(**facts))
+    bound = None if protection.person is None else cells
+    found = count_cells(
+        in_parts(source, DOMAIN, folder), SPACE, cells_per_person=bound, records_per_cell=protection.most_records
+    )
+    assert (np.diff(found.cells) > 0).all()
+    assert found.records_read == len(data)
+    return dict(zip(found.cells.tolist(), found.counts.tolist(), strict=True))
+
+
+def moved(folder: Path, form: str, protection: Protection, cells: int = 2) -> tuple[int, int]:
+    """The largest squared L2 and the largest L1 move of the counts over all neighbours."""
+    base = counted(BASE, form, folder / "base", protection, cells)
+    squared = length = 0
+    for number, data in enumerate(changed(BASE, protection)):
+        if data:
+            other = counted(data, form, folder / str(number), protection, cells)
+            steps = [base.get(cell, 0) - other.get(cell, 0) for cell in base.keys() | other.keys()]
+            squared, length = max(squared, sum(step**2 for step in steps)), max(length, sum(map(abs, steps)))
+    return squared, length
+
+
+@pytest.mark.parametrize("form", always(["folder", "counts"], ["parquet", "csv", "folder", "counts"]))
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("most", [1, 2])
+def test_counts_of_records_move_as_declared(tmp_path: Path, form: str, neighbours: str, most: int) -> None:
+    protection = ProtectedRecords(neighbours, most)
+    squared, length = moved(tmp_path, form, protection)
+    sides = 2 if neighbours == "replace-one" else 1
+    assert (squared, length) == (sides * most**2, sides * most)
+
+
+@pytest.mark.parametrize("form", always(["folder"], ["parquet", "csv", "folder"]))
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("cells", "most"), [(1, 2), (2, 1), (2, 2), (3, 1)])
+def test_counts_of_persons_move_as_declared(tmp_path: Path, form: str, neighbours: str, cells: int, most: int) -> None:
+    """In up to so many cells up to so many records, whatever persons have; the bound is reached where one comes or goes."""
+    protection = ProtectedPersons(neighbours, most, "who")
+    squared, length = moved(tmp_path, form, protection, cells)
+    sides = 2 if neighbours == "replace-one" else 1
+    assert squared <= sides * cells * most**2
+    assert length <= sides * cells * most
+    if (cells, most) in ((1, 2), (2, 1)) and sides == 1:
+        assert squared == cells * most**2
+
+
+def test_which_cells_of_a_person_count_depends_on_nothing_else(tmp_path: Path) -> None:
+    """Neither on the order of records and files nor on other persons; and not all persons have the same ones."""
+    protection = ProtectedPersons("add-remove", 9, "who")
+    whole = counted(MANY, "parquet", tmp_path / "whole", protection)
+    assert counted(MANY[::-1], "folder", tmp_path / "turned", protection) == whole
+    alone, summed = [], dict[int, int]()
+    for who in sorted({each for each, _, _ in MANY}):
+        own = counted(tuple(record for record in MANY if record[0] == who), "csv", tmp_path / who, protection)
+        alone.append(tuple(own))
+        for cell, number in own.items():
+            summed[cell] = summed.get(cell, 0) + number
+    assert summed == whole
+    assert len({*alone}) > 3
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+@pytest.mark.parametrize("merged", [1, 10, 1000])
+def test_cells_are_counted_alike_in_all_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, merged: int
+) -> None:
+    protection = ProtectedPersons("add-remove", 2, "who")
+    expected = counted(MANY, "parquet", tmp_path / "whole", protection)
+    monkeypatch.setattr(counting, "choose_part_count", lambda *given: parts)
+    monkeypatch.setattr(counting, "pending_rows", lambda *given: merged)
+    monkeypatch.setattr(sparse_counts, "MERGED_CELLS", merged)
+    assert counted(MANY, "parquet", tmp_path / "data", protection) == expected
+
+
+@pytest.mark.parametrize("planted", ["another key in each run", "a bound that is forgotten", "records without a bound"])
+def test_a_fault_in_the_bounds_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    bound = sparse_counts.bound_cells
+    if planted == "another key in each run":
+        monkeypatch.setattr(
+            sparse_counts, "bound_cells", lambda rows, cells, most, key: bound(rows, cells, most, PersonKey(os.urandom(32)))
+        )
+        with pytest.raises(AssertionError):
+            test_which_cells_of_a_person_count_depends_on_nothing_else(tmp_path)
+        return
+    faults = {
+        "a bound that is forgotten": lambda rows, cells, most, key: bound(rows, cells + 1, most, key),
+        "records without a bound": lambda rows, cells, most, key: bound(rows, cells, most + 1, key),
+    }
+    monkeypatch.setattr(sparse_counts, "bound_cells", faults[planted])
+    with pytest.raises(AssertionError):
+        test_counts_of_persons_move_as_declared(tmp_path, "folder", "add-remove", 1, 2)
+
+
+def test_cells_and_their_counts_show_nowhere() -> None:
+    found = SparseCounts(np.array([12345]), np.array([67890]), 777)
+    assert repr(found) == "SparseCounts()"
+    assert found.digest != SparseCounts(np.array([12345]), np.array([67891]), 777).digest
