@@ -34,7 +34,7 @@ INSTALL = install() { \
 	&& $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python --constraint constraints.txt "$$@" \
 	|| $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$$@"; }; install
 
-.PHONY: demo installed test slow large core containers mutants check locked dist dist-check clean
+.PHONY: hosts demo installed test slow large core containers mutants check locked dist dist-check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -55,6 +55,9 @@ core: $(VENV)/.installed-test
 
 containers: $(VENV)/.installed-test
 	DPDIST_TEST_CONTAINERS=required $(VENV)/bin/python -m pytest -m large tests/deploy/test_containers.py
+
+hosts: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -m large -s $(HANGS) tests/hosts
 
 mutants: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU) --minutes $(MINUTES)

@@ -1,0 +1,180 @@
+"""Machines on one kernel: each has a network namespace on a bridge, and a mount namespace with a disk of its own.
+
+Only addresses of these namespaces are used. It needs root, iproute2 and unshare; where namespaces are not allowed, ``reason`` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests import certificates
+
+HOSTS = ("scheduler", "worker1", "worker2", "flow", "store")
+NETWORK = "10.77.0"
+BRIDGE = "dpbr0"
+SCHEDULER, STORE = f"{NETWORK}.2", f"{NETWORK}.6"
+BIN = Path(sys.executable).parent
+DISK = 'mount --make-rprivate / && mount --bind "$0" "$1" && mount -t tmpfs none "$2" && cd "$1" && shift 2 && exec "$@"'
+"""A machine sees its own disk at one place, and those of the others nowhere."""
+
+
+def reason() -> str:
+    """Why there are no machines here; "" where they can be made."""
+    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
+        return "needs root, iproute2 and unshare"
+    made = subprocess.run(["ip", "netns", "add", "dpdist-probe"], capture_output=True, text=True, check=False)
+    if made.returncode:
+        return f"network namespaces are not allowed here: {made.stderr.strip()[:120]}"
+    subprocess.run(["ip", "netns", "del", "dpdist-probe"], check=True)
+    return ""
+
+
+def _ip(*arguments: str, check: bool = True) -> None:
+    subprocess.run(["ip", *arguments], check=check, capture_output=True)
+
+
+@dataclass
+class Machines:
+    """Five machines, and what runs on them.
+
+    Attributes:
+        folder: of this test, for disks, logs and certificates.
+    """
+
+    folder: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> Machines:
+        with ExitStack() as stack:
+            for name in ("node", "disks", *(f"disks/{host}" for host in HOSTS)):
+                (self.folder / name).mkdir()
+            pair = certificates.written(self.folder / "certificates")
+            self.certificates = certificates.environment(*pair)
+            for role in ("SCHEDULER", "WORKER"):
+                for kind, file in zip(("CERT", "KEY"), pair, strict=True):
+                    self.certificates[f"DASK_DISTRIBUTED__COMM__TLS__{role}__{kind}"] = str(file)
+            stack.callback(_ip, "link", "del", BRIDGE, check=False)
+            _ip("link", "add", BRIDGE, "type", "bridge")
+            _ip("addr", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
+            _ip("link", "set", BRIDGE, "up")
+            for number, host in enumerate(HOSTS, 2):
+                stack.callback(_ip, "netns", "del", f"dp-{host}", check=False)
+                _ip("netns", "add", f"dp-{host}")
+                _ip("link", "add", f"dpv-{host}", "type", "veth", "peer", "name", "eth0", "netns", f"dp-{host}")
+                _ip("link", "set", f"dpv-{host}", "master", BRIDGE, "up")
+                _ip("-n", f"dp-{host}", "addr", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
+                for device in ("eth0", "lo"):
+                    _ip("-n", f"dp-{host}", "link", "set", device, "up")
+            stack.callback(self._end_all)
+            self.start("store", "store", str(BIN / "moto_server"), "-H", "0.0.0.0", "-p", "9000")
+            self.start(
+                "scheduler",
+                "scheduler",
+                str(BIN / "dask"),
+                "scheduler",
+                "--host",
+                SCHEDULER,
+                "--port",
+                "8786",
+                "--no-dashboard",
+            )
+            for worker in ("worker1", "worker2"):
+                self.start_worker(worker)
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of every program on a machine."""
+        server = f"http://{STORE}:9000"
+        home = str(self.folder / "node")
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("DPDIST_", "AWS_"))},
+            **self.certificates,
+            "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
+            "DPDIST_STORE": "s3://dpdist/store",
+            "DPDIST_OUTPUT": "s3://dpdist/releases",
+            "DPDIST_HOME": f"{home}/home",
+            "AWS_ENDPOINT": server,
+            "AWS_ENDPOINT_URL": server,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "x",
+            "AWS_SECRET_ACCESS_KEY": "y",
+            "OMP_NUM_THREADS": "1",
+            "HOME": home,
+            "TMPDIR": home,
+        }
+
+    def command(self, host: str, *words: str) -> list[str]:
+        """A command on a machine."""
+        disk, node, disks = (str(self.folder / name) for name in (f"disks/{host}", "node", "disks"))
+        return ["ip", "netns", "exec", f"dp-{host}", "unshare", "-m", "sh", "-c", DISK, disk, node, disks, *words]
+
+    def start(self, name: str, host: str, *words: str) -> subprocess.Popen[bytes]:
+        """Start a program on a machine; its output is kept in ``<name>.log``."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.running[name] = subprocess.Popen(
+                self.command(host, *words), env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+        return self.running[name]
+
+    def start_worker(self, host: str) -> None:
+        """Start the Dask worker of a machine."""
+        words = (
+            "worker",
+            f"tls://{SCHEDULER}:8786",
+            "--no-dashboard",
+            "--nthreads",
+            "1",
+            "--memory-limit",
+            "1GiB",
+            "--name",
+            host,
+        )
+        self.start(host, host, str(BIN / "dask"), *words)
+
+    def kill(self, name: str) -> None:
+        """End a program, and all that it has started, without a warning."""
+        process = self.running.pop(name)
+        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+        process.wait()
+
+    def link(self, host: str, state: str) -> None:
+        """Set the link of a machine "up" or "down"."""
+        _ip("link", "set", f"dpv-{host}", state)
+
+    def run(self, host: str, *words: str) -> str:
+        """The output of a command on a machine. Raises: AssertionError where it fails."""
+        done = subprocess.run(
+            self.command(host, *words), env=self.environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-4000:])
+        return done.stdout
+
+    def log(self, name: str) -> str:
+        """What a program has written."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def wait(self, condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+        """Until a condition holds. Raises: AssertionError."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.2)
+
+    def _end_all(self) -> None:
+        for name in list(self.running):
+            self.kill(name)

@@ -1,0 +1,105 @@
+"""One release whose scheduler, workers, flow and store are on five machines, with faults in each stage: same noise, one charge, no hang."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts import machines
+from tests.hosts.machines import BIN, SCHEDULER, Machines
+
+pytestmark = pytest.mark.large
+RECORDS = """
+import boto3, io, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+store = boto3.client("s3")
+store.create_bucket(Bucket="dpdist")
+state = np.random.default_rng(0)
+for part in range(8):
+    file = io.BytesIO()
+    pq.write_table(pa.table({name: state.integers(0, 400, 60_000) for name in "xy"}), file)
+    store.put_object(Bucket="dpdist", Key=f"records/part-{part}.parquet", Body=file.getvalue())
+"""
+SPEC = """
+release: NAME
+records: {path: "s3://dpdist/records/", called: calls}
+domain: {x: {from: 0, to: 399}, y: {from: 0, to: 399}}
+workload: [{marginals: {of: [[x], [y], [x, y]]}}]
+mechanism: marginals
+budget: {rho: 0.1}
+ledger: {dataset: calls, shared_records: true, cap: {rho: 2}}
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Five machines with records in the store, and a root key on that of the flow."""
+    if why := machines.reason():
+        pytest.skip(why)
+    with Machines(tmp_path_factory.mktemp("hosts")) as made:
+        made.wait(lambda: "Running on" in made.log("store"), "the store does not start")
+        made.run("flow", str(BIN / "python"), "-c", RECORDS)
+        made.run("flow", str(BIN / "dpdist"), "keys", "init")
+        made.wait(lambda: all("Registered to" in made.log(name) for name in ("worker1", "worker2")), "no workers")
+        yield made
+
+
+def started(hosts: Machines, name: str) -> subprocess.Popen[bytes]:
+    """A release that runs on the machine of the flow."""
+    (hosts.folder / "disks" / "flow" / f"{name}.yaml").write_text(SPEC.replace("NAME", name))
+    return hosts.start(name, "flow", str(BIN / "dpdist"), "run", f"{name}.yaml", "--engine", f"tls://{SCHEDULER}:8786")
+
+
+def finished(hosts: Machines, name: str, running: subprocess.Popen[bytes]) -> None:
+    """The release has ended well, was charged once, and what was published is what was measured."""
+    assert running.wait(timeout=600) == 0, hosts.log(name)[-3000:]
+    rows = hosts.run("flow", str(BIN / "dpdist"), "ledger")
+    events = re.findall(rf"^\d+ +(\w+) +calls +{name} ", rows, re.MULTILINE)
+    assert events.count("reserved") == events.count("committed") == 1, rows
+    verified = hosts.run("flow", str(BIN / "dpdist"), "verify", name)
+    assert "wrong" not in verified, verified
+
+
+def test_five_machines_publish_a_release(hosts: Machines) -> None:
+    began = time.monotonic()
+    finished(hosts, "whole", started(hosts, "whole"))
+    print(f"no fault: {time.monotonic() - began:.0f} s")
+    assert not any((Path(hosts.folder) / "disks" / worker / "home").exists() for worker in ("worker1", "worker2"))
+
+
+@pytest.mark.parametrize("stage", ["count", "measure", "answer", "publish"])
+@pytest.mark.parametrize("fault", ["worker killed", "link down"])
+def test_a_machine_that_fails_in_a_stage_changes_nothing(hosts: Machines, stage: str, fault: str) -> None:
+    """One of two workers is killed, or its link is down for 45 s; the scheduler notices after 30 s."""
+    name = f"{stage}-{fault.replace(' ', '-')}"
+    began, running = time.monotonic(), started(hosts, name)
+    hosts.wait(lambda: running.poll() is not None or stage in hosts.log(name), f"{name} does not reach {stage}", 300)
+    if fault == "worker killed":
+        hosts.kill("worker1")
+    else:
+        hosts.link("worker1", "down")
+        time.sleep(45)
+        hosts.link("worker1", "up")
+    finished(hosts, name, running)
+    print(f"{fault} in {stage}: {time.monotonic() - began:.0f} s")
+    if fault == "worker killed":
+        hosts.start_worker("worker1")
+    registered = hosts.log("worker1").count("Registered to")
+    hosts.wait(lambda: hosts.log("worker1").count("Registered to") >= min(registered, 1), "the worker does not come back")
+
+
+def test_a_scheduler_that_starts_again_ends_the_run_and_the_next_one_goes_on(hosts: Machines) -> None:
+    """The run ends with an error that names the scheduler; run again, the release has one charge."""
+    running = started(hosts, "again")
+    hosts.wait(lambda: "count" in hosts.log("again"), "again does not begin", 300)
+    hosts.kill("scheduler")
+    hosts.start(
+        "scheduler", "scheduler", str(BIN / "dask"), "scheduler", "--host", SCHEDULER, "--port", "8786", "--no-dashboard"
+    )
+    code = running.wait(timeout=600)
+    hosts.wait(lambda: hosts.log("scheduler").count("Register worker") >= 2, "workers do not come back", 300)
+    finished(hosts, "again", running if code == 0 else started(hosts, "again"))
