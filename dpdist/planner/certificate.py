@@ -347,5 +347,5 @@ def _derived_column_facts(derived_attribute: Attribute) -> dict[str, Any]:
         "unit": None,
         "values": words,
         "outside": derived_attribute.outside,
-        **({"missing": DROP} if derived_attribute.missing else {}),
+        **({"missing": DROP} if derived_attribute.missing is not None else {}),
     }

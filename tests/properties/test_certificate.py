@@ -17,6 +17,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from dpdist import verify
 from dpdist.publish import release_folder
 from tests import small
 
@@ -381,6 +382,17 @@ def test_every_certificate_keeps_the_published_schema(certificates: dict[str, di
     for changed in ({**certificate, "format": 1}, {**certificate, "records": 1777}, {**certificate, "queries": "all"}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(changed, schema)
+
+
+def test_numbers_are_said_to_reach_as_far_as_they_are_counted(home: Path) -> None:
+    """The last of bins of three numbers from 0 to 9 holds 10 and 11, too."""
+    domain = {"age": {"from": 0, "to": 9, "width": 3, "outside": "error"}}
+    path = small.write(
+        home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["age"]]}}], mechanism="identity"
+    )
+    done = small.run(path, home)  # ages are 0 to 11, and none is outside
+    assert done.certificate["method"]["attributes"]["age"]["values"] == "whole numbers from 0 to 11, 3 in each bin"
+    assert [line for line in verify.verify(Path(done.folder)).values() if line.startswith("wrong")] == []
 
 
 def test_a_period_is_a_day(certificates: dict[str, dict[str, Any]]) -> None:

@@ -92,13 +92,25 @@ def test_a_sample_is_released(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.large) for seed in (2, 3))])
 def test_whatever_is_combined_is_verified(seed: int, tmp_path: Path) -> None:
+    """A known count is that of the records below a bound: it may contradict a bound that is chosen, which only the records tell."""
     wrong = {}
     for number, row in enumerate(of_this_machine(seed)):
-        found = found_in(row, tmp_path / f"combined-{seed}-{number}")
+        try:
+            found = found_in(row, tmp_path / f"combined-{seed}-{number}")
+        except InvalidInput as error:
+            is_chosen = row["post-processing"] == "known" and row["bounds"].startswith("a private bound")
+            if is_chosen and "contradicts the noisy records" in str(error):
+                continue
+            raise
         wrong |= {tuple(row.values()): told for told in [[str(each) for each in found if each.differs]] if told}
     assert wrong == {}
+
+
+def test_a_certificate_says_that_differences_leave_out_records_without_a_number(tmp_path: Path) -> None:
+    found = found_in({"queries": "relations", "values": "a bin of missing values"}, tmp_path / "relation")
+    assert [str(each) for each in found if each.differs] == []
 
 
 def found_in(row: Choice, folder: Path) -> Iterator[release_audit.Finding]:

@@ -63,7 +63,8 @@ class Numbers(Numeric):
         return Attribute(name, edges=edges, labels=self.labels, **other_options)
 
     def words(self) -> str:
-        span = f"whole numbers from {self.first} to {self.last}"
+        last_counted = self.first + self.width * self.count - 1  # the last bin is as wide as the others
+        span = f"whole numbers from {self.first} to {last_counted}"
         return span if self.width == 1 else f"{span}, {self.width} in each bin"
 
     @classmethod
