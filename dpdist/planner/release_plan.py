@@ -265,10 +265,7 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
         compared[names.index(minimax_mechanism(names))]
         if job_workload.objective == "worst"
         else _best_strategy(
-            compared,
-            reaches,
-            job_workload.tolerance,
-            lambda candidate: reason_unpublished(grid_of(candidate), measured.domain.shape) is None,
+            compared, reaches, lambda candidate: reason_unpublished(grid_of(candidate), measured.domain.shape) is None
         )
     )
     grid = grid_of(strategy)
@@ -326,12 +323,16 @@ def _reaches(job: Job, compared: Sequence[Strategy], grid_of: Callable[[Strategy
     return {strategy.name: grid.sensitivity / column_norm(strategy, grid) for strategy, grid in grids}
 
 
+EQUALLY_GOOD = 1e-4
+"""Relative difference of squared errors below which strategies are equally good: solves end at 1e-6, of which persons reach other parts."""
+
+
 def _best_strategy(
-    compared: list[Strategy], reaches: Mapping[str, float], tolerance: float, is_published: Callable[[Strategy], bool]
+    compared: list[Strategy], reaches: Mapping[str, float], is_published: Callable[[Strategy], bool]
 ) -> Strategy:
     """The strategy of least cost. Where a person is in several cells or steps, costs are those of what a person can reach.
 
-    Of strategies whose costs differ by less than certificates tell apart, one is taken whose measurement readers get.
+    Of strategies that are equally good, one is taken whose measurement readers get.
     """
     costs = [
         math.inf if strategy.workload_cost is None else strategy.workload_cost * reaches.get(strategy.name, 1.0) ** 2
@@ -339,7 +340,7 @@ def _best_strategy(
     ]
     best = best_strategy(compared) if not reaches else compared[costs.index(min(costs))]
     equal_strategies = [
-        strategy for strategy, cost in zip(compared, costs, strict=True) if cost <= min(costs) * (1 + tolerance)
+        strategy for strategy, cost in zip(compared, costs, strict=True) if cost <= min(costs) * (1 + EQUALLY_GOOD)
     ]
     if len(equal_strategies) < 2 or math.isinf(min(costs)):
         return best

@@ -11,7 +11,7 @@ from dpdist.errors import InvalidInput, NotPositiveDefinite
 from dpdist.operators import Dense, Matrix
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.dense import coa_barrier, coa_fixed_point, coa_newton
-from dpdist.strategies.dense.trace_problem import FullRankProblem, Problem, SquareProblem, problem_of
+from dpdist.strategies.dense.trace_problem import BasisProblem, FullRankProblem, Problem, SquareProblem, problem_of
 from dpdist.strategies.lower_bounds import dual_bound
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_start, gram_in_place, ignore_step
@@ -209,7 +209,23 @@ def solve_dual(
             return DenseStrategy("coa", problem.expand_rows(root), cost * problem.scale, lower * problem.scale, record)
         assert record.dual is not None
         start = problem.restrict(record.dual)
+    first_record = None
+    nearly_full = problem.nearly_full_problem() if isinstance(problem, BasisProblem) and start is None else None
+    if nearly_full is not None:
+        first_record = coa_fixed_point.solve(
+            nearly_full, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step
+        )[3]
+        assert first_record.dual is not None
+        start = problem.restrict(first_record.dual)
+        del nearly_full
     (mixing,), cost, lower, record = coa_barrier.solve(
         problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start
     )
+    if first_record is not None:
+        record = replace(
+            record,
+            history=first_record.history + record.history,
+            eigendecompositions=first_record.eigendecompositions + record.eigendecompositions,
+            products=first_record.products + record.products,
+        )
     return DenseStrategy("coa", problem.expand_mixing(mixing), cost * problem.scale, lower * problem.scale, record)

@@ -345,6 +345,15 @@ def test_few_zero_eigenvalues_take_few_eigendecompositions() -> None:
     assert 0 <= strategy.gap <= 1e-6
 
 
+def test_few_zero_eigenvalues_of_a_workload_take_few_eigendecompositions() -> None:
+    """The same by its integer basis, of which the strategy is made."""
+    strategy = coa(random_ranges(512, 1024, seed=1))
+    assert strategy.solve is not None
+    assert strategy.solve.eigendecompositions <= 8
+    assert strategy.workload_cost == pytest.approx(9945.033, rel=2e-6)
+    assert 0 <= strategy.gap <= 1e-6
+
+
 def test_a_slack_constraint_of_a_gram_that_lacks_a_rank_is_left_to_the_barrier() -> None:
     gram = Gram(discrete(256, 256).gram())
     problem = problem_of(gram)

@@ -28,8 +28,9 @@ ILL_CONDITIONED = 1e-3
 """Ratio of pivots below which a gram is not safely of full rank, or its roots span more decades than eigenvalues have digits."""
 CLEAR_PIVOT = 100.0
 """Least square of a pivot at full rank, in roundings of its cell's diagonal entry."""
-NEARLY_FULL = 0.1
-"""Part of the eigenvalues that may be zero: then hardly any constraint is slack, and weights are found by their logarithms."""
+NEARLY_FULL, NEARLY_FULL_CELLS = 0.1, 200
+"""Part of the eigenvalues that may be zero: then hardly any constraint is slack, and weights are found by their logarithms; and
+the cells from which that saves time."""
 ACCURACY = 1e-8
 """Relative error of the diagonal by quadrature."""
 ROUNDING = 10.0
@@ -295,8 +296,21 @@ class BasisProblem(ThinProblem):
     operator: Operator
     coordinates: Matrix
 
+    def nearly_full_problem(self) -> FullRankProblem | None:
+        """The same by V itself, where it lacks few ranks; None elsewhere."""
+        nullity = self.cells - self.rank
+        if not _is_nearly_full(self.cells, nullity):
+            return None
+        gram = self.thin.T @ self.thin
+        return FullRankProblem(self.initial_dual, self.scale, self.cell_class, gram, nullity=max(nullity, 1))
+
     def expand_mixing(self, mixing: Matrix) -> Operator:
         return Product(Dense(mixing @ self.coordinates), self.operator)
+
+
+def _is_nearly_full(cells: int, nullity: int) -> bool:
+    """Whether a gram lacks few ranks."""
+    return cells >= NEARLY_FULL_CELLS and nullity <= NEARLY_FULL * cells
 
 
 def problem_of(workload: Workload | Gram, start: Matrix | None = None) -> Problem:
@@ -338,7 +352,7 @@ def _from_gram(gram: Matrix) -> Problem:
     values, vectors = linear_algebra.eigh(small.T)
     factor, dual = _spectrum(values, vectors)
     nullity = 0 if factor is None else values.size - factor.shape[0]
-    if factor is None or nullity <= NEARLY_FULL * values.size:
+    if factor is None or _is_nearly_full(values.size, nullity):
         return FullRankProblem(dual, scale, cell_class, small, nullity=nullity)
     return ThinProblem(dual, scale, cell_class, factor)
 
