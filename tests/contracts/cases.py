@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from dpdist.plugin_registry import missing_plugin
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import Job, load
 from tests import small
@@ -185,3 +186,4 @@ CASES: dict[str, Case] = {
     "dawa": case("dawa", AGES, CDF, **PURE),
     "adaptive": case("adaptive", None, TABLES),
 }
+CASES = {name: given for name, given in CASES.items() if not missing_plugin(f"mechanism.{given.mechanism}")}
