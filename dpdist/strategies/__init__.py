@@ -12,10 +12,7 @@ from dpdist.strategies.filter_strategies import convolution, square_root
 from dpdist.strategies.low_rank_factorisation import low_rank
 from dpdist.strategies.lower_bounds import (
     dual_bound,
-    hardt_talwar,
     laplace_bound,
-    lemma_4,
-    low_rank_bounds,
     singular_value_bound,
 )
 from dpdist.strategies.optimal import coa
@@ -51,16 +48,13 @@ __all__ = [
     "eigen_design",
     "fourier",
     "gaussian",
-    "hardt_talwar",
     "hierarchical",
     "identity",
     "kronecker",
     "laplace",
     "laplace_bound",
     "least_worst",
-    "lemma_4",
     "low_rank",
-    "low_rank_bounds",
     "marginal_minimax",
     "marginals",
     "matrix_mechanism_cost",
