@@ -37,9 +37,9 @@ from tables import SIZES, counted, records_of, released, tables_of
 
 from dpdist.arrays.lazy_vector import to_array
 from dpdist.domain import Layout
-from dpdist.measurement.adaptive.aim import AimMeasurement, Rounds, aim_measurement
-from dpdist.measurement.adaptive.model_intervals import half_widths, largest_distances
 from dpdist.measurement.consistency.table_fitting import QueryGroup, fit_together, query_groups, tolerance_for
+from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, aim_measurement
+from dpdist.plugins.adaptive.model_intervals import half_widths, largest_distances
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.measured_tables import MeasuredTables

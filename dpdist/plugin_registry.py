@@ -18,6 +18,7 @@ from dpdist.errors import InvalidInput
 GROUP = "dpdist.plugins"
 """The group of entry points in which plugins are declared."""
 OFFERED: Mapping[str, tuple[str, ...]] = {
+    "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
     "databases": ("records.sql", "records.connection"),
     "gate": ("gate",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
@@ -40,6 +41,8 @@ class Plugin:
         name: of the plugin, which tells it from all others.
         commands: of the command line, by their names: references of functions that Typer takes.
         outputs: references of ``Output`` objects, which write files of every release, in this order.
+        mechanisms: references of ``Mechanism`` objects, in the order in which ``auto`` compares them, after those of the core.
+        strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
         gates: references of functions that are given a measured release before it is published, and refuse it by ``ReleaseHeld``.
@@ -54,6 +57,8 @@ class Plugin:
     name: str
     commands: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    mechanisms: Sequence[str] = ()
+    strategies: Mapping[str, str] = field(default_factory=dict)
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     gates: Sequence[str] = ()
@@ -101,8 +106,8 @@ def plugin_objects(references: str) -> Iterator[Any]:
 
 def missing_plugin(word: str) -> str:
     """The plugin that a command or a key of a spec needs and that is not installed; "" where there is none."""
-    installed = {plugin.name for plugin in installed_plugins()}
-    return next((name for name, words in OFFERED.items() if word in words and name not in installed), "")
+    offering = next((name for name, words in OFFERED.items() if word in words), "")
+    return "" if offering in ("", *(plugin.name for plugin in installed_plugins())) else offering
 
 
 def missing_plugin_text(word: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from dpdist.plugin_registry import OFFERED, missing_plugin
+from dpdist.plugin_registry import OFFERED, load_object, missing_plugin
 
 
 def needs_plugin(word: str) -> pytest.MarkDecorator:
@@ -12,7 +14,21 @@ def needs_plugin(word: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing_plugin(word)), reason=f"the plugin of {word} is missing")
 
 
-needs_every_plugin = pytest.mark.skipif(
-    any(missing_plugin(word) for words in OFFERED.values() for word in words),
-    reason="a plugin of this distribution is missing",
-)
+class Deleted:
+    """Stands for what a plugin names that was deleted: nothing is an instance of it."""
+
+
+def plugin_object(reference: str) -> Any:
+    """What a plugin names as ``"module:object"``, for tests of the core that look at it, too, where it is there."""
+    try:
+        return load_object(reference)
+    except ModuleNotFoundError:
+        return Deleted
+
+
+def is_plugin_missing() -> bool:
+    """Whether a plugin of this distribution was deleted."""
+    return any(missing_plugin(word) for words in OFFERED.values() for word in words)
+
+
+needs_every_plugin = pytest.mark.skipif(is_plugin_missing(), reason="a plugin of this distribution is missing")

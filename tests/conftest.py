@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import urllib.request
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from dpdist.privacy import exponential_mechanism, keys, sampler
 from dpdist.privacy.ledger import database
 from dpdist.process.resource_limits import cores
 from tests import forked
+from tests.complete_tree import is_plugin_missing
 from tests.often import DAY, leave_cases_to_other_days
 from tests.postgres import Server
 
@@ -157,16 +159,30 @@ def pytest_sessionstart() -> None:
 MISSING_PLUGIN = re.compile(r"needs the plugin \W+\w+\W+ of dpdist, which is not installed here")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, None, None]:
-    """A test that asks for what a plugin adds is skipped where the plugin was deleted (``make core``)."""
+@contextmanager
+def skipping_without_plugin() -> Iterator[None]:
+    """What asks in the block for something that a plugin adds is skipped where the plugin was deleted (``make core``)."""
     try:
         yield
     except Exception as error:
         missing = MISSING_PLUGIN.search(str(error))
-        if missing is None:
+        if missing is None or not is_plugin_missing():
             raise
         pytest.skip(missing[0])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """Of fixtures."""
+    with skipping_without_plugin():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Of tests."""
+    with skipping_without_plugin():
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

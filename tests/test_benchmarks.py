@@ -22,6 +22,7 @@ import pytest
 from dpdist.planner.memory_estimate import DELIVERED_BYTES
 from flows.commands.page_export import BROWSERS
 from tests import HANGS, forked
+from tests.complete_tree import needs_plugin
 
 ROOT = Path(__file__).parents[1]
 
@@ -352,6 +353,7 @@ def test_worst(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@needs_plugin("mechanism.adaptive")
 def test_adaptive(tmp_path: Path) -> None:
     """On drawn records that are independent the model is right, and chosen tables are better than all."""
     table = table_of(tmp_path, "adaptive", "--epsilon", "1", "--ways", "2", "--repeats", "1")
@@ -364,6 +366,7 @@ def test_adaptive(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@needs_plugin("mechanism.adaptive")
 def test_imputed(tmp_path: Path) -> None:
     """One release of few records, three sets: intervals of large and of empty cells hold most true numbers, and not by being endless."""
     state = np.random.default_rng(4)
@@ -495,6 +498,7 @@ def check_optimum(folder: Path, size: str) -> None:
 
 
 @pytest.mark.slow
+@needs_plugin("mechanism.adaptive")
 def test_papers(tmp_path: Path) -> None:
     """What figures of each paper show, at a tiny size."""
     done = papers(tmp_path, "tiny", *MEASURED, "--no-plots")
@@ -507,6 +511,7 @@ def test_papers(tmp_path: Path) -> None:
 
 
 @pytest.mark.large
+@needs_plugin("mechanism.adaptive")
 def test_every_figure_of_the_papers(tmp_path: Path) -> None:
     done = papers(tmp_path, "small", "--jobs", "2")
     assert done.returncode == 0, done.stderr

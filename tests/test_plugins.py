@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import os
 import re
@@ -88,6 +89,17 @@ def test_a_plugin_imports_the_face_of_the_core_alone(plugin: str) -> None:
             assert any(f"{module}.".startswith(f"{face}.") for face in allowed), f"{path.name} imports {module}"
 
 
+def test_one_name_is_one_thing_in_all_faces() -> None:
+    """A plugin that imports a name of another face gets no other object: GAUSSIAN is a kind of noise, and no set of norms."""
+    modules = [f"dpdist.api.{path.stem}" for path in (ROOT / "dpdist" / "api").glob("[a-z]*.py")]
+    modules += [f"flows.api.{path.stem}" for path in (ROOT / "flows" / "api").glob("[a-z]*.py")]
+    objects: dict[str, object] = {}
+    for module in modules:
+        face = importlib.import_module(module)
+        for name in face.__all__:
+            assert objects.setdefault(name, getattr(face, name)) is getattr(face, name), f"{name} of {module}"
+
+
 def _imported(path: Path) -> set[str]:
     """Modules of dpdist and of its application that a file imports."""
     nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
@@ -117,6 +129,11 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
     assert (refused.returncode, refused.stdout) == (1, "")  # nothing is measured by a client
     assert "'DPDIST_SERVICE' needs the plugin 'service' of dpdist, which is not installed here" in refused.stderr
     spec = (tree / "examples" / "census" / "release.yaml").read_text()
+    (tree / "examples" / "census" / "rounds.yaml").write_text(spec.replace("mechanism: auto", "mechanism: adaptive"))
+    refused = run(tree, "-m", "flows.main", "plan", "examples/census/rounds.yaml")
+    assert "'adaptive' needs the plugin 'adaptive' of dpdist, which is not installed here" in " ".join(
+        refused.stderr.split()
+    )
     (tree / "examples" / "census" / "query.yaml").write_text(re.sub(r"path: \S+", "sql: SELECT 1", spec))
     refused = run(tree, "-m", "flows.main", "plan", "examples/census/query.yaml")
     assert "'sql' needs the plugin 'databases' of dpdist, which is not installed here" in " ".join(refused.stderr.split())

@@ -29,9 +29,9 @@ from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
 from tests import small
+from tests.chosen_tables import ASKED, like
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
-from tests.measurement import test_aim
 from tests.often import always
 from tests.pipeline import (
     test_found_in_turn,
@@ -180,7 +180,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "wide tables": {"domain": WIDE, "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "a0", "by": ["a1"]}}],
                     "mechanism": "oblique"},
     "wide product": {"domain": WIDE, "workload": [{"ranges": {"of": ["a0", "a1"], "by": ["a2"]}}]},
-    "modelled answers": {**test_aim.ASKED, "table": test_aim.like()},
+    "modelled answers": {**ASKED, "table": like()},
     "wide, Laplace noise": {"domain": WIDE, "workload": [{"marginals": {"ways": [1, 2]}}], **PURE},
 }  # fmt: skip
 """Releases of every unit and quantity beside those of every mechanism."""

@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 from experiment import Experiment, Figure, Found, Measurement, Size
+from paper_bounds import low_rank_bounds
 from yuan2016 import WORKLOADS, flat
 
 from dpdist.operators import Matrix
@@ -22,7 +23,6 @@ from dpdist.strategies import (
     identity,
     laplace,
     low_rank,
-    low_rank_bounds,
     p_identity,
     singular_value_bound,
     smoothing,

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 from experiment import Experiment, Figure, Found, Measurement, Size, histograms
 
-from dpdist.measurement.adaptive.dawa import dawa_measurement, measure_buckets, parse_measurement
+from dpdist.plugins.adaptive.dawa import dawa_measurement, measure_buckets, parse_measurement
 from dpdist.privacy.accounting import Loss
 from dpdist.strategies import (
     Strategy,

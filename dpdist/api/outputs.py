@@ -5,7 +5,7 @@ from dpdist.content.destination import WrittenFile
 from dpdist.content.release_content import ReleaseContent
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.publish.column_descriptions import columns_of_answers, description, guarantee_in_numbers
-from dpdist.publish.output_file import Output, ReleaseDraft, json_text, yaml_text
+from dpdist.publish.output_file import Output, ReleaseDraft, json_text, yaml_document
 
 __all__ = [
     "Output",
@@ -18,5 +18,5 @@ __all__ = [
     "guarantee_in_numbers",
     "json_text",
     "mechanism_of",
-    "yaml_text",
+    "yaml_document",
 ]

@@ -79,8 +79,8 @@ def exclusion_reasons(
 def can_answer(
     name: str, norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting: PlanSetting = SINGLE_RECORD
 ) -> bool:
-    """Whether a mechanism, asked for by its name, can answer a workload under a kind of noise."""
-    return _reason_unable(mechanism_of(name), _auto_comparison(norm, workload, limits, setting)) is None
+    """Whether a mechanism is there that, asked for by its name, can answer a workload under a kind of noise."""
+    return name in REGISTRY and _reason_unable(mechanism_of(name), _auto_comparison(norm, workload, limits, setting)) is None
 
 
 def _auto_comparison(norm: Norm, workload: Workload, limits: Limits, setting: PlanSetting) -> AutoComparison:

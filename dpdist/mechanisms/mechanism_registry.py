@@ -1,10 +1,12 @@
-"""The registry: every mechanism is one line here. ``auto`` compares in this order, certified optima first."""
+"""The registry: every mechanism is one line here, or one of a plugin. ``auto`` compares in this order, certified optima first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
+from functools import cached_property
+
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.baseline_mechanisms import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
-from dpdist.mechanisms.data_dependent import Adaptive, Dawa
 from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing, WeightedDesign
 from dpdist.mechanisms.filter_mechanisms import Banded, Buffered, Convolution, SquareRoot, Triangular
 from dpdist.mechanisms.hierarchy_mechanism import Nested
@@ -12,48 +14,79 @@ from dpdist.mechanisms.marginal_mechanisms import DataCube, FourierMechanism, Ma
 from dpdist.mechanisms.mechanism import Mechanism
 from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, PIdentityProducts, Residual, WeightedMarginals
 from dpdist.mechanisms.symmetric_mechanism import Symmetric
+from dpdist.plugin_registry import missing_plugin, missing_plugin_text, plugin_objects
 
 AUTO = "auto"
 """In a spec: the mechanism with the least error of those that are compared."""
-REGISTRY: dict[str, Mechanism] = {
-    mechanism.name: mechanism
-    for mechanism in (
-        Marginals(),
-        KroneckerMechanism(),
-        Symmetric(),
-        Nested(),
-        Coa(),
-        Eigen(),
-        Residual(),
-        Oblique(),
-        Convolution(),
-        SquareRoot(),
-        Triangular(),
-        Buffered(),
-        Banded(),
-        LowRank(),
-        Smoothing(),
-        PIdentity(),
-        WeightedDesign(),
-        FourierMechanism(),
-        DataCube(),
-        IdentityMechanism(),
-        Gaussian(),
-        Laplace(),
-        Wavelet(),
-        Hierarchical(),
-        PIdentityProducts(),
-        WeightedMarginals(),
-        Dawa(),
-        Adaptive(),
-    )
-}
+
+
+class MechanismRegistry(MutableMapping[str, Mechanism]):
+    """Mechanisms by their names; those of plugins, which come last, are imported when it is first read."""
+
+    def __init__(self, *mechanisms: Mechanism) -> None:
+        self._own_mechanisms = mechanisms
+
+    @cached_property
+    def _by_name(self) -> dict[str, Mechanism]:
+        return {mechanism.name: mechanism for mechanism in (*self._own_mechanisms, *plugin_objects("mechanisms"))}
+
+    def __getitem__(self, name: str) -> Mechanism:
+        return self._by_name[name]
+
+    def __setitem__(self, name: str, mechanism: Mechanism) -> None:
+        self._by_name[name] = mechanism
+
+    def __delitem__(self, name: str) -> None:
+        del self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+
+REGISTRY = MechanismRegistry(
+    Marginals(),
+    KroneckerMechanism(),
+    Symmetric(),
+    Nested(),
+    Coa(),
+    Eigen(),
+    Residual(),
+    Oblique(),
+    Convolution(),
+    SquareRoot(),
+    Triangular(),
+    Buffered(),
+    Banded(),
+    LowRank(),
+    Smoothing(),
+    PIdentity(),
+    WeightedDesign(),
+    FourierMechanism(),
+    DataCube(),
+    IdentityMechanism(),
+    Gaussian(),
+    Laplace(),
+    Wavelet(),
+    Hierarchical(),
+    PIdentityProducts(),
+    WeightedMarginals(),
+)
+
+
+def unknown_mechanism_text(name: str) -> str:
+    """The line about a name that no mechanism has here."""
+    if missing_plugin(f"mechanism.{name}"):
+        return missing_plugin_text(f"mechanism.{name}")
+    return f"mechanism {name!r} is unknown; allowed are {', '.join((AUTO, *REGISTRY))}"
 
 
 def mechanism_of(name: str) -> Mechanism:
     """The mechanism of a name. Raises: InvalidInput for names that are not registered."""
     if name not in REGISTRY:
-        raise InvalidInput(f"mechanism {name!r} is unknown; allowed are {', '.join((AUTO, *REGISTRY))}")
+        raise InvalidInput(unknown_mechanism_text(name))
     return REGISTRY[name]
 
 

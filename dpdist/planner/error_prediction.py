@@ -172,7 +172,7 @@ def noise_dominated_records(planned: ReleasePlan) -> float:
     """The number of records up to which the noise in a table of two or more attributes adds up to more than its records, in the mean.
 
     A normal error is sqrt(2 / pi) of its deviation in the mean. There tables that are chosen in rounds had less total variation from the
-    true ones, and more with five times as many records (docs/decisions/0018-adaptive-rounds.md); 0 where ``adaptive`` cannot answer.
+    true ones, and more with five times as many records (docs/decisions/0018-adaptive-rounds.md); 0 where no ``adaptive`` can answer.
 
     Raises: as ``predicted``.
     """

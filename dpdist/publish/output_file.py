@@ -65,6 +65,6 @@ def json_text(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def yaml_text(content: dict[str, Any]) -> bytes:
+def yaml_document(content: dict[str, Any]) -> bytes:
     """A file of YAML."""
     return dump(content, width=10**6).encode()

@@ -1,5 +1,8 @@
 """Strategies: one algorithm a file, and the bounds that certify them. Mechanisms that plan with them: ``dpdist.mechanisms``."""
 
+from typing import Any
+
+from dpdist.plugin_registry import installed_plugins, load_object
 from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplace, wavelet
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design as eigen
@@ -9,10 +12,7 @@ from dpdist.strategies.filter_strategies import convolution, square_root
 from dpdist.strategies.low_rank_factorisation import low_rank
 from dpdist.strategies.lower_bounds import (
     dual_bound,
-    hardt_talwar,
     laplace_bound,
-    lemma_4,
-    low_rank_bounds,
     singular_value_bound,
 )
 from dpdist.strategies.optimal import coa
@@ -22,8 +22,6 @@ from dpdist.strategies.streams.banded_toeplitz import banded
 from dpdist.strategies.streams.buffered_toeplitz import buffered
 from dpdist.strategies.streams.triangular_factor import triangular
 from dpdist.strategies.symmetric_optimum import symmetric
-from dpdist.strategies.tables.adaptive_rounds import adaptive
-from dpdist.strategies.tables.data_partition import dawa
 from dpdist.strategies.tables.laplace_marginals import weighted_marginals
 from dpdist.strategies.tables.level_weights import nested
 from dpdist.strategies.tables.marginal_optimum import datacube, fourier, marginal_minimax
@@ -39,29 +37,24 @@ __all__ = [
     "Solve",
     "Step",
     "Strategy",
-    "adaptive",
     "banded",
     "buffered",
     "coa",
     "convolution",
     "datacube",
-    "dawa",
     "dual_bound",
     "effort",
     "eigen",
     "eigen_design",
     "fourier",
     "gaussian",
-    "hardt_talwar",
     "hierarchical",
     "identity",
     "kronecker",
     "laplace",
     "laplace_bound",
     "least_worst",
-    "lemma_4",
     "low_rank",
-    "low_rank_bounds",
     "marginal_minimax",
     "marginals",
     "matrix_mechanism_cost",
@@ -81,6 +74,14 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    """A strategy that a plugin adds. Raises: AttributeError."""
+    for plugin in installed_plugins():
+        if name in plugin.strategies:
+            return load_object(plugin.strategies[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def __dir__() -> list[str]:
     """The public names."""
-    return __all__
+    return sorted([*__all__, *(name for plugin in installed_plugins() for name in plugin.strategies)])

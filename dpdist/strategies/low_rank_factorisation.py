@@ -64,7 +64,7 @@ def low_rank(
         ``solve.stop`` is then "stalled"), which spans the workload exactly (the raw L ends slightly infeasible and
         would understate the cost). The cost is Delta^2 tr(B'B), for "l1" 2 Delta_1^2 tr(B'B): total variance at epsilon = 1.
     Raises: InvalidInput, NotPositiveDefinite.
-    Source: LRM, Algorithm 1; bounds: Lemmas 3 and 4 (``bounds.low_rank_bounds``).
+    Source: LRM, Algorithm 1; bounds: Lemmas 3 and 4 (benchmarks/papers/paper_bounds.py).
     """
     if norm not in ("l2", "l1"):
         raise InvalidInput(f"the norm is 'l2' (Gaussian noise) or 'l1' (Laplace noise), found {norm!r}")

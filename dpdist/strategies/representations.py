@@ -9,8 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from dpdist.arrays import lapack
-from dpdist.measurement.adaptive.aim import aim_measurement
-from dpdist.measurement.adaptive.dawa import dawa_measurement
 from dpdist.measurement.coefficient_vectors import Coefficients, FilterCoefficients
 from dpdist.measurement.dense_measurement import DirectMeasurement, direct_rows, integer_rows, round_dense_strategy
 from dpdist.measurement.filter_measurement import filter_measurement
@@ -250,33 +248,3 @@ class CharacterStrategy(CoefficientStrategy):
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return hadamard_measurement(self.coefficients, neighbours=neighbours, most_records=most_records)
-
-
-@dataclass(frozen=True, repr=False)
-class DawaStrategy(Strategy):
-    """Cells that are measured together where their counts are similar: what is measured depends on the data."""
-
-    biased: ClassVar[bool] = True
-
-    @property
-    def norm(self) -> Norm:
-        return "l1"
-
-    def worst(self, workload: Workload) -> float | None:
-        return None
-
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        return dawa_measurement(workload, neighbours, most_records)
-
-
-@dataclass(frozen=True, repr=False)
-class AimStrategy(Strategy):
-    """Tables that are chosen in rounds: what is measured depends on the data."""
-
-    biased: ClassVar[bool] = True
-
-    def worst(self, workload: Workload) -> float | None:
-        return None
-
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        return aim_measurement(workload, neighbours, most_records)

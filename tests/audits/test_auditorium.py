@@ -13,13 +13,13 @@ import os
 import subprocess
 from dataclasses import replace
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dpdist.measurement.adaptive import dawa
 from dpdist.privacy.accounting import gaussian_delta, laplace_scale
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import LAPLACE, Kind
@@ -88,6 +88,7 @@ def sampled(name: str, folder: Path, fault: str = "") -> tuple[Pair, dict[str, f
 
 def sampled_of_dawa(folder: Path, fault: str = "") -> tuple[Pair, dict[str, float]]:
     """The total of the answers of two neighbours; above the epsilon where it is nearer to that of the first."""
+    dawa: Any = import_module("dpdist.plugins.adaptive.dawa")
     pipeline = Pipeline(stronger("dawa"), folder, 4)
     planned: Any = pipeline.plan("add-remove")
     budget, queries = planned.job.guarantee.budget.loss, planned.job.workload.queries

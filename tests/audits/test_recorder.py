@@ -24,7 +24,6 @@ import yaml
 
 from dpdist import engine
 from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
-from dpdist.measurement.adaptive.dawa import DawaMeasurement
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.pipeline import measure, release_run
 from dpdist.planner.release_plan import plan
@@ -38,8 +37,11 @@ from dpdist.storage.array_store import Store
 from tests import small
 from tests.audits.pairs import farthest, moved, stronger
 from tests.audits.tools import RECORDER
+from tests.complete_tree import plugin_object
 from tests.contracts.cases import CASES, Case
 from tests.contracts.pipeline import Pipeline
+
+DawaMeasurement = plugin_object("dpdist.plugins.adaptive.dawa:DawaMeasurement")
 
 TOO_SMALL = Fraction(7, 10)
 SAMPLES = 10_000

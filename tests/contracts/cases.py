@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from dpdist.errors import InvalidInput
+from dpdist.plugin_registry import missing_plugin, missing_plugin_text
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import Job, load
 from tests import small
@@ -104,7 +106,7 @@ STORED = Sizes(long_steps=4, pinched_steps=4, listed_values=4, part_values=7, sh
 """What happens beyond millions of steps or cells happens beyond four."""
 TWO_PASSES = Sizes(streamed_cells=10, shard_bytes=8 * 50)
 TWO_PASSES_OF_FEW = Sizes(streamed_cells=4, shard_bytes=8 * 5)
-CASES: dict[str, Case] = {
+EVERY_CASE: dict[str, Case] = {
     "coa over a basis of tables": case("coa", None, REFINED),
     "coa over cells": case("coa", AGES, CDF),
     "coa over real rows": case("coa", AGES, ROWS),
@@ -185,3 +187,15 @@ CASES: dict[str, Case] = {
     "dawa": case("dawa", AGES, CDF, **PURE),
     "adaptive": case("adaptive", None, TABLES),
 }
+
+
+class CasesWithPlugins(dict[str, Case]):
+    """The cases of mechanisms that are there; whoever asks for another one by name is told which plugin is missing."""
+
+    def __missing__(self, name: str) -> Case:
+        raise InvalidInput(missing_plugin_text(f"mechanism.{EVERY_CASE[name].mechanism}"))
+
+
+CASES = CasesWithPlugins(
+    (name, given) for name, given in EVERY_CASE.items() if not missing_plugin(f"mechanism.{given.mechanism}")
+)

@@ -12,6 +12,7 @@ import pytest
 from dpdist.engine import Engine, open_engine
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.storage.array_store import Store
+from tests.complete_tree import needs_every_plugin
 from tests.contracts import golden
 from tests.contracts.cases import CASES
 from tests.often import always, slow
@@ -59,5 +60,6 @@ def test_every_mechanism_has_a_case_for_every_noise_that_it_knows() -> None:
     assert covered == {(name, noise) for name, mechanism in REGISTRY.items() for noise in mechanism.noises}
 
 
+@needs_every_plugin
 def test_every_golden_digest_is_compared() -> None:
     assert set(GOLDEN) == {f"{name}, {neighbours}" for name, neighbours in EVERY}

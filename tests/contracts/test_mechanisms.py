@@ -27,7 +27,7 @@ from tests.often import always
 WHOLE = [name for name, case in CASES.items() if not case.through]
 """A stream is measured in parts, by the same grid as a series that is complete."""
 CHOSEN = ("dawa", "adaptive")
-"""What they measure depends on their noise (tests/strategies/test_dawa.py, tests/measurement/test_aim.py)."""
+"""What they measure depends on their noise (tests/plugins/adaptive)."""
 UNBIASED = [name for name in WHOLE if name not in CHOSEN]
 FEW = {1: 5, 2: 4, 3: 3}
 """Ages, by the number of attributes: so few that all neighbours can be listed."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from types import ModuleType
 from typing import TypeVar
 from unittest import mock
 
 import numpy as np
 
-from dpdist.measurement.adaptive import aim
 from dpdist.privacy import private_quantiles
 
 Outcome = TypeVar("Outcome")
-MODULES = (private_quantiles, aim)
+MODULES: list[ModuleType] = [private_quantiles]
 """Those that choose by scores."""
+with suppress(ModuleNotFoundError):  # a plugin that may have been deleted
+    MODULES.append(importlib.import_module("dpdist.plugins.adaptive.aim"))
 
 
 @dataclass

@@ -12,14 +12,18 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.measurement.adaptive.aim import AimMeasurement
-from dpdist.measurement.adaptive.dawa import TOTALS_FROM, DawaMeasurement, interval_costs
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.planner.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice, TruncationLossMeasurement
 from dpdist.planner.budgeted_step import BudgetedStep
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.privacy import exponential_mechanism, keys, sampler
 from dpdist.privacy.private_quantiles import CHOICES
+from tests.complete_tree import plugin_object
+
+AimMeasurement = plugin_object("dpdist.plugins.adaptive.aim:AimMeasurement")
+TOTALS_FROM = plugin_object("dpdist.plugins.adaptive.dawa:TOTALS_FROM")
+DawaMeasurement = plugin_object("dpdist.plugins.adaptive.dawa:DawaMeasurement")
+interval_costs = plugin_object("dpdist.plugins.adaptive.dawa:interval_costs")
 
 Addresses = tuple[int, int]
 """From the first up to the last one, which is not among them."""

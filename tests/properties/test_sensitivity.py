@@ -6,7 +6,7 @@ Every mechanism with its own strategies: contracts/test_mechanisms.py.
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations_with_replacement, pairwise
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,15 @@ import pytest
 from dpdist import strategies
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.engine import inline
-from dpdist.measurement.adaptive.dawa import best_tree, dawa_measurement, interval_costs, reduce_to_buckets
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.measurement.sensitivity import column_norms
-from dpdist.operators import Dense, ListedRanges
+from dpdist.operators import Dense
 from dpdist.privacy.accounting import Loss
 from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy
 from dpdist.strategies.representations import FilterStrategy
-from dpdist.workloads import marginals, prefix, union
+from dpdist.workloads import marginals, union
 from dpdist.workloads.time_filters import filtered, running_sum, window
 from tests.oracles import brute_force_sensitivity
 from tests.readers import filter_of, measured
@@ -105,40 +104,6 @@ def test_the_bound_without_comparing_pairs_holds_too(norm: Norm) -> None:
     assert measure(mixing, base, "add-remove", none) == brute_force_sensitivity(
         mixing, "add-remove", 1, power=1 if norm == "l1" else 2
     )
-
-
-def all_partitions(first: int, cells: int) -> list[list[int]]:
-    """Stops of every partition of the cells into intervals."""
-    if first == cells:
-        return [[]]
-    return [[stop, *rest] for stop in range(first + 1, cells + 1) for rest in all_partitions(stop, cells)]
-
-
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize("most", [1, 2])
-def test_both_parts_of_dawa_keep_their_share(neighbours: Any, most: int) -> None:
-    """Whatever partition is chosen, the totals move by no more than their noise hides; so do the costs that choose it."""
-    cells, workload, epsilon = 4, prefix(4), Fraction(1)
-    grid, budget = dawa_measurement(workload, neighbours, most), Loss.laplace(epsilon)
-    assert grid.loss(budget, grid.noise(budget)) == budget
-    worst_total = 0
-    for stops in all_partitions(0, cells):
-        bounds = [0, *stops]
-        member = np.zeros((len(stops), cells), dtype=np.int64)
-        for bucket, (start, stop) in enumerate(pairwise(bounds)):
-            member[bucket, start:stop] = 1
-        ends, weights = best_tree(reduce_to_buckets(workload, np.array(stops)).gram())
-        rows = weights[:, None] * ListedRanges(len(stops), ends).dense().astype(np.int64) @ member
-        worst_total = max(worst_total, brute_force_sensitivity(rows, neighbours, most, power=1))
-    histograms = [np.array(h) for h in ((0, 0, 0, 0), (3, 0, 0, 0), (1, 4, 1, 2), (2, 0, 0, 9))]
-    worst_cost, held = 0, owned(cells, most)
-    for x in histograms:
-        costs = [np.concatenate(interval_costs(x + one)) for one in held]
-        for one in costs if neighbours == "replace-one" else costs[:1]:
-            worst_cost = max(worst_cost, *(int(np.abs(one - other).max()) for other in costs))
-    totals, partition = Fraction(grid.noise(budget).scale), Fraction(grid.partition_noise(budget).scale)
-    assert worst_total**2 <= grid.sensitivity_squared
-    assert worst_total / totals + 2 * worst_cost / partition <= epsilon
 
 
 def test_a_union_is_covered_in_every_order() -> None:

@@ -23,9 +23,6 @@ from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain, Layout
 from dpdist.engine import inline
-from dpdist.measurement.adaptive.aim import Rounds, aim_measurement
-from dpdist.measurement.adaptive.dawa import DawaMeasurement
-from dpdist.measurement.adaptive.dawa import measure_buckets as measured_by_dawa
 from dpdist.measurement.integer_measurement import Counts
 from dpdist.operators import Matrix
 from dpdist.pipeline import measure
@@ -38,9 +35,15 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import marginals
 from tests import small
+from tests.complete_tree import needs_plugin, plugin_object
 from tests.often import always
 from tests.readers import measured
 from tests.stability.tester import power, verdict_on
+
+Rounds = plugin_object("dpdist.plugins.adaptive.aim:Rounds")
+aim_measurement = plugin_object("dpdist.plugins.adaptive.aim:aim_measurement")
+DawaMeasurement = plugin_object("dpdist.plugins.adaptive.dawa:DawaMeasurement")
+measured_by_dawa = plugin_object("dpdist.plugins.adaptive.dawa:measure_buckets")
 
 ALARM = 1e-4
 SAMPLES = {"gaussian": 1200, "laplace": 6000}
@@ -169,6 +172,7 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
 
 @pytest.mark.statistical
 @pytest.mark.slow
+@needs_plugin("mechanism.adaptive")
 @pytest.mark.parametrize("part", [1.0, 0.5])
 def test_outputs_of_rounds(part: float) -> None:
     """Rounds over three attributes, of a record more or less: right noise passes, and half of it (rates of choosing doubled) is found."""

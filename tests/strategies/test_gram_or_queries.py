@@ -22,7 +22,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "operator": scipy.sparse.linalg.aslinearoperator,
 }
 OPTIMISERS = ["coa", "eigen_design", "low_rank", "smoothing", "p_identity", "weighted_design"]
-BOUNDS = ["singular_value_bound", "laplace_bound", "lemma_4", "low_rank_bounds", "hardt_talwar"]
+BOUNDS = ["singular_value_bound", "laplace_bound"]
 WORKLOADS_ALONE = [
     "symmetric",
     "oblique",

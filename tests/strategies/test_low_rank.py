@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from benchmarks.papers.paper_bounds import hardt_talwar, lemma_4, low_rank_bounds
 from dpdist.errors import InvalidInput
-from dpdist.strategies import coa, hardt_talwar, lemma_4, low_rank, low_rank_bounds, singular_value_bound
+from dpdist.strategies import coa, low_rank, singular_value_bound
 from dpdist.strategies.low_rank_factorisation import project_columns
 from dpdist.workloads import Gram, all_ranges, prefix, related
 from tests.oracles import AM_FIGURE_1

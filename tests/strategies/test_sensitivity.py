@@ -13,13 +13,12 @@ import pytest
 from dpdist.arrays import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
-from dpdist.measurement.adaptive.dawa import best_tree, dawa_measurement, greedy_tree
 from dpdist.measurement.coefficient_vectors import Coefficients, Form
 from dpdist.measurement.filter_measurement import FilterMeasurement, filter_measurement
 from dpdist.measurement.hadamard_measurement import hadamard_measurement
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, sensitivity_squared
 from dpdist.measurement.term_measurement import TermMeasurement
-from dpdist.operators import Dense, Hadamard, Identity, ListedRanges, Matrix, Operator, Prefix
+from dpdist.operators import Dense, Hadamard, Identity, Matrix, Operator, Prefix
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.size_limits import SIZES
 from dpdist.stability import Neighbours
@@ -38,7 +37,7 @@ from dpdist.strategies import (
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
-from dpdist.workloads import Workload, all_ranges, dnf, filtered, marginals, predicates, prefix
+from dpdist.workloads import Workload, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.time_filters import exponential, running_sum
 from tests.oracles import brute_force_sensitivity
 from tests.readers import filter_of
@@ -214,16 +213,6 @@ def test_terms_with_their_rounding() -> None:
         sides = [[measure(rest + own) for own in some] for some in (before, owned)]
         worst = max(sum((u - v) ** 2 for u, v in zip(a, b, strict=True)) for a, b in product(*sides))
         assert 0.4 * grid.sensitivity_squared < worst <= grid.sensitivity_squared
-
-
-def test_dawa_totals() -> None:
-    """Every tree that DAWA may choose: its rows move by no more than the grid says, for any buckets of the records."""
-    workload = all_ranges(4)
-    for neighbours, most in EVERY:
-        grid = dawa_measurement(workload, neighbours, most)
-        for ends, weights in (greedy_tree(workload.gram()), best_tree(workload.gram())):
-            rows = weights[:, None] * ListedRanges(4, ends).dense().astype(np.int64)
-            assert brute_force_sensitivity(rows, neighbours, most, power=1) ** 2 <= grid.sensitivity_squared
 
 
 @pytest.mark.parametrize("make", [convolution, square_root])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpdist.api.outputs import Output, ReleaseDraft, WrittenFile, yaml_text
+from dpdist.api.outputs import Output, ReleaseDraft, WrittenFile, yaml_document
 from dpdist.api.pages import citation
 
 
@@ -24,7 +24,7 @@ class Citation(Output):
         return (
             written
             if citation_facts is None
-            else [destination.write_bytes("CITATION.cff", yaml_text(citation_facts)), *written]
+            else [destination.write_bytes("CITATION.cff", yaml_document(citation_facts)), *written]
         )
 
 

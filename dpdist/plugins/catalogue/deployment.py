@@ -13,7 +13,7 @@ from dpdist.api.outputs import (
     WrittenFile,
     guarantee_in_numbers,
     mechanism_of,
-    yaml_text,
+    yaml_document,
 )
 from dpdist.api.releases import ratio_to_bound
 
@@ -30,7 +30,11 @@ class Deployment(Output):
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         content = release.content
-        return [release.destination.write_bytes("deployment.yaml", yaml_text(_deployment(content)))] if content.about else []
+        return (
+            [release.destination.write_bytes("deployment.yaml", yaml_document(_deployment(content)))]
+            if content.about
+            else []
+        )
 
 
 DEPLOYMENT = Deployment()

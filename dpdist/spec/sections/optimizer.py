@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from dpdist.mechanisms.mechanism_registry import AUTO, REGISTRY
+from dpdist.plugin_registry import missing_plugin, missing_plugin_text
 from dpdist.spec.value_types import SpecPart
 from dpdist.strategies.solver_resources import Limits
 
 
 def _mechanism(name: Any) -> Any:
     """A registered mechanism's name. Raises: ValueError."""
+    if name == AUTO:
+        return name
+    if missing_plugin(f"mechanism.{name}"):
+        raise ValueError(missing_plugin_text(f"mechanism.{name}"))
     if name not in (AUTO, *REGISTRY):
         *first_names, last_name = (repr(mechanism_name) for mechanism_name in (AUTO, *REGISTRY))
         raise ValueError(f"the mechanism must be {', '.join(first_names)} or {last_name}")
     return name
 
 
-Mechanism = Annotated[
-    str, BeforeValidator(_mechanism), WithJsonSchema({"enum": [AUTO, *REGISTRY], "title": "Mechanism", "type": "string"})
-]
+class MechanismNames:
+    """The schema of a mechanism's name, which plugins add to: it is made when it is asked for."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(_: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"enum": [AUTO, *REGISTRY], "title": "Mechanism", "type": "string"}
+
+
+Mechanism = Annotated[str, BeforeValidator(_mechanism), MechanismNames]
 """``auto``, or a mechanism of the registry."""
 
 

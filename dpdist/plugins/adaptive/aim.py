@@ -26,26 +26,43 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
-from dpdist.domain import Layout
-from dpdist.measurement.adaptive.model_intervals import expected_distances, half_widths, largest_distances
-from dpdist.measurement.consistency.table_fitting import query_groups
-from dpdist.measurement.integer_measurement import MEMORY_COPIES, Counts, IntegerMeasurement, SelectedTable, StageBytes
-from dpdist.operators import Matrix
-from dpdist.privacy.accounting import Loss
-from dpdist.privacy.exponential_mechanism import RATE_BITS, choose, rate_for
-from dpdist.privacy.keys import Secret
-from dpdist.privacy.noise import Noise
-from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
-from dpdist.reconstruction.junction_tree import TableModel, first_holding, margin
-from dpdist.reconstruction.measured_tables import MeasuredTables, model_unbiased_tables
-from dpdist.reconstruction.nonnegative_cells import covering_half_widths
-from dpdist.reconstruction.nonnegative_tables import Axes
-from dpdist.reconstruction.product_space import IdentityFactor, SpaceTerm
-from dpdist.stability import Neighbours
-from dpdist.workloads import Workload
+from dpdist.api.mechanisms import (
+    GAUSSIAN,
+    MEMORY_COPIES,
+    RATE_BITS,
+    AnswerRequest,
+    Answers,
+    ArrayVector,
+    Axes,
+    Counts,
+    IdentityFactor,
+    IntegerMeasurement,
+    Layout,
+    Loss,
+    Matrix,
+    MeasuredTables,
+    Neighbours,
+    Noise,
+    ProgressCallback,
+    Secret,
+    SelectedTable,
+    SpaceTerm,
+    StageBytes,
+    TableModel,
+    Vector,
+    Workload,
+    Workspace,
+    choose,
+    covering_half_widths,
+    first_holding,
+    margin,
+    model_unbiased_tables,
+    query_groups,
+    rate_for,
+    stored_answers,
+    to_array,
+)
+from dpdist.plugins.adaptive.model_intervals import expected_distances, half_widths, largest_distances
 
 CHOICE_FRACTION = Fraction(1, 10)
 """Of rho, for choosing. This and the next three were picked on Adult at epsilon 0.1, 1 and 10 (benchmarks/adaptive.py)."""

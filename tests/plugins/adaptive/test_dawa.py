@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.measurement.adaptive.dawa import (
+from dpdist.measurement.sensitivity.column_norms import l1_sensitivity
+from dpdist.operators import ListedRanges
+from dpdist.plugins.adaptive.data_partition import dawa
+from dpdist.plugins.adaptive.dawa import (
     _inner_nodes,
     best_tree,
     bucket_price,
@@ -24,10 +27,8 @@ from dpdist.measurement.adaptive.dawa import (
     parse_measurement,
     reduce_to_buckets,
 )
-from dpdist.measurement.sensitivity.column_norms import l1_sensitivity
-from dpdist.operators import ListedRanges
 from dpdist.privacy.accounting import Loss
-from dpdist.strategies import dawa, hierarchical, identity
+from dpdist.strategies import hierarchical, identity
 from dpdist.workloads import all_ranges, prefix, random_ranges, ranges, relative
 from tests.readers import reader_of
 

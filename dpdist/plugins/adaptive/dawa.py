@@ -21,27 +21,37 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
-from dpdist.domain import Domain, Layout
-from dpdist.measurement.dense_measurement import DenseMeasurement
-from dpdist.measurement.integer_measurement import (
+from dpdist.api.mechanisms import (
     GRID_BITS,
+    LAPLACE,
     MEMORY_COPIES,
+    AnswerRequest,
+    Answers,
+    ArrayVector,
     Counts,
+    DenseMeasurement,
+    Domain,
     IntegerMeasurement,
+    Layout,
+    ListedRanges,
+    Loss,
+    Matrix,
+    Neighbours,
+    Noise,
+    Product,
+    ProgressCallback,
+    Secret,
+    Sparse,
     StageBytes,
+    Tree,
+    Vector,
+    Workload,
+    Workspace,
     answer_bytes,
+    lapack,
+    laplace_scale,
+    to_array,
 )
-from dpdist.operators import ListedRanges, Matrix, Product, Sparse, Tree
-from dpdist.privacy.accounting import Loss, laplace_scale
-from dpdist.privacy.keys import Secret
-from dpdist.privacy.noise import Noise
-from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
-from dpdist.stability import Neighbours
-from dpdist.workloads import Workload
 
 PARTITION_SHARE = Fraction(1, 4)
 BRANCHINGS = (2, 4, 8, 16)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
-from dpdist.errors import InvalidInput
-from dpdist.measurement.adaptive.aim import importances
-from dpdist.measurement.consistency.table_fitting import has_only_tables
-from dpdist.operators import Kronecker, Total
-from dpdist.strategies.representations import AimStrategy
-from dpdist.workloads import Workload
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import IntegerMeasurement, Kronecker, Neighbours, Strategy, Total, Workload, has_only_tables
+from dpdist.plugins.adaptive.aim import aim_measurement, importances
 
 MOST_CANDIDATES, MOST_CELLS = 4096, 2**25
 """Tables from which the rounds choose, and cells of all of them together."""
+
+
+@dataclass(frozen=True, repr=False)
+class AimStrategy(Strategy):
+    """Tables that are chosen in rounds: what is measured depends on the data."""
+
+    biased: ClassVar[bool] = True
+
+    def worst(self, workload: Workload) -> float | None:
+        return None
+
+    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        return aim_measurement(workload, neighbours, most_records)
 
 
 def adaptive(workload: Workload) -> AimStrategy:

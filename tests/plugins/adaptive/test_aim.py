@@ -14,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from hypothesis import given
@@ -25,11 +24,12 @@ from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain, Layout
 from dpdist.errors import InvalidInput, InvalidSpec
-from dpdist.measurement.adaptive import aim, model_intervals
-from dpdist.measurement.adaptive.aim import AimMeasurement, Rounds, aim_measurement
-from dpdist.measurement.adaptive.model_intervals import distance_bound, expected_distances, largest_distances
 from dpdist.measurement.integer_measurement import Counts
 from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
+from dpdist.plugins.adaptive import aim, model_intervals
+from dpdist.plugins.adaptive.adaptive_rounds import adaptive, reason_no_rounds
+from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, aim_measurement
+from dpdist.plugins.adaptive.model_intervals import distance_bound, expected_distances, largest_distances
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.ledger.budget_ledger import open_ledger
@@ -40,9 +40,9 @@ from dpdist.reconstruction.measured_space import Functionals
 from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.stability import Neighbours
 from dpdist.storage.objects import parse_location
-from dpdist.strategies.tables.adaptive_rounds import adaptive, reason_no_rounds
 from dpdist.workloads import Workload, marginals
 from tests import small
+from tests.chosen_tables import ASKED, WIDE, like
 
 SHAPE = (3, 2, 2, 4)
 RHO = Fraction(1, 20)
@@ -445,17 +445,6 @@ def test_how_far_cells_are_apart_is_read_from_noisy_ones(apart: float, cells: in
 
 # ---- whole releases
 
-WIDE = {f"x{i}": {"from": 0, "to": 3} for i in range(5)}
-ASKED = {
-    "mechanism": "adaptive", "domain": WIDE, "workload": [{"marginals": {"ways": [0, 1, 2, 3]}}], "budget": {"rho": 0.004},
-}  # fmt: skip
-
-
-def like(rows: int = 8000) -> pa.Table:
-    state = np.random.default_rng(0)
-    shared = state.integers(0, 4, rows)
-    return pa.table({name: np.where(state.random(rows) < 0.6, shared, state.integers(0, 4, rows)) for name in WIDE})
-
 
 @pytest.mark.usefixtures("home")
 def test_a_release_says_what_was_chosen_and_what_has_no_interval(tmp_path: Path, home: Path) -> None:
@@ -586,8 +575,8 @@ def test_auto_never_takes_it() -> None:
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("dpdist.strategies.tables.adaptive_rounds.MOST_CANDIDATES", "it chooses among up to 2 tables"),
-        ("dpdist.strategies.tables.adaptive_rounds.MOST_CELLS", "it takes up to 2"),
+        ("dpdist.plugins.adaptive.adaptive_rounds.MOST_CANDIDATES", "it chooses among up to 2 tables"),
+        ("dpdist.plugins.adaptive.adaptive_rounds.MOST_CELLS", "it takes up to 2"),
     ],
 )
 def test_too_many_tables_or_cells_are_refused(limit: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dpdist.errors import InvalidInput
-from dpdist.mechanisms.mechanism import LAPLACE, AutoComparison, Mechanism, PlanWorkspace, Request
-from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.tables.adaptive_rounds import adaptive, reason_no_rounds
-from dpdist.strategies.tables.data_partition import dawa
-from dpdist.workloads import Workload
+from typing import ClassVar
+
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import AutoComparison, Mechanism, Norm, PlanWorkspace, Request, Strategy, Workload
+from dpdist.plugins.adaptive.adaptive_rounds import adaptive, reason_no_rounds
+from dpdist.plugins.adaptive.data_partition import dawa
 
 
 class Adaptive(Mechanism):
@@ -39,7 +39,7 @@ class Dawa(Mechanism):
     name = "dawa"
     summary = "cells with similar counts are measured together: less noise, and a bias that is not in the error bars"
     answers = "queries over one ordered attribute of up to 16,384 values"
-    noises = LAPLACE
+    noises: ClassVar[frozenset[Norm]] = frozenset({"l1"})
     is_data_dependent = True
 
     def reason_refused(self, workload: Workload) -> str | None:
@@ -57,3 +57,6 @@ class Dawa(Mechanism):
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         return dawa(request.workload)
+
+
+DAWA, ADAPTIVE = Dawa(), Adaptive()

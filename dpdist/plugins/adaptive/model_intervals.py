@@ -28,11 +28,16 @@ from dataclasses import replace
 import numpy as np
 import scipy
 
-from dpdist.operators import Matrix
-from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.junction_tree import TableModel, first_holding, independent_table
-from dpdist.reconstruction.measured_tables import MeasuredTables, model_unbiased_tables
-from dpdist.reconstruction.nonnegative_tables import Axes
+from dpdist.api.mechanisms import (
+    Axes,
+    Matrix,
+    MeasuredTables,
+    Noise,
+    TableModel,
+    first_holding,
+    independent_table,
+    model_unbiased_tables,
+)
 
 MISS_PROBABILITY = 0.05
 """The probability with which bounds may miss, all of a release together; half of it for the choice, half for the noise after it."""

@@ -1,0 +1,15 @@
+"""Mechanisms that find what they measure in the data: tables in rounds (after AIM), and DAWA."""
+
+from dpdist.api import Plugin
+
+PLUGIN = Plugin(
+    "adaptive",
+    mechanisms=(
+        "dpdist.plugins.adaptive.data_dependent_mechanisms:DAWA",
+        "dpdist.plugins.adaptive.data_dependent_mechanisms:ADAPTIVE",
+    ),
+    strategies={
+        "adaptive": "dpdist.plugins.adaptive.adaptive_rounds:adaptive",
+        "dawa": "dpdist.plugins.adaptive.data_partition:dawa",
+    },
+)
