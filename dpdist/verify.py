@@ -1111,7 +1111,9 @@ class ReleaseClaims:
     @property
     def preliminary_rhos(self) -> list[Fraction]:
         """The rho of each choice of bounds, edges and quantiles, and of what the bounds leave out."""
-        choices = [self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "quantiles")]
+        choices = [
+            self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "quantiles", "thresholded")
+        ]
         all_choices = [
             *choices,
             *(choice for name in ("chosen_ranges", "chosen_edges") for choice in self.certificate.get(name, ())),
@@ -1128,6 +1130,7 @@ class ReleaseClaims:
             "range": self.certificate.get("chosen_ranges", ()),
             "left-out": [self.certificate["left_out"]] if self.certificate.get("left_out") else (),
             "quantiles": [self.certificate["quantiles"]] if self.certificate.get("quantiles") else (),
+            "thresholded": [self.certificate["thresholded"]] if self.certificate.get("thresholded") else (),
         }
         return {kind: [Fraction(choice["rho"]) for choice in choices] for kind, choices in kinds.items()}
 
@@ -2277,6 +2280,11 @@ RECOMPUTED: dict[str, str] = {
     "left_out.persons.up_to left_out.persons.*.* left_out.amounts.*.*.* left_out.amounts.*.up_to[]",
     "quantiles": "quantiles.share quantiles.rho quantiles.by[] quantiles.moved quantiles.choices[].* quantiles.columns.*.* "
     "quantiles.rows[].of quantiles.rows[].at quantiles.rows[].group.*",
+    "a thresholded histogram": "thresholded.share thresholded.rho thresholded.cells thresholded.scale thresholded.deviation "
+    "thresholded.expected_false_rows thresholded.published_half_of_the_time thresholded.published_almost_always thresholded.at_least "
+    "thresholded.of.*.integers thresholded.of.*.integers[] thresholded.of.*.codes thresholded.of.*.alphabet thresholded.of.*.length "
+    "thresholded.cells_per_person thresholded.records_per_cell thresholded.rows thresholded.published_rows[].keys.* "
+    "thresholded.published_rows[].value thresholded.published_rows[].low_95 thresholded.published_rows[].high_95",
     "rounds": "rounds[].table[] rounds[].standard_error modelled[].table[]",
 }
 """The leaves of release.json that each claim recomputes; ``*`` stands for any name, ``[]`` for a place in a list, ``**`` for all within."""
@@ -3258,6 +3266,104 @@ def check_quantiles(release: ReleaseClaims) -> str:
     return f"{len(facts['rows']):,} rows"
 
 
+def check_thresholded(release: ReleaseClaims) -> str:
+    """What a thresholded histogram costs, which rows it may have, their intervals, and thresholded.csv (docs/noise.md)."""
+    certificate, facts = release.certificate, release.certificate.get("thresholded")
+    near(facts is not None, "thresholded.csv" in certificate["files"], label="whether there is thresholded.csv: ")
+    if facts is None:
+        return ""
+    privacy, unit = release.privacy, 1 << UNIT_BITS
+    enforced = privacy["bound_enforced_while_counting"]
+    cells_of_unit, records = facts["cells_per_person"], facts["records_per_cell"]
+    near((cells_of_unit is not None, records is not None), (enforced, enforced), label="whether persons are bounded: ")
+    if not enforced:
+        cells_of_unit = 1
+        records = int(privacy["most_records_of_one_person"]) * int(privacy.get("participations_of_one_person") or 1)
+    changed = cells_of_unit * (2 if privacy["neighbours"] == "replace-one" else 1)
+    scale = int(facts["scale"])
+    check_cost(release, facts, scale, changed * records * unit, changed * (records * unit) ** 2, "the thresholded histogram")
+    exact = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
+    near(float(facts["deviation"]) * unit, exact, 1e-9, label="deviation of its noise: ")
+    cells = math.prod(map(keys_in, facts["of"].values()))
+    near(int(facts["cells"]), cells, label="cells of the thresholded histogram: ")
+    at_least = float(facts["at_least"])
+
+    def chance(count: float) -> float:
+        distance = at_least * unit - count * unit
+        if not release.laplace:
+            return math.exp(log_tail(-(distance - 0.5) / scale))
+        upper = math.exp(-max(distance, 1 - distance) / scale) / (1 + math.exp(-1 / scale))
+        return upper if distance > 0 else 1 - upper
+
+    near(float(facts["expected_false_rows"]), cells * chance(0), 1e-6, label="expected rows without records: ")
+    for name, least in (("published_half_of_the_time", 0.5), ("published_almost_always", 0.975)):
+        count = int(facts[name])
+        near([chance(each) >= least for each in (count - 1, count)], [False, True], label=f"{name}: ")
+    check_thresholded_rows(release, facts)
+    return ""
+
+
+def keys_in(keys: Facts) -> int:
+    """How many keys a column may have."""
+    near(sum(keys[name] is not None for name in ("codes", "integers", "alphabet")), 1, label="kinds of keys: ")
+    near(keys["alphabet"] is None, keys["length"] is None, label="a length of texts: ")
+    if keys["alphabet"] is not None:
+        near(len(set(keys["alphabet"])), len(keys["alphabet"]), label="different characters: ")
+        return int(len(keys["alphabet"]) ** keys["length"])
+    return int(keys["codes"]) if keys["codes"] is not None else int(keys["integers"][1]) - int(keys["integers"][0]) + 1
+
+
+def is_key(keys: Facts, text: str) -> bool:
+    """Whether a text is one of the keys of a column; of codes only their number is published."""
+    if keys["alphabet"] is not None:
+        return len(text) == keys["length"] and set(text) <= set(keys["alphabet"])
+    if keys["integers"] is not None:
+        first, last = keys["integers"]
+        return re.fullmatch(r"0|-?[1-9]\d{0,19}", text) is not None and first <= int(text) <= last
+    return text != ""
+
+
+def check_thresholded_rows(release: ReleaseClaims, facts: Facts) -> None:
+    """That rows are different ones above the threshold, with the interval of noise that exceeds it, as thresholded.csv says."""
+    with (release.folder / "thresholded.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    rows, names = facts["published_rows"], list(facts["of"])
+    near((facts["rows"], len(table)), (len(rows),) * 2, label="rows of thresholded.csv: ")
+    seen = {tuple(row["keys"].items()) for row in rows}
+    near(len(seen), len(rows), label="different rows: ")
+    for name, keys in facts["of"].items():
+        codes = {row["keys"].get(name) for row in rows}
+        near(keys["codes"] is None or len(codes) <= keys["codes"], True, label=f"different codes of {name}: ")
+    for row, written in zip(rows, table, strict=True):
+        near(list(row["keys"]), names, label="keys of a row: ")
+        texts = [written[name].lstrip("'") for name in names]
+        near(texts, [row["keys"][name].lstrip("'") for name in names], label="keys in thresholded.csv: ")
+        for name in names:
+            near(
+                is_key(facts["of"][name], row["keys"][name]),
+                True,
+                label=f"whether {row['keys'][name]!r} is a key of {name}: ",
+            )
+        for name in ("value", "low_95", "high_95"):
+            near(float(written[name]), row[name], 1e-9, label=f"{name} in thresholded.csv: ")
+        near(row["value"] >= float(facts["at_least"]), True, label="a row that reaches the threshold: ")
+    deviation, limit = float(facts["deviation"]), float(facts["at_least"])
+    tails = [lambda x: log_tail(-x), *([lambda x: log_laplace_tail(-x)] if release.laplace else [])]
+    for row in rows:
+        value = max(float(row["value"]), limit)
+        for name, probability, farthest in (("low_95", 0.025, max), ("high_95", 0.975, min)):
+            below, above = (
+                farthest(
+                    math.exp(min(0.0, tail((value - count) / deviation) - tail((limit - count) / deviation)))
+                    for tail in tails
+                )
+                for count in (float(row[name]) - 0.002, float(row[name]) + 0.002)
+            )
+            # an end at 0 is one that was cut there
+            is_end = above >= probability and (below <= probability or float(row[name]) == 0.0)
+            near(is_end, True, label=f"{name} of the row {' '.join(row['keys'].values())!r}: ")
+
+
 def check_quantile_rows(release: ReleaseClaims, facts: Facts) -> None:
     """The order of quantiles, that they are steps of their range, and that quantiles.csv says the same."""
     with (release.folder / "quantiles.csv").open(encoding="utf-8", newline="") as file:
@@ -3939,6 +4045,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "bounds that were chosen": check_bounds,
     "what bounds leave out": ReleaseClaims.check_left_out,
     "quantiles": check_quantiles,
+    "a thresholded histogram": check_thresholded,
     "edges that were chosen": ReleaseClaims.check_edges,
     "rounds": ReleaseClaims.check_rounds,
     "answers": lambda r: r.check_column("answer"),

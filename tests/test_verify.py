@@ -41,6 +41,7 @@ from tests.pipeline import (
     test_private_range,
     test_quantiles,
     test_sums,
+    test_thresholded,
     test_totals,
     test_variances,
 )
@@ -136,6 +137,14 @@ OTHERS: dict[str, dict[str, Any]] = {
         "neighbours": "replace-one", "domain": {"age": {"edges": [0, 6, 12]}}, "workload": [{"marginals": {"ways": [1], "ranges": True}}],
     },
     "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
+    "a thresholded histogram": {"table": test_thresholded.views(), **test_thresholded.changes(mechanism="identity")},
+    "a thresholded histogram, Laplace noise": {
+        "table": test_thresholded.views(),
+        **test_thresholded.changes(neighbours="replace-one", budget={"epsilon": 6}, ledger={"dataset": "small", "cap": {"epsilon": 6}}),
+    },
+    "a thresholded histogram of records": {
+        "table": test_thresholded.views(), **test_thresholded.changes(records={"path": "records.parquet"}),
+    },
     "private categories of persons": {
         "table": test_private_categories.towns(), **test_private_categories.ASKED, "budget": {"rho": 0.3},
         "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 2}},

@@ -25,7 +25,8 @@ RELEASES = (
     "variances", "epsilon and delta", "suppressed", "sums, suppressed", "non-negative", "persons by levels", "groups of a person",
     "modelled answers", "long series", "coa, least largest error over targets, add-remove", "quantiles, Laplace noise",
     "bounded totals, Laplace noise", "values left out", "steps of a person who is replaced", "steps of a person, triangular",
-    "whole numbers, suppressed", "private categories of persons",
+    "whole numbers, suppressed", "private categories of persons", "a thresholded histogram",
+    "a thresholded histogram, Laplace noise",
 )  # fmt: skip
 ALWAYS = RELEASES[:5]
 honest, _here = test_verify.honest, test_verify._here

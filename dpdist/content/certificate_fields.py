@@ -350,6 +350,43 @@ class QuantilesFacts(TypedDict):
     rows: list[RowsFacts]
 
 
+class OfFacts(TypedDict):
+    """``thresholded.of[]`` of a certificate."""
+
+    codes: int | None
+    integers: list[int] | None
+    alphabet: str | None
+    length: int | None
+
+
+class PublishedRowsFacts(TypedDict):
+    """``thresholded.published_rows[]`` of a certificate."""
+
+    keys: dict[str, str]
+    value: float
+    low_95: float
+    high_95: float
+
+
+class ThresholdedFacts(TypedDict):
+    """``thresholded`` of a certificate."""
+
+    share: float
+    rho: str
+    of: dict[str, OfFacts]
+    cells: str
+    at_least: float
+    cells_per_person: int | None
+    records_per_cell: int | None
+    scale: str
+    deviation: float
+    expected_false_rows: float
+    published_half_of_the_time: int
+    published_almost_always: int
+    rows: int
+    published_rows: list[PublishedRowsFacts]
+
+
 class Claims(TypedDict):
     """What a plan claims of its release."""
 
@@ -383,6 +420,7 @@ class Claims(TypedDict):
     chosen_ranges: NotRequired[list[ChosenRangesFacts]]
     left_out: NotRequired[LeftOutFacts]
     quantiles: NotRequired[QuantilesFacts]
+    thresholded: NotRequired[ThresholdedFacts]
 
 
 class MeasurementFacts(TypedDict):

@@ -14,9 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, PersonKey, choose_groups, mix_bits, person_hashes
+from dpdist.counting.contribution_bounding import (
+    HASHED,
+    PersonKey,
+    check_complete,
+    choose_groups,
+    mix_bits,
+    person_hashes,
+)
 from dpdist.counting.person_histograms import PartitionedRecords
-from dpdist.counting.record_cells import tables_of
+from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain.key_spaces import KeySpace
 from dpdist.engine.shuffle import Rows
 from dpdist.process import arrow_arrays
@@ -93,6 +100,9 @@ class _CellReader:
                 table, numbers = read_table, np.ones(read_table.num_rows, dtype=np.int64)
                 if source.counts is not None:
                     table, numbers = counted_rows(read_table, source.counts, partition.source_label)
+                # what counting will refuse later is refused before anything is charged
+                domain_cells, _ = cells_of(table, source, domain, partition.source_label)
+                check_complete(table, self.records.complete, source, domain_cells, partition.source_label)
                 key_numbers = {}
                 for name, keys in self.space.columns.items():
                     with reading(partition.source_label):

@@ -45,6 +45,19 @@ def _selection_sentence(attribute: str, facts: Mapping[str, Any]) -> str:
     return say(SELECTION_TEXTS[facts["names_per_person"] is not None], which=names, **facts)
 
 
+def thresholded_sentences(certificate: Mapping[str, Any]) -> list[str]:
+    """Which rows of a thresholded histogram are published, where there is one."""
+    if (facts := certificate.get("thresholded")) is None:
+        return []
+    sentence = translatable(
+        "thresholded.csv has {rows:,} of {cells:,} combinations of {keys}: those whose noisy count is at least {at_least:,.12g}, from "
+        "{share:.0%} of the budget. Of combinations without records {expected_false_rows:,.2g} are expected among them; one of "
+        "{published_half_of_the_time:,} is published half of the time, one of {published_almost_always:,} almost always"
+    )
+    keys, numbers = ", ".join(facts["of"]), {name: facts[name] for name in facts if name not in ("of", "cells")}
+    return [say(sentence, cells=int(facts["cells"]), keys=keys, **numbers)]
+
+
 def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
     """How bins of attributes came to have their edges, where they were chosen."""
     words, sentences = Words.of(dict(certificate)), []

@@ -27,7 +27,7 @@ from dpdist.page.charts.area_map import without_shapes
 from dpdist.page.charts.budget_timeline import Spending, budget_timelines
 from dpdist.page.charts.chart_data import Axis, Figure
 from dpdist.page.charts.sparkline import draw_sparkline
-from dpdist.page.domain_text import edges_sentences, exclusion_sentences, selection_sentences
+from dpdist.page.domain_text import edges_sentences, exclusion_sentences, selection_sentences, thresholded_sentences
 from dpdist.page.findings import MOST_FINDINGS, finding_sentence
 from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import Words
@@ -117,6 +117,7 @@ def _render_page(content: ReleaseContent, digits: int, files: Sequence[str]) -> 
         suppressed=suppressed,
         selections=selection_sentences(content.certificate),
         bins=edges_sentences(content.certificate),
+        thresholded=thresholded_sentences(content.certificate),
         beyond=loss_sentences,
         budget=None if budget is None else budget_timelines([Spending(budget["period"], budget["course"][-MOST_CHARGES:])]),
         formats=formats_of(content),

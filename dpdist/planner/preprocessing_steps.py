@@ -8,6 +8,7 @@ from typing import Any
 from dpdist.planner.bound_selection import GroupsChoice, RangeChoice, RecordsChoice, TruncationLossMeasurement
 from dpdist.planner.budgeted_step import BudgetedStep
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.planner.thresholded_step import ThresholdedRows
 from dpdist.privacy.accounting import Loss
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
@@ -20,6 +21,7 @@ from dpdist.spec.preprocessing_budget import (
     QuantileStep,
     RangeBound,
     RecordsBound,
+    ThresholdedStep,
     TruncationLossStep,
 )
 
@@ -31,6 +33,7 @@ STEP_CLASSES: dict[type[PreprocessingStep], type[BudgetedStep]] = {
     RangeBound: RangeChoice,
     TruncationLossStep: TruncationLossMeasurement,
     QuantileStep: QuantileChoice,
+    ThresholdedStep: ThresholdedRows,
 }
 """How each is found."""
 

@@ -79,7 +79,7 @@ class Selection:
 
     def count_with(self, chance: float, names: int = 1) -> int:
         """The least count whose name reaches the threshold with at least this probability."""
-        return _least_integer(lambda count: self.chance(count, names) >= chance, 1)
+        return least_integer(lambda count: self.chance(count, names) >= chance, 1)
 
     @property
     def facts(self) -> dict[str, object]:
@@ -129,7 +129,7 @@ def selection(
         return failure_of_persons(threshold, scale, names_per_person)
 
     lowest = ((1 if names_per_person else records) << UNIT_BITS) + 1
-    enough = _least_integer(lambda threshold: failure(threshold) <= float(delta), lowest)
+    enough = least_integer(lambda threshold: failure(threshold) <= float(delta), lowest)
     return Selection(scale, enough, most_names, Loss(rho=rho, slack=slack, failure=delta), names_per_person)
 
 
@@ -169,7 +169,7 @@ def failure_at(threshold: int, scale: int, records: int) -> float:
     return max(reached(records - fewest_names + 1) + (names - 1) * reached(1) for fewest_names, names in name_ranges)
 
 
-def _least_integer(holds: Callable[[int], bool], start: int) -> int:
+def least_integer(holds: Callable[[int], bool], start: int) -> int:
     """The least integer from ``start`` on for which something holds that goes on holding."""
     step = 1
     while not holds(start + step):

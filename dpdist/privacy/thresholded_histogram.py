@@ -29,7 +29,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.noise_tails import FIRST_BITS, GUARD, Bounds, Digits, draw_tail, tail_bounds
-from dpdist.privacy.partition_selection import UNIT_BITS
+from dpdist.privacy.partition_selection import UNIT_BITS, least_integer
 from dpdist.stability import Distance
 
 LARGEST = 2**62
@@ -65,11 +65,15 @@ class ThresholdedHistogram:
     @property
     def false_rows(self) -> float:
         """How many cells without records are published on average, if no cell has one."""
-        return self._expected / (1 << FIRST_BITS)
+        return self.cells * self.chance(0)
 
     def chance(self, count: int) -> float:
         """The probability that a cell with so many records is published."""
         return self.noise.kind.tail(self.threshold - (count << UNIT_BITS), self.noise.scale)
+
+    def count_with(self, chance: float) -> int:
+        """The least number of records with which a cell is published with at least this probability."""
+        return least_integer(lambda count: self.chance(count) >= chance, 1)
 
     @property
     def shards(self) -> int:

@@ -26,12 +26,14 @@ from dpdist.spec.preprocessing_budget import (
     QuantileStep,
     RangeBound,
     RecordsBound,
+    ThresholdedStep,
     TruncationLossStep,
 )
 from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.sections.amount_columns import SumSpec
+from dpdist.spec.sections.amount_columns import ColumnSpec, SumSpec
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
 from dpdist.spec.sections.records import RecordsSpec
+from dpdist.spec.sections.thresholded_cells import KeySpec
 from dpdist.theme import DEFAULT_THEME
 
 NONE = Fraction(0)
@@ -85,7 +87,8 @@ def compile_job(
     person, first_kind = records.person, entries[0].kind
     names = next(_preprocessing_steps(spec, again, spent, before), DeclaredNames())
     persons, unknown = records.count == "persons", placeholders or isinstance(names, PreprocessingStep)
-    uncounted_columns = {} if spec.quantiles is None else spec.quantiles.of
+    uncounted_columns: dict[str, ColumnSpec | KeySpec] = {} if spec.quantiles is None else {**spec.quantiles.of}
+    uncounted_columns |= {} if spec.thresholded is None else spec.thresholded.of
     measured = CountedCells(
         spec.domain, spec.sums, entries, person.records, persons, files, sizes, unknown, uncounted_columns
     )
@@ -198,6 +201,8 @@ def _preprocessing_steps(
         yield make_step(TruncationLossStep, loss_spec, partial(_without_key, "left_out"), loss_spec.most)
     if quantiles is not None:
         yield make_step(QuantileStep, quantiles, partial(_without_key, "quantiles"), quantiles)
+    if spec.thresholded is not None:
+        yield make_step(ThresholdedStep, spec.thresholded, partial(_without_key, "thresholded"), spec.thresholded)
 
 
 def _job_with(

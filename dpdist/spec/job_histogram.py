@@ -22,6 +22,7 @@ from dpdist.size_limits import Sizes
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.sections.amount_columns import ColumnSpec, SumSpec
+from dpdist.spec.sections.thresholded_cells import KeySpec
 from dpdist.statistics.statistic import Quantity
 from dpdist.statistics.statistic_registry import quantity_of
 
@@ -46,7 +47,7 @@ class CountedCells:
     folder: Path
     sizes: Sizes
     placeholders: bool = False
-    uncounted_columns: Mapping[str, ColumnSpec] = field(default_factory=dict)
+    uncounted_columns: Mapping[str, ColumnSpec | KeySpec] = field(default_factory=dict)
 
     @cached_property
     def domain(self) -> Domain:

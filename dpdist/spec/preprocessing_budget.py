@@ -1,8 +1,8 @@
 """What parts of the budget find in the records before a release is planned: bounds, names, what bounds leave out, quantiles.
 
 They are found one after the other, each under a charge of its own: the bound on a person's records, on which all others depend; names and
-edges of bins, on which groups depend; the bound on groups; ranges of amounts of the records that count then; and what all these bounds
-leave out.
+edges of bins, on which groups depend; the bound on groups; ranges of amounts of the records that count then; what all these bounds leave
+out; and quantiles and rows of a thresholded histogram.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.contribution_histogram import split_budget
-from dpdist.privacy.ledger.charges import BOUND, BOUND_LOSS, EDGES, QUANTILES, RANGES, SELECTIONS
+from dpdist.privacy.ledger.charges import BOUND, BOUND_LOSS, EDGES, QUANTILES, RANGES, SELECTIONS, THRESHOLDED
 from dpdist.spec.attributes import SelectionSpec
 from dpdist.spec.attributes.private_values import EdgesSelectionSpec
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.sections.amount_columns import QuantilesSpec
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
 from dpdist.spec.sections.records import RecordsSpec
+from dpdist.spec.sections.thresholded_cells import ThresholdedSpec
 
 MOST_QUANTILES = 10_000
 """Of all columns and groups of a release: they stand in its certificate."""
@@ -223,3 +224,25 @@ class QuantileStep(PreprocessingStep):
             raise InvalidInput(
                 f"a release chooses at most {MOST_QUANTILES:,} quantiles of all columns and groups: ask for fewer"
             )
+
+
+@dataclass(frozen=True)
+class ThresholdedStep(PreprocessingStep):
+    """Rows of a thresholded histogram are published."""
+
+    thresholded_spec: ThresholdedSpec
+
+    is_independent = True
+    spec_text, spec_path, ends = "'thresholded'", ("thresholded",), (THRESHOLDED,)
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for columns that the release reads for something else."""
+        super().check_measured(records, measured)
+        named = {*measured.attributes, *measured.sums}
+        both = next((name for name in self.thresholded_spec.of if name in named), None)
+        if both is not None:
+            raise InvalidInput(
+                f"{both!r} is an attribute or column of amounts, too: call the keys otherwise, and name their column under 'records: "
+                "columns'"
+            )
+        _ = self.thresholded_spec.space

@@ -17,6 +17,7 @@ from dpdist.spec.sections.gate import GateSpec
 from dpdist.spec.sections.optimizer import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.sections.output import AboutSpec, Language, OutputSpec, PostprocessSpec, SiteSpec
 from dpdist.spec.sections.records import LeftOutSpec, RecordsSpec
+from dpdist.spec.sections.thresholded_cells import ThresholdedSpec
 from dpdist.spec.value_types import SpecPart
 from dpdist.stability import Neighbours
 
@@ -75,6 +76,18 @@ class ReleaseSpec(SpecPart):
         description="publishes, from a part of the budget, quantiles of columns by group with 95 % intervals: chosen from all values of a "
         "declared range by the exponential mechanism, without bins. The queries of 'workload' are answered with the rest",
         examples=[{"of": {"age": {"from": 0, "to": 120}}, "by": ["region"], "at": [0.5]}],
+    )
+    thresholded: ThresholdedSpec | None = Field(
+        None,
+        description="publishes, from a part of the budget, a thresholded histogram: the rows of all combinations of keys, up to 2^62, "
+        "whose noisy counts reach a threshold, each with a 95 % interval. Time and memory are those of the records",
+        examples=[
+            {
+                "of": {"country": {"codes": ["DE", "FR"]}, "page": {"integers": {"from": 1, "to": 125_000_000}}},
+                "at_least": 90,
+                "cells_per_person": 10,
+            }
+        ],
     )
     assume: AssumeSpec | None = Field(
         None,

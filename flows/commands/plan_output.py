@@ -106,6 +106,7 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
     from dpdist.planner.bound_selection import BoundChoice
     from dpdist.planner.domain_selection import EdgesChoice, QuantileChoice
     from dpdist.planner.preprocessing_steps import finished_steps
+    from dpdist.planner.thresholded_step import ThresholdedRows
     from dpdist.spec.preprocessing_budget import PreprocessingStep, PrivateBound, TruncationLossStep
 
     names = (step.declared_job.guarantee.names for step in planned.job.guarantee.step_results)
@@ -133,6 +134,9 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
             )
         if isinstance(step, QuantileChoice) and outcome is None:
             for sentence in step.fewest_records_sentences():
+                console.print_line(sentence)
+        if isinstance(step, ThresholdedRows) and outcome is None:
+            for sentence in step.plan_sentences():
                 console.print_line(sentence)
     measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
     if measured_keys or not any(isinstance(step, TruncationLossStep | PrivateBound) for step in steps):

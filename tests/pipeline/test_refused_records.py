@@ -31,6 +31,10 @@ FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
     "range": lambda spec: spec["sums"]["paid"].update(to="private", selection={"share": 0.1, "most": 2000}),
     "left out": lambda spec: spec.update(left_out={"share": 0.05}),
     "quantiles": lambda spec: spec.update(quantiles={"of": {"wait": {"from": 0, "to": 60}}, "share": 0.1}),
+    "thresholded": lambda spec: (
+        spec.update(thresholded={"of": {"place": {"codes": ["town 1", "town 2"]}}, "at_least": 30, "share": 0.1}),
+        spec["records"].update(columns={"place": "town"}),
+    ),
 }
 """What parts of the budget find first, each as a change of a spec."""
 TOGETHER = [
@@ -40,6 +44,7 @@ TOGETHER = [
     ("groups", "range", "quantiles"),
     ("bound", "names", "other names", "edges", "range", "left out", "quantiles"),
     ("left out",),
+    ("thresholded",),
     (),
 ]
 

@@ -137,6 +137,11 @@ def _quantiles(content: Content) -> None:
     content["quantiles"] = {"of": {"q": {"from": 0, "to": 9}}}
 
 
+def _thresholded(content: Content) -> None:
+    """Rows of many keys from a part of the budget."""
+    content["thresholded"] = {"of": {"k": {"integers": {"from": 0, "to": 10**12}}}, "at_least": 5000}
+
+
 def _persons(content: Content) -> None:
     content["records"]["count"] = "persons"
     _person(column="who", most_groups=2)(content)
@@ -279,6 +284,7 @@ ROOMS: dict[str, dict[str, Part]] = {
     },
     "what is left out": {"not measured": written(), "what bounds leave out": _left_out},
     "quantiles": {"no quantiles": written(), "quantiles": _quantiles},
+    "thresholded histograms": {"no thresholded histogram": written(), "a thresholded histogram": _thresholded},
     "noise": {"Gaussian noise": written(), "Laplace noise": _pure},
     "objectives": {"least total error": written(), "least worst error": written(objective="worst")},
     "post-processing": {

@@ -16,7 +16,8 @@ from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.planner.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice, TruncationLossMeasurement
 from dpdist.planner.budgeted_step import BudgetedStep
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
-from dpdist.privacy import exponential_mechanism, keys, sampler
+from dpdist.planner.thresholded_step import ThresholdedRows
+from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
 from dpdist.privacy.private_quantiles import CHOICES
 from tests.complete_tree import plugin_object
 
@@ -38,10 +39,12 @@ class Draws:
     Attributes:
         releases: whose key each is.
         reads: of every key and stream the addresses that were read, in order.
+        subkeys: of which key each is, and as which of its streams: a thresholded histogram has some in every shard.
     """
 
     releases: dict[bytes, str] = field(default_factory=dict)
     reads: dict[tuple[bytes, str], list[Addresses]] = field(default_factory=lambda: defaultdict(list))
+    subkeys: dict[bytes, tuple[bytes, str]] = field(default_factory=dict)
 
     def of(self, release: str) -> dict[str, list[Addresses]]:
         """What was read for one charge, rising: its release has one key."""
@@ -78,7 +81,7 @@ def record_draws() -> Iterator[Draws]:
         return key
 
     def sampled(kind: Any, key: bytes, scale: Any, start: int, count: int, threads: int) -> Any:
-        found.reads[bytes(key), "noise"].append((start, start + count))
+        found.reads[found.subkeys.get(bytes(key), (bytes(key), "noise"))].append((start, start + count))
         return sample(kind, key, scale, start, count, threads)
 
     def chosen(key: bytes, number: int, bits: int) -> int:
@@ -89,7 +92,21 @@ def record_draws() -> Iterator[Draws]:
             reads.append((number, number + 1))
         return uniform(key, number, bits)
 
+    subkey, digits = thresholded_histogram._subkey, thresholded_histogram._digits
+
+    def derived_in_shard(key: bytes, shard: int, purpose: bytes) -> bytes:
+        made = subkey(key, shard, purpose)
+        assert found.subkeys.setdefault(made, (key, f"{purpose.decode()} {shard}")) == (key, f"{purpose.decode()} {shard}")
+        return made
+
+    def numbered(key: bytes, label: bytes) -> Any:
+        number = int.from_bytes(label, "big")
+        found.reads[found.subkeys[key]].append((number, number + 1))
+        return digits(key, label)
+
     with (
+        mock.patch.object(thresholded_histogram, "_subkey", derived_in_shard),
+        mock.patch.object(thresholded_histogram, "_digits", numbered),
         mock.patch.object(keys, "release_key", derived),
         mock.patch.object(sampler, "samples", sampled),
         mock.patch.object(exponential_mechanism, "_uniform", chosen),
@@ -106,6 +123,11 @@ def _of_quantiles(found: QuantileChoice) -> Owned:
     return {"choice": [(0, 2 * CHOICES * groups * sum(map(len, found.rule.by_column)))]}
 
 
+def _of_shards(found: ThresholdedRows) -> Owned:
+    ends = {"occupied": 2**62, "number": 1, "cells": 2**62, "values": 2**128}
+    return {f"{purpose} {shard}": [(0, end)] for shard in range(found.rule.shards) for purpose, end in ends.items()}
+
+
 PURPOSES: dict[type[BudgetedStep], Callable[[Any], Owned]] = {
     NameSelection: lambda found: {"noise": [(0, 2**32)]},  # one for every name of the records, however many they are
     EdgesChoice: lambda found: {"choice": [(0, 2 * len(found.rule.splits))]},
@@ -114,6 +136,7 @@ PURPOSES: dict[type[BudgetedStep], Callable[[Any], Owned]] = {
     RangeChoice: _of_bins,
     TruncationLossMeasurement: lambda found: {"noise": [(0, sum(found.rule.sizes))]},
     QuantileChoice: _of_quantiles,
+    ThresholdedRows: _of_shards,
 }
 """Which addresses each budgeted step owns under its key."""
 

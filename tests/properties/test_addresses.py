@@ -19,6 +19,7 @@ from dpdist.pipeline.release_run import Release
 from dpdist.planner.bound_selection import GroupsChoice, RecordsChoice
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection
 from dpdist.planner.preprocessing_steps import STEP_CLASSES, finished_steps
+from dpdist.planner.thresholded_step import ThresholdedRows
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
@@ -183,13 +184,16 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
     groups, budget = STEPS[case]
     found = asked(budget, groups=groups)
     found["domain"]["wait"] = {"edges": "private", "selection": BINS}
+    found["records"]["columns"] = {"place": "town"}
+    rows = {"of": {"place": {"text": {"alphabet": "town 0123456789", "length": 6}}}, "share": 0.1}
+    found["thresholded"] = {**rows, "at_least": 30 if budget == "rho" else 200}
     done = small.run(small.write(home.parent / "data", table=purchases(), **found), home)
     steps = [before for before, _ in finished_steps(done.job)]
     drawn.check({each.release: PURPOSES[type(each)](each) for each in steps} | {done.job.release: owned_by(done.plan.grid)})
     lacking = {NameSelection} if budget == "pure" else set()
     assert {type(each) for each in steps} == {*PURPOSES} - {RecordsChoice if groups else GroupsChoice} - lacking
     for each in steps:  # as many as it owns, of all that is counted beforehand
-        if not isinstance(each, NameSelection | EdgesChoice):
+        if not isinstance(each, NameSelection | EdgesChoice | ThresholdedRows):
             ((stream, (owned,)),) = PURPOSES[type(each)](each).items()
             reads = drawn.of(each.release)[stream]
             assert np.concatenate([np.arange(*part) for part in reads]).tolist() == list(range(*owned))

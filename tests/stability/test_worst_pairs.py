@@ -23,7 +23,9 @@ from dpdist.planner.bound_selection import GroupsChoice, RangeChoice, RecordsCho
 from dpdist.planner.budgeted_step import BudgetedStep, NoisyStep
 from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.planner.preprocessing_steps import STEP_CLASSES, next_step
+from dpdist.planner.thresholded_step import ThresholdedRows
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
+from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
@@ -119,6 +121,19 @@ CASES: dict[type[BudgetedStep], Case] = {
             for budget, share in (("rho", Fraction(9, 11)), ("pure", Fraction(5, 7)))
         },
     ),
+    ThresholdedRows: Case(
+        {
+            **OF_B,
+            "thresholded": {
+                "of": {"a": {"integers": {"from": 0, "to": 9}}, "c": {"codes": ["x", "y"]}},
+                "at_least": 60,
+                "cells_per_person": 2,
+                "share": 0.5,
+            },
+            "records": {"columns": {"c": "b"}},
+        },
+        CORNERS,
+    ),
     QuantileChoice: Case(
         {**OF_B, "quantiles": {"of": {"a": {"from": 0, "to": 3}}, "by": ["b"], "at": [0.5], "share": 0.5}},
         CORNERS,
@@ -137,7 +152,7 @@ def write_spec(folder: Path, kind: type[BudgetedStep], unit: str, budget: str, n
     """A spec that asks for one step alone."""
     case = CASES[kind]
     content = {**case.asked, **BUDGETS[budget], "neighbours": neighbours}
-    content["records"] = {"path": "records.parquet", "person": {**UNITS[unit], **case.person}}
+    content["records"] = {"path": "records.parquet", **content.get("records", {}), "person": {**UNITS[unit], **case.person}}
     if "participations" in UNITS[unit]:
         summed = {"sum": "a"} if "sums" in content else {}
         content["domain"] = {"t": {"from": 0, "to": 2}, **content["domain"]}
@@ -160,15 +175,20 @@ def count_records(before: BudgetedStep, home: Path, path: Path, people: list[Con
 
 def numbers(before: BudgetedStep, found: Any) -> np.ndarray:
     """The exact numbers to which noise is added."""
+    if isinstance(before, ThresholdedRows):
+        counts = np.zeros(before.rule.cells, dtype=np.int64)
+        counts[found.cells] = found.counts
+        return counts << UNIT_BITS
     if isinstance(before, NameSelection):
         by_name = dict(zip(found.names, found.weights.tolist(), strict=True))
         return np.array([by_name[name] for name in ("x", "y")])
     return np.asarray(before.rule.noisy(found.counts, lambda count: np.zeros(count, dtype=np.int64)))
 
 
-def noise_spent(before: NoisyStep, one: np.ndarray, other: np.ndarray) -> Fraction:
+def noise_spent(before: NoisyStep | ThresholdedRows, one: np.ndarray, other: np.ndarray) -> Fraction:
     """Of what is charged, by a pair of neighbours."""
-    moved, scale, loss = [*map(abs, (one - other).tolist())], before.noise.scale, before.loss
+    noise = before.rule.noise if isinstance(before, ThresholdedRows) else before.noise
+    moved, scale, loss = [*map(abs, (one - other).tolist())], noise.scale, before.loss
     if loss.pure:
         return Fraction(sum(moved), scale) / loss.pure
     return Fraction(sum(each**2 for each in moved), 2 * scale**2) / loss.rho
@@ -218,7 +238,7 @@ def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: t
             exact = [
                 count_records(before, home, path, [*base, own]) for own in contents(case.values, "column" in UNITS[unit])
             ]
-        if isinstance(before, NoisyStep):
+        if isinstance(before, NoisyStep | ThresholdedRows):
             found: list[Any] = [numbers(before, each) for each in exact]
             spent: Any = partial(noise_spent, before)
         else:

@@ -26,7 +26,9 @@ BOUND_LOSS = "~left-out"
 """Ends the id of the charge for what the bounds leave out."""
 QUANTILES = "~quantiles"
 """Ends the id of the charge for quantiles."""
-PRELIMINARIES = (*SELECTIONS, *EDGES, BOUND, *RANGES, BOUND_LOSS, QUANTILES)
+THRESHOLDED = "~thresholded"
+"""Ends the id of the charge for a thresholded histogram."""
+PRELIMINARIES = (*SELECTIONS, *EDGES, BOUND, *RANGES, BOUND_LOSS, QUANTILES, THRESHOLDED)
 """Ends of the ids of charges that come before a release's own."""
 
 

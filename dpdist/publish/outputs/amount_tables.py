@@ -70,3 +70,22 @@ class Quantiles(Output):
         groups = {column_of(name): pa.array([row["group"][name] for row in rows], pa.string()) for name in facts["by"]}
         columns = {name: [row[name] for row in rows] for name in ("of", "at", "value", "low_95", "high_95")}
         return write_statistics(release, QUANTILES, pa.table({**groups, **columns}))
+
+
+class ThresholdedRows(Output):
+    """A row for each published cell of a thresholded histogram, where one is asked for."""
+
+    files = r"thresholded\.csv"
+    about = (
+        "With `thresholded` in the spec: one row for each combination of keys whose noisy count reached the threshold, with a 95 % "
+        "interval that allows for this choice."
+    )
+
+    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
+        facts = release.content.certificate.get("thresholded")
+        if facts is None:
+            return []
+        rows = facts["published_rows"]
+        keys = {column_of(name): pa.array([row["keys"][name] for row in rows], pa.string()) for name in facts["of"]}
+        columns = {name: pa.array([row[name] for row in rows], pa.float64()) for name in ("value", "low_95", "high_95")}
+        return write_statistics(release, "thresholded.csv", pa.table({**keys, **columns}))

@@ -1,0 +1,165 @@
+"""Releases with a thresholded histogram: rows of a key space, drawn once under a charge of their own, beside the answers."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jsonschema
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, ReleaseConflict
+from dpdist.privacy.ledger.budget_ledger import open_ledger
+from tests import small
+from tests.forked import exit_code, killed_run
+
+PURE: dict[str, Any] = {"budget": {"epsilon": 4}, "ledger": {"dataset": "small", "cap": {"epsilon": 4}}}
+
+
+def views(persons: int = 3000, seed: int = 1) -> pa.Table:
+    """Views of pages with numbers of nine digits; the most frequent ones have a thousand."""
+    state = np.random.default_rng(seed)
+    person = np.repeat(np.arange(persons), state.integers(1, 6, persons))
+    page = (state.zipf(1.5, person.size) * 7_919 % 10**9).astype(np.int64)
+    return pa.table(
+        {
+            "sex": state.choice(["f", "m"], person.size),
+            "country": state.choice(["DE", "FR", "xx"], person.size, p=[0.6, 0.3, 0.1]),
+            "page": page,
+            "person": person,
+        }
+    )
+
+
+def changes(**more: Any) -> dict[str, Any]:
+    """What a spec of such a release has."""
+    return {
+        "domain": {"sex": {"categories": ["f", "m"]}},
+        "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 1}},
+        "workload": [{"marginals": {"ways": [1]}}],
+        "thresholded": {
+            "of": {"country": {"codes": ["DE", "FR"]}, "page": {"integers": {"from": 0, "to": 10**9 - 1}}},
+            "at_least": 60,
+            "cells_per_person": 4,
+            "share": 0.8,
+        },
+        "budget": {"rho": 0.1},
+        "ledger": {"dataset": "small", "cap": {"rho": 0.2}},
+        **more,
+    }
+
+
+def true_counts(table: pa.Table) -> dict[tuple[str, str], int]:
+    """In how many persons' first cells each row is, if all their cells count."""
+    pairs = {(row["person"], row["country"], row["page"]) for row in table.to_pylist()}
+    counts: dict[tuple[str, str], int] = {}
+    for _, country, page in pairs:
+        counts[country, str(page)] = counts.get((country, str(page)), 0) + 1
+    return counts
+
+
+@pytest.mark.parametrize("more", [{}, PURE], ids=["Gaussian", "Laplace"])
+def test_rows_are_published_charged_and_drawn_once(home: Path, more: dict[str, Any]) -> None:
+    table = views()
+    thresholded = {**changes()["thresholded"], "cells_per_person": 9}
+    done = small.run(small.write(home.parent / "data", table=table, **changes(thresholded=thresholded, **more)), home)
+    folder = Path(done.folder)
+    certificate = json.loads((folder / "release.json").read_text())
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    facts, true = certificate["thresholded"], true_counts(table)
+    rows = {(row["keys"]["country"], row["keys"]["page"]): row for row in facts["published_rows"]}
+    assert len(rows) == len(facts["published_rows"]) > 3
+    assert int(facts["cells"]) == 2 * 10**9
+    assert all(row["value"] >= 60 for row in facts["published_rows"])
+    sure = [key for key, count in true.items() if count > 60 + 5 * facts["deviation"] and key[0] != "xx"]
+    assert sure
+    assert {*sure} <= rows.keys()
+    held = [row["low_95"] <= true.get(key, 0) <= row["high_95"] for key, row in rows.items()]
+    assert sum(held) >= len(held) - 2
+    written = pyarrow.csv.read_csv(folder / "thresholded.csv")
+    assert written["value"].to_pylist() == [row["value"] for row in facts["published_rows"]]
+    with open_ledger(home) as ledger:
+        charges = ledger.charges("small", "total")
+        assert list(charges) == ["small-1~thresholded", "small-1"]
+    again = small.run(done.job.declared_job.source.folder / "release.yaml", home)
+    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(folder))
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        ("dpdist.planner.thresholded_step", "count_cells"),
+        ("dpdist.privacy.ledger.budget_ledger.Ledger", "begin_drawing"),
+        ("dpdist.privacy.noise.Noise", "draw"),
+        pytest.param(("dpdist.privacy.ledger.budget_ledger.Ledger", "commit"), marks=pytest.mark.slow),
+    ],
+    ids=lambda point: point[1],
+)
+def test_a_killed_run_publishes_the_same_rows(home: Path, point: tuple[str, str]) -> None:
+    path = small.write(home.parent / "data", table=views(600), **changes())
+    expected = small.undisturbed(path, home)
+    with open_ledger(home) as ledger:
+        assert list(ledger.charges("small", "total")) == ["small-1~thresholded"]
+    assert exit_code(killed_run, *point, path, home) == -signal.SIGKILL
+    published = small.tree(Path(small.run(path, home).folder))
+    assert published["thresholded.csv"] == expected["thresholded.csv"]
+    assert expected["thresholded.csv"].count(b"\n") > 2
+
+
+def test_other_records_are_refused_once_rows_are_drawn(home: Path) -> None:
+    path = small.write(home.parent / "data", table=views(600), **changes())
+    with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    with pytest.raises(ReleaseConflict, match="set of records"):
+        small.run(small.write(home.parent / "other", table=views(601), **changes()), home)
+
+
+def test_occupied_cells_show_nowhere(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A page that one person saw is written nowhere, and neither is the number of occupied cells."""
+    table = views(600)
+    rare = 123_456_789
+    table = pa.concat_tables([table, pa.table({"sex": ["f"], "country": ["DE"], "page": [rare], "person": [10**6]})])
+    told: list[str] = []
+    done = small.run(
+        small.write(home.parent / "data", table=table, **changes()), home, lambda *line: told.append(" ".join(line))
+    )
+    occupied = len([key for key in true_counts(table) if key[0] != "xx"])
+    texts = ["".join(told), "".join(capfd.readouterr()), json.dumps(done.certificate)]
+    assert not any(small.told(rare, text) or small.told(occupied, text) for text in texts)
+    for file in (path for path in home.rglob("*") if path.is_file()):
+        assert str(rare).encode() not in file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("thresholded", "error", "message"),
+    [
+        ({"at_least": 1}, InvalidInput, "raise 'at_least'"),
+        ({"of": {"page": {}}}, InvalidSpec, "one of 'codes', 'integers' and 'text'"),
+        (
+            {"of": {"page": {"text": {"alphabet": "ab", "length": 62}}, "country": {"codes": ["a"]}}, "at_least": 1},
+            DpdistError,
+            "at_least",
+        ),
+        ({"of": {"page": {"text": {"alphabet": "abc", "length": 62}}}}, InvalidSpec, "up to 2\\^62 cells"),
+        ({"of": {"page": {"text": {"alphabet": "aa", "length": 2}}}}, InvalidSpec, "different printable"),
+        ({"of": {"sex": {"codes": ["f"]}}}, InvalidSpec, "is an attribute or column of amounts"),
+        ({"of": {"nowhere": {"codes": ["f"]}}}, InvalidSpec, "nowhere"),
+        ({"share": 1}, InvalidSpec, "between 0 and 1"),
+        ({"at_least": 60.0005}, InvalidSpec, "thousandths of a record"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_before_the_charge(
+    home: Path, thresholded: dict[str, Any], error: type[DpdistError], message: str
+) -> None:
+    content = changes()
+    content["thresholded"] = {**content["thresholded"], **thresholded}
+    with pytest.raises(error, match=message):
+        small.run(small.write(home.parent / "data", table=views(50), **content), home)
+    with open_ledger(home) as ledger:
+        assert ledger.entries() == []
