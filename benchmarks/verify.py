@@ -37,15 +37,15 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "parsing its JSON": ((json, "loads"),),
     "the command that it answers, and the state it is about": (
         (ledger_audit.ReplayedState, "_command"),
-        (ledger_audit.ReplayedState, "_part"),
+        (ledger_audit.ReplayedState, "_state_before"),
     ),
     "`decide`": ((ledger_audit, "decide"),),
     "`apply`": ((ledger_audit, "apply"),),
     "keeping the state; digests of salts and records": (
         (ledger_audit.ReplayedState, "_take"),
-        (ledger_audit.ReplayedState, "_seen_by"),
+        (ledger_audit.ReplayedState, "_commitments_of"),
     ),
-    "what the tables keep beside a page of rows": ((ledger_audit, "_turn_to"),),
+    "what the tables keep beside a page of rows": ((ledger_audit, "_load_page"),),
     "comparing the tables at the end": tuple(
         (ledger_audit, f"_compare_{name}") for name in ("salts", "releases", "accounts", "caps", "records")
     ),

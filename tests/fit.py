@@ -56,6 +56,13 @@ def limits(freedom: int, rate: float = RATE) -> tuple[float, float]:
     return float(stats.chi2.ppf(rate / 4, freedom)) / freedom, float(stats.chi2.isf(rate / 4, freedom)) / freedom
 
 
+def covered_share_limits(draws: int, rate: float = RATE) -> tuple[float, float]:
+    """Of so many draws 95 % intervals hold a share between these, but for the rate; half a percent more as their ends are rounded."""
+    return float(stats.binom.ppf(rate / 2, draws, 0.95)) / draws, float(
+        stats.binom.isf(rate / 2, draws, 0.95)
+    ) / draws + 0.005
+
+
 def cautious_limits(freedom: float, rate: float = RATE) -> tuple[float, float]:
     """The same for a mean square of correlated draws: their number over the largest eigenvalue of their correlations.
 

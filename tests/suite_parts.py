@@ -26,7 +26,7 @@ NOT_BEGUN = "not begun: the time of this run is over"
 LONGEST_SHOWN = 30
 PARTS = 12
 Record = Mapping[str, Mapping[str, float]]
-"""Of every file its part and its CPU seconds. The parts are written down, so that no measurement moves a file to another one."""
+"""Of every file its part, and its CPU seconds once it was run whole. Parts are written down, so that no measurement moves a file."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,10 +59,12 @@ def part_of(name: str, record: Record) -> int:
 
 def updated_record(record: Record, seconds: Mapping[str, float]) -> Record:
     """The record with the seconds of a run. A file keeps its part; new ones, the longest first, go to the part with the fewest seconds."""
-    updated = {name: {**entry, "cpu_seconds": seconds.get(name, entry["cpu_seconds"])} for name, entry in record.items()}
+    updated = {
+        name: {**entry, **({"cpu_seconds": seconds[name]} if name in seconds else {})} for name, entry in record.items()
+    }
     loads = dict.fromkeys(range(1, PARTS + 1), 0.0)
     for entry in updated.values():
-        loads[int(entry["part"])] += entry["cpu_seconds"]
+        loads[int(entry["part"])] += entry.get("cpu_seconds", 0.0)
     for name in sorted(seconds.keys() - record.keys(), key=lambda name: (-seconds[name], name)):
         part = min(loads, key=lambda number: loads[number])
         loads[part] += seconds[name]
@@ -101,7 +103,7 @@ class SuiteParts:
             items[:] = [item for item in items if part_of(_file(item.nodeid), self.recorded) == part]
             self.config.hook.pytest_deselected(items=others)
         if self.recorded:
-            items.sort(key=lambda item: -self.recorded.get(_file(item.nodeid), {"cpu_seconds": 0})["cpu_seconds"])
+            items.sort(key=lambda item: -self.recorded.get(_file(item.nodeid), {}).get("cpu_seconds", 0.0))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -26,6 +26,7 @@ def test_new_files_go_to_the_part_with_the_fewest_seconds_and_measuring_moves_no
     assert {name: again[name]["part"] for name in SECONDS} == {name: entry["part"] for name, entry in first.items()}
     assert again["a"]["cpu_seconds"] == 1
     assert again["b"] == first["b"]
+    assert updated_record({"a": {"part": 7}}, {"b": 1.0})["a"] == {"part": 7}  # it was never run whole
     assert {again["new"]["part"], again["newer"]["part"]}.isdisjoint({first[name]["part"] for name in SECONDS})
 
 

@@ -414,8 +414,13 @@ def test_bounds_hold_where_choices_are_nearly_random() -> None:
     assert max(used) <= 1
 
 
-@pytest.mark.statistical
-@pytest.mark.parametrize(("aside", "holds"), [(expected_distances, True), (noise_alone, False)])
+@pytest.mark.parametrize(
+    ("aside", "holds"),
+    [
+        pytest.param(expected_distances, True, marks=pytest.mark.statistical),
+        (noise_alone, False),
+    ],  # not every seed shows a wrong rule
+)
 def test_bounds_hold_where_most_values_are_rare(
     aside: Callable[..., Any], holds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
