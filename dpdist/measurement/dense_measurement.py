@@ -52,6 +52,8 @@ from dpdist.workloads.workload_kind import is_cells
 
 COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
+SAFE_PIVOT = 1e-4
+"""Ratio of the pivots of the queries' gram above which all that is measured is asked for."""
 COMPLETION_L1 = 2.0**-20
 """The same for Laplace noise, where it costs about 2e-6 of the error; full-rank strategies need none."""
 COMPLETION_BITS = 8
@@ -165,7 +167,15 @@ class DenseMeasurement(IntegerMeasurement):
         least_squares = self.least_squares(workload)
         assert least_squares.basis is not None
         assert least_squares.inverse is not None
-        squares, vectors = lapack.eigh(least_squares.basis.gram())
+        gram = least_squares.basis.gram()
+        try:
+            factor = lapack.cholesky(gram, lower=False)
+            pivots = np.diag(factor)
+            if pivots.min() > SAFE_PIVOT * pivots.max():
+                return float(np.square(factor @ least_squares.inverse).sum())
+        except np.linalg.LinAlgError:
+            pass
+        squares, vectors = lapack.eigh(gram)
         # what nobody asks for may have an error of 2^15
         nonzero = squares > squares.size * np.finfo(float).eps * squares[-1]
         return float((squares[nonzero] @ np.square(vectors[:, nonzero].T @ least_squares.inverse)).sum())

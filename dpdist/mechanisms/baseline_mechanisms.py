@@ -96,7 +96,7 @@ class PerAttributeMechanism(Mechanism):
     """
 
     noises = ANY_NOISE
-    products: ClassVar[float] = 8.0
+    products: ClassVar[float] = 4.0
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload), SOON)

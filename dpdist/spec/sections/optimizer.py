@@ -72,7 +72,7 @@ class LimitsSpec(SpecPart):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="the minutes that the optimiser may take, predicted for a processor of 20 GFlop/s",
+        description="the minutes that the optimiser may take, predicted for a processor of 60 GFlop/s",
         examples=[10],
     )
 
