@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.complete_tree import needs_every_plugin
+
 ROOT = Path(__file__).parents[1]
 WHERE = (
     *(
@@ -202,6 +204,7 @@ def shrunk() -> set[str]:
     return {*alone, *re.findall(r"\"dpdist\.([\w.]+\.[A-Z][A-Z_0-9]+)\"", text)}
 
 
+@needs_every_plugin
 def test_every_limit_is_shrunk_by_a_test_or_says_why_not() -> None:
     known = shrunk()
     left = {name for name in limits() if name not in known and name.rpartition(".")[2] not in known}

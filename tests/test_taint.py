@@ -34,7 +34,7 @@ from dpdist.spec.sections.sources import LOCATIONS
 from dpdist.storage.array_store import Store
 from flows.observability import notifications, observers
 from tests import forked, small
-from tests.complete_tree import needs_every_plugin
+from tests.complete_tree import needs_every_plugin, needs_plugin
 from tests.marked import DOMAIN, FAULTS, GOOD, MARK, OF_PLUGINS, ROWS, SOURCES, Given, as_folder
 from tests.observability.receiver import Receiver, exported_metrics
 from tests.often import always, first_of
@@ -270,6 +270,7 @@ def test_files_that_are_no_records_are_not_named(home: Path, heard: Heard) -> No
         ],
     ),
 )
+@needs_plugin("metrics")
 def test_the_command_line_and_all_who_listen_hear_nothing(
     case: tuple[str, str | None, str], home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,9 +82,9 @@ def solved(make: Callable[[], Workload], mechanism: str) -> Found:
     """Expected squared error of a query, CPU seconds of the optimiser (W'W not counted), and the singular value bound."""
     workload = flat(make())
     gram = workload.gram()
-    asked = gram if mechanism in TIMES or mechanism == "AM" else workload
+    asked = Gram(gram) if mechanism in TIMES or mechanism == "AM" else workload
     begun = time.process_time()
-    strategy = MECHANISMS[mechanism](asked)  # type: ignore[arg-type]
+    strategy = MECHANISMS[mechanism](asked)
     seconds = time.process_time() - begun
     cost = strategy.workload_cost
     assert cost is not None

@@ -12,6 +12,7 @@ import pytest
 from dpdist.session import PlannedRelease
 from tests import small
 from tests.command_line import CommandLine
+from tests.complete_tree import needs_plugin
 
 AMOUNTS = {
     "sums": {"minutes": {"from": 0, "to": 240, "unit": "minutes"}},
@@ -79,6 +80,7 @@ def test_plan_tells_the_least_budget_of_a_wanted_half_width(command: CommandLine
     assert "no group 'sx' is asked for" in command("plan", str(path), "--half-width", "sx=5").err
 
 
+@needs_plugin("mechanism.dawa")
 def test_errors_that_depend_on_the_data_are_not_told(command: CommandLine) -> None:
     path = small.write(Path("data"), mechanism="dawa", budget={"epsilon": 1}, ledger={"dataset": "small", "cap": {"epsilon": 2}},
                        domain={"age": {"from": 0, "to": 11}}, workload=[{"ranges": {"of": ["age"]}}])  # fmt: skip
@@ -87,6 +89,7 @@ def test_errors_that_depend_on_the_data_are_not_told(command: CommandLine) -> No
     assert command("plan", str(path)).code == 0
 
 
+@needs_plugin("mechanism.adaptive")
 def test_plan_tells_up_to_how_many_records_rounds_would_pay(command: CommandLine) -> None:
     """By errors that are known, of tables of 24, 36 and 6 cells; the mean of |noise| is sqrt(2 / pi) of its deviation."""
     path = small.write(Path("data"), workload=[{"marginals": {"ways": [1, 2]}}])

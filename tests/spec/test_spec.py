@@ -57,7 +57,7 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
     ("found", "replacement", "line", "message"),
     [
         ("mechanism: auto", "mechanizm: auto", 59, "unknown key 'mechanizm'; do you mean 'mechanism'"),
-        ("mechanism: auto", "mechanism: magic", 59, "'dawa' or 'adaptive'"),
+        ("mechanism: auto", "mechanism: magic", 59, "'auto', 'marginals', 'kronecker'"),
         ("  epsilon: 1\n", "  epsilon: 0\n", 61, "epsilon must be positive"),
         (
             "  epsilon: 1\n",
