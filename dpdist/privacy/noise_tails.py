@@ -1,10 +1,10 @@
 """Tails of the discrete noise, exactly: bounds of their probability to any number of digits, and values beyond a threshold.
 
 P(X >= t) of the discrete Laplace is exp(-t / s) / (1 + exp(-1 / s)). That of the discrete Gaussian is a quotient of sums of
-exp(-z^2 / 2 s^2). Up to the scale ``SUMMED`` they are added up term by term. Beyond, the sum over all integers is s sqrt(2 pi) but for a
-share below 2^-100000 (Poisson summation), and the sum from t on is an Euler-Maclaurin series, whose remainder is bounded by Cramer's
-inequality for Hermite polynomials. The integral in it is Mills' ratio, between two ends of Laplace's continued fraction. All are whole
-numbers that are rounded outwards (docs/noise.md, "Thresholded histograms").
+exp(-z^2 / 2 s^2). Up to the scale ``SUMMED_SCALE`` they are added up term by term. Beyond, the sum over all integers is s sqrt(2 pi)
+but for a share below 2^-100000 (Poisson summation), and the sum from t on is an Euler-Maclaurin series, whose remainder is bounded by
+Cramer's inequality for Hermite polynomials. The integral in it is Mills' ratio, between two ends of Laplace's continued fraction. All are
+whole numbers that are rounded outwards (docs/noise.md, "Thresholded histograms").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from dpdist.privacy.noise_distributions import GAUSSIAN, Kind
 from dpdist.privacy.numerics import exponential
 
-SUMMED = 64
+SUMMED_SCALE = 64
 """The largest scale at which the terms of a Gaussian's tail are added up one by one."""
 GUARD = 64
 """Further binary digits in which bounds are rounded."""
@@ -37,7 +37,7 @@ def tail_bounds(kind: Kind, scale: int, threshold: int, bits: int) -> Bounds:
         top, step = exponential(Fraction(threshold, scale), wide), exponential(Fraction(1, scale), wide)
         one = 1 << wide
         bounds = ((top - 1) * one // (one + step + 1), -(-(top + 1) * one // (one + step - 1)))
-    elif scale <= SUMMED:
+    elif scale <= SUMMED_SCALE:
         one_sided, tail = (_add_terms(scale, first, wide) for first in (1, threshold))
         whole = ((1 << wide) + 2 * one_sided[0], (1 << wide) + 2 * one_sided[1])
         bounds = ((tail[0] << wide) // whole[1], -(-(tail[1] << wide) // whole[0]))
@@ -98,7 +98,7 @@ def mills_bounds(x: Fraction, bits: int) -> Bounds:
             low, high = numerator // high, -(-numerator // low)
             if number:
                 low, high = low + low_x, high + high_x
-        if high - low < 1 << GUARD:
+        if (high - low) >> GUARD == 0:
             return low >> GUARD, (high >> GUARD) + 1
         terms *= 2
 

@@ -1,0 +1,131 @@
+"""A thresholded histogram of a generated day of page views, beside DuckDB's plain GROUP BY of the same file.
+
+    python -m benchmarks.page_views --records 10000000 --keys 125000000 [--json]
+
+Devices view a geometric number of pages (mean 5) by Zipf's law, in ten countries; ten rows a device, noise of about 10, rows from 90 on.
+The release counts, draws and publishes in this process, with its ledger; CPU times are of this process and its threads. DuckDB publishes
+nothing and protects nobody: its time is what counting the rows takes at least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import yaml
+
+from dpdist import engine
+from dpdist.pipeline.release_run import release
+from dpdist.privacy import keys
+from dpdist.runtime.context import Context, ignore_progress
+from dpdist.spec import load
+from dpdist.storage.array_store import Store
+
+BATCH, COUNTRIES, VIEWS = 2_000_000, 10, 5
+
+
+def write_views(path: Path, records: int, pages: int) -> None:
+    """A day of page views, batch by batch, from a fixed seed."""
+    state, device = np.random.default_rng(7), 0
+    schema = pa.schema([("country", pa.string()), ("page", pa.int64()), ("device", pa.int64())])
+    names = np.array([f"c{number}" for number in range(COUNTRIES)])
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for first in range(0, records, BATCH):
+            size = min(BATCH, records - first)
+            views = state.geometric(1 / VIEWS, size // VIEWS + 1)
+            devices = np.resize(np.repeat(device + np.arange(views.size), views), size)
+            device += views.size
+            columns = {
+                "country": names[devices % COUNTRIES],
+                "page": state.zipf(1.2, size) % pages,
+                "device": devices,
+            }
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def write_spec(folder: Path, pages: int) -> Path:
+    """The spec of a release of these views."""
+    spec = {
+        "release": "views",
+        "records": {
+            "path": "views.parquet",
+            "person": {"column": "device", "most_records": 1},
+            "columns": {"land": "country"},
+        },
+        "domain": {"country": {"categories": [f"c{number}" for number in range(COUNTRIES)]}},
+        "workload": [{"marginals": {"of": [["country"]]}}],
+        "thresholded": {
+            "of": {
+                "land": {"codes": [f"c{number}" for number in range(COUNTRIES)]},
+                "page": {"integers": {"from": 0, "to": pages - 1}},
+            },
+            "at_least": 90,
+            "cells_per_person": 10,
+            "share": 0.9,
+        },
+        "left_out": None,
+        "budget": {"rho": 0.0556},
+        "ledger": {"dataset": "views", "cap": {"rho": 0.0556}},
+        "output": {"folder": str(folder / "published")},
+    }
+    path = folder / "views.yaml"
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    return path
+
+
+def count_with_duckdb(path: Path) -> tuple[float, int]:
+    """CPU seconds of a plain GROUP BY, and how many of its rows have at least 90 views."""
+    import duckdb
+
+    start = time.process_time()
+    ((rows,),) = duckdb.sql(
+        f"SELECT count(*) FROM (SELECT country, page, count(*) AS n FROM '{path}' GROUP BY ALL) WHERE n >= 90"
+    ).fetchall()
+    return time.process_time() - start, rows
+
+
+def measure(records: int, cells: int) -> dict[str, float | int]:
+    """CPU time, memory and bytes of a release, and DuckDB's CPU time."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ[keys.FILE_ENVIRONMENT] = str(folder / "root.key")
+        keys.initialise(folder / "home")
+        write_views(folder / "views.parquet", records, cells // COUNTRIES)
+        path = write_spec(folder, cells // COUNTRIES)
+        duckdb_seconds, duckdb_rows = count_with_duckdb(folder / "views.parquet")
+        context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), ignore_progress)
+        start = time.process_time()
+        done = release(context, load(path))
+        seconds = time.process_time() - start
+        context.close()
+        facts = done.certificate["thresholded"]
+        files = [each for each in Path(done.folder).rglob("*") if each.is_file()]
+        return {
+            "records": records,
+            "cells": int(facts["cells"]),
+            "cpu_s": round(seconds, 2),
+            "duckdb_cpu_s": round(duckdb_seconds, 2),
+            "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+            "published_bytes": sum(each.stat().st_size for each in files),
+            "rows": facts["rows"],
+            "rows_of_90_in_duckdb": duckdb_rows,
+            "expected_false_rows": facts["expected_false_rows"],
+        }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, default=125_000_000, help="combinations of country and page")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    result = measure(options.records, options.keys)
+    print(json.dumps(result) if options.json else "\n".join(f"{name}: {value:,}" for name, value in result.items()))
