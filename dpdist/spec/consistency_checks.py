@@ -247,6 +247,11 @@ def _check_step(job: Job, step: PreprocessingStep) -> Job:
         raise InvalidInput(
             f"{step.key} needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
         )
+    if job.outputs.postprocess.known and step.chooses_records:
+        raise InvalidInput(
+            f"{step.key} goes without 'known': a known count is of the records that count, and nobody knows how many these are before the "
+            "bound is chosen; give a number as the bound, or leave 'known' out"
+        )
     step.check_measured(job.source.records, job.measured)
     if step.fewest is not None:
         _check_any(step, step.make_job(step.fewest, guarantee.budget))

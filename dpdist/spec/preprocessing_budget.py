@@ -67,6 +67,8 @@ class PreprocessingStep:
     of_bounds: ClassVar[bool] = True
     is_independent: ClassVar[bool] = False
     """Whether the release is the same whatever is found."""
+    chooses_records: ClassVar[bool] = False
+    """Whether it decides which records count."""
     fewest: ClassVar[Any] = None
     """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
 
@@ -151,7 +153,7 @@ class PrivateBound(PreprocessingStep):
 class RecordsBound(PrivateBound):
     """How many records of a person count."""
 
-    spec_text = "'most_records: private'"
+    spec_text, chooses_records = "'most_records: private'", True
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
         """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
@@ -163,7 +165,7 @@ class RecordsBound(PrivateBound):
 class GroupsBound(PrivateBound):
     """In how many groups a person counts."""
 
-    spec_text = "'most_groups: private'"
+    spec_text, chooses_records = "'most_groups: private'", True
 
 
 @dataclass(frozen=True)

@@ -219,3 +219,10 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any]
     content["records"]["person"] = {k: v for k, v in {**content["records"]["person"], **change}.items() if v is not None}
     with pytest.raises(InvalidSpec, match=said):
         load(small.write(tmp_path, table=purchases(), **content))
+
+
+def test_a_known_count_of_records_that_a_bound_decides_is_refused(tmp_path: Path) -> None:
+    """The whole budget was charged before the count contradicted the noisy records."""
+    content = asked(postprocess={"known": [{"count": 800}]})
+    with pytest.raises(InvalidSpec, match="nobody knows how many these are before the bound is chosen"):
+        load(small.write(tmp_path, table=purchases(), **content))
