@@ -89,7 +89,7 @@ CASES: dict[str, tuple[str, Callable[[], Job | Workload]]] = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlanTime:
     """One plan.
 
     Attributes:
@@ -118,7 +118,7 @@ def product_rate(size: int = 1024, products: int = 3) -> float:
     return products * 2.0 * size**3 / (time.process_time() - started)
 
 
-def measured(name: str) -> Measured:
+def plan_time(name: str) -> PlanTime:
     """Plan a case, beside what it was predicted to take."""
     mechanism_name, make = CASES[name]
     case, mechanism = make(), mechanism_of(mechanism_name)
@@ -133,15 +133,15 @@ def measured(name: str) -> Measured:
     mechanism.plan(request, work)
     seconds = time.process_time() - started
     rate = (rate + product_rate()) / 2
-    return Measured(nominal, seconds * rate / NOMINAL_RATE, seconds)
+    return PlanTime(nominal, seconds * rate / NOMINAL_RATE, seconds)
 
 
 def main(names: list[str]) -> None:
     """The table."""
     print("| case | mechanism | nominal s | CPU s at the nominal rate | CPU s | ratio |\n|---|---|---|---|---|---|")
-    measured("wavelet")  # modules are imported
+    plan_time("wavelet")  # modules are imported
     for name in names or CASES:
-        case = measured(name)
+        case = plan_time(name)
         print(
             f"| {name} | {CASES[name][0]} | {case.nominal:.2f} | {case.seconds:.2f} | {case.cpu_seconds:.2f} | {case.ratio:.2f} |",
             flush=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.efforts import CASES, measured
+from benchmarks.efforts import CASES, plan_time
 
 FACTOR = 3.0
 """Between prediction and CPU time: 2 on a machine at rest (benchmarks/efforts.py), and what other processes add."""
@@ -14,5 +14,5 @@ FACTOR = 3.0
 @pytest.mark.parametrize("name", CASES)
 def test_nominal_seconds_are_those_that_planning_takes(name: str) -> None:
     """Relative to a product of matrices that is timed beside it, so that the machine does not matter."""
-    case = measured(name)
+    case = plan_time(name)
     assert 1 / FACTOR < case.ratio < FACTOR, case

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,8 +61,15 @@ def test_costs_of_products_are_found_attribute_by_attribute(name: str, norm: Nor
     """Those of dense algebra, from decompositions of single attributes; queries that are no products need all cells."""
     boxes = ranges((3, 4, 2))
     named = {**WORKLOADS, "weighted": union(boxes, marginals((3, 4, 2), (0, 1)), weights=(1.0, 3.0))}
-    workload, decomposed, decompose = named[name], [], linear_algebra.eigh
-    monkeypatch.setattr(linear_algebra, "eigh", lambda matrix: decomposed.append(matrix.shape[0]) or decompose(matrix))
+    workload, decomposed = named[name], []
+    for function in ("eigh", "cholesky"):
+        decompose = getattr(linear_algebra, function)
+
+        def noted(matrix: np.ndarray, decompose: Any = decompose) -> Any:
+            decomposed.append(matrix.shape[0])
+            return decompose(matrix)
+
+        monkeypatch.setattr(linear_algebra, function, noted)
     for made in (wavelet, hierarchical):
         strategy = made(workload.domain.shape, workload, norm=norm)
         largest = workload.shape[1] if name == "boxes" else max(workload.domain.shape)
