@@ -15,7 +15,7 @@ SERVICE = "DPDIST_SERVICE"
 """The service's address: where it is set, releases are asked for there."""
 
 
-class StageEvent(Protocol):
+class ServiceEvent(Protocol):
     """What happened to a release: a stage began or ended, or a line was reported of it ("told")."""
 
     @property
@@ -28,7 +28,7 @@ class StageEvent(Protocol):
     def message(self) -> str: ...
 
 
-class ServiceResult(Protocol):
+class PublishedFolder(Protocol):
     """A release that a service published."""
 
     @property
@@ -41,16 +41,16 @@ class ServiceResult(Protocol):
     def charged(self) -> bool: ...
 
 
-class RemoteRelease(Protocol):
+class ServedRelease(Protocol):
     """The events of a release at a service, one after the other; then ``result``. Raises: the refusal of the release."""
 
     release: str
     dataset: str
 
-    def __iter__(self) -> Iterator[StageEvent]: ...
+    def __iter__(self) -> Iterator[ServiceEvent]: ...
 
     @property
-    def result(self) -> ServiceResult: ...
+    def result(self) -> PublishedFolder: ...
 
 
 class ReleaseService(Protocol):
@@ -61,7 +61,7 @@ class ReleaseService(Protocol):
     ) -> None:
         """Have it publish a release, and print how that goes."""
 
-    def begin(self, spec: str, period: datetime.date | None, report_wait: Callable[[str], None]) -> RemoteRelease:
+    def begin(self, spec: str, period: datetime.date | None, report_wait: Callable[[str], None]) -> ServedRelease:
         """Have it publish a release for a run that nobody watches: the service may just be started again."""
 
 

@@ -81,10 +81,11 @@ def test_values_are_never_changed_in_place() -> None:
                     changed.add(f"{file.relative_to(ROOT)}: {node.name}")
     states = {
         "dpdist/counting/category_counts.py: _NameReader",
+        "dpdist/counting/sparse_counts.py: _CellReader",
         "dpdist/strategies/dense/coa_fixed_point.py: _BestCertificate",
         "dpdist/strategies/dense/coa_barrier.py: _NewtonSolver",
         "dpdist/arrays/convolution.py: Steps",
-        "dpdist/extracts/table_extracts.py: ReadTally",
+        "dpdist/extracts/table_extracts.py: UnreadRecords",
         "dpdist/verify.py: ReleaseClaims",
         "flows/observability/run_events.py: Run",
         "dpdist/plugins/studio/studio_server.py: StudioSession",
@@ -126,15 +127,15 @@ def test_a_class_is_one_kind() -> None:
                     several.add(node.name)
     assert several == {
         *("AboutSpec", "AssumeSpec", "Budget", "Person", "ReleaseSpec"),
-        *("Claims", "ComparedFacts", "MeasurementFacts", "MechanismFacts"),
+        *("Claims", "ComparedFacts", "MeasurementFacts", "MechanismFacts", "OfFacts", "SelectionsFacts"),
         *("Answer", "Attribute", "Figure"),
     }
 
 
 def test_no_file_of_the_product_is_too_long_to_read_at_once() -> None:
-    """Except the verifier, which is one file so that anybody can copy it out."""
-    long = [str(file.relative_to(ROOT)) for file in PRODUCT if _lines(file) > 450]
-    assert long == ["dpdist/verify.py"]
+    """Except the verifier, which is one file so that anybody can copy it out, and what is generated from a schema."""
+    long = {str(file.relative_to(ROOT)) for file in PRODUCT if _lines(file) > 450}
+    assert long == {"dpdist/verify.py", "dpdist/content/certificate_fields.py"}
 
 
 def _lines(file: Path) -> int:

@@ -167,5 +167,5 @@ def test_stages_stay_within_what_a_scheduler_can_do() -> None:
             assert sum(stage.tasks for stage in found) < 10**5
             assert wall(found)
     assert table((10**11,), (10, 100)).count("\n") == 4
-    assert optima((8192,)).endswith("| 8,192 | 3 | 0.5 |\n")  # docs/scale.md
+    assert optima((8192,)).endswith("| 8,192 | 3 | 0.2 |\n")  # docs/scale.md
     assert COMMON.deaths == 0.01

@@ -260,7 +260,7 @@ def test_small_releases_run_in_one_process(home: Path, monkeypatch: pytest.Monke
             patch.setattr(size_estimate, name, value - 1)
             assert not size_estimate.fits_one_process(checked, size)
             assert preflight.choose_engine(checked, None) is None
-    monkeypatch.setattr(size_estimate, "OPERATIONS", 1.0)
+    monkeypatch.setattr(size_estimate, "OPTIMISER_SECONDS", 0.0)
     assert not size_estimate.plans_in_one_process(checked)
     monkeypatch.setenv("DPDIST_ENGINE", "tls://elsewhere:1")
     assert preflight.choose_engine(checked, None) is None  # the engine asks the variable

@@ -5,7 +5,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.extracts.column_projection import Use, column_positions, convert_for_use, fields_of
 from dpdist.extracts.record_sorting import environment_limit, open_connection
-from dpdist.extracts.table_extracts import ReadTally, RecordTable, reraise_first_failure
+from dpdist.extracts.table_extracts import RecordTable, UnreadRecords, reraise_first_failure
 from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
 from dpdist.sources.column_types import ColumnType
@@ -37,11 +37,11 @@ __all__ = [
     "Location",
     "Partition",
     "PathText",
-    "ReadTally",
     "RecordTable",
     "Source",
     "SourceLabel",
     "Times",
+    "UnreadRecords",
     "Use",
     "column_names",
     "column_positions",

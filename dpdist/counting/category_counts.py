@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, check_complete, choose_groups, number_persons, person_hashes
+from dpdist.counting.contribution_bounding import HASHED, check_complete, number_persons, person_hashes
+from dpdist.counting.group_choice import choose_groups
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain.labels import apparent

@@ -14,14 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import (
-    HASHED,
-    PersonKey,
-    check_complete,
-    choose_groups,
-    mix_bits,
-    person_hashes,
-)
+from dpdist.counting.contribution_bounding import HASHED, PersonKey, check_complete, person_hashes
+from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain.key_spaces import KeySpace

@@ -38,7 +38,7 @@ SPILL_SHARE = 8
 
 
 @dataclass
-class ReadTally:
+class UnreadRecords:
     """Records that were read of one file, and those of them whose text for a number or a time is none."""
 
     read: int = 0
@@ -65,7 +65,7 @@ class RecordTable(ABC):
         """What tells it from others, without the snapshot."""
 
     @property
-    def tallies(self) -> Sequence[ReadTally]:
+    def tallies(self) -> Sequence[UnreadRecords]:
         """Of the files that dpdist itself has read for it."""
         return ()
 
@@ -103,7 +103,7 @@ def extract_table(
     memory_bytes: int,
     uses: Mapping[str, Use],
     types: Mapping[str, ColumnType] | None = None,
-    check: Callable[[ReadTally], None] = lambda _: None,
+    check: Callable[[UnreadRecords], None] = lambda _: None,
 ) -> Extract:
     """The records of a table as they were first read for a release: the columns that are counted, in an order of their own.
 

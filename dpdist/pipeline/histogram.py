@@ -125,7 +125,7 @@ def materialize_table(context: Context, job: Job, folder: Path | None) -> Job:
     root = keys.load(context.home)
     uses, types = source.uses(job.measured.domain), source.records.types
 
-    def check(tally: table_extracts.ReadTally) -> None:
+    def check(tally: table_extracts.UnreadRecords) -> None:
         check_missing(context, job, job.release, record_cells.CountSummary(tally.read, unread=tally.unread))
 
     extract = table_extracts.extract_table(

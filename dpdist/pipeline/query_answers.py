@@ -16,7 +16,8 @@ from dpdist.operators import Matrix
 from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode
 from dpdist.pipeline.histogram import count, digested_files
 from dpdist.planner.certificate import possible_counts
-from dpdist.planner.release_plan import ReleasePlan, plan, skips_cell_estimate
+from dpdist.planner.measurement_plan import skips_cell_estimate
+from dpdist.planner.release_plan import ReleasePlan, plan
 from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers

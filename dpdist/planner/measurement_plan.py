@@ -11,6 +11,7 @@ import numpy as np
 
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
+from dpdist.measurement.consistency.table_fitting import has_few_cells
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms.comparison import Candidate
 from dpdist.mechanisms.strategy_cache import name_strategy
@@ -20,6 +21,7 @@ from dpdist.privacy.noise import Noise, NoiseOfShares
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.runtime.context import Context
+from dpdist.spec.sections.output import PostprocessSpec
 from dpdist.strategies import Strategy
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.solver_resources import Effort
@@ -195,3 +197,13 @@ class IntegerPlan:
             solve = replace(solve, history=(replace(last_step, objective=largest, gap=gap),))
         strategy = replace(strategy, workload_cost=cost, solve=solve)
         return replace(self, strategy=strategy, table=[adjust_row(candidate) for candidate in self.table])
+
+
+def skips_cell_estimate(grid: IntegerMeasurement, queries: Workload, options: PostprocessSpec) -> bool:
+    """Whether answers are post-processed one by one or table by table, without an estimate of all cells."""
+    if options.consistent_with or not (options.known or options.non_negative):
+        return False
+    needs_no_estimate = all(known_count.where is None for known_count in options.known) and (
+        grid.measures_total or not options.known
+    )
+    return needs_no_estimate and not (grid.allows_estimate(queries.shape[1], jointly=False) and has_few_cells(queries))

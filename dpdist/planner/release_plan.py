@@ -26,7 +26,7 @@ from dpdist.operators import Matrix
 from dpdist.planner import certificate, memory_estimate
 from dpdist.planner.certificate import method_facts
 from dpdist.planner.derived_statistics import check_means, reason_unpublished
-from dpdist.planner.measurement_plan import IntegerPlan, adjust_table_to_persons, column_norm
+from dpdist.planner.measurement_plan import IntegerPlan, adjust_table_to_persons, column_norm, skips_cell_estimate
 from dpdist.planner.noise_selection import NoiseChoice, capacity_warnings, choose_noise
 from dpdist.planner.preprocessing_steps import prepare_job, preprocessing_facts
 from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, lower_bound_bytes, plan_strategy
@@ -39,7 +39,6 @@ from dpdist.reconstruction.nonnegative_cells import Effect
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
 from dpdist.spec.queries.query_weights import ErrorTarget
-from dpdist.spec.sections.output import PostprocessSpec
 from dpdist.stability import ONE_RECORD
 from dpdist.strategies import Strategy
 from dpdist.strategies.dual_certificates import PersonsBound
@@ -425,16 +424,6 @@ def _grids(job: Job) -> Callable[[Strategy], IntegerMeasurement]:
         return grids_by_id[id(strategy)][1]
 
     return grid_of
-
-
-def skips_cell_estimate(grid: IntegerMeasurement, queries: Workload, options: PostprocessSpec) -> bool:
-    """Whether answers are post-processed one by one or table by table, without an estimate of all cells."""
-    if options.consistent_with or not (options.known or options.non_negative):
-        return False
-    needs_no_estimate = all(known_count.where is None for known_count in options.known) and (
-        grid.measures_total or not options.known
-    )
-    return needs_no_estimate and not (grid.allows_estimate(queries.shape[1], jointly=False) and has_few_cells(queries))
 
 
 def _check_fit(job: Job, strategy: Strategy, grid: IntegerMeasurement) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr
 
 from dpdist.operators import Matrix
 
@@ -19,6 +18,8 @@ def bin_shares(bin_starts: Matrix, bin_ends: Matrix) -> Matrix:
 
     Their scales are the powers of the root of two up to the last bin, which has whatever is larger, too.
     """
+    from scipy.special import ndtr  # its import takes longer than a small release
+
     edges = np.maximum(bin_starts - 0.5, 0.5)
     scales = np.sqrt(2.0) ** np.arange(2 * np.log2(bin_ends[-1]) + 1)
     relative = edges / scales[:, None]

@@ -73,7 +73,7 @@ def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
         "above are for the largest bounds that 'most_records: private' may choose; a smaller choice means less noise" in told
     )
     needed = (
-        "'most_records: private' sees persons with about equally many records from about 41 on; where the file has few more"
+        "'most_records: private' sees persons with about equally many records from about 29 on; where the file has few more"
     )
     assert needed in " ".join(told.split())
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpdist.counting import category_counts, contribution_bounding
+from dpdist.counting import category_counts, group_choice
 from dpdist.counting import person_histograms as counting
 from dpdist.counting.category_counts import NameCounts, count_names
 from dpdist.domain import Attribute, Domain
@@ -130,7 +130,7 @@ def test_a_fault_in_the_weights_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
         monkeypatch.setattr(category_counts._NameReader, "choose_names", choose_twice)
     else:
-        monkeypatch.setattr(contribution_bounding, "mix_bits", lambda words: np.arange(words.size, dtype=np.uint64))
+        monkeypatch.setattr(group_choice, "mix_bits", lambda words: np.arange(words.size, dtype=np.uint64))
     if planted == "a choice by the order of records":
         with pytest.raises(AssertionError):
             test_which_names_of_a_person_count_depends_on_nothing_else(tmp_path)

@@ -10,11 +10,11 @@ import pytest
 from dpdist.errors import Cancelled
 from dpdist.operators import Matrix
 from dpdist.strategies import coa, dual_bound
+from dpdist.strategies.dense import chain as chains
 from dpdist.strategies.dense import coa_fixed_point, trace_problem
-from dpdist.strategies.dense import trace_problem as chains
 from dpdist.strategies.dense.block_diagonal import block_diagonalise, decompose_scaled
+from dpdist.strategies.dense.chain import Chain, chain_of
 from dpdist.strategies.dense.coa_fixed_point import nearly_diagonal_start, newton_step
-from dpdist.strategies.dense.trace_problem import Chain, chain_of
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Gram, all_ranges, prefix, random_ranges
 

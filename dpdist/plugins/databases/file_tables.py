@@ -27,10 +27,10 @@ from dpdist.api.sources import (
     File,
     Grammar,
     Partition,
-    ReadTally,
     Source,
     SourceLabel,
     Times,
+    UnreadRecords,
     Use,
     column_names,
     convert_declared,
@@ -70,7 +70,7 @@ class Files:
     types: Mapping[str, ColumnType]
     uses: Mapping[str, Use]
     grammar: Grammar
-    tallies: list[ReadTally] = field(repr=False, compare=False)
+    tallies: list[UnreadRecords] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class FileTable:
     types: Mapping[str, ColumnType]
     uses: Mapping[str, Use]
     failed: list[Exception] = field(repr=False, compare=False)
-    tally: ReadTally = field(repr=False, compare=False)
+    tally: UnreadRecords = field(repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -179,7 +179,7 @@ def table_of(name: str, files: Files, failed: list[Exception]) -> FileTable:
         location, files=matched_files, attributes=[*types, *uses], grammar=files.grammar, source_label=source_label
     )
     columns = column_names(source, 0, _reading_domain(types, uses))
-    tally = ReadTally()
+    tally = UnreadRecords()
     files.tallies.append(tally)
     if columns is None:
         return FileTable(source, types, uses, failed, tally)

@@ -19,8 +19,8 @@ from dpdist.api.sources import (
     ColumnType,
     CsvLocation,
     Grammar,
-    ReadTally,
     RecordTable,
+    UnreadRecords,
     Use,
     open_connection,
     reraise_first_failure,
@@ -49,10 +49,10 @@ class RecordQuery(RecordTable):
     folder: Path
     types: Mapping[str, ColumnType] = field(default_factory=dict)
     grammar: Grammar = DEFAULT_GRAMMAR
-    file_tallies: list[ReadTally] = field(default_factory=list, repr=False, compare=False)
+    file_tallies: list[UnreadRecords] = field(default_factory=list, repr=False, compare=False)
 
     @property
-    def tallies(self) -> list[ReadTally]:
+    def tallies(self) -> list[UnreadRecords]:
         return self.file_tallies
 
     @property

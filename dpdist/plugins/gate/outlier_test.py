@@ -33,7 +33,7 @@ LEAST_ERRORS = 5
 
 
 @dataclass(frozen=True)
-class Outlier:
+class UnlikelyAnswer:
     """An answer that is further from its forecast than chance allows.
 
     Attributes:
@@ -50,7 +50,7 @@ class Outlier:
 
 def find_outliers(
     history: Answers, deviations: Answers, answers: Answers, deviation: Answers, level: float
-) -> list[Outlier]:
+) -> list[UnlikelyAnswer]:
     """The answers that are outliers beside their history.
 
     Args:
@@ -70,7 +70,7 @@ def find_outliers(
         limit = -float(stdtrit(errors.size - 1, level / 2))
         if abs(answers[index] - forecast) > limit * spread:
             distance = abs(answers[index] - forecast) / spread
-            outliers.append(Outlier(index, float(answers[index]), forecast, limit * spread, float(distance)))
+            outliers.append(UnlikelyAnswer(index, float(answers[index]), forecast, limit * spread, float(distance)))
     return outliers
 
 

@@ -18,12 +18,12 @@ import numpy as np
 
 from dpdist.api import ReleaseHeld
 from dpdist.api.gates import Context, StoreError, parse_location, private_file, private_folder, release_folder, rename
-from dpdist.plugins.gate.outlier_test import Answers, Outlier, comparison_level, find_outliers, periods_a_year
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist.api.gates import Release
+    from dpdist.plugins.gate.outlier_test import Answers, UnlikelyAnswer
 
 MOST_PERIODS = 110
 """So many earlier periods are compared: two years of weeks."""
@@ -59,6 +59,8 @@ def check_release(context: Context, release: Release) -> None:
     series = read_series(context, release)
     if series is None:
         return
+    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year  # it imports scipy.special
+
     columns = release.columns
     indices = _compared_answers(series.first_rows)
     answers, deviation = (
@@ -151,7 +153,7 @@ def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int6
     return np.array(sorted(compared), dtype=np.int64)
 
 
-def _sentence(outlier: Outlier, name: str, periods: int) -> str:
+def _sentence(outlier: UnlikelyAnswer, name: str, periods: int) -> str:
     likely = f"{outlier.forecast:,.6g} ± {outlier.half_width:,.4g}"
     return f"{name} is {outlier.answer:,.6g}, where {periods} earlier periods make {likely} likely"
 

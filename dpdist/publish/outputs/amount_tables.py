@@ -72,7 +72,7 @@ class Quantiles(Output):
         return write_statistics(release, QUANTILES, pa.table({**groups, **columns}))
 
 
-class ThresholdedRows(Output):
+class ThresholdedTable(Output):
     """A row for each published cell of a thresholded histogram, where one is asked for."""
 
     files = r"thresholded\.csv"

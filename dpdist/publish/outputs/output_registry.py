@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpdist.content.destination import WrittenFile
 from dpdist.plugin_registry import plugin_objects
 from dpdist.publish.output_file import Output, ReleaseDraft
-from dpdist.publish.outputs.amount_tables import Means, Quantiles, ThresholdedRows, Variances
+from dpdist.publish.outputs.amount_tables import Means, Quantiles, ThresholdedTable, Variances
 from dpdist.publish.outputs.answer_files import AnswerTables
 from dpdist.publish.outputs.appearance import Appearance
 from dpdist.publish.outputs.data_dictionary import Dictionary
@@ -17,7 +17,7 @@ from dpdist.publish.outputs.value_names import ValueLabels
 from dpdist.publish.outputs.verifier_program import Verifier
 from dpdist.publish.outputs.web_page import WebPage
 
-TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Variances(), Quantiles(), ThresholdedRows()]
+TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Variances(), Quantiles(), ThresholdedTable()]
 """What is written first: outputs of plugins describe it."""
 PAGES: list[Output] = [Dictionary(), ValueLabels(), Verifier(), Appearance(), WebPage()]
 """What is written last: the page lists what there is."""

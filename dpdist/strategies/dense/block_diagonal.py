@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.operators import Matrix
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.dense.trace_problem import Chain
+from dpdist.strategies.dense.chain import Chain
 
 Spectrum = tuple[Matrix, Matrix]
 """s and U with D^1/2 V D^1/2 = U diag(s^2) U'."""

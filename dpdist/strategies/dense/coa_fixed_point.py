@@ -20,8 +20,9 @@ from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.dense.block_diagonal import BlockDiagonal, Spectrum, block_diagonalise, decompose_scaled, mean_square
+from dpdist.strategies.dense.chain import Chain
 from dpdist.strategies.dense.coa_barrier import conjugate_gradients
-from dpdist.strategies.dense.trace_problem import EPSILON, Chain, FullRankProblem
+from dpdist.strategies.dense.trace_problem import EPSILON, FullRankProblem
 from dpdist.strategies.linear_algebra import Array
 from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, proven_root_trace
 
