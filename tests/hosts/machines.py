@@ -47,10 +47,12 @@ class Machines:
 
     Attributes:
         folder: of this test, for disks, logs and certificates.
+        begun: how long the store's log was when a release began.
     """
 
     folder: Path
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
     stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Machines:
@@ -76,17 +78,7 @@ class Machines:
                     _ip("-n", f"dp-{host}", "link", "set", device, "up")
             stack.callback(self._end_all)
             self.start("store", "store", str(BIN / "moto_server"), "-H", "0.0.0.0", "-p", "9000")
-            self.start(
-                "scheduler",
-                "scheduler",
-                str(BIN / "dask"),
-                "scheduler",
-                "--host",
-                SCHEDULER,
-                "--port",
-                "8786",
-                "--no-dashboard",
-            )
+            self.start_scheduler()
             for worker in ("worker1", "worker2"):
                 self.start_worker(worker)
             self.stack = stack.pop_all()
@@ -130,6 +122,20 @@ class Machines:
                 self.command(host, *words), env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
         return self.running[name]
+
+    def start_scheduler(self) -> None:
+        """Start the Dask scheduler on its machine."""
+        words = ("scheduler", "--host", SCHEDULER, "--port", "8786", "--no-dashboard")
+        self.start("scheduler", "scheduler", str(BIN / "dask"), *words)
+
+    def start_missing_workers(self) -> None:
+        """Start the workers that have ended, as what watches over them would, and wait until the scheduler has both."""
+        for host in ("worker1", "worker2"):
+            process = self.running.get(host)
+            if process is None or process.poll() is not None:
+                known = self.log(host).count("Registered to")
+                self.start_worker(host)
+                self.wait(lambda host=host, known=known: self.log(host).count("Registered to") > known, f"no {host}")
 
     def start_worker(self, host: str) -> None:
         """Start the Dask worker of a machine."""

@@ -27,7 +27,7 @@ for part in range(8):
 SPEC = """
 release: NAME
 records: {path: "s3://dpdist/records/", called: calls}
-domain: {x: {from: 0, to: 399}, y: {from: 0, to: 399}}
+domain: {x: {from: 0, to: 399}, y: {from: 0, to: LAST}}
 workload: [{marginals: {of: [[x], [y], [x, y]]}}]
 mechanism: marginals
 budget: {rho: 0.1}
@@ -50,7 +50,9 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 def started(hosts: Machines, name: str) -> subprocess.Popen[bytes]:
     """A release that runs on the machine of the flow."""
-    (hosts.folder / "disks" / "flow" / f"{name}.yaml").write_text(SPEC.replace("NAME", name))
+    last = str(399 + sum(map(ord, name)) % 100)  # another domain: counts of other releases are not taken again
+    (hosts.folder / "disks" / "flow" / f"{name}.yaml").write_text(SPEC.replace("NAME", name).replace("LAST", last))
+    hosts.begun[name] = len(hosts.log("store"))
     return hosts.start(name, "flow", str(BIN / "dpdist"), "run", f"{name}.yaml", "--engine", f"tls://{SCHEDULER}:8786")
 
 
@@ -71,13 +73,31 @@ def test_five_machines_publish_a_release(hosts: Machines) -> None:
     assert not any((Path(hosts.folder) / "disks" / worker / "home").exists() for worker in ("worker1", "worker2"))
 
 
-@pytest.mark.parametrize("stage", ["count", "measure", "answer", "publish"])
+STAGES = {
+    "count": "HEAD /dpdist/store/histograms/",
+    "measure": "PUT /dpdist/store/histograms/[^ ]*manifest.json",
+    "answer": "PUT /dpdist/store/measurements/{name}/manifest.json",
+    "publish": "PUT /dpdist/releases/{name}/answers.parquet",
+}
+"""Requests to the store with which a stage begins, or is under way."""
+
+
+def reaches(hosts: Machines, name: str, stage: str, running: subprocess.Popen[bytes]) -> None:
+    """Wait until a release that runs has reached a stage."""
+    request = re.compile(STAGES[stage].format(name=name))
+    begun = hosts.begun[name]
+    hosts.wait(lambda: request.search(hosts.log("store")[begun:]) is not None, f"{name} does not reach {stage}")
+    assert running.poll() is None
+
+
+@pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("fault", ["worker killed", "link down"])
 def test_a_machine_that_fails_in_a_stage_changes_nothing(hosts: Machines, stage: str, fault: str) -> None:
     """One of two workers is killed, or its link is down for 45 s; the scheduler notices after 30 s."""
     name = f"{stage}-{fault.replace(' ', '-')}"
+    hosts.start_missing_workers()
     began, running = time.monotonic(), started(hosts, name)
-    hosts.wait(lambda: running.poll() is not None or stage in hosts.log(name), f"{name} does not reach {stage}", 300)
+    reaches(hosts, name, stage, running)
     if fault == "worker killed":
         hosts.kill("worker1")
     else:
@@ -86,20 +106,16 @@ def test_a_machine_that_fails_in_a_stage_changes_nothing(hosts: Machines, stage:
         hosts.link("worker1", "up")
     finished(hosts, name, running)
     print(f"{fault} in {stage}: {time.monotonic() - began:.0f} s")
-    if fault == "worker killed":
-        hosts.start_worker("worker1")
-    registered = hosts.log("worker1").count("Registered to")
-    hosts.wait(lambda: hosts.log("worker1").count("Registered to") >= min(registered, 1), "the worker does not come back")
 
 
-def test_a_scheduler_that_starts_again_ends_the_run_and_the_next_one_goes_on(hosts: Machines) -> None:
-    """The run ends with an error that names the scheduler; run again, the release has one charge."""
+def test_a_scheduler_that_ends_ends_the_run_and_the_next_one_goes_on(hosts: Machines) -> None:
+    """Run again with another scheduler, the release has one charge."""
+    hosts.start_missing_workers()
     running = started(hosts, "again")
-    hosts.wait(lambda: "count" in hosts.log("again"), "again does not begin", 300)
+    reaches(hosts, "again", "count", running)
     hosts.kill("scheduler")
-    hosts.start(
-        "scheduler", "scheduler", str(BIN / "dask"), "scheduler", "--host", SCHEDULER, "--port", "8786", "--no-dashboard"
-    )
-    code = running.wait(timeout=600)
-    hosts.wait(lambda: hosts.log("scheduler").count("Register worker") >= 2, "workers do not come back", 300)
-    finished(hosts, "again", running if code == 0 else started(hosts, "again"))
+    assert running.wait(timeout=300) != 0
+    print("told:", hosts.log("again").splitlines()[-1])
+    hosts.start_scheduler()
+    hosts.start_missing_workers()
+    finished(hosts, "again", started(hosts, "again"))
