@@ -56,6 +56,8 @@ def check_release(context: Context, release: Release) -> None:
     action, false_alarms = ("warn", 1.0) if gate is None else (gate.action, gate.false_alarms)
     if job.guarantee.period is None or action == "none":
         return
+    if context.ledger.publications(job.release):  # it has passed: a repeated run writes the same bytes, whatever came since
+        return
     series = read_series(context, release)
     if series is None:
         return
@@ -91,20 +93,16 @@ def check_release(context: Context, release: Release) -> None:
 def read_series(context: Context, release: Release) -> Series | None:
     """What the ledger has published of the same questions for earlier periods; None where there is nothing to compare with."""
     certificate, ledger = release.certificate, context.ledger
-    newest: dict[str, tuple[datetime.date, pa.Table]] = {}
-    published = [name for name in dict.fromkeys(ledger.published().values()) if name != release.job.release]
-    for name in reversed(published):
-        if len(newest) == MOST_PERIODS:
-            break
+    editions: list[tuple[datetime.date, pa.Table]] = []
+    for name in reversed(dict.fromkeys(ledger.published().values())):
         found = _published_answers(ledger, name, certificate)
-        if found is not None:
-            newest[name] = found
-    if not newest:
-        return None
-    editions = sorted(newest.values(), key=lambda edition: edition[0])
-    editions = [(day, table) for day, table in editions if table.num_rows == release.columns.answer.size]
+        if found is not None and found[1].num_rows == release.columns.answer.size:  # 'suppress' leaves rows out
+            editions.append(found)
+        if len(editions) == MOST_PERIODS:
+            break
     if not editions:
         return None
+    editions.sort(key=lambda edition: edition[0])
     last = editions[-1][1]
     groups = np.array(last["group"].to_pylist(), dtype=object)
     starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist(), groups.size]

@@ -101,6 +101,13 @@ def test_a_warning_is_the_default(folder: Path, given: dict[str, Any]) -> None:
     assert any("earlier periods make" in line for line in lines)
 
 
+def test_a_published_release_is_not_held_when_it_runs_again(folder: Path) -> None:
+    """Earlier periods may be published later than it, and then make its answers unlikely."""
+    run(folder, table=HALF, gate={"action": "warn"})
+    again, lines = run(folder, table=HALF, gate={"action": "hold"})
+    assert (again.charged, lines) == (False, [])
+
+
 def test_no_gate_where_none_is_wanted_or_nothing_is_comparable(folder: Path) -> None:
     assert run(folder, table=HALF, gate={"action": "none"})[1] == []
     other = [{"marginals": {"ways": [1]}}]
