@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -56,7 +57,17 @@ def drawn(periods: int, a_year: int, state: np.random.Generator) -> np.ndarray:
     return level * season * week * walk * (1 + state.normal(0, 0.03, (periods, SERIES)))
 
 
-def measured(a_year: int) -> dict[str, object]:
+@dataclass(frozen=True)
+class GateRates:
+    """False alarms a year, and shares of each fault: caught in its first period, and of the series that it moves beyond five errors."""
+
+    periods_a_year: int
+    false_alarms_a_year: float
+    caught_share: dict[str, float]
+    series_beyond_5_errors_caught: dict[str, float]
+
+
+def measured(a_year: int) -> GateRates:
     """False alarms a year, and what is caught of each fault."""
     state = np.random.default_rng(SEED)
     counts = drawn(3 * a_year, a_year, state)
@@ -77,12 +88,12 @@ def measured(a_year: int) -> dict[str, object]:
             for index in np.flatnonzero(moved > 5 * spreads):
                 large[name][0] += 1
                 large[name][1] += int(index) in found
-    return {
-        "periods_a_year": a_year,
-        "false_alarms_a_year": alarms * a_year / len(compared),
-        "caught_share": {name: caught[name] / len(compared) for name in FAULTS},
-        "series_beyond_5_errors_caught": {name: hit / max(all_, 1) for name, (all_, hit) in large.items()},
-    }
+    return GateRates(
+        a_year,
+        alarms * a_year / len(compared),
+        {name: caught[name] / len(compared) for name in FAULTS},
+        {name: hit / max(all_, 1) for name, (all_, hit) in large.items()},
+    )
 
 
 def _spreads(history: np.ndarray, known: np.ndarray, answers: np.ndarray) -> np.ndarray:
@@ -95,13 +106,13 @@ def main() -> None:
     """Print the table of benchmarks/results/gate.md."""
     results = [measured(52), measured(365)]
     if "--json" in sys.argv[1:]:
-        print(json.dumps(results))
+        print(json.dumps([asdict(result) for result in results]))
         return
     for result in results:
-        print(f"\n{result['periods_a_year']} periods a year: {result['false_alarms_a_year']:.2f} false alarms a year\n")
+        print(f"\n{result.periods_a_year} periods a year: {result.false_alarms_a_year:.2f} false alarms a year\n")
         print("| fault | caught in its first period | series moved beyond five errors: caught |\n|---|---|---|")
-        for name, share in result["caught_share"].items():  # type: ignore[attr-defined]
-            print(f"| {name} | {share:.1%} | {result['series_beyond_5_errors_caught'][name]:.1%} |")  # type: ignore[index]
+        for name, share in result.caught_share.items():
+            print(f"| {name} | {share:.1%} | {result.series_beyond_5_errors_caught[name]:.1%} |")
 
 
 if __name__ == "__main__":

@@ -90,8 +90,8 @@ class TextKeys(Keys):
         return int(len(self.alphabet) ** self.length)
 
     @cached_property
-    def _places(self) -> Integers:
-        """The place of every byte in the alphabet, -1 where it is not there."""
+    def _byte_digits(self) -> Integers:
+        """The digit that every byte stands for, its place in the alphabet; -1 where it is not there."""
         places = np.full(256, -1, dtype=np.int64)
         places[np.frombuffer(self.alphabet.encode(), dtype=np.uint8)] = np.arange(len(self.alphabet))
         return places
@@ -99,7 +99,7 @@ class TextKeys(Keys):
     def numbers_of(self, texts: Sequence[str]) -> Integers:
         fits = np.array([len(text) == self.length and text.isascii() for text in texts], dtype=bool)
         matching = "".join(text for text, fit in zip(texts, fits.tolist(), strict=True) if fit)
-        places = self._places[np.frombuffer(matching.encode(), dtype=np.uint8)].reshape(-1, self.length)
+        places = self._byte_digits[np.frombuffer(matching.encode(), dtype=np.uint8)].reshape(-1, self.length)
         number = np.zeros(len(places), dtype=np.int64)
         for column in places.T:
             number = number * len(self.alphabet) + column
