@@ -20,6 +20,7 @@ GROUP = "dpdist.plugins"
 OFFERED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
     "databases": ("records.sql", "records.connection"),
+    "doctor": ("doctor",),
     "gate": ("gate",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),

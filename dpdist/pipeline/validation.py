@@ -120,18 +120,24 @@ def collect_errors(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:
 def check_store(store: Store) -> None:
     """Write a document twice and remove it: the second must not be written, or two runs could both draw a release's noise.
 
-    Raises: StoreError when the store cannot be written, or overwrites.
+    Raises: StoreError when the store cannot be written, overwrites, or does not list what it holds.
     """
-    name = f"scratch/probe-{uuid.uuid4().hex[:16]}.json"
+    folder = f"scratch/probe-{uuid.uuid4().hex[:16]}"
+    name = f"{folder}/once.json"
     try:
         first_created, second_created = (store.create_document(name, {"written": number}) for number in (1, 2))
+        listed = store.names(folder)
     finally:
-        if store.has_document(name):
-            store.delete(name)
+        store.delete(folder)
     if not first_created or second_created:
         raise StoreError(
             f"the store {store.location} overwrites what must be written once (its server ignores If-None-Match); use a server with "
             "conditional writes, such as AWS S3 or Azure (moto's server for trials: pip install 'moto[server]'), or a folder"
+        )
+    if listed != [name]:
+        raise StoreError(
+            f"the store {store.location} does not list what was written before, so a run could leave out files; use a server that lists "
+            "after writing, such as AWS S3, Azure or Google Cloud Storage, or a folder"
         )
 
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import email.utils
-import hmac
 import importlib
-import shutil
 import socket
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -45,7 +40,7 @@ from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hash_with_tag
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import Folder, file_at, parse_location, store_contact
-from tests import small
+from tests import small, stores
 from tests.counting.test_histogram_counting import DOMAIN, truth
 from tests.ports import HeldPort
 
@@ -114,53 +109,10 @@ def test_objects_are_counted_as_files_are(form: str, s3: str, tmp_path: Path) ->
     assert source_of(url, columns={}).digest == local.digest
 
 
-ACCOUNT = "devstoreaccount1"
-
-
 @pytest.fixture
 def azurite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A container of Microsoft's emulator of Azure's blobs (npm install --global azurite), where it is installed."""
-    program = shutil.which("azurite-blob")
-    if program is None:
-        pytest.skip("needs azurite-blob: npm install --global azurite")
-    held, key = HeldPort(), base64.b64encode(b"known" * 8).decode()
-    port = held.number
-    monkeypatch.setenv("AZURITE_ACCOUNTS", f"{ACCOUNT}:{key}")
-    place = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(tmp_path / "azurite")]
-    with subprocess.Popen([program, *place, "--silent", "--skipApiVersionCheck"]) as server:
-        while not listens(port):
-            assert server.poll() is None
-            time.sleep(0.1)
-        address = f"http://127.0.0.1:{port}"
-        names = {"ACCOUNT_NAME": ACCOUNT, "ACCOUNT_KEY": key, "USE_EMULATOR": "true"}
-        for name, value in names.items():
-            monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
-        monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", address)
-        monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
-        container = f"dpdist-test-{port}"
-        sent = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
-        signed = "\n".join(
-            [
-                *("PUT", *[""] * 11),
-                *(f"{name}:{value}" for name, value in sent.items()),
-                f"/{ACCOUNT}/{ACCOUNT}/{container}",
-                "restype:container",
-            ]
-        )
-        mac = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
-        asked = urllib.request.Request(f"{address}/{ACCOUNT}/{container}?restype=container", method="PUT")
-        for name, value in {**sent, "Authorization": f"SharedKey {ACCOUNT}:{mac}", "Content-Length": "0"}.items():
-            asked.add_header(name, value)
-        urllib.request.urlopen(asked).close()
-        yield f"az://{container}"
-        server.terminate()
-    held.release()
-
-
-def listens(port: int) -> bool:
-    """Whether a server on loopback takes connections."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    with stores.azure_emulator(tmp_path, monkeypatch) as url:
+        yield url
 
 
 def test_objects_of_azure_are_counted_as_files_are(azurite: str, tmp_path: Path) -> None:

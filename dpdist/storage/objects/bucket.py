@@ -38,7 +38,9 @@ PROBE = ".dpdist-probe-"
 _PATIENCE = "30 minutes"
 """For one request, if the environment does not say (``AWS_TIMEOUT``): a gigabyte takes a while."""
 _CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_excludes", "proxy_url", "timeout")
-"""What the environment may say of connections to S3, as AWS_ALLOW_HTTP and so on."""
+"""What the environment may say of connections, as AWS_ALLOW_HTTP and so on."""
+_PROVIDERS = {"gs": "GOOGLE_", **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), "AZURE_")}
+"""How the names of settings begin, by the scheme of a URL; those of S3 elsewhere."""
 _SETTINGS = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")
 """How the names begin of what obstore takes from the environment."""
 _BRIEFLY: Any = {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=5)}
@@ -106,7 +108,7 @@ class Bucket(StorageLocation):
     def file_state(self, name: str = "") -> FileState:
         with self.refusing("read", name):
             metadata = obstore.head(self._client, self._key(name))
-        tag, size = metadata["e_tag"], int(metadata["size"])
+        tag, size = _tag(metadata), int(metadata["size"])
         return FileState(size, f"{size} {tag} {metadata['version']} {metadata['last_modified']}" if tag else None)
 
     def read_bytes(self, name: str = "") -> Any:
@@ -137,12 +139,12 @@ class Bucket(StorageLocation):
             for chunk in response.stream():
                 digest.update(chunk)
                 size += len(chunk)
-        return digest.hexdigest(), size, response.meta["e_tag"]
+        return digest.hexdigest(), size, _tag(response.meta)
 
     def write(self, name: str, data: Any, *, lasting: bool = False) -> str | None:
         # an object store confirms a write when it is durable
         with self.refusing("written", name):
-            return obstore.put(self._writer(data), self._key(name), data)["e_tag"]
+            return _tag(obstore.put(self._writer(data), self._key(name), data))
 
     def create(self, name: str, data: bytes, *, lasting: bool = False) -> bool:
         with self.refusing("written", name):
@@ -176,7 +178,7 @@ class Bucket(StorageLocation):
         with self.refusing("listed", name):
             for page in obstore.list(self._client, prefix=self._key(name) or None):
                 for record in page:
-                    yield Entry(record["path"][start:], int(record["size"]), record["e_tag"], str(record["last_modified"]))
+                    yield Entry(record["path"][start:], int(record["size"]), _tag(record), str(record["last_modified"]))
 
     def folders(self, name: str = "") -> list[str]:
         with self.refusing("listed", name):
@@ -214,22 +216,31 @@ class Bucket(StorageLocation):
         url = f"{self.location}/{name}" if name else self.location
         return zarr.storage.ObjectStore(_client_of(url, self.briefly, _settings()))
 
-    def upload(self, name: str, data: bytes | mmap.mmap, *, md5_tags: bool = False) -> str | None:
-        """Write an object; returns the tag that the store gave it. It is not read again: the store checks it against its MD5.
+    def upload(
+        self, name: str, data: bytes | mmap.mmap, *, md5_tags: bool = False, one_request: int = ONE_REQUEST
+    ) -> str | None:
+        """Write an object; returns the tag that the store gave it. The store checks it against its MD5, or it is read again.
 
         Args:
             md5_tags: the store's tags are known to be MD5 sums, so this one must be.
+            one_request: bytes beyond which it is sent in parts.
         Raises: StoreError when it cannot be written, or something else arrived.
         """
+        in_parts = len(data) > one_request
         with self.refusing("written", name):
-            if len(data) <= ONE_REQUEST:
+            if not in_parts:
                 sent = hashlib.md5(data, usedforsecurity=False)
-                target, expected = self._confirming(sent.digest(), patience=_PATIENCE), sent.hexdigest()
-                tag = obstore.put(target, self._key(name), data, use_multipart=False)["e_tag"]
+                target = self._confirming(sent.digest(), patience=_PATIENCE) if self._takes_md5 else self._client
+                tag, expected = _tag(obstore.put(target, self._key(name), data, use_multipart=False)), sent.hexdigest()
             else:
-                tag = obstore.put(self._client, self._key(name), data, use_multipart=True, chunk_size=PART_BYTES)["e_tag"]
-                expected = _tag_of_parts(data)
-        if md5_tags and (tag or "").strip('"') != expected:
+                reply = obstore.put(self._client, self._key(name), data, use_multipart=True, chunk_size=PART_BYTES)
+                tag, expected = _tag(reply), _tag_of_parts(data)
+        if md5_tags and (not in_parts or self._provider == "AWS_"):
+            altered = tag != expected
+        else:  # read again what the store did not compare with its MD5
+            compared = self._takes_md5 and not in_parts
+            altered = not compared and self.digest(name)[0] != hashlib.sha256(data).hexdigest()
+        if altered:
             raise StoreError(
                 f"{self.label}: {name} arrived altered; check the network and run again: nothing is charged twice"
             )
@@ -238,7 +249,22 @@ class Bucket(StorageLocation):
     def has_md5_tags(self) -> bool:
         """Write an object and remove it; whether its tag was the MD5 of its bytes: not where a store encrypts by keys of its own."""
         with self._probed() as (_, tag):
-            return (tag or "").strip('"') == hashlib.md5(PROBED, usedforsecurity=False).hexdigest()
+            return tag == hashlib.md5(PROBED, usedforsecurity=False).hexdigest()
+
+    def refuses_wrong_md5(self) -> bool:
+        """Whether the store refuses an object that comes with the MD5 of other bytes, as one does that was altered on the way."""
+        if not self._takes_md5:
+            return False
+        name = f"{PROBE}{uuid.uuid4().hex[:12]}"
+        with self.refusing("written", name):
+            try:
+                obstore.put(self._confirming(hashlib.md5(b"", usedforsecurity=False).digest()), self._key(name), PROBED)
+            except (OSError, obstore.exceptions.BaseError) as error:
+                if store_contact.explain_silence(self.root, error) is not None:
+                    raise
+                return True
+        self.delete([name])
+        return False
 
     @contextmanager
     def _probed(self) -> Iterator[tuple[str, str | None]]:
@@ -249,6 +275,16 @@ class Bucket(StorageLocation):
             yield name, tag
         finally:
             self.delete([name])
+
+    @property
+    def _provider(self) -> str:
+        """How the names of this kind of store's settings begin."""
+        return _PROVIDERS.get(urlsplit(self.root).scheme, "AWS_")
+
+    @property
+    def _takes_md5(self) -> bool:
+        """Whether objects can be sent with their MD5: Azure's signatures would have to hold it, and obstore leaves it out of them."""
+        return self._provider != "AZURE_"
 
     @cached_property
     def _client(self) -> Any:
@@ -261,9 +297,10 @@ class Bucket(StorageLocation):
     def _confirming(self, md5: bytes, patience: str | None = None) -> Any:
         """A client that tells the store the MD5 of what it sends."""
         timeout_setting = {} if patience is None else {"timeout": patience}
+        settings = _client_settings(self._provider)
         headers = {"content-md5": base64.b64encode(md5).decode()}
         return _opened(
-            self.root, client_options={**timeout_setting, **_client_settings(), "default_headers": headers}
+            self.root, client_options={**timeout_setting, **settings, "default_headers": headers}
         )  # these hide the environment's
 
     def _key(self, name: str) -> str:
@@ -288,9 +325,9 @@ def _settings() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(variable for variable in os.environ.items() if variable[0].startswith(_SETTINGS)))
 
 
-def _client_settings() -> dict[str, Any]:
-    """What the environment says now of connections to S3."""
-    return {name: os.environ[f"AWS_{name.upper()}"] for name in _CLIENT if f"AWS_{name.upper()}" in os.environ}
+def _client_settings(provider: str) -> dict[str, Any]:
+    """What the environment says now of connections to stores of a provider."""
+    return {name: os.environ[f"{provider}{name.upper()}"] for name in _CLIENT if f"{provider}{name.upper()}" in os.environ}
 
 
 @lru_cache(maxsize=64)
@@ -304,7 +341,7 @@ def _client_of(url: str, briefly: bool, settings: tuple[tuple[str, str], ...]) -
 @lru_cache(maxsize=64)
 def _check_answers(bucket: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Accept a bucket whose server answers; asked once for what the environment says. Raises: StoreError."""
-    options = {**store_contact.FIRST_OPTIONS, **_client_settings()}
+    options = {**store_contact.FIRST_OPTIONS, **_client_settings(_PROVIDERS.get(urlsplit(bucket).scheme, "AWS_"))}
     client = _opened(bucket, client_options=options, retry_config=store_contact.FIRST_RETRIES)
     try:
         with store_contact.notice_of_wait(bucket):
@@ -322,6 +359,12 @@ def _opened(url: str, **options: Any) -> Any:
         raise StoreError(
             f"{url!r} is not the URL of an object store ({type(error).__name__}); give s3://bucket/prefix or a folder"
         ) from None
+
+
+def _tag(reply: Any) -> str | None:
+    """The tag that a store gave an object, without quotation marks: Azure lists it without them."""
+    tag = reply["e_tag"]
+    return tag if tag is None else tag.strip('"')
 
 
 def _tag_of_parts(data: bytes | mmap.mmap) -> str:
