@@ -121,11 +121,11 @@ def google_emulator(patch: pytest.MonkeyPatch) -> Iterator[str]:
     held = HeldPort()
     with running(program, "--port", str(held.number), port=held.number):
         server = ThreadingHTTPServer(("127.0.0.1", 0), Translation)
-        server.behind = f"127.0.0.1:{held.number}"  # type: ignore[attr-defined]
+        server.behind = f"127.0.0.1:{held.number}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         made = urllib.request.Request(
-            f"http://{server.behind}/storage/v1/b?project=p",  # type: ignore[attr-defined]
+            f"http://{server.behind}/storage/v1/b?project=p",
             json.dumps({"name": BUCKET}).encode(),
             {"Content-Type": "application/json", "Host": "localhost"},
         )
@@ -217,8 +217,8 @@ class Translation(BaseHTTPRequestHandler):
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, bytes, dict[str, str]]:
-        behind = http.client.HTTPConnection(self.server.behind)  # type: ignore[attr-defined]
-        port = self.server.behind.partition(":")[2]  # type: ignore[attr-defined]
+        behind = http.client.HTTPConnection(self.server.behind)
+        port = self.server.behind.partition(":")[2]
         behind.request(
             method, path, body, {**(headers or {}), "Host": f"localhost:{port}", "Content-Length": str(len(body))}
         )

@@ -109,22 +109,24 @@ def test_objects_are_counted_as_files_are(form: str, s3: str, tmp_path: Path) ->
     assert source_of(url, columns={}).digest == local.digest
 
 
-@pytest.fixture
-def azurite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with stores.azure_emulator(tmp_path, monkeypatch) as url:
+@pytest.fixture(params=["azure", "google"])
+def cloud(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of the emulator of a cloud, where it is installed."""
+    emulators = {"azure": stores.azure_emulator(tmp_path, monkeypatch), "google": stores.google_emulator(monkeypatch)}
+    with emulators[request.param] as url:
         yield url
 
 
-def test_objects_of_azure_are_counted_as_files_are(azurite: str, tmp_path: Path) -> None:
+def test_objects_of_clouds_are_counted_as_files_are(cloud: str, tmp_path: Path) -> None:
     """One object, and a prefix of several forms; changed ones are not read."""
-    url = put(azurite, "one/records.parquet", content("parquet"))
+    url = put(cloud, "one/records.parquet", content("parquet"))
     np.testing.assert_array_equal(counted(tmp_path, url)[0], truth(TABLE))
     for name, part in (("a.parquet", TABLE[:1000]), ("deeper/b.csv", TABLE[1000:])):
-        put(azurite, f"many/{name}", content(name.rpartition(".")[2], part))
-    np.testing.assert_array_equal(counted(tmp_path / "many", f"{azurite}/many/")[0], truth(TABLE))
+        put(cloud, f"many/{name}", content(name.rpartition(".")[2], part))
+    np.testing.assert_array_equal(counted(tmp_path / "many", f"{cloud}/many/")[0], truth(TABLE))
     _, tags = hash_with_tags(url)
     size, mark = file_at(url).file_state()
-    put(azurite, "one/records.parquet", content("parquet")[:-1] + b"?")
+    put(cloud, "one/records.parquet", content("parquet")[:-1] + b"?")
     assert (file_at(url).file_state().size, file_at(url).file_state().version != mark) == (size, True)
     with HashedFile(url, tags) as file, pytest.raises(InvalidInput, match="was changed or replaced"):
         file.read()
