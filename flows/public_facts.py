@@ -8,7 +8,9 @@ of the stages that they name, and an error's text is that of its class, unless t
 from __future__ import annotations
 
 import datetime
+import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -154,7 +156,9 @@ OF_PUBLIC_FACTS = (ApprovalsMissing, BudgetExceeded, ReleaseConflict, UnknownSpe
 
 
 def tell_operator(error: BaseException) -> None:
-    """Write what was found to the operator's terminal: an error of dpdist, or the place of another one, without its text."""
+    """Write what was found to the operator's terminal: an error of dpdist, or the place of another one; with ``--debug`` its traceback."""
+    if os.environ.get("DPDIST_DEBUG"):
+        traceback.print_exception(error)
     known = engine.failure_of(error) if isinstance(error, Exception) else error
     sys.stderr.write(f"{type(known).__name__}: {known}\n")
     sys.stderr.flush()

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -88,7 +88,15 @@ def _named(name: str, group: str | None = None) -> x509.Name:
 
 
 class ControlPlane:
-    """The running parts, and what asks them as the administrator."""
+    """The running parts, and what asks them as the administrator.
+
+    Attributes:
+        controllers: those that run.
+        options_of_server: further ones of the API server.
+    """
+
+    controllers: tuple[str, ...] = tuple(f"{name}-controller" for name in CONTROLLERS)
+    options_of_server: ClassVar[dict[str, str]] = {}
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self.programs, self.folder = programs, folder
@@ -142,6 +150,7 @@ class ControlPlane:
                 "service-account-issuer": "https://kubernetes.default.svc",
                 "service-account-key-file": server[1],
                 "service-account-signing-key-file": server[1],
+                **self.options_of_server,
             },
         )
         self.until(lambda: self.client.get("/readyz").status_code == 200, "the API server")
@@ -154,7 +163,7 @@ class ControlPlane:
                 "leader-elect": "false",
                 "use-service-account-credentials": "true",
                 "service-account-private-key-file": server[1],
-                "controllers": ",".join(f"{name}-controller" for name in CONTROLLERS),
+                "controllers": ",".join(self.controllers),
             },
         )
 
@@ -163,8 +172,8 @@ class ControlPlane:
         started = subprocess.Popen(command, stdout=self.log, stderr=self.log, cwd=self.folder, start_new_session=True)
         self.running.append(started)
 
-    def _login(self, user: str) -> Path:
-        certificate, key = self.authority.signed(user)
+    def _login(self, user: str, group: str | None = None, name: str = "kubeconfig") -> Path:
+        certificate, key = self.authority.signed(user, group)
         files = {"client-certificate": str(certificate), "client-key": str(key)}
         cluster = {"server": str(self.client.base_url), "certificate-authority": str(self.authority.certificate)}
         content = {
@@ -175,7 +184,7 @@ class ControlPlane:
             "clusters": [{"name": "here", "cluster": cluster}],
             "users": [{"name": "here", "user": files}],
         }
-        file = self.folder / "kubeconfig"
+        file = self.folder / name
         file.write_text(yaml.safe_dump(content))
         return file
 
