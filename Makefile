@@ -34,7 +34,8 @@ INSTALL = install() { \
 	&& $(VENV)/bin/uv pip install --quiet --python $(VENV)/bin/python --constraint constraints.txt "$$@" \
 	|| $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$$@"; }; install
 
-.PHONY: hosts demo installed test slow large core containers mutants check locked dist dist-check clean
+# make hosts, make kubernetes: releases over five machines, and on a node with the chart (docs/operations.md).
+.PHONY: hosts kubernetes demo installed test slow large core containers mutants check locked dist dist-check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -58,6 +59,9 @@ containers: $(VENV)/.installed-test
 
 hosts: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m large -s $(HANGS) tests/hosts
+
+kubernetes: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest -m large -s tests/kubernetes
 
 mutants: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU) --minutes $(MINUTES)

@@ -20,7 +20,7 @@ GROUP = "dpdist.plugins"
 OFFERED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
     "databases": ("records.sql", "records.connection"),
-    "doctor": ("doctor",),
+    "deployment": ("doctor", "chart-values"),
     "gate": ("gate",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),

@@ -4,24 +4,26 @@ from dpdist.digests import compute_digest
 from dpdist.pipeline.preflight import check_refusals, ensure_key
 from dpdist.planner.error_prediction import predict_errors, predict_statistic_errors, whole_amounts
 from dpdist.planner.preprocessing_steps import total_loss
-from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.release_plan import ReleasePlan, plan, stage_memory
 from dpdist.planner.simulated_answers import Shape, assumed_answers
 from dpdist.planner.size_estimate import plans_in_one_process
 from dpdist.process import yaml_text
-from dpdist.process.resource_limits import check_program
+from dpdist.process.resource_limits import TERMINATED_SHARE, WORKER_BYTES, check_program
 from dpdist.runtime.context import open_context
 from dpdist.session import PlannedRelease
 from dpdist.session.declarations import validate_section
 from dpdist.session.predicted_errors import PredictedErrors
 from dpdist.sources.file_columns import Column, columns_of, first_row, has_names, is_person
 from dpdist.sources.formats.csv_grammar import Grammar
-from dpdist.spec.load import PERIOD
+from dpdist.spec.load import PERIOD, load
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.sections.sources import FileSource
 
 __all__ = [
     "PERIOD",
+    "TERMINATED_SHARE",
+    "WORKER_BYTES",
     "Column",
     "FileSource",
     "Grammar",
@@ -40,10 +42,13 @@ __all__ = [
     "first_row",
     "has_names",
     "is_person",
+    "load",
     "open_context",
+    "plan",
     "plans_in_one_process",
     "predict_errors",
     "predict_statistic_errors",
+    "stage_memory",
     "total_loss",
     "validate_section",
     "whole_amounts",

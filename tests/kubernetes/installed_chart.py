@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import yaml
 from tests import small
 from tests.deploy.test_control_plane import hooks_of, in_order, template_of
 from tests.deploy.test_helm import rendered
-from tests.kubernetes.node import Node
+from tests.kubernetes.node import NODE, Node
 
 NAMESPACE = "private"
 IMAGE = "docker.io/library/dpdist:1.0.0"
@@ -29,6 +30,7 @@ POSTGRES = "docker.io/library/postgres:16.14-bookworm"
 _MONDAY = datetime.date.today() - datetime.timedelta(days=datetime.date.today().weekday())
 PERIODS = tuple(str(_MONDAY - datetime.timedelta(weeks=weeks)) for weeks in range(52, 2, -1))
 """Weeks that are over, which the measuring service takes."""
+ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 SMALL = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1536Mi"}}
 VALUES: dict[str, Any] = {
@@ -49,6 +51,7 @@ VALUES: dict[str, Any] = {
         "scheduler": {"resources": SMALL},
         "workers": {"replicas": 2, "resources": SMALL},
         "optimiser": {"replicas": 1, "threads": 1, "resources": SMALL},
+        "noise": {"replicas": 1, "threads": 1, "ledgerSecret": "ledger", "resources": SMALL},
     },
 }
 RESTRICTED: dict[str, Any] = {
@@ -98,7 +101,10 @@ class InstalledChart:
         dask = self.certificate("dask")
         contents = {
             "root-key": {"root.key": "5c" * 32 + "\n"},
-            "ledger": {"url": f"postgresql+psycopg://dpdist:{password}@weekly-dpdist-ledger:5432/dpdist", "password": password},
+            "ledger": {
+                "url": f"postgresql+psycopg://dpdist:{password}@weekly-dpdist-ledger:5432/dpdist",
+                "password": password,
+            },
             "store": KEYS,
             "service": {**service, "token": "7e" * 32},
             "dask": dask,
@@ -135,10 +141,20 @@ class InstalledChart:
             "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 2},
             "securityContext": CLOSED,
         }
-        template = {"metadata": {"labels": labels}, "spec": {**RESTRICTED, "containers": [container], "enableServiceLinks": False}}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {**RESTRICTED, "containers": [container], "enableServiceLinks": False},
+        }
         selector = {"matchLabels": {"app": name}}
         ports = [{"port": port, "targetPort": port}]
-        self.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"selector": {"app": name}, "ports": ports}})
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": name},
+                "spec": {"selector": {"app": name}, "ports": ports},
+            }
+        )
         spec = {"replicas": 1, "selector": selector, "template": template}
         self.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
 
@@ -186,7 +202,9 @@ class InstalledChart:
                 records={"path": f"s3://bucket/records/{name}/{{period}}.parquet", "most_missing": "100%"},
                 output={"folder": f"s3://bucket/releases/{name}/{{period}}"},
             )
-            texts[f"{name}.yaml"] = yaml.safe_dump({**spec, "ledger": {"dataset": name, "cap": {"rho": 1, "per": "week"}}, **content})
+            texts[f"{name}.yaml"] = yaml.safe_dump(
+                {**spec, "ledger": {"dataset": name, "cap": {"rho": 1, "per": "week"}}, **content}
+            )
         self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "specs"}, "data": texts})
 
     def run_hooks(self, kind: str) -> None:
@@ -223,8 +241,8 @@ class InstalledChart:
     def begin(self, name: str, period: str) -> str:
         """Ask Prefect for a release; the id of the run."""
         deployments = self.prefect("deployments/filter", {})
-        weekly = next(each["id"] for each in deployments if each["name"] == "weekly")
-        parameters = {"spec_path": f"/data/specs/{name}.yaml", "period": period, "every": None, "catch_up": 0}
+        weekly = next(each["id"] for each in deployments if each["name"].endswith("weekly"))
+        parameters = {"spec_path": f"/data/specs/{name}.yaml", "period": period, "catch_up": 0}
         return str(self.prefect(f"deployments/{weekly}/create_flow_run", {"parameters": parameters})["id"])
 
     def state(self, run: str) -> dict[str, Any]:
@@ -234,12 +252,39 @@ class InstalledChart:
 
     def charges(self) -> dict[str, int]:
         """How often each release was charged, as the ledger says."""
+        rows = json.loads(self.ledger_command("export"))["entries"]
+        return dict(Counter(row["release"] for row in rows if row["event"] == "reserved"))
+
+    def ledger_command(self, *words: str) -> str:
+        """What a command of the ledger prints where the ledger's login is."""
         pod = self.wait("service")[0]["metadata"]["name"]
-        content = json.loads(self.node.inside(NAMESPACE, pod, "service", "dpdist", "ledger", "--json"))
-        found: dict[str, int] = {}
-        for entry in content["entries"]:
-            found[entry["release"]] = found.get(entry["release"], 0) + 1
-        return found
+        return self.node.inside(NAMESPACE, pod, "service", "dpdist", "ledger", *words)
+
+    def verify(self, release: str) -> str:
+        """What dpdist verify prints."""
+        pod = self.wait("service")[0]["metadata"]["name"]
+        return self.node.inside(NAMESPACE, pod, "service", "dpdist", "verify", release)
+
+    def ended(self, run: str, seconds: float) -> dict[str, Any]:
+        """The state in which a run ended. Raises: AssertionError where it has not after some seconds."""
+        deadline = time.monotonic() + seconds
+        while (state := self.state(run))["type"] not in ENDED:
+            assert time.monotonic() < deadline, f"the run is still {state['name']}"
+            time.sleep(0.5)
+        return state
+
+    def scale(self, part: str, replicas: int) -> None:
+        """Let a part have so many pods, as kubectl scale does."""
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/weekly-dpdist-{part}/scale"
+        headers = {"content-type": "application/merge-patch+json"}
+        self.node.client.patch(path, json={"spec": {"replicas": replicas}}, headers=headers).raise_for_status()
+
+    def cordon(self, closed: bool) -> None:
+        """Let no new pod come to the node, or let them come again."""
+        headers = {"content-type": "application/merge-patch+json"}
+        self.node.client.patch(
+            f"/api/v1/nodes/{NODE}", json={"spec": {"unschedulable": closed}}, headers=headers
+        ).raise_for_status()
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:

@@ -1,8 +1,8 @@
 """A real Kubernetes node on this machine, below the control plane of ``tests.deploy.control_plane``.
 
 etcd, API server, all controllers and the scheduler, containerd and a kubelet run as processes; pods are containers with addresses on a
-bridge. Services have no kube-proxy and no CoreDNS here: ``Services`` writes what they would, with nftables and dnsmasq. The bridge enforces no network
-policy.
+bridge. Services have no kube-proxy and no CoreDNS here: ``Services`` writes what they would, with nftables and dnsmasq. The bridge enforces
+no network policy.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import yaml
@@ -47,8 +45,8 @@ def reason() -> str:
         return "needs root"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing or not PLUGINS.exists() or not Path("/bin/busybox").exists():
-        return f"needs {', '.join(missing) or 'containernetworking-plugins and busybox-static'} (apt-get install containerd runc dnsmasq-base "
-        "nftables containernetworking-plugins busybox-static podman)"
+        packages = "containerd runc dnsmasq-base nftables containernetworking-plugins busybox-static podman"
+        return f"needs {', '.join(missing) or 'plugins of CNI and busybox'}: apt-get install {packages}"
     folder = os.environ.get(FOLDER)
     if folder is None or not all(os.access(Path(folder, name), os.X_OK) for name in PROGRAMS):
         return f"needs a folder with {', '.join(PROGRAMS)}, named by {FOLDER}"
@@ -59,7 +57,7 @@ class Node(ControlPlane):
     """A cluster of one node."""
 
     controllers = ("*",)
-    options_of_server = {"kubelet-preferred-address-types": "InternalIP"}
+    options_of_server: ClassVar[dict[str, str]] = {"kubelet-preferred-address-types": "InternalIP"}
 
     def _start(self) -> None:
         super()._start()
@@ -71,7 +69,9 @@ class Node(ControlPlane):
             _run("ip", "link", "set", BRIDGE, "up")
         self._containerd()
         login = self._login("admin", "system:masters", "admin.kubeconfig")
-        self._begin("kube-scheduler", {"kubeconfig": login, "leader-elect": "false", "bind-address": "127.0.0.1", "secure-port": "0"})
+        self._begin(
+            "kube-scheduler", {"kubeconfig": login, "leader-elect": "false", "bind-address": "127.0.0.1", "secure-port": "0"}
+        )
         self.kubelet(login)
         self.services = Services(self)
         self.until(self.ready, "the node")
@@ -95,7 +95,13 @@ class Node(ControlPlane):
         }
         file = self.folder / "kubelet.yaml"
         file.write_text(yaml.safe_dump(settings))
-        options = {"config": file, "kubeconfig": login, "hostname-override": NODE, "node-ip": ADDRESS, "root-dir": self.folder / "kubelet"}
+        options = {
+            "config": file,
+            "kubeconfig": login,
+            "hostname-override": NODE,
+            "node-ip": ADDRESS,
+            "root-dir": self.folder / "kubelet",
+        }
         self._begin("kubelet", options)
 
     def _containerd(self) -> None:
@@ -163,7 +169,9 @@ state = "{self.folder}/containerd-state"
     def ready(self) -> bool:
         """Whether pods can run."""
         nodes = self.ask("/api/v1/nodes")["items"]
-        return any(each["type"] == "Ready" and each["status"] == "True" for node in nodes for each in node["status"]["conditions"])
+        return any(
+            each["type"] == "Ready" and each["status"] == "True" for node in nodes for each in node["status"]["conditions"]
+        )
 
     def pods(self, namespace: str, component: str | None = None) -> list[dict[str, Any]]:
         """The pods of a part of the chart that are not ending."""
@@ -189,7 +197,7 @@ state = "{self.folder}/containerd-state"
 
     def stop(self) -> None:
         self.services.stop()
-        kubelet = next(process for process in self.running if "kubelet" in str(process.args[0]))  # type: ignore[index]
+        kubelet = next(process for process in self.running if "kubelet" in str(process.args[0]))
         kubelet.kill()
         kubelet.wait()
         for line in self._ctr("tasks", "ls", "-q", check=False).stdout.split():
@@ -212,8 +220,17 @@ class Services:
         self.node, self.written = node, ""
         self.names = node.folder / "names"
         self.names.mkdir()
-        command = ["dnsmasq", "--keep-in-foreground", "--no-resolv", "--no-hosts", f"--hostsdir={self.names}", f"--listen-address={ADDRESS}"]
-        self.server = subprocess.Popen([*command, "--bind-interfaces", "--user=root", "--pid-file="], stdout=node.log, stderr=node.log)
+        command = [
+            "dnsmasq",
+            "--keep-in-foreground",
+            "--no-resolv",
+            "--no-hosts",
+            f"--hostsdir={self.names}",
+            f"--listen-address={ADDRESS}",
+        ]
+        self.server = subprocess.Popen(
+            [*command, "--bind-interfaces", "--user=root", "--pid-file="], stdout=node.log, stderr=node.log
+        )
         self.client = node._client("services", "system:masters")
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._follow, daemon=True)

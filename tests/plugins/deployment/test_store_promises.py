@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dpdist.errors import StoreError
-from dpdist.plugins.doctor import store_promises
-from dpdist.plugins.doctor.store_promises import PROMISES, probe
+from dpdist.plugins.deployment import store_promises
+from dpdist.plugins.deployment.store_promises import PROMISES, probe
 from dpdist.storage.objects import Folder, parse_location
 from tests import small, stores
 from tests.command_line import CommandLine

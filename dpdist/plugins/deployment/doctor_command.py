@@ -17,7 +17,7 @@ def doctor(
 ) -> None:
     """Try whether a folder or an object store keeps what dpdist relies upon. What it writes there is removed."""
     from dpdist.api.storage import parse_location
-    from dpdist.plugins.doctor.store_promises import probe
+    from dpdist.plugins.deployment.store_promises import probe
 
     findings = []
     for finding in probe(parse_location(store)):
