@@ -191,7 +191,11 @@ async def _run(task: Callable[[dict[str, Any]], dict[str, Any]], body: dict[str,
     from starlette.concurrency import run_in_threadpool
 
     try:
-        return JSONResponse(await run_in_threadpool(task, body))
+        answer = await run_in_threadpool(task, body)
+        try:
+            return JSONResponse(answer)
+        except ValueError:  # YAML has numbers that JSON has not
+            return _refused("this draft holds a number that is infinite or none, such as .inf; write a finite one", 400)
     except DpdistError as refusal:
         return _refused(str(refusal), 400)
     except Exception as error:  # noqa: BLE001 - a draft may hold anything; the text of what it makes fail may quote it

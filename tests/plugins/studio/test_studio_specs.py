@@ -106,4 +106,5 @@ def test_days_and_numbers_that_json_has_not(desk: tuple[TestClient, StudioSessio
         for key in ("budget", "release", "records"):
             answer(client, "plan", {"content": small.spec(**{key: {"rho": value}}), "records": 1})
         answer(client, "plan", {"content": small.spec(), "records": str(value)})
-    answer(client, "parse", {"yaml": yaml.safe_dump(small.spec()) + "\nperiod: 2026-02-30\n"})
+    for line in ("period: 2026-02-30", "budget: .inf", "title: .nan"):
+        answer(client, "parse", {"yaml": yaml.safe_dump(small.spec()) + f"\n{line}\n"})
