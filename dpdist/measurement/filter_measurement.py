@@ -77,7 +77,6 @@ from dpdist.reconstruction.product_space import (
 )
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_of
 
 
 class SeriesMeasurement(AxisSeries, TransformedMeasurement):
@@ -290,7 +289,7 @@ class FilterMeasurement(SeriesMeasurement):
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         """From the coefficients alone: around a circle all steps of a filter have one error, and of the past each has its own."""
-        filters, unit_coefficients = filters_of(workload), scale_to_unit(self.coefficients)
+        filters, unit_coefficients = workload.kind.filters, scale_to_unit(self.coefficients)
         if self.form is Form.IN_MEMORY:
             work = MEMORY
         with work.scratch() as inner:
@@ -314,7 +313,7 @@ class FilterMeasurement(SeriesMeasurement):
         self, workload: Workload, work: Workspace, measured: Vector, report_progress: ProgressCallback | None = None
     ) -> TransformedAnswers:
         """Answers of all filters."""
-        filters = filters_of(workload)
+        filters = workload.kind.filters
         series = [scale_to_unit(vector) for vector in self.measured_series(measured, together=work.in_memory)]
         after, unit_coefficients = math.prod(self.shape[self.step_axis + 1 :]), scale_to_unit(self.coefficients)
         if not self.circular:

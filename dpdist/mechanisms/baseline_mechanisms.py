@@ -24,7 +24,6 @@ from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplac
 from dpdist.strategies.solver_resources import NOMINAL_RATE, Effort, worst_row_bytes
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_cells, is_separable
 
 
 class IdentityMechanism(Mechanism):
@@ -41,7 +40,7 @@ class IdentityMechanism(Mechanism):
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether answers, each a sum over cells, take no longer than ``auto`` spends."""
         queries, cells = workload.shape
-        seconds = 0.0 if is_cells(workload) else 2.0 * queries * cells / NOMINAL_RATE
+        seconds = 0.0 if workload.kind.is_cells else 2.0 * queries * cells / NOMINAL_RATE
         return seconds <= (AUTO_LIMITS.seconds or 0.0) and super().fits(workload, memory_bytes)
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str:
@@ -104,7 +103,7 @@ class PerAttributeMechanism(Mechanism):
     def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
         """The cost takes an eigen-decomposition over the cells, or over each attribute of products."""
         sizes = workload.domain.shape
-        cells = max(sizes) if len(sizes) > 1 and is_separable(workload) else workload.shape[1]
+        cells = max(sizes) if len(sizes) > 1 and workload.kind.is_separable else workload.shape[1]
         return Effort(cells, cells, self.planning_bytes(workload), self.products)
 
 

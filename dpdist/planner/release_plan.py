@@ -45,7 +45,6 @@ from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.group_optimum import cells_bound
 from dpdist.strategies.streams.participation_optimum import has_steps_bound, steps_bound
 from dpdist.workloads import Workload, integer_basis
-from dpdist.workloads.workload_kind import is_cells, is_long
 
 LITTLE_EPSILON = 1e-3
 """Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
@@ -242,7 +241,7 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
     workload = job_workload.queries
     names = _mechanism_names(job, norm)
     long = measured.sizes.long_steps
-    if is_long(workload) and not (names and all(mechanism_of(name).supports_out_of_core for name in names)):
+    if workload.kind.is_long and not (names and all(mechanism_of(name).supports_out_of_core for name in names)):
         able_mechanisms = " or ".join(repr(name) for name, mechanism in REGISTRY.items() if mechanism.supports_out_of_core)
         raise InvalidInput(
             f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able_mechanisms} with Gaussian "
@@ -350,7 +349,7 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
     proofs = [candidate.persons for candidate in compared if candidate.persons is not None]
     queries, moved = job.workload.queries, job.moved
-    if not proofs and moved.groups > 1 and not moved.signed and job.measured.domain.whole_records and is_cells(queries):
+    if not proofs and moved.groups > 1 and not moved.signed and job.measured.domain.whole_records and queries.kind.is_cells:
         proofs.append(cells_bound(queries, moved))
     if (
         not proofs

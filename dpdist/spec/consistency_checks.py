@@ -23,7 +23,6 @@ from dpdist.spec.sections.calendar_steps import last_complete_step
 from dpdist.spec.sections.sources import FileSource
 from dpdist.strategies.filter_strategies import has_square_root
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_long
 
 
 def check(job: Job, folder: Path, line_numbers: Lines, name: str) -> None:
@@ -200,7 +199,7 @@ def _can_stream(name: str, queries: Workload) -> bool:
     mechanism = mechanism_of(name)
     if not mechanism.supports_streams or mechanism.reason_unable(queries) is not None:
         return False
-    return has_square_root(queries) if is_long(queries) else True
+    return has_square_root(queries) if queries.kind.is_long else True
 
 
 def _check_extension(job: Job) -> None:
@@ -277,7 +276,7 @@ def _check_any(step: BudgetedStep, smallest_job: Job) -> None:
 
 def _check_long(job: Job) -> None:
     """Series of sums are held."""
-    if job.measured.domain.sums_alone and is_long(job.workload.queries):
+    if job.measured.domain.sums_alone and job.workload.queries.kind.is_long:
         raise InvalidInput("sums are not added up along a series that is too long to be held: take longer steps")
 
 

@@ -40,7 +40,6 @@ from dpdist.statistics.statistic import ReleaseTraits
 from dpdist.theme import Theme
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.product_queries import listed_marginals
-from dpdist.workloads.workload_kind import is_long
 
 _T = TypeVar("_T")
 
@@ -389,7 +388,7 @@ class Job:
             guarantee.step_results or guarantee.next_step is not None
         )  # parts of the budget, which is then a rho
         gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.release_mode.grows or has_preprocessing
-        if gaussian or job_workload.objective == "worst" or is_long(job_workload.queries):
+        if gaussian or job_workload.objective == "worst" or job_workload.queries.kind.is_long:
             return ("l2",)
         allowed_norms: tuple[Norm, ...] = ("l2", "l1")
         if job_workload.mechanism != AUTO:
