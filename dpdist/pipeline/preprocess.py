@@ -16,9 +16,9 @@ from dpdist.counting.histogram_counting import summary_of
 from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amounts
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_limit
-from dpdist.pipeline.continual_release import BoundRecords, build_charge
 from dpdist.pipeline.histogram import check_missing, check_not_empty, digested_files, verify_files
 from dpdist.pipeline.measure import draw_once
+from dpdist.pipeline.release_charge import BoundRecords, build_charge
 from dpdist.planner.error_prediction import standard_errors
 from dpdist.planner.preprocessing_steps import attributes_with_private_names
 from dpdist.planner.release_plan import plan

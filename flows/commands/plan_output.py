@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dpdist.planner.bound_tradeoffs import BoundComparison
     from dpdist.planner.error_prediction import PredictedError
     from dpdist.planner.memory_estimate import StageMemory
-    from dpdist.planner.release_plan import ReleasePlan
+    from dpdist.planner.release_kinds import ReleasePlan
     from dpdist.spec.bound_alternatives import Assumptions
     from dpdist.workloads import Workload
 
