@@ -43,9 +43,8 @@ from dpdist.pipeline.histogram import count
 from dpdist.pipeline.measure import exact_measurement
 from dpdist.pipeline.preprocess import planned_errors, records_in_parts
 from dpdist.pipeline.query_answers import scale_to_records
-from dpdist.planner.bound_selection import RangeChoice, RecordsChoice, TruncationLossMeasurement
 from dpdist.planner.derived_statistics import statistic_rows
-from dpdist.planner.preprocessing_steps import finished_steps, next_step, preprocessing_facts
+from dpdist.planner.preprocessing_steps import preprocessing_facts
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
@@ -54,6 +53,8 @@ from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.runtime.context import Context, open_context
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.spec import Job, load
+from dpdist.spec.steps.bound_selection import RangeChoice, RecordsChoice
+from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 
 SEED = 40
 BUDGETS: dict[str, dict[str, Any]] = {"Gaussian": {"rho": 0.5}, "Laplace": {"epsilon": 2}}
@@ -159,7 +160,7 @@ class Series:
     def held(self, number: int) -> Held95:
         """Which intervals of a release hold what they should."""
         job, stage = self.job, 0
-        while (before := next_step(job)) is not None:
+        while (before := job.next_step) is not None:
             if before.binding not in self.counted:
                 errors = before.errors(partial(planned_errors, self.context, before))
                 self.counted[before.binding] = before.count_records(records_in_parts(self.context, job)), errors
@@ -178,7 +179,7 @@ class Series:
 
     def _before(self, job: Job) -> Held95:
         told = preprocessing_facts(job)
-        for before, _ in finished_steps(job):
+        for before, _ in job.found_steps:
             counted, _ = self.counted[before.binding]
             if isinstance(before, TruncationLossMeasurement):
                 yield from self._left_out(before, counted.counts, told["left_out"])

@@ -26,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dpdist.planner.domain_selection import inner_edges
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.private_quantiles import edges_rule
+from dpdist.spec.steps.domain_selection import inner_edges
 
 BINS, RUNS = 16, 40
 RHOS = (Fraction(1, 20), Fraction(1, 200), Fraction(1, 2000))

@@ -29,7 +29,8 @@ from dpdist.arrays.lazy_vector import to_array
 from dpdist.pipeline import release_run
 from dpdist.pipeline.histogram import count
 from dpdist.pipeline.query_answers import answer
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load

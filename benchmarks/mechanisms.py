@@ -44,7 +44,6 @@ from dpdist.workloads import (
     two_step_ranges,
     uniform_predicates,
 )
-from dpdist.workloads.workload_kind import is_marginals, is_product, is_separable
 
 COLUMNS = ("dpdist", "residual", "AM", "wavelet", "hierarchical", "best tree", "Fourier", "DataCube", "identity", "Gaussian")
 SHAPES = {
@@ -79,9 +78,9 @@ def workloads(size: int) -> dict[str, Workload]:
 
 def chosen(workload: Workload) -> Strategy:
     """dpdist's own choice, as ``mechanism: auto`` makes it."""
-    if is_marginals(workload):
+    if workload.kind.is_marginals:
         return marginal_optimum(workload)
-    if is_product(workload) and len(workload.blocks[0].axes) > 1:
+    if workload.kind.is_product and len(workload.blocks[0].axes) > 1:
         return kronecker(workload)
     return coa(workload)
 
@@ -99,9 +98,9 @@ def makers(workload: Workload, gram: Matrix | None) -> dict[str, Callable[[], St
         "identity": lambda: identity(workload.shape[1], workload),
         "Gaussian": lambda: gaussian(workload),
     }
-    if is_separable(workload):
+    if workload.kind.is_separable:
         out |= {"residual": lambda: residual(workload)}
-    if is_marginals(workload):
+    if workload.kind.is_marginals:
         out |= {"Fourier": lambda: fourier(workload), "DataCube": lambda: datacube(workload)}
     return out
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dpdist import errors, operators, privacy, strategies, workloads
     from dpdist.domain import Attribute, Domain
     from dpdist.pipeline.release_run import Release
-    from dpdist.planner.release_plan import ReleasePlan
+    from dpdist.planner.release_kinds import ReleasePlan
     from dpdist.query.published_release import PublishedRelease
     from dpdist.session import (
         Budget,

@@ -19,8 +19,8 @@ import pytest
 
 from dpdist import engine, spec
 from dpdist.digests import canonical_form, canonical_text, compute_digest
-from dpdist.pipeline import continual_release
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan, stream_digest
+from dpdist.planner.release_plan import plan
 from dpdist.privacy.ledger.budget_ledger import Receipt, StreamPart
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
@@ -78,7 +78,7 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
     return [
         one.digest,
         grows.digest,
-        continual_release.stream_digest(plans[1], grows.guarantee.release_mode.name),
+        stream_digest(plans[1], grows.guarantee.release_mode.name),
         *(ReleasePlan.binding(plan, part) for plan in plans),
         compute_digest("post-processing", one.outputs.postprocess),
     ]

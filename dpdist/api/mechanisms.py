@@ -16,6 +16,7 @@ from dpdist.measurement.integer_measurement import (
     StageBytes,
     answer_bytes,
 )
+from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
 from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request
 from dpdist.operators import Identity, Kronecker, ListedRanges, Matrix, Product, Sparse, Total, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
@@ -47,6 +48,7 @@ __all__ = [
     "Counts",
     "DenseMeasurement",
     "Domain",
+    "FormulaMechanism",
     "Identity",
     "IdentityFactor",
     "IntegerMeasurement",

@@ -4,7 +4,8 @@ from dpdist.digests import compute_digest
 from dpdist.pipeline.preflight import check_refusals, ensure_key
 from dpdist.planner.error_prediction import predict_errors, predict_statistic_errors, whole_amounts
 from dpdist.planner.preprocessing_steps import total_loss
-from dpdist.planner.release_plan import ReleasePlan, plan, stage_memory
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan, stage_memory
 from dpdist.planner.simulated_answers import Shape, assumed_answers
 from dpdist.planner.size_estimate import plans_in_one_process
 from dpdist.process import yaml_text

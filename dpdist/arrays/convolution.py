@@ -16,7 +16,7 @@ import numpy as np
 
 from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.fourier import Spectrum, fourier, inverse_fourier, spectral
-from dpdist.arrays.lazy_vector import LazyVector, Strided, Vector
+from dpdist.arrays.lazy_vector import LazyVector, Vector, slice_vector
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 
@@ -61,7 +61,7 @@ def exact_convolution(
         if points == length:
             return total
         turns = range(0, min(reach, points), length)
-        segments = tuple(Strided(total, start, 1, min(length, points - start)) for start in turns)
+        segments = tuple(slice_vector(total, start, 1, min(length, points - start)) for start in turns)
         return work.write(LazyVector(length, segments, _sum_segments, 8 * (len(segments) + 2), f"{length} around", WHOLE))
 
 

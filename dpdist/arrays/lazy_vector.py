@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -77,20 +77,23 @@ class ArrayVector:
 
 @dataclass(frozen=True)
 class LazyVector:
-    """A vector that is computed where it is read, from others of the same length (shorter ones end in zeros) or from none.
+    """A vector that is computed where it is read, from other vectors or from none.
 
     Attributes:
-        make: called with the number of the first value, how many are wanted, and that range of every part.
+        make: called with the number of the first value, how many are wanted, and that range of every source (shorter ones end in zeros);
+            with the sources themselves where it reads other ranges of them.
         bytes_each: bytes that a value takes while it is computed, all arrays together.
-        about: a description that, with the digests of the parts, identifies the vector.
+        about: a description that, with the digests of the sources, identifies the vector.
+        reads_sources: whether ``make`` is given the sources themselves.
     """
 
     size: int
-    sources: tuple[Vector, ...]
+    sources: tuple[Vector, ...] = field(repr=False)
     make: Callable[..., Matrix]
     bytes_each: int
     about: str = ""
     dtype: np.dtype[Any] = FLOAT
+    reads_sources: bool = False
 
     @property
     def digest(self) -> str:
@@ -99,6 +102,8 @@ class LazyVector:
 
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
+        if self.reads_sources:
+            return self.make(start, stop - start, *self.sources)
         return self.make(start, stop - start, *(_padded(source, start, stop) for source in self.sources))
 
 
@@ -110,69 +115,89 @@ def _padded(source: Vector, start: int, stop: int) -> Matrix:
     return np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)]) if missing else rows
 
 
-@dataclass(frozen=True)
-class _Rearranged:
-    """The values of a vector in another order."""
-
-    vector: Vector
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self.vector.dtype
-
-    @property
-    def bytes_each(self) -> int:
-        """Bytes that a value takes while it is read."""
-        return self.vector.bytes_each + 2 * self.dtype.itemsize
+def _rearrangement(
+    size: int, sources: tuple[Vector, ...], make: Callable[..., Matrix], about: str, bytes_each: int
+) -> LazyVector:
+    """The values of vectors in another order."""
+    return LazyVector(size, sources, make, bytes_each, about, sources[0].dtype, reads_sources=True)
 
 
-@dataclass(frozen=True)
-class Strided(_Rearranged):
+def slice_vector(vector: Vector, offset: int, stride: int, size: int) -> LazyVector:
     """Every ``stride``-th value of a vector, from ``offset``."""
-
-    offset: int
-    stride: int
-    size: int
-
-    @property
-    def bytes_each(self) -> int:
-        """Bytes that a value takes while it is read."""
-        return self.stride * (self.vector.bytes_each + self.dtype.itemsize) if self.stride > 1 else self.vector.bytes_each
-
-    @property
-    def digest(self) -> str:
-        """Tells it from other parts."""
-        return f"{self.vector.digest}[{self.offset}::{self.stride}][:{self.size}]"
-
-    def read(self, start: int, stop: int) -> Matrix:
-        """Values start..stop."""
-        if start >= stop:
-            return self.vector.read(self.offset, self.offset)
-        low = self.offset + start * self.stride
-        return self.vector.read(low, self.offset + (stop - 1) * self.stride + 1)[..., :: self.stride]
+    value_bytes = vector.bytes_each + vector.dtype.itemsize
+    bytes_each = stride * value_bytes if stride > 1 else vector.bytes_each
+    return _rearrangement(
+        size, (vector,), partial(_read_slice, offset, stride), f"[{offset}::{stride}][:{size}]", bytes_each
+    )
 
 
-@dataclass(frozen=True)
-class Reversed(_Rearranged):
+def _read_slice(offset: int, stride: int, start: int, count: int, vector: Vector) -> Matrix:
+    if count <= 0:
+        return vector.read(offset, offset)
+    low = offset + start * stride
+    return vector.read(low, low + (count - 1) * stride + 1)[..., ::stride]
+
+
+def reverse_circle(vector: Vector) -> LazyVector:
     """A vector around a circle, backwards: value k is the vector's value -k."""
+    return _rearrangement(vector.size, (vector,), _read_backwards, "[::-1]", vector.bytes_each + 2 * vector.dtype.itemsize)
 
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return self.vector.size
 
-    @property
-    def digest(self) -> str:
-        """Tells it from other vectors."""
-        return f"{self.vector.digest}[::-1]"
+def _read_backwards(start: int, count: int, vector: Vector) -> Matrix:
+    first_value = vector.read(0, min(1, start + count)) if start == 0 else vector.read(0, 0)
+    low, high = max(start, 1), max(start + count, 1)
+    rest = vector.read(vector.size - high + 1, vector.size - low + 1)[..., ::-1]
+    return np.concatenate([first_value, rest], axis=-1)
 
-    def read(self, start: int, stop: int) -> Matrix:
-        """Values start..stop."""
-        first_value = self.vector.read(0, min(1, stop)) if start == 0 else self.vector.read(0, 0)
-        low, high = max(start, 1), max(stop, 1)
-        rest = self.vector.read(self.size - high + 1, self.size - low + 1)[..., ::-1]
-        return np.concatenate([first_value, rest], axis=-1)
+
+def repeat_values(vector: Vector, after: int, before: int) -> LazyVector:
+    """Every value of a vector ``after`` times side by side, and all of that ``before`` times, one after the other."""
+    size, bytes_each = vector.size * after * before, vector.bytes_each + 2 * vector.dtype.itemsize
+    return _rearrangement(size, (vector,), partial(_read_repeated, after), f"(each {after}) * {before}", bytes_each)
+
+
+def _read_repeated(after: int, start: int, count: int, vector: Vector) -> Matrix:
+    stop, lane, segments = start + count, vector.size * after, [vector.read(0, 0)]
+    while start < stop:
+        end, base = min(stop, (start // lane + 1) * lane), start // lane * lane
+        low, high = (start - base) // after, -(-(end - base) // after)
+        rows = np.repeat(vector.read(low, high), after)
+        segments.append(rows[start - base - low * after : end - base - low * after])
+        start = end
+    return np.concatenate(segments)
+
+
+def interleave_vectors(groups: Sequence[Sequence[Vector]], steps: int) -> LazyVector:
+    """Groups of vectors, one group after the other; the first ``steps`` values of a group's vectors alternate."""
+    widths, first_vector = [len(group) for group in groups], groups[0][0]
+    size, bytes_each = steps * sum(widths), first_vector.bytes_each + 2 * first_vector.dtype.itemsize
+    sources = tuple(vector for group in groups for vector in group)
+    return _rearrangement(size, sources, partial(_read_interleaved, widths, steps), f"{steps} of {widths}", bytes_each)
+
+
+def _read_interleaved(widths: Sequence[int], steps: int, start: int, count: int, *vectors: Vector) -> Matrix:
+    segments, begin, remaining = [vectors[0].read(0, 0)], 0, iter(vectors)
+    for width in widths:
+        group = [next(remaining) for _ in range(width)]
+        group_start, group_stop = max(start - begin, 0), min(start + count - begin, width * steps)
+        if group_start < group_stop:
+            low, high = group_start // width, -(-group_stop // width)
+            alternating = np.stack([vector.read(low, high) for vector in group], axis=1).ravel()
+            segments.append(alternating[group_start - low * width : group_stop - low * width])
+        begin += width * steps
+    return np.concatenate(segments)
+
+
+def group_constants(values: Sequence[float], group_size: int) -> LazyVector:
+    """One number for every group of ``group_size`` values."""
+    group_values = tuple(values)
+    return LazyVector(
+        len(group_values) * group_size, (), partial(_read_groups, group_values, group_size), 8, f"{group_values!r}"
+    )
+
+
+def _read_groups(values: tuple[float, ...], group_size: int, start: int, count: int) -> Matrix:
+    return np.array(values, dtype=FLOAT)[np.arange(start, start + count) // group_size]
 
 
 @dataclass(frozen=True)
@@ -192,102 +217,6 @@ class Constant:
     def read(self, start: int, stop: int) -> Matrix:
         """Values start..stop."""
         return np.full(stop - start, self.value, dtype=self.dtype)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """One number for every group of ``group_size`` values."""
-
-    values: tuple[float, ...]
-    group_size: int
-    dtype: np.dtype[Any] = FLOAT
-    bytes_each: int = 8
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return len(self.values) * self.group_size
-
-    @property
-    def digest(self) -> str:
-        """Tells it from other vectors."""
-        return f"{self.values!r} * {self.group_size}"
-
-    def read(self, start: int, stop: int) -> Matrix:
-        """Values start..stop."""
-        return np.array(self.values, dtype=self.dtype)[np.arange(start, stop) // self.group_size]
-
-
-@dataclass(frozen=True)
-class Repeated(_Rearranged):
-    """Every value of a vector ``after`` times side by side, and all of that ``before`` times, one after the other."""
-
-    after: int
-    before: int
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return self.vector.size * self.after * self.before
-
-    @property
-    def digest(self) -> str:
-        """Tells it from other vectors."""
-        return f"({self.vector.digest} each {self.after}) * {self.before}"
-
-    def read(self, start: int, stop: int) -> Matrix:
-        """Values start..stop."""
-        lane = self.vector.size * self.after
-        segments = [self.vector.read(0, 0)]
-        while start < stop:
-            end, base = min(stop, (start // lane + 1) * lane), start // lane * lane
-            low, high = (start - base) // self.after, -(-(end - base) // self.after)
-            rows = np.repeat(self.vector.read(low, high), self.after)
-            segments.append(rows[start - base - low * self.after : end - base - low * self.after])
-            start = end
-        return np.concatenate(segments)
-
-
-@dataclass(frozen=True)
-class Interleaved:
-    """Groups of vectors, one group after the other; the first ``steps`` values of a group's vectors alternate."""
-
-    groups: tuple[tuple[Vector, ...], ...] = field(repr=False)
-    steps: int
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return self.steps * sum(len(group) for group in self.groups)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self.groups[0][0].dtype
-
-    @property
-    def bytes_each(self) -> int:
-        """Bytes that a value takes while it is read."""
-        return self.groups[0][0].bytes_each + 2 * self.dtype.itemsize
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over the vectors' digests."""
-        content = [self.steps, [[vector.digest for vector in group] for group in self.groups]]
-        return hashlib.sha256(repr(content).encode()).hexdigest()
-
-    def read(self, start: int, stop: int) -> Matrix:
-        """Values start..stop."""
-        segments, begin = [self.groups[0][0].read(0, 0)], 0
-        for group in self.groups:
-            width, size = len(group), len(group) * self.steps
-            group_start, group_stop = max(start - begin, 0), min(stop - begin, size)
-            if group_start < group_stop:
-                low, high = group_start // width, -(-group_stop // width)
-                alternating = np.stack([vector.read(low, high) for vector in group], axis=1).ravel()
-                segments.append(alternating[group_start - low * width : group_stop - low * width])
-            begin += size
-        return np.concatenate(segments)
 
 
 def scaled(vector: Vector, factor: float, added: float = 0.0, *, whole: bool = False) -> Vector:

@@ -48,7 +48,6 @@ from dpdist.size_limits import Sizes
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Basis, Workload, integer_basis
 from dpdist.workloads.integer_basis import SubsetBasis
-from dpdist.workloads.workload_kind import is_cells
 
 COMPLETION = 2.0**-15
 """Weight of the directions nobody asks for, added so that the rounded strategy stays invertible; costs below 1e-8."""
@@ -122,7 +121,7 @@ class DenseMeasurement(IntegerMeasurement):
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         """Shards where the cells are measured and they or tables of them are published, else copies of the counts or of z, and M."""
-        if self.cell_multiple is not None and is_cells(workload):
+        if self.cell_multiple is not None and workload.kind.is_cells:
             return StageBytes(shard_bytes(max(layout.size, self.rows)), 0)
         if self.cell_multiple is not None and reads_tables(workload):
             answer = SMALL_BYTES + TableReduction(workload, self.spacing).task_bytes()
@@ -190,7 +189,7 @@ class DenseMeasurement(IntegerMeasurement):
         report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """The cells as they are where they are asked for, read as they are needed; tables of them; else one least-squares estimate."""
-        if self.cell_multiple is not None and not is_cells(workload) and reads_tables(workload):
+        if self.cell_multiple is not None and not workload.kind.is_cells and reads_tables(workload):
             reader = TableReduction(workload, self.spacing)
             task = partial(reader.answers, z, noise, answer_request.integer)
             queries = workload.shape[0]
@@ -205,7 +204,7 @@ class DenseMeasurement(IntegerMeasurement):
 
     def gives_cells(self, workload: Workload) -> bool:
         """Whether the measured cells are the answers."""
-        return self.cell_multiple is not None and is_cells(workload)
+        return self.cell_multiple is not None and workload.kind.is_cells
 
     def least_squares(self, workload: Workload) -> LeastSquares:
         """The estimate's inverse. Raises: InvalidInput when the strategy does not determine every answer."""

@@ -20,13 +20,13 @@ from dpdist.arrays.circular_filters import read_circular_filters
 from dpdist.arrays.convolution import Steps, exact_convolution
 from dpdist.arrays.lazy_vector import (
     ArrayVector,
-    Interleaved,
-    Repeated,
-    Reversed,
-    Strided,
     Vector,
+    interleave_vectors,
+    repeat_values,
+    reverse_circle,
     rows_of,
     scaled,
+    slice_vector,
     to_array,
 )
 from dpdist.arrays.transpose_passes import slab_bytes
@@ -77,7 +77,6 @@ from dpdist.reconstruction.product_space import (
 )
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_of
 
 
 class SeriesMeasurement(AxisSeries, TransformedMeasurement):
@@ -158,7 +157,7 @@ class SeriesMeasurement(AxisSeries, TransformedMeasurement):
 
     def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
         """The measured values of some steps."""
-        return Strided(exact, start * self.series, 1, (stop - start) * self.series)
+        return slice_vector(exact, start * self.series, 1, (stop - start) * self.series)
 
     def first_step_counts(self, table: Matrix, stop: int) -> Matrix:
         """The counts of the first steps."""
@@ -290,7 +289,7 @@ class FilterMeasurement(SeriesMeasurement):
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         """From the coefficients alone: around a circle all steps of a filter have one error, and of the past each has its own."""
-        filters, unit_coefficients = filters_of(workload), scale_to_unit(self.coefficients)
+        filters, unit_coefficients = workload.kind.filters, scale_to_unit(self.coefficients)
         if self.form is Form.IN_MEMORY:
             work = MEMORY
         with work.scratch() as inner:
@@ -314,7 +313,7 @@ class FilterMeasurement(SeriesMeasurement):
         self, workload: Workload, work: Workspace, measured: Vector, report_progress: ProgressCallback | None = None
     ) -> TransformedAnswers:
         """Answers of all filters."""
-        filters = filters_of(workload)
+        filters = workload.kind.filters
         series = [scale_to_unit(vector) for vector in self.measured_series(measured, together=work.in_memory)]
         after, unit_coefficients = math.prod(self.shape[self.step_axis + 1 :]), scale_to_unit(self.coefficients)
         if not self.circular:
@@ -322,7 +321,7 @@ class FilterMeasurement(SeriesMeasurement):
             reading = reading_of(work, filters[0], unit_coefficients, progress, name=self.reading_name)
             answers = table_of(read_causal_filters(work, reading, series, progress), self.steps, after)
             deviations = scaled(deviations_past(work, reading), GRID_UNIT)
-            return TransformedAnswers(answers, deviations=Repeated(deviations, after, self.series // after))
+            return TransformedAnswers(answers, deviations=repeat_values(deviations, after, self.series // after))
         progress = Steps(report_progress, 1 + len(series) + (1 + len(series)) * len(filters))
         series_answers, errors = [], []
         for filter_answers, error in read_circular_filters(work, unit_coefficients, filters, series, progress):
@@ -391,13 +390,13 @@ def series_of(vector: Vector, shape: tuple[int, ...], axis: int, *, together: bo
         series = np.moveaxis(to_array(vector).reshape(shape), axis, -1).reshape(-1, steps)
         return [ArrayVector(series[0] if len(series) == 1 else np.ascontiguousarray(series))]
     starts = [i * steps * after + j for i in range(math.prod(shape[:axis])) for j in range(after)]
-    return [Strided(vector, start, after, steps) for start in starts]
+    return [slice_vector(vector, start, after, steps) for start in starts]
 
 
 def table_of(series: Sequence[Vector], steps: int, after: int) -> Vector:
     """The first steps of every series, ``after`` of them side by side."""
     rows = [row for vector in series for row in rows_of(vector)]
-    return Interleaved(tuple(tuple(rows[i : i + after]) for i in range(0, len(rows), after)), steps)
+    return interleave_vectors(tuple(tuple(rows[i : i + after]) for i in range(0, len(rows), after)), steps)
 
 
 def filter_measurement(coefficients: FilterCoefficients, *, neighbours: Neighbours, most_records: int) -> FilterMeasurement:
@@ -434,7 +433,7 @@ def _farthest_distance(coefficients: FilterCoefficients, whole: Vector, column: 
     """
     points, steps = whole.size, min(coefficients.steps, whole.size)
     with coefficients.work.scratch() as work:
-        correlation = exact_convolution(work, whole, Reversed(whole), points)
+        correlation = exact_convolution(work, whole, reverse_circle(whole), points)
         smallest_correlation = smallest_value(work, correlation, [(1, steps), (points - steps + 1, points)])
     has_separate_series = coefficients.form is Form.IN_MEMORY or coefficients.series > 1
     lowest = (

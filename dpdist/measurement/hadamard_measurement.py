@@ -14,7 +14,7 @@ import scipy
 
 from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
 from dpdist.arrays.kronecker_transform import hadamard
-from dpdist.arrays.lazy_vector import ArrayVector, Interleaved, LazyVector, Vector, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, interleave_vectors, to_array
 from dpdist.arrays.transpose_passes import slab_bytes
 from dpdist.domain import Layout
 from dpdist.measurement.coefficient_vectors import GRID_UNIT, Coefficients, Form, smallest_value, sum_of_squares
@@ -152,7 +152,7 @@ class HadamardMeasurement(TransformedMeasurement):
             )
             answers.append((hadamard(work, scaled_characters, kind=np.float64, report_progress=report_progress),))
             work.delete(spectrum)
-        return TransformedAnswers(Interleaved(tuple(answers), cells), tuple(errors))
+        return TransformedAnswers(interleave_vectors(tuple(answers), cells), tuple(errors))
 
 
 def _multiply(start: int, count: int, weights: Matrix, turned: Matrix) -> Matrix:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 
 from dpdist.arrays.array_workspace import ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Repeated, Vector, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, repeat_values, to_array
 from dpdist.arrays.transpose_passes import MEMORY_SHARE, Target, TransformPass, slab_bytes
 from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
@@ -262,7 +262,7 @@ class HierarchyMeasurement(TransformedMeasurement, JointMeasurement):
         each_node = ArrayVector(np.concatenate(deviations))
         if work.in_memory:
             answers = _answer_levels(rows, query_levels, before, to_array(measured).reshape(after * before, -1))
-            return TransformedAnswers(ArrayVector(answers.reshape(-1)), deviations=Repeated(each_node, after, 1))
+            return TransformedAnswers(ArrayVector(answers.reshape(-1)), deviations=repeat_values(each_node, after, 1))
         line_count = before * sum(query_level.nodes.size for query_level in query_levels)
         levels = np.array([[query_level.level, query_level.nodes.size] for query_level in query_levels])
         nodes = work.write(ArrayVector(np.concatenate([query_level.nodes for query_level in query_levels])))
@@ -272,7 +272,7 @@ class HierarchyMeasurement(TransformedMeasurement, JointMeasurement):
             TransformPass(line_count, unchanged_rows, 4 * 8 * after),
         ]
         stored_answers = work.run_passes(measured, sides, [Target(after, np.float64)], report_progress)[0]
-        return TransformedAnswers(stored_answers, deviations=Repeated(work.write(each_node), after, 1))
+        return TransformedAnswers(stored_answers, deviations=repeat_values(work.write(each_node), after, 1))
 
     def row_blocks(self) -> Iterator[Matrix]:
         """The measured rows over all cells: for domains that can be written down."""

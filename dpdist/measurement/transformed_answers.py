@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Blocks, Vector, scaled, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, group_constants, scaled, to_array
 from dpdist.measurement.coefficient_vectors import Form
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.privacy.noise import Noise
@@ -72,6 +72,6 @@ class TransformedMeasurement(IntegerMeasurement):
                     stored_errors = work.write(scaled(transformed.deviations, noise.deviation), f"{name}-errors"), {}
                 stored_result = work.write(transformed.answers, name, facts), facts
         values, errors = stored_result[0], tuple(stored_result[1].get("errors") or ())
-        error = Blocks(errors, values.size // len(errors)) if stored_errors is None else stored_errors[0]
+        error = group_constants(errors, values.size // len(errors)) if stored_errors is None else stored_errors[0]
         half = scaled(error, float(noise.half_width_95(0.0)), 0.5 if answer_request.integer else 0.0)
         return Answers(scaled(values, 1.0, whole=answer_request.integer), error, half)

@@ -40,7 +40,6 @@ from dpdist.reconstruction.product_space import MatrixFactor
 from dpdist.size_limits import Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_of
 
 MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
 """Arrays over pairs of steps that measuring and answering hold at once."""
@@ -105,7 +104,7 @@ class TriangularMeasurement(SeriesMeasurement):
 
     def errors(self, workload: Workload) -> Matrix:
         """The standard error of every step for noise of deviation 1."""
-        factor, (stream_filter,) = self.factor.astype(np.float64), filters_of(workload)
+        factor, (stream_filter,) = self.factor.astype(np.float64), workload.kind.filters
         inverse = lapack.solve_triangular(factor, np.eye(self.steps), lower=True, overwrite_b=True)
         error_rows = np.tril(stream_filter.matvec(inverse))
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", error_rows, error_rows)))
@@ -114,7 +113,7 @@ class TriangularMeasurement(SeriesMeasurement):
         self, workload: Workload, work: Workspace, measured: Vector, report_progress: ProgressCallback | None = None
     ) -> TransformedAnswers:
         """Answers of all steps, and the error of each."""
-        (stream_filter,) = filters_of(workload)
+        (stream_filter,) = workload.kind.filters
         factor = self.factor.astype(np.float64)
         z = to_array(measured).reshape(self.steps, self.series).astype(np.float64)
         step_answers = stream_filter.matvec(lapack.solve_triangular(factor, z, lower=True))

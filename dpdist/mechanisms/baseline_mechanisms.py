@@ -20,11 +20,19 @@ from dpdist.mechanisms.mechanism import (
     reason_beaten,
     reason_large,
 )
-from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplace, largest_tree_rows, wavelet
+from dpdist.operators import Dense, Haar, Matrix, Operator
+from dpdist.strategies.baselines import (
+    attribute_rows,
+    formula_strategy,
+    gaussian,
+    hierarchical,
+    identity,
+    laplace,
+    largest_tree_rows,
+)
 from dpdist.strategies.solver_resources import NOMINAL_RATE, Effort, worst_row_bytes
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_cells, is_separable
 
 
 class IdentityMechanism(Mechanism):
@@ -41,7 +49,7 @@ class IdentityMechanism(Mechanism):
     def fits(self, workload: Workload, memory_bytes: int) -> bool:
         """Whether answers, each a sum over cells, take no longer than ``auto`` spends."""
         queries, cells = workload.shape
-        seconds = 0.0 if is_cells(workload) else 2.0 * queries * cells / NOMINAL_RATE
+        seconds = 0.0 if workload.kind.is_cells else 2.0 * queries * cells / NOMINAL_RATE
         return seconds <= (AUTO_LIMITS.seconds or 0.0) and super().fits(workload, memory_bytes)
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str:
@@ -88,15 +96,29 @@ class Laplace(Mechanism):
         return laplace(request.workload)
 
 
-class PerAttributeMechanism(Mechanism):
-    """The same strategy for every workload over a domain, along each ordered attribute; its cost takes dense algebra.
+class FormulaMechanism(Mechanism):
+    """Rows over the cells that a formula gives, which are not optimised: a declaration of the rows and of what they are called.
 
     Attributes:
-        products: of matrices over the cells that its cost takes.
+        products: of matrices over the cells that the cost of the rows takes.
     """
 
     noises = ANY_NOISE
     products: ClassVar[float] = 4.0
+
+    def rows(self, workload: Workload) -> Matrix | Operator:
+        """The rows over the cells, (p, n), whatever their lengths: an array, or an operator that is known by its structure."""
+        raise NotImplementedError
+
+    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
+        rows = self.rows(request.workload)
+        operator = rows if isinstance(rows, Operator) else Dense(rows)
+        return work.run_on_largest_worker(
+            partial(formula_strategy, self.name, operator, norm=request.norm), request.workload
+        )
+
+    def planning_bytes(self, workload: Workload) -> int:
+        return max(8 * 8 * workload.shape[1] ** 2, worst_row_bytes(workload))
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         return reason_beaten(self, question) or question.reason_out_of_reach(self.effort(question.workload), SOON)
@@ -104,26 +126,21 @@ class PerAttributeMechanism(Mechanism):
     def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
         """The cost takes an eigen-decomposition over the cells, or over each attribute of products."""
         sizes = workload.domain.shape
-        cells = max(sizes) if len(sizes) > 1 and is_separable(workload) else workload.shape[1]
+        cells = max(sizes) if len(sizes) > 1 and workload.kind.is_separable else workload.shape[1]
         return Effort(cells, cells, self.planning_bytes(workload), self.products)
 
 
-class Wavelet(PerAttributeMechanism):
+class Wavelet(FormulaMechanism):
     """Haar wavelets."""
 
     name = "wavelet"
     summary = "noise on Haar wavelet coefficients along each ordered attribute"
 
-    def planning_bytes(self, workload: Workload) -> int:
-        return max(8 * 8 * workload.shape[1] ** 2, worst_row_bytes(workload))
-
-    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        return work.run_on_largest_worker(
-            partial(wavelet, request.workload.domain.shape, norm=request.norm), request.workload
-        )
+    def rows(self, workload: Workload) -> Operator:
+        return attribute_rows(Haar, workload.domain)
 
 
-class Hierarchical(PerAttributeMechanism):
+class Hierarchical(FormulaMechanism):
     """Trees."""
 
     name = "hierarchical"

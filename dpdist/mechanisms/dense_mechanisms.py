@@ -39,7 +39,6 @@ from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.tables.p_identity_products import p_identity
 from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.workloads import Gram, Workload, integer_basis
-from dpdist.workloads.workload_kind import is_cells, is_dyadic, is_long
 
 LOW_RANK_CELLS = 256
 """Up to here ``auto`` also optimises LRM for pure epsilon, where the rank is low; else it must be asked for."""
@@ -73,11 +72,11 @@ class Coa(DenseRowsMechanism):
     def proves(self, question: AutoComparison) -> Optimality | None:
         """For persons in several cells a gap is not known beforehand, unless all cells are alike."""
         workload, setting = question.workload, question.setting
-        if is_dyadic(workload) or self.exceeds(question) is not None:
+        if workload.kind.is_dyadic or self.exceeds(question) is not None:
             return None
         if not self.optimises_for_persons(workload, setting):
             return Optimality(workload)
-        return Optimality(workload, setting.moved) if is_cells(workload) else None
+        return Optimality(workload, setting.moved) if workload.kind.is_cells else None
 
     def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
         return effort(workload, "persons" if self.optimises_for_persons(workload, setting) else "coa")
@@ -87,7 +86,7 @@ class Coa(DenseRowsMechanism):
 
     def exceeds(self, question: AutoComparison) -> str | None:
         """Why its solve is out of reach. Formulas have an optimum in closed form: this one is a baseline beside it."""
-        if is_dyadic(question.workload):
+        if question.workload.kind.is_dyadic:
             cells = question.cells
             return question.reason_out_of_reach(Effort(cells, cells, 6 * 8 * cells**2, FULL_RANK_PRODUCTS), SOON)
         return question.reason_out_of_reach(self.effort(question.workload, question.setting))
@@ -125,7 +124,7 @@ class Coa(DenseRowsMechanism):
     def optimises_for_persons(self, workload: Workload, setting: PlanSetting) -> bool:
         """Whether the optimum is that for persons in several cells, whose records are counted: else it is that for one record."""
         several = setting.moved.groups > 1 and not setting.moved.signed and workload.domain.whole_records
-        return several and not is_long(workload) and SOON.exceeded_by(effort(workload, "persons")) is None
+        return several and not workload.kind.is_long and SOON.exceeded_by(effort(workload, "persons")) is None
 
 
 class Eigen(DenseRowsMechanism):

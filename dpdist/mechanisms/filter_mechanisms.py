@@ -44,7 +44,6 @@ from dpdist.strategies.streams.triangular_factor import (
     triangular,
 )
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_dyadic, is_long
 
 TRIANGULAR_ARRAYS = 32
 """Arrays over pairs of steps that the optimum and its triangular factor take, or a factor in bands and the memory of its search."""
@@ -65,14 +64,14 @@ class Convolution(Mechanism):
         return None if is_convolution(workload) else "the workload asks for more than filters along one attribute"
 
     def proves(self, question: AutoComparison) -> Optimality | None:
-        return Optimality(question.workload) if is_dyadic(question.workload) else None
+        return Optimality(question.workload) if question.workload.kind.is_dyadic else None
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         return None
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        long = is_long(workload)
+        long = workload.kind.is_long
         name = name_strategy(workload, "convolution-long" if long else "convolution")
         return convolution(workload, work.arrays(stored=long), name, work.progress_callback("steps of the transforms"))
 
@@ -100,7 +99,7 @@ class SquareRoot(StreamMechanism):
     supports_out_of_core = True
 
     def reason_refused(self, workload: Workload) -> str | None:
-        answered = has_square_root(workload) or (is_long(workload) and is_causal_filter(workload))
+        answered = has_square_root(workload) or (workload.kind.is_long and is_causal_filter(workload))
         return None if answered else "the workload is not one filter of the past"
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
@@ -108,7 +107,7 @@ class SquareRoot(StreamMechanism):
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload
-        long = is_long(workload) and has_square_root(workload) and not request.setting.stream
+        long = workload.kind.is_long and has_square_root(workload) and not request.setting.stream
         arrays, kind = work.arrays(stored=long), "square-root-long" if long else "square-root"
 
         def build_filter(horizon_workload: Workload) -> FilterStrategy:

@@ -36,7 +36,6 @@ from dpdist.strategies.tables.marginal_optimum import (
     marginal_weights,
 )
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_marginals
 
 AT_ONCE = Limits(AUTO_MEMORY_BYTES, 1.0, whose="beside what is as good 'auto' takes up to")
 """What residual rows may take where noise on cells has as little error, and those of baselines."""
@@ -52,7 +51,7 @@ class MarginalMechanism(Mechanism):
     answers = "marginals"
 
     def reason_refused(self, workload: Workload) -> str | None:
-        return None if is_marginals(workload) else "the workload asks for more than marginals"
+        return None if workload.kind.is_marginals else "the workload asks for more than marginals"
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         rows = effort(question.workload, "marginals")

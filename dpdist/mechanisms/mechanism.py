@@ -16,7 +16,6 @@ from dpdist.stability import ONE_RECORD, Distance
 from dpdist.strategies.solver_resources import Effort, Limits, Optimiser, effort
 from dpdist.strategies.strategy import OnStep, Strategy
 from dpdist.workloads import Gram, Workload
-from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_long
 
 _T = TypeVar("_T")
 
@@ -157,7 +156,7 @@ class AutoComparison:
     @property
     def has_special_queries(self) -> bool:
         """Whether all queries are filters or formulas, for which general baselines are not compared."""
-        return is_dyadic(self.workload) or is_filters(self.workload)
+        return self.workload.kind.is_dyadic or self.workload.kind.is_filters
 
 
 class Mechanism(ABC):
@@ -293,4 +292,4 @@ def reason_in_memory_only(workload: Workload) -> str:
 
 def lacks_out_of_core(mechanism: Mechanism, workload: Workload) -> bool:
     """Whether a workload goes through the store and the mechanism does not."""
-    return not mechanism.supports_out_of_core and is_long(workload)
+    return not mechanism.supports_out_of_core and workload.kind.is_long

@@ -8,7 +8,6 @@ from dpdist.measurement.integer_measurement import Norm
 from dpdist.measurement.sensitivity.participation import fitting_participations
 from dpdist.stability import ONE_RECORD, Distance
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_along_axis, is_filters
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +36,8 @@ class Optimality:
         """In how many cells, and in how many steps of a series, one person may be: as many as there are."""
         moved = self.moved
         steps = moved.participations or 1
-        if steps > 1 and is_filters(self.workload):
-            axis, _, _ = filters_along_axis(self.workload)
+        if steps > 1 and self.workload.kind.is_filters:
+            axis, _, _ = self.workload.kind.filters_along_axis
             steps = fitting_participations(steps, moved.separation, self.workload.domain.shape[axis])
         return min(moved.groups, self.workload.domain.cells), steps
 

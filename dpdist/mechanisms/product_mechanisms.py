@@ -38,7 +38,6 @@ from dpdist.strategies.tables.p_identity_products import p_identity_products
 from dpdist.strategies.tables.product_bound import kronecker, kronecker_worst
 from dpdist.strategies.tables.residual_bases import oblique, residual
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_dyadic, is_filters, is_marginals, is_product, is_separable
 
 ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
 SMALL_SOLVE = 512
@@ -57,7 +56,7 @@ class KroneckerMechanism(Mechanism):
     optimiser = "kronecker"
 
     def reason_refused(self, workload: Workload) -> str | None:
-        return None if is_product(workload) else "the workload is not one product of queries of single attributes"
+        return None if workload.kind.is_product else "the workload is not one product of queries of single attributes"
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         return Optimality(question.workload) if self._other_reason(question) is None else None
@@ -68,13 +67,13 @@ class KroneckerMechanism(Mechanism):
     def _other_reason(self, question: AutoComparison) -> str | None:
         """What else answers a product, or why its optima are out of reach."""
         workload = question.workload
-        if is_dyadic(workload) or len(workload.blocks[0].axes) < 2:
+        if workload.kind.is_dyadic or len(workload.blocks[0].axes) < 2:
             return "of one factor it is 'coa'; ask for it by name to compare"
-        if not question.optimality.of_one_cell and is_marginals(workload):
+        if not question.optimality.of_one_cell and workload.kind.is_marginals:
             return "measures the cells of one table, as 'gaussian' does; ask for it by name to compare"
         if prefers_symmetric(workload, self.planning_bytes(workload)):
             return "has the same optimum as 'symmetric', which takes less; ask for it by name"
-        return question.reason_out_of_reach(self.effort(workload)) if is_filters(workload) else None
+        return question.reason_out_of_reach(self.effort(workload)) if workload.kind.is_filters else None
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         needed_bytes = self.planning_bytes(workload)
@@ -104,7 +103,7 @@ class UnionMechanism(Mechanism):
     answers = "unions of products of queries of single attributes"
 
     def reason_refused(self, workload: Workload) -> str | None:
-        return None if is_separable(workload) else "the workload holds queries that are no product over attributes"
+        return None if workload.kind.is_separable else "the workload holds queries that are no product over attributes"
 
     def effort_text(self, workload: Workload) -> str:
         return "seconds"

@@ -13,10 +13,9 @@ from dpdist.arrays.lazy_vector import Vector
 from dpdist.domain import Layout
 from dpdist.errors import StoreError
 from dpdist.measurement.integer_measurement import Counts, IntegerMeasurement
-from dpdist.pipeline.continual_release import choose_release_mode
 from dpdist.pipeline.distributed_noise import Claim, draw_on_workers, noisy_array
 from dpdist.pipeline.histogram import verify_files
-from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.charges import Charge
@@ -79,16 +78,16 @@ def prepare_integers(
     def report_progress(completed: int, total: int) -> None:
         context.progress("measure", f"{completed} of {total} steps")
 
-    release_mode, earlier_receipt = choose_release_mode(planned), context.ledger.receipt(charge.release)
+    earlier_receipt = context.ledger.receipt(charge.release)
     is_uncharged = earlier_receipt is None or earlier_receipt.state == "aborted"
     if is_uncharged:
         verify_files(context, source)
     check_measured(context.store, earlier_receipt, charge.release)
     if not is_uncharged and context.store.exists(measurement_name(charge.release)):
         return None
-    release_mode.check_past(context, counts, charge.stream_part)
+    planned.check_past(context, counts, charge.stream_part)
     exact = exact_measurement(work, context.store, planned.grid, counts, planned.layout, report_progress)
-    return release_mode.due_integers(exact, charge.stream_part)
+    return planned.due_integers(exact, charge.stream_part)
 
 
 def draw_once(
@@ -151,9 +150,7 @@ def write_integers(
     """Draw the noise of exact integers and write both together under a name; whether every block was read back, too."""
     assert exact is not None
     claim = Claim(charge.release, facts["attempt"], facts["charge"], counts.content_digest)
-    later_facts = {
-        fact_name: array.name for fact_name, array in choose_release_mode(planned).arrays_for_later(counts).items()
-    }
+    later_facts = {fact_name: array.name for fact_name, array in planned.arrays_for_later(counts).items()}
     noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
     facts = {**noise, "grid": planned.grid.digest, **facts, **later_facts}
     noisy = planned.grid.add_noise(exact, key, planned.noise, planned.budget_loss)

@@ -9,7 +9,7 @@ from dpdist.errors import StoreError
 from dpdist.pipeline.extract_files import extract_folder
 from dpdist.pipeline.release_run import Release, release
 from dpdist.pipeline.validation import find_refusals
-from dpdist.planner.release_plan import plan
+from dpdist.planner.release_plan import plan_as_charged
 from dpdist.planner.size_estimate import RECORD_BYTES, fits_one_process, plans_in_one_process
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
@@ -31,7 +31,7 @@ def load_finished(context: Context, job: Job) -> Release | None:
 def check_refusals(context: Context, job: Job) -> None:
     """Raises: what would refuse the release, unless that is known only once a strategy is optimised that takes long."""
     if plans_in_one_process(job):
-        for refusal in find_refusals(context, plan(context, job)):
+        for refusal in find_refusals(context, plan_as_charged(context, job)):
             raise refusal
 
 

@@ -16,12 +16,11 @@ from dpdist.counting.histogram_counting import summary_of
 from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amounts
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_limit
-from dpdist.pipeline.continual_release import BoundRecords, build_charge
 from dpdist.pipeline.histogram import check_missing, check_not_empty, digested_files, verify_files
 from dpdist.pipeline.measure import draw_once
-from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors, PlannedErrors, StepCount, encode_values
+from dpdist.pipeline.release_charge import BoundRecords, build_charge
 from dpdist.planner.error_prediction import standard_errors
-from dpdist.planner.preprocessing_steps import attributes_with_private_names, finished_steps, next_step, still_to_find
+from dpdist.planner.preprocessing_steps import attributes_with_private_names
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
@@ -32,7 +31,8 @@ from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import check_measured, check_pair, committed_measurement
 from dpdist.sources.record_sources import Source
 from dpdist.spec import Job
-from dpdist.storage.array_store import Store
+from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, PlannedErrors, StepCount, encode_values
+from dpdist.storage.array_store import Store, StoredArray
 
 
 def step_charge(step: BudgetedStep, root: Secret | None, source: Source | None, counted: StepCount | None) -> Charge:
@@ -48,9 +48,9 @@ def check_steps(context: Context, job: Job, measured: Charge) -> None:
 
     Raises: LedgerError, InvalidInput, StoreError.
     """
-    ledger, stages = context.ledger, finished_steps(job)
+    ledger, stages = context.ledger, job.found_steps
     approvers = ledger.approvers(job.guarantee.dataset)
-    if approvers is not None and approvers.required_count and not all(step.step_spec.is_independent for step, _ in stages):
+    if approvers is not None and approvers.required_count and not all(step.is_independent for step, _ in stages):
         raise InvalidInput(
             "approvers sign what is released, and names, edges and bounds that a part of the budget finds are not known before: a data "
             "set that needs approvals goes without 'private' ones"
@@ -86,7 +86,7 @@ def run_budgeted_steps(context: Context, job: Job) -> Job:
         InvalidInput when no name is frequent enough.
     """
     checked = False
-    while (step := next_step(job)) is not None:
+    while (step := job.next_step) is not None:
         known = context.ledger.receipt(step.release)
         if not checked and (known is None or known.state != "committed"):
             _check_later(context, job)
@@ -98,7 +98,7 @@ def run_budgeted_steps(context: Context, job: Job) -> Job:
 def _check_later(context: Context, job: Job) -> None:
     """Refuse now what a later reading of the records would refuse, when something was charged. Raises: DpdistError."""
     records = records_in_parts(context, job)
-    for later in still_to_find(job)[1:]:
+    for later in job.steps_to_find[1:]:
         later.check_later(records)
 
 
@@ -110,7 +110,7 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
     check_measured(context.store, receipt, step.release)
     if receipt is not None and receipt.state == "committed":
         _check_same(step, receipt, root, source)
-        return step.job_with_stored(context.store, committed_measurement(context.store, receipt))
+        return _job_after(context, step, committed_measurement(context.store, receipt))
     if not job.guarantee.step_results:  # at what is charged first
         check_missing_ahead(context, job, step.release)
     domain = job.measured.domain
@@ -121,7 +121,7 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
     check_record_limit(counted.records_read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
     steps = counted.records_read * domain.shares_per_record
     if domain.sums_alone and steps > MOST_RECORDS and plan(context, job).grid.adds_up_steps:
-        bounds_known = all(each.step_spec.is_independent for each in still_to_find(job))
+        bounds_known = all(each.is_independent for each in job.steps_to_find)
         check_record_limit(
             steps_of_amounts(records_in_parts(context, job), bounded=bounds_known), unit_name="steps of all amounts"
         )
@@ -129,12 +129,17 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
     charge = step_charge(step, root, source, counted)
     write = partial(_write, context.store, step, counted, errors)
     stored, _ = draw_once(context, charge, root, counted.digest, write)
-    return step.job_with_stored(context.store, stored)
+    return _job_after(context, step, stored)
+
+
+def _job_after(context: Context, step: BudgetedStep, stored: StoredArray) -> Job:
+    job: Job = step.job_with_stored(context.store, stored)
+    return job
 
 
 def records_in_parts(context: Context, job: Job) -> PartitionedRecords:
     """The records of a release, to be read before its plan."""
-    complete = tuple(column for each in still_to_find(job) for column in each.complete)
+    complete = tuple(column for each in job.steps_to_find for column in each.complete)
     person_key = PersonKey(keys.commitment_key(keys.load(context.home), f"persons of {job.declared_job.release}").reveal())
     return PartitionedRecords(
         digested_files(context, job.source), job.measured.domain, context.store, context.engine, person_key, complete

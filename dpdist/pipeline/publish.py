@@ -22,11 +22,10 @@ from dpdist.content.release_content import CSV_ROWS, AnsweredSteps, ReleaseConte
 from dpdist.content.suppression import Suppression
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, StoreError
-from dpdist.pipeline.continual_release import choose_release_mode
 from dpdist.planner.certificate import possible_counts
 from dpdist.planner.derived_statistics import derived_statistic_names, statistics
 from dpdist.planner.memory_estimate import publish_bytes
-from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.strategy_search import proving_weights
 from dpdist.privacy import keys, signatures
 from dpdist.privacy.keys import Secret
@@ -236,7 +235,7 @@ def published_measurements(
     try:
         if not job.outputs.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
-        grid, values = choose_release_mode(planned).cumulative_measurement(context, measured)
+        grid, values = planned.cumulative_measurement(context, measured)
         space = grid.measured_space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return {}, {"file": None, "format": None, "values": None, "why": str(reason)}

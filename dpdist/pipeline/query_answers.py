@@ -13,11 +13,12 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.consistency.table_fitting import fit_answers
 from dpdist.measurement.integer_measurement import IntegerMeasurement, NoisyMeasurement
 from dpdist.operators import Matrix
-from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode
 from dpdist.pipeline.histogram import count, digested_files
+from dpdist.pipeline.release_charge import BoundRecords
 from dpdist.planner.certificate import possible_counts
 from dpdist.planner.measurement_plan import skips_cell_estimate
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan_as_charged
 from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
@@ -58,7 +59,7 @@ def _companion(context: Context, other_job: Job, records: str) -> Companion:
     receipt = context.ledger.receipt(other_job.release)
     if receipt is None or receipt.state != "committed":
         raise InvalidInput(f"release {other_job.release!r} is not finished; publish it first, then combine")
-    planned = choose_release_mode(plan(context, other_job)).plan_as_charged(context)
+    planned = plan_as_charged(context, other_job)
     if planned.grid.row_blocks() is None:
         raise InvalidInput(
             f"release {other_job.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
@@ -107,7 +108,7 @@ def answer(
     def report_progress(completed: int, total: int) -> None:
         context.progress("answer", f"{completed} of {total} blocks")
 
-    grid, values = choose_release_mode(planned).cumulative_measurement(context, measured)
+    grid, values = planned.cumulative_measurement(context, measured)
     workload = planned.workload
     seed = int(compute_digest("simulation", {**settings, "measurement": measured.digest})[:8], 16)
     with StoreWorkspace(context.store, context.engine).scratch() as work:

@@ -18,16 +18,17 @@ from dpdist.content.release_summary import summary_line
 from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.operators import Matrix
-from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode, release_charge
 from dpdist.pipeline.extract_files import extract_folder, sweep
 from dpdist.pipeline.histogram import check_missing, count, digested_files, materialize_table
 from dpdist.pipeline.measure import draw_once, prepare_integers, write_integers
 from dpdist.pipeline.preprocess import run_budgeted_steps
 from dpdist.pipeline.publish import publish
 from dpdist.pipeline.query_answers import answer, companions
+from dpdist.pipeline.release_charge import BoundRecords, release_charge
 from dpdist.pipeline.validation import find_refusals
 from dpdist.pipeline.warehouse_delivery import deliver
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan, plan_as_charged
 from dpdist.plugin_registry import plugin_objects
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.receipts import OF_RECORDS, DatasetBudget
@@ -210,21 +211,14 @@ def _measure_and_answer(
     Args:
         folder: the folder for the records of its table.
     """
-    job = declared_job
-    if job.measured.placeholders:
-        for refusal in find_refusals(context, step("plan", partial(plan, context, job))):
-            raise refusal
-        job = _extract_records(context, job, step, folder)
-        with _explain_changed_rows(declared_job, job):
-            job = step("select", partial(run_budgeted_steps, context, job))
-    planned = choose_release_mode(step("plan", lambda: plan(context, job))).plan_as_charged(context)
-    for refusal in find_refusals(context, planned):
-        raise refusal
+    planned = _plan(context, declared_job, step)
+    if declared_job.measured.placeholders:
+        planned = _plan_with_found(context, planned, step, folder)
     for warning in planned.warnings:
         context.progress("warning", warning)
     companion_releases = companions(context, planned)
-    job = _extract_records(context, job, step, folder)
-    planned = replace(planned, job=job)
+    planned = replace(planned, job=_extract_records(context, planned.job, step, folder))
+    job = planned.job
     counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))
     if not declared_job.measured.placeholders:
         check_missing(context, job, job.release, tally)
@@ -240,6 +234,29 @@ def _measure_and_answer(
         **{companion.job.release: stored.digest for companion, stored in companion_releases},
     }
     return Release(planned, answers, location, charged, tally, budget, certificate), (measured, measurements)
+
+
+def _plan(context: Context, job: Job, step: StepRunner) -> ReleasePlan:
+    """The plan of a release as it was charged, where it was. Raises: what would refuse the release."""
+    planned = step("plan", lambda: plan_as_charged(context, job))
+    for refusal in find_refusals(context, planned):
+        raise refusal
+    return planned
+
+
+def _plan_with_found(context: Context, planned: ReleasePlan, step: StepRunner, folder: Path | None) -> ReleasePlan:
+    """The plan of a release with what parts of its budget find; the one with placeholders where it depends on nothing that is found.
+
+    Args:
+        planned: the plan with placeholders.
+    """
+    declared_job = planned.job.declared_job
+    read_job = _extract_records(context, declared_job, step, folder)
+    with _explain_changed_rows(declared_job, read_job):
+        job = step("select", lambda: run_budgeted_steps(context, read_job))
+    if all(found_step.is_independent for found_step, _ in job.found_steps):
+        return replace(planned, job=job)
+    return _plan(context, job, step)
 
 
 def _extract_records(context: Context, job: Job, step: StepRunner, folder: Path | None) -> Job:
@@ -269,8 +286,7 @@ def measure(context: Context, planned: ReleasePlan, source: Origin, counts: Stor
         charge = release_charge(context.ledger, planned, BoundRecords(root, digested_files(context, source), digest))
         exact = prepare_integers(context, work, planned, source, charge, counts)
         write = partial(write_integers, context, planned, charge, counts, exact)
-        later_inputs = choose_release_mode(planned).arrays_for_later(counts).values()
-        return draw_once(context, charge, root, digest, write, *later_inputs)
+        return draw_once(context, charge, root, digest, write, *planned.arrays_for_later(counts).values())
 
 
 def count_only(context: Context, job: Job, *, step: StepRunner = run_directly) -> StoredArray:

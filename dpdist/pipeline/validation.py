@@ -9,10 +9,9 @@ from functools import partial
 
 from dpdist.content.release_content import PARQUET_ROWS, Format
 from dpdist.errors import DpdistError, InvalidInput, LedgerError, StoreError
-from dpdist.pipeline.continual_release import choose_release_mode, release_charge
 from dpdist.pipeline.preprocess import check_steps
-from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import ReleasePlan
+from dpdist.pipeline.release_charge import release_charge
+from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
 from dpdist.publish import release_folder
@@ -71,7 +70,11 @@ def _certificates(location: StorageLocation, names: list[str]) -> Iterator[tuple
 
 
 def find_refusals(context: Context, planned: ReleasePlan) -> list[DpdistError]:
-    """Why a planned release would be refused, as far as that can be known without its records. Nothing is changed."""
+    """Why a planned release would be refused, as far as that can be known without its records. Nothing is changed.
+
+    Args:
+        planned: as it was charged, where it was (``ReleasePlan.as_charged``).
+    """
     job, output, answers = planned.job, planned.job.outputs.output, planned.workload.shape[0]
     location = published_at(job.release, output.folder)
     return collect_errors(
@@ -80,7 +83,6 @@ def find_refusals(context: Context, planned: ReleasePlan) -> list[DpdistError]:
             lambda: check_store(context.store),
             lambda: _check_charge(context, planned),
             lambda: check_published(context.ledger, location),
-            lambda: check_means(job.workload, planned.grid),
             lambda: check_formats(output.formats, answers),
             lambda: check_output(location, job.release, lambda: context.ledger.receipt(job.release)),
             *(partial(check_target, target.kind, answers) for target in output.to),
@@ -102,8 +104,7 @@ def _check_charge(context: Context, planned: ReleasePlan) -> None:
     job, ledger = planned.job, context.ledger
     check_pair(context.store, ledger)
     check_measured(context.store, ledger.receipt(job.release), job.release)
-    charge = release_charge(ledger, choose_release_mode(planned).plan_as_charged(context), None)
-    check_steps(context, job, charge)
+    check_steps(context, job, release_charge(ledger, planned, None))
 
 
 def collect_errors(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:

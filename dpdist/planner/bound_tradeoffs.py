@@ -14,7 +14,8 @@ from dpdist.domain.numeric_columns import DEVIATION, SQUARE
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.planner.error_prediction import assumed_statistic_rows, predict_errors, whole_amounts
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.planner.simulated_answers import AmountMoments, mean_answer
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.runtime.context import Context

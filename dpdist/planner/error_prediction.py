@@ -18,7 +18,7 @@ from dpdist.operators import Matrix
 from dpdist.planner.certificate import unit_words
 from dpdist.planner.derived_statistics import derived_statistic_names, statistic_rows
 from dpdist.planner.measurement_plan import MOST_QUERIES, valueless_answers
-from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.simulated_answers import NO_AMOUNTS, AmountMoments, Shape, bin_shares, mean_answer
 from dpdist.query.linear_functions import LinearFunction
 from dpdist.reconstruction.answer_vectors import Answers

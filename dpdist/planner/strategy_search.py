@@ -37,7 +37,6 @@ from dpdist.strategies.lower_bounds import CELLS, dual_weights, is_bounded_in_cl
 from dpdist.strategies.strategy import UNIT_VARIANCE, Step, Strategy, ignore_step
 from dpdist.strategies.tables.product_bound import bound_bytes, bound_steps, product_weights
 from dpdist.workloads import Gram, Workload
-from dpdist.workloads.workload_kind import is_long, is_separable
 
 
 def _store_eigen_queries(store: Store, engine: Engine, gram: Matrix, name: str) -> StoredArray:
@@ -270,7 +269,12 @@ def _in_closed_form(workload: Workload, norm: Norm) -> bool:
 def _needs_product_bound(workload: Workload, norm: Norm, compared: Sequence[Strategy]) -> bool:
     certified = norm == "l2" and any(strategy.gap <= NEAR for strategy in compared)
     is_certified_bound = certified or _in_closed_form(workload, norm)
-    return not is_certified_bound and len(workload.domain.shape) > 1 and is_separable(workload) and not is_long(workload)
+    return (
+        not is_certified_bound
+        and len(workload.domain.shape) > 1
+        and workload.kind.is_separable
+        and not workload.kind.is_long
+    )
 
 
 def _product_weights(context: Context, workload: Workload) -> tuple[float, dict[int, Matrix]]:

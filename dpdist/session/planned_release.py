@@ -20,7 +20,8 @@ from dpdist.pipeline.preflight import run
 from dpdist.pipeline.release_run import Release
 from dpdist.planner.bound_tradeoffs import compare_bounds
 from dpdist.planner.error_prediction import predict_all_errors
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.process import yaml_text
 from dpdist.process.remaining_time import COUNTED, with_time_left
 from dpdist.runtime.context import PUBLIC_STAGES, Progress, ignore_progress, open_context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -11,33 +11,21 @@ from typing import Any
 from dpdist.digests import canonical_form
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.spec.attributes import AttributeSpec
-from dpdist.spec.attributes.private_values import PrivateCategories, PrivateEdges
+from dpdist.spec.attributes.private_values import PrivateCategories
+from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.job import GrowingSeries, Guarantee, Job, Outputs, SingleRelease
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.job_source import Origin
 from dpdist.spec.job_workload import JobWorkload
-from dpdist.spec.preprocessing_budget import (
-    DeclaredNames,
-    EdgesStep,
-    GroupsBound,
-    NameSelectionStep,
-    PreprocessingStep,
-    QuantileStep,
-    RangeBound,
-    RecordsBound,
-    ThresholdedStep,
-    TruncationLossStep,
-)
 from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.sections.amount_columns import ColumnSpec, SumSpec
+from dpdist.spec.sections.amount_columns import ColumnSpec
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
-from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.sections.thresholded_cells import KeySpec
+from dpdist.spec.steps.step_registry import STEP_CLASSES
 from dpdist.theme import DEFAULT_THEME
 
 NONE = Fraction(0)
-Before = Mapping[Callable[..., PreprocessingStep], int]
+Before = Mapping[type[BudgetedStep], int]
 """How many of each kind were found."""
 NOTHING: Before = {}
 NOT_STATED = {
@@ -85,8 +73,8 @@ def compile_job(
     files = files or folder
     again = partial(compile_job, folder=folder, files=files, sizes=sizes, companions=companions)
     person, first_kind = records.person, entries[0].kind
-    names = next(_preprocessing_steps(spec, again, spent, before), DeclaredNames())
-    persons, unknown = records.count == "persons", placeholders or isinstance(names, PreprocessingStep)
+    next_step = _next_step(spec, again, spent, before)
+    persons, unknown = records.count == "persons", placeholders or next_step is not None
     uncounted_columns: dict[str, ColumnSpec | KeySpec] = {} if spec.quantiles is None else {**spec.quantiles.of}
     uncounted_columns |= {} if spec.thresholded is None else spec.thresholded.of
     measured = CountedCells(
@@ -108,7 +96,7 @@ def compile_job(
         budget=spec.budget,
         noise=spec.noise,
         release_mode=release_mode,
-        names=names,
+        next_step=next_step,
         stated={
             **{name: content for name, content in canonical_form(spec).items() if name not in NOT_STATED},
             **_stated_noise(spec),
@@ -155,79 +143,31 @@ def _former_spec(spec: ReleaseSpec) -> ReleaseSpec | None:
     return spec.model_copy(update={"domain": {**spec.domain, attribute_name: shortened}, "stream": stream})
 
 
-def _preprocessing_steps(
-    spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before
-) -> Iterator[PreprocessingStep]:
-    """What parts of the budget find, in order: what is found enters what is found after it."""
-    person, loss_spec, quantiles, laplace = spec.records.person, spec.left_out, spec.quantiles, spec.noise == LAPLACE
-    private = [
-        (name, attribute_spec.values)
-        for name, attribute_spec in spec.domain.items()
-        if isinstance(attribute_spec.values, PrivateCategories)
-    ]
-    failure = sum((values.selection.delta for _, values in private), Fraction(0))
-
-    def make_step(
-        kind: Callable[..., PreprocessingStep], step_spec: Any, change: Callable[[Any], Any], *rule: Any, subject: str = ""
-    ) -> PreprocessingStep:
-        number = before.get(kind, 0)
-        after = partial(again, spent=spent + step_spec.share, before={**before, kind: number + 1})
-        return kind(
-            step_spec.share, partial(_job_with, spec, after, change), spent, failure, subject, number, laplace, *rule
-        )
-
-    if person.selection is not None and not person.most_groups:
-        yield make_step(RecordsBound, person.selection, partial(_with_person_bound, spec.records), person.selection.most)
-    for name, values in private:
-        yield make_step(
-            NameSelectionStep, values.selection, partial(_with_attribute, spec.domain, name), values.selection, subject=name
-        )
-    for name, attribute_spec in spec.domain.items():
-        if isinstance(attribute_spec.values, PrivateEdges):
-            edges_spec = attribute_spec.values.selection
-            yield make_step(EdgesStep, edges_spec, partial(_with_attribute, spec.domain, name), edges_spec, subject=name)
-    if person.selection is not None and person.most_groups:
-        yield make_step(GroupsBound, person.selection, partial(_with_person_bound, spec.records), person.selection.most)
-    for column_name, column in spec.sums.items():
-        if column.selection is not None:
-            yield make_step(
-                RangeBound,
-                column.selection,
-                partial(_with_column_range, spec.sums, column_name),
-                *column.around_zero[::-1],
-                subject=column_name,
-            )
-    if loss_spec is not None:
-        yield make_step(TruncationLossStep, loss_spec, partial(_without_key, "left_out"), loss_spec.most)
-    if quantiles is not None:
-        yield make_step(QuantileStep, quantiles, partial(_without_key, "quantiles"), quantiles)
-    if spec.thresholded is not None:
-        yield make_step(ThresholdedStep, spec.thresholded, partial(_without_key, "thresholded"), spec.thresholded)
+def _next_step(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> BudgetedStep | None:
+    """What a part of the budget finds next, None where nothing is left to be found: what is found enters what is found after it."""
+    declared = ((kind, declaration) for kind in STEP_CLASSES for declaration in kind.declarations(spec))
+    kind, declaration = next(declared, (None, None))
+    if kind is None or declaration is None:
+        return None
+    number, selections = before.get(kind, 0), (attribute_spec.values for attribute_spec in spec.domain.values())
+    after = partial(again, spent=spent + declaration.step_spec.share, before={**before, kind: number + 1})
+    return kind(
+        declaration.step_spec,
+        partial(_job_with, spec, after, declaration.changed_parts),
+        spent,
+        sum((values.selection.delta for values in selections if isinstance(values, PrivateCategories)), NONE),
+        declaration.subject,
+        number,
+        spec.noise == LAPLACE,
+    )
 
 
 def _job_with(
     spec: ReleaseSpec,
     again: Callable[..., Job],
-    change: Callable[[Any], Mapping[str, Any]],
+    changed_parts: Callable[[Any], Mapping[str, Any]],
     values: Any,
     budget: ReleaseBudgetSpec,
 ) -> Job:
     """The job with what was found, or with placeholders for it (None), and a budget."""
-    return again(spec.model_copy(update={**change(values), "budget": budget}), placeholders=values is None)
-
-
-def _with_attribute(domain: Mapping[str, AttributeSpec], attribute: str, values: Any) -> Mapping[str, Any]:
-    return {"domain": {**domain, attribute: domain[attribute].with_selected_values(values)}}
-
-
-def _with_person_bound(records: RecordsSpec, bound: int | None) -> Mapping[str, Any]:
-    return {"records": records.model_copy(update={"person": records.person.with_bound(bound)})}
-
-
-def _with_column_range(sums: Mapping[str, SumSpec], column_name: str, bound: tuple[int, int] | None) -> Mapping[str, Any]:
-    return {"sums": {**sums, column_name: sums[column_name].around(bound)}}
-
-
-def _without_key(key: str, ignored_values: bool | None) -> Mapping[str, Any]:
-    """Without what is found beside the release."""
-    return {key: None}
+    return again(spec.model_copy(update={**changed_parts(values), "budget": budget}), placeholders=values is None)

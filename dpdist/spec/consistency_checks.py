@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -14,15 +15,14 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.process.yaml_text import Lines
 from dpdist.sources.formats.array_files import ArrayFormat
+from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.error_messages import describe_line, report_line
 from dpdist.spec.job import GrowingSeries, Job
-from dpdist.spec.preprocessing_budget import DeclaredNames, PreprocessingStep
 from dpdist.spec.queries.query_weights import ErrorTarget
 from dpdist.spec.sections.calendar_steps import last_complete_step
 from dpdist.spec.sections.sources import FileSource
 from dpdist.strategies.filter_strategies import has_square_root
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_long
 
 
 def check(job: Job, folder: Path, line_numbers: Lines, name: str) -> None:
@@ -54,14 +54,18 @@ def check(job: Job, folder: Path, line_numbers: Lines, name: str) -> None:
     report_line(lambda: _check_stream(job), ("stream",), line_numbers, name)
     report_line(lambda: _check_extension(job), ("stream", "extended_from"), line_numbers, name)
     stage = job
-    while isinstance(stage.guarantee.names, PreprocessingStep):
-        stage = report_line(
-            partial(_check_step, stage, stage.guarantee.names), stage.guarantee.names.key_path, line_numbers, name
-        )
+    while (step := stage.next_step) is not None:
+        stage = report_line(partial(_check_step, stage, step), step.key_path, line_numbers, name)
     report_line(lambda: _check_budget(job), ("budget",), line_numbers, name)
     report_line(
         lambda: job.guarantee.ledger.check_period(job.guarantee.period), ("ledger", "cap", "per"), line_numbers, name
     )
+
+
+def selection_failure(job: Job) -> Fraction:
+    """The deltas of all selections of names that are still to be made."""
+    step = job.guarantee.next_step
+    return Fraction(0) if step is None else step.failure
 
 
 def _check_columns(job: Job) -> None:
@@ -111,7 +115,7 @@ def _check_array(job: Job) -> None:
     header = isinstance(location, FileSource) and location.header
     columns = job.source.records.columns or header or job.measured.sums or job.source.counts_column
     related = job.measured.domain.column_attributes != job.measured.domain.attributes
-    if has_other_values or columns or related or job.guarantee.names.failure:
+    if has_other_values or columns or related or selection_failure(job):
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
             "'relation', 'counts.column', 'columns', 'header', 'sums' and private categories out"
@@ -134,9 +138,9 @@ def _check_companions(job: Job) -> None:
             companion_job.measured.domain,
             companion_job.guarantee.dataset,
             companion_job.measured.centre,
-            companion_job.guarantee.names,
+            companion_job.guarantee.next_step,
         )
-        if compared_facts != (job.measured.domain, job.guarantee.dataset, job.measured.centre, DeclaredNames()) or not (
+        if compared_facts != (job.measured.domain, job.guarantee.dataset, job.measured.centre, None) or not (
             set(job.norms) & set(companion_job.norms)
         ):
             raise InvalidInput(
@@ -195,7 +199,7 @@ def _can_stream(name: str, queries: Workload) -> bool:
     mechanism = mechanism_of(name)
     if not mechanism.supports_streams or mechanism.reason_unable(queries) is not None:
         return False
-    return has_square_root(queries) if is_long(queries) else True
+    return has_square_root(queries) if queries.kind.is_long else True
 
 
 def _check_extension(job: Job) -> None:
@@ -233,7 +237,7 @@ def _check_suppression(job: Job) -> None:
         )
 
 
-def _check_step(job: Job, step: PreprocessingStep) -> Job:
+def _check_step(job: Job, step: BudgetedStep) -> Job:
     """What a part of the budget finds is found once, by one kind of noise. Returns: the release with placeholders for it."""
     guarantee = job.guarantee
     step.check_share()
@@ -253,12 +257,12 @@ def _check_step(job: Job, step: PreprocessingStep) -> Job:
             "bound is chosen; give a number as the bound, or leave 'known' out"
         )
     step.check_measured(job.source.records, job.measured)
-    if step.fewest is not None:
-        _check_any(step, step.make_job(step.fewest, guarantee.budget))
+    if step.smallest_outcome is not None:
+        _check_any(step, step.make_job(step.smallest_outcome, guarantee.budget))
     return job.with_step_result(None)
 
 
-def _check_any(step: PreprocessingStep, smallest_job: Job) -> None:
+def _check_any(step: BudgetedStep, smallest_job: Job) -> None:
     """Whatever is found, the queries can be answered: nothing may refuse them once it is paid for."""
     try:
         _ = smallest_job.workload.queries, smallest_job.outputs.known_blocks
@@ -272,7 +276,7 @@ def _check_any(step: PreprocessingStep, smallest_job: Job) -> None:
 
 def _check_long(job: Job) -> None:
     """Series of sums are held."""
-    if job.measured.domain.sums_alone and is_long(job.workload.queries):
+    if job.measured.domain.sums_alone and job.workload.queries.kind.is_long:
         raise InvalidInput("sums are not added up along a series that is too long to be held: take longer steps")
 
 
@@ -323,7 +327,7 @@ def _check_targets(job: Job) -> None:
 
 def _check_budget(job: Job) -> None:
     """The loss of the release, and of the selection before it, within what the data set's cap allows at all."""
-    delta, ledger = job.guarantee.names.failure, job.guarantee.ledger
+    delta, ledger = selection_failure(job), job.guarantee.ledger
     if not delta:
         ledger.check(job.guarantee.budget.loss_with(job.norms[0]))
         return

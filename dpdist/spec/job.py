@@ -23,10 +23,10 @@ from dpdist.privacy.accounting import Cap
 from dpdist.privacy.noise_distributions import LAPLACE
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources.source_labels import FRAME_LABEL
+from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.job_source import Origin
 from dpdist.spec.job_workload import JobWorkload
-from dpdist.spec.preprocessing_budget import DeclaredNames, PreprocessingStep
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.queries.filter_kinds import FiltersSpec
 from dpdist.spec.queries.filtered_series import summed_alone
@@ -40,7 +40,6 @@ from dpdist.statistics.statistic import ReleaseTraits
 from dpdist.theme import Theme
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.product_queries import listed_marginals
-from dpdist.workloads.workload_kind import is_long
 
 _T = TypeVar("_T")
 
@@ -176,7 +175,7 @@ class Guarantee:
         ledger: the data set that is charged, and its cap.
         columns: of attributes whose column is called otherwise.
         counted: what the records are, where they were counted before.
-        names: what a part of the budget finds next.
+        next_step: what a part of the budget finds next, None where nothing is left to be found.
         stated: everything else that a charge covers, in its canonical form.
         step_results: what parts of the budget found before, in order.
     """
@@ -191,7 +190,7 @@ class Guarantee:
     budget: ReleaseBudgetSpec
     noise: str
     release_mode: SingleRelease | GrowingSeries
-    names: DeclaredNames | PreprocessingStep
+    next_step: BudgetedStep | None
     stated: Mapping[str, Any]
     step_results: tuple[StepResult, ...] = ()
 
@@ -288,14 +287,29 @@ class Job:
         return self.guarantee.step_results[0].declared_job if self.guarantee.step_results else self
 
     @property
+    def next_step(self) -> BudgetedStep | None:
+        """What a part of the budget finds next; None where nothing is left to be found."""
+        step = self.guarantee.next_step
+        return None if step is None else replace(step, job=self)
+
+    @property
+    def steps_to_find(self) -> list[BudgetedStep]:
+        """What parts of the budget find for the release, in order, each with placeholders for what is found before it."""
+        step = self.next_step
+        return [] if step is None else [step, *self.with_step_result(None).steps_to_find]
+
+    @property
+    def found_steps(self) -> list[tuple[BudgetedStep, Mapping[str, Any] | None]]:
+        """What the release was prepared with, in order, with the numbers of each that are published; None for placeholders."""
+        results = self.guarantee.step_results
+        steps = ((step_result.declared_job.next_step, step_result.published_numbers) for step_result in results)
+        return [(step, published_numbers) for step, published_numbers in steps if step is not None]
+
+    @property
     def without_extra_steps(self) -> Job:
         """The release without what is found beside it."""
-        step = self.guarantee.names
-        return (
-            self.with_step_result(True).without_extra_steps
-            if isinstance(step, PreprocessingStep) and step.is_independent
-            else self
-        )
+        step = self.guarantee.next_step
+        return self.with_step_result(True).without_extra_steps if step is not None and step.is_independent else self
 
     @property
     def moved(self) -> Distance:
@@ -351,10 +365,10 @@ class Job:
         Args:
             numbers: noisy numbers that are published.
         """
-        private, budget = self.guarantee.names, self.guarantee.budget
-        assert isinstance(private, PreprocessingStep)
-        _, rest = private.split_budget(budget)
-        next_job: Job = private.make_job(values, budget.of_loss(rest))
+        step, budget = self.guarantee.next_step, self.guarantee.budget
+        assert step is not None
+        _, rest = step.split_budget(budget)
+        next_job: Job = step.make_job(values, budget.of_loss(rest))
         records = self.source.records.model_copy(update={"person": next_job.source.records.person})
         guarantee = replace(next_job.guarantee, step_results=(*self.guarantee.step_results, StepResult(self, numbers)))
         return replace(next_job, source=replace(self.source, records=records), guarantee=guarantee)
@@ -371,10 +385,10 @@ class Job:
         if budget.pure or guarantee.noise == LAPLACE:
             return ("l1",)
         has_preprocessing = (
-            guarantee.step_results or guarantee.names != DeclaredNames()
-        )  # by a part of the budget, which is then a rho
+            guarantee.step_results or guarantee.next_step is not None
+        )  # parts of the budget, which is then a rho
         gaussian = guarantee.noise != AUTO or budget.rho is not None or guarantee.release_mode.grows or has_preprocessing
-        if gaussian or job_workload.objective == "worst" or is_long(job_workload.queries):
+        if gaussian or job_workload.objective == "worst" or job_workload.queries.kind.is_long:
             return ("l2",)
         allowed_norms: tuple[Norm, ...] = ("l2", "l1")
         if job_workload.mechanism != AUTO:

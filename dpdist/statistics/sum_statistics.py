@@ -14,7 +14,8 @@ from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Kronecker, Matrix, Operator, TallMatrix, Total
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Quantity, Refusal, ReleaseTraits, Statistic
-from dpdist.workloads.workload import Block, Workload
+from dpdist.workloads.block import Block
+from dpdist.workloads.workload import Workload
 
 SUM, COUNT, DEVIATIONS, SQUARES, PRODUCTS = "sum", "count", "deviations", "squares", "products"
 """What the columns of the amounts say of an answer; deviations are those from the middle of the range."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dpdist.domain import sizes_of
+from dpdist.domain import Domain, sizes_of
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.operators import Haar, Identity, Kronecker, Operator, Tree
@@ -45,7 +45,7 @@ def wavelet(
         norm: "l2" for Gaussian noise, "l1" for Laplace noise.
     Source: Xiao, Wang, Gehrke 2010 (Privelet).
     """
-    return attribute_by_attribute("wavelet", Haar, shape, workload, ordered, norm)
+    return _attribute_by_attribute("wavelet", Haar, shape, workload, ordered, norm)
 
 
 def largest_tree_rows(workload: Workload) -> int:
@@ -77,10 +77,36 @@ def hierarchical(
         strategies = [hierarchical(shape, workload, branching=b, ordered=ordered, norm=norm) for b in BRANCHINGS]
         return min(strategies, key=lambda strategy: strategy.workload_cost or math.inf)
     tree = partial(Tree, branching=branching)
-    return attribute_by_attribute("hierarchical", tree, shape, workload, ordered, norm)
+    return _attribute_by_attribute("hierarchical", tree, shape, workload, ordered, norm)
 
 
-def attribute_by_attribute(
+def attribute_rows(attribute_operator: Callable[[int], Operator], domain: Domain) -> Operator:
+    """Rows along each ordered attribute of a domain, and its values where it has no order; of several their products."""
+    return _products_of_rows(attribute_operator, domain.shape, [not attribute.categories for attribute in domain.attributes])
+
+
+def _products_of_rows(
+    attribute_operator: Callable[[int], Operator], shape: Sequence[int], ordered: Sequence[bool]
+) -> Operator:
+    factors = [
+        attribute_operator(size) if has_order else Identity(size) for size, has_order in zip(shape, ordered, strict=True)
+    ]
+    return factors[0] if len(factors) == 1 else Kronecker(factors)
+
+
+def formula_strategy(name: str, rows: Operator, workload: Workload | None = None, *, norm: Norm = "l2") -> DenseStrategy:
+    """The strategy of rows over the cells that a formula gives.
+
+    Args:
+        rows: (p, n), whatever their lengths.
+        workload: gives the cost, (m, n).
+        norm: "l2" for Gaussian noise, "l1" for Laplace noise.
+    """
+    strategy = DenseStrategy(name, rows, solve=CLOSED_FORM, norm=norm)
+    return strategy if workload is None else replace(strategy, workload_cost=strategy.cost(workload))
+
+
+def _attribute_by_attribute(
     name: str,
     attribute_operator: Callable[[int], Operator],
     shape: int | Sequence[int],
@@ -100,11 +126,7 @@ def attribute_by_attribute(
         )
     if len(ordered) != len(shape):
         raise InvalidInput(f"'ordered' names {len(ordered)} attributes, the shape has {len(shape)}")
-    factors = [
-        attribute_operator(size) if has_order else Identity(size) for size, has_order in zip(shape, ordered, strict=True)
-    ]
-    strategy = DenseStrategy(name, factors[0] if len(factors) == 1 else Kronecker(factors), solve=CLOSED_FORM, norm=norm)
-    return strategy if workload is None else replace(strategy, workload_cost=strategy.cost(workload))
+    return formula_strategy(name, _products_of_rows(attribute_operator, shape, ordered), workload, norm=norm)
 
 
 def gaussian(workload: Workload) -> DirectStrategy:

@@ -43,7 +43,7 @@ from dpdist.operators import (
 from dpdist.strategies.representations import CharacterStrategy, FilterStrategy
 from dpdist.strategies.strategy import CLOSED_FORM, check_workload
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_along_axis, is_dyadic, is_filters, is_long, is_running_sum
+from dpdist.workloads.workload_kind import is_running_sum
 
 StrategyBuilder = Callable[[Workload], FilterStrategy]
 """Makes the strategy of one kind for a workload by itself."""
@@ -74,7 +74,7 @@ def _extend_strategy(
     workload: Workload, former_strategy: FilterStrategy, own_strategy: FilterStrategy, work: Workspace, name: str
 ) -> FilterStrategy:
     """The former coefficients, and after them the later ones of the longer filter in their scale."""
-    (stream_filter,) = filters_along_axis(workload)[2]
+    (stream_filter,) = workload.kind.filters
     values, facts = work.find_vector(name) or (None, {})
     if values is None:
         before, after = former_strategy.coefficients.real_values, own_strategy.coefficients.real_values
@@ -174,7 +174,7 @@ def _character_rows(coefficients: Coefficients, workload: Workload) -> Operator:
 
 def is_convolution(workload: Workload) -> bool:
     """Whether ``convolution`` answers the workload."""
-    return is_filters(workload) or is_dyadic(workload)
+    return workload.kind.is_filters or workload.kind.is_dyadic
 
 
 def convolution(
@@ -192,9 +192,9 @@ def convolution(
     Raises: InvalidInput when the workload asks for anything but filters.
     """
     check_workload(workload)
-    if is_dyadic(workload):
+    if workload.kind.is_dyadic:
         return character_strategy(workload, work, name, report_progress)
-    filters = filters_along_axis(workload)[2]
+    filters = workload.kind.filters
     values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if not facts:  # kept coefficients may stand alone
         with work.scratch() as inner:
@@ -254,8 +254,8 @@ def square_root(
 
 def has_square_root(workload: Workload) -> bool:
     """Whether ``square_root`` answers the workload, and ``auto`` compares it: for long series of running sums only."""
-    if is_long(workload):
-        filters = filters_along_axis(workload)[2] if is_filters(workload) else []
+    if workload.kind.is_long:
+        filters = workload.kind.filters if workload.kind.is_filters else []
         return len(filters) == 1 and not filters[0].circular and is_running_sum(filters[0])
     try:
         causal_filter = _causal_filter(workload)
@@ -290,15 +290,15 @@ def is_causal_filter(workload: Workload) -> bool:
 def answers_growing(workload: Workload) -> bool:
     """Whether the workload is one filter of the past whose present counts."""
     return (
-        is_filters(workload)
+        workload.kind.is_filters
         and is_causal_filter(workload)
-        and float(filters_along_axis(workload)[2][0].entries.read(0, 1)[0]) != 0.0
+        and float(workload.kind.filters[0].entries.read(0, 1)[0]) != 0.0
     )
 
 
 def _causal_filter(workload: Workload) -> Toeplitz:
     """The one filter of the past that a workload asks for. Raises: InvalidInput for other workloads."""
-    filters = filters_along_axis(workload)[2]
+    filters = workload.kind.filters
     causal_filter = filters[0]
     if len(filters) > 1 or causal_filter.circular or causal_filter.first_lag != 0:
         raise InvalidInput(
@@ -311,7 +311,7 @@ def coefficients_of(
     workload: Workload, values: Vector, work: Workspace, name: str, deviations: tuple[float, ...], *, circular: bool
 ) -> FilterCoefficients:
     """The coefficients of one filter as a strategy for every series of a workload."""
-    axis, axes, _ = filters_along_axis(workload)
+    axis, axes, _ = workload.kind.filters_along_axis
     shape, form = (
         tuple(workload.domain.shape[table_axis] for table_axis in axes),
         Form.IN_MEMORY if work.in_memory else Form.STORED,
@@ -328,7 +328,7 @@ def finite_series_bound(workload: Workload) -> float:
     blocks of steps along the diagonal are taken alone: the singular values of a matrix sum to at least those of its diagonal blocks
     (Bhatia 1997, section IV.2), and every block of as many steps of one filter is the same. Those of a running sum are known.
     """
-    _, _, filters = filters_along_axis(workload)
+    _, _, filters = workload.kind.filters_along_axis
     n, weights = filters[0].n, [block.weight for block in workload.blocks]
     count = -(-n // workload.domain.sizes.pinched_steps)
     size = n // count  # few steps are left over

@@ -18,7 +18,6 @@ from dpdist.strategies.filter_strategies import finite_series_bound
 from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy, gram_in_place, proven_root_trace
 from dpdist.strategies.symmetric_optimum import SymmetricStrategy
 from dpdist.workloads import Block, Gram, Workload
-from dpdist.workloads.workload_kind import filters_along_axis, is_dyadic, is_filters, is_marginals, is_separable
 
 CELLS = 1024
 """Cells up to which it is computed, by one eigen-decomposition for each of the ``CURVES``: 3 CPU seconds at 1,024."""
@@ -113,7 +112,7 @@ def marginals_bound(workload: Workload) -> float:
 def is_bounded_in_closed_form(workload: Workload) -> bool:
     """Whether ``marginals_bound`` knows a workload."""
     return (
-        is_marginals(workload)
+        workload.kind.is_marginals
         and all(map(_is_table, workload.blocks))
         and len(_contrast_axes(workload)) <= MAX_MARGINAL_AXES
     )
@@ -354,7 +353,7 @@ def _candidate_weights(
     for strategy in compared:
         if strategy.lower_bound is not None and strategy.gap < 1e-3:
             yield DualWeights("cells", {0: _optimality_weights(strategy.operator.gram(), gram)})
-    if is_separable(workload):
+    if workload.kind.is_separable:
         yield DualWeights("products", product()[1])
 
 
@@ -366,15 +365,15 @@ def _weights_of_many_cells(
         solved = _solver_weights(strategy, workload)
         if solved is not None and strategy.gap < NEAR_BOUND:
             return DualWeights("cells", {0: solved})
-    if is_dyadic(workload) or (is_filters(workload) and _series_bound(workload) >= lower * (1 - NEAR_BOUND)):
+    if workload.kind.is_dyadic or (workload.kind.is_filters and _series_bound(workload) >= lower * (1 - NEAR_BOUND)):
         return DualWeights("equal")
-    proven, weights = product() if is_separable(workload) else (0.0, {})
+    proven, weights = product() if workload.kind.is_separable else (0.0, {})
     return DualWeights("products", weights) if proven >= lower * (1 - NEAR_BOUND) else None
 
 
 def _series_bound(workload: Workload) -> float:
     """What equal weights prove for filters: around a circle they are the optimum's."""
-    _, axes, filters = filters_along_axis(workload)
+    _, axes, filters = workload.kind.filters_along_axis
     if filters[0].circular:
         return math.inf
     return math.prod(workload.domain.shape[axis] for axis in axes) // filters[0].n * finite_series_bound(workload)

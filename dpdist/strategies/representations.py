@@ -21,7 +21,6 @@ from dpdist.stability import Neighbours
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy
 from dpdist.workloads import Block, Gram, Workload, integer_basis
-from dpdist.workloads.workload_kind import is_marginals
 
 WORST_WORK = 2**34
 """Multiplications that predicting the worst query's error may take: seconds."""
@@ -201,7 +200,7 @@ class ResidualStrategy(TermStrategy):
     """Orthonormal rows of the residual spaces of marginals: every cell of a marginal has the same error, in closed form."""
 
     def worst(self, workload: Workload) -> float | None:
-        if not is_marginals(workload):
+        if not workload.kind.is_marginals:
             return super().worst(workload)
         return max(self.deviation(workload.domain.shape, block) for block in workload.blocks)
 

@@ -28,7 +28,6 @@ from dpdist.strategies.tables.residual_bases import stored_optima_count
 from dpdist.workloads import Gram, Workload, integer_basis
 from dpdist.workloads.nested_groups import nested_of
 from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
-from dpdist.workloads.workload_kind import is_marginals
 
 Optimiser = Literal[
     "coa",
@@ -184,7 +183,7 @@ def _coa_effort(workload: Workload | Gram) -> Effort:
     doubles = 6 * rank**2 + 5 * rank * cells if factored else 6 * cells**2
     products = THIN_PRODUCTS * math.sqrt(cells / rank) if factored else FULL_RANK_PRODUCTS
     if isinstance(workload, Workload):
-        if is_marginals(workload) or starts_from_orbits(workload):
+        if workload.kind.is_marginals or starts_from_orbits(workload):
             products = NEAR_PRODUCTS
         elif not factored and _is_chain(workload):
             products = CHAIN_SQUARES / cells

@@ -17,10 +17,10 @@ import numpy as np
 import scipy
 
 from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Haar, Matrix
+from dpdist.operators import Dense, Matrix
 from dpdist.reconstruction.least_squares import left_inverse
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.baselines import attribute_by_attribute, hierarchical
+from dpdist.strategies.baselines import hierarchical, wavelet
 from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, program_1
 from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.lower_bounds import laplace_bound
@@ -135,7 +135,8 @@ def _designs(workload: Workload | Gram, gram: Matrix) -> Iterator[tuple[str, Mat
     shape = (gram.shape[0],) if full_workload is None else full_workload.domain.shape
     yield "the cells", np.eye(gram.shape[0])
     yield "eigen-queries", eigen_queries(gram.copy())[0]
-    yield "Haar wavelets", attribute_by_attribute("wavelet", Haar, shape, full_workload, None, "l1").matrix()
+    ordered = None if full_workload is None else [not attribute.categories for attribute in full_workload.domain.attributes]
+    yield "Haar wavelets", wavelet(shape, ordered=ordered, norm="l1").matrix()
     if full_workload is None:
         yield "a tree", hierarchical(shape, norm="l1").matrix()
     else:

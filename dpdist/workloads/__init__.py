@@ -1,5 +1,6 @@
 """What users ask: workloads built from ranges, prefixes, marginals, predicates and explicit rows."""
 
+from dpdist.workloads.block import Block
 from dpdist.workloads.explicit_rows import explicit, tall
 from dpdist.workloads.gram_matrix import Gram, gram
 from dpdist.workloads.integer_basis import Basis, integer_basis
@@ -17,7 +18,7 @@ from dpdist.workloads.random_workloads import (
 )
 from dpdist.workloads.range_workloads import all_ranges, boxes, listed_ranges, prefix, range_marginals, ranges
 from dpdist.workloads.time_filters import Filter, filtered
-from dpdist.workloads.workload import Block, Workload, relative, union
+from dpdist.workloads.workload import Workload, relative, union
 
 __all__ = [
     "Basis",

@@ -15,7 +15,8 @@ from dpdist.domain.labels import LazySequence
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Matrix, Operator, RowSource, Sparse, TallMatrix
 from dpdist.operators.out_of_core import as_row_source
-from dpdist.workloads.workload import Block, Workload
+from dpdist.workloads.block import Block
+from dpdist.workloads.workload import Workload
 
 
 @dataclass(frozen=True)

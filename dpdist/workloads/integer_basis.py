@@ -35,7 +35,8 @@ from dpdist.operators import (
 )
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.size_limits import Sizes
-from dpdist.workloads.workload import Block, Workload
+from dpdist.workloads.block import Block
+from dpdist.workloads.workload import Workload
 
 Subset = tuple[int, ...]
 

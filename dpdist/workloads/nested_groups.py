@@ -10,7 +10,8 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Total
-from dpdist.workloads.workload import Block, Workload
+from dpdist.workloads.block import Block
+from dpdist.workloads.workload import Workload
 
 NONE = -1
 """Number of the group of a value that is in none."""

@@ -19,7 +19,8 @@ from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dense, Dyadic, Matrix, Operator
 from dpdist.operators.linear_operator import Entries
-from dpdist.workloads.workload import Block, Workload
+from dpdist.workloads.block import Block
+from dpdist.workloads.workload import Workload
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,

@@ -11,8 +11,9 @@ import numpy as np
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, Dense, Operator, Prefix, Total
+from dpdist.workloads.block import Block
 from dpdist.workloads.predicates import predicates
-from dpdist.workloads.workload import Block, Workload, along, attribute_counts, factor_names, values_of
+from dpdist.workloads.workload import Workload, along, attribute_counts, factor_names, values_of
 
 AttributeQueries = Literal["identity", "total", "prefix", "ranges"] | Sequence[str]
 """Every value, all records, the records at or below each value, all intervals; or a list of expressions over the attribute."""

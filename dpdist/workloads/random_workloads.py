@@ -10,10 +10,11 @@ import numpy as np
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import Permuted
+from dpdist.workloads.block import Block
 from dpdist.workloads.explicit_rows import explicit
 from dpdist.workloads.product_queries import listed_marginals
 from dpdist.workloads.range_workloads import box_rows, listed_ranges
-from dpdist.workloads.workload import Block, Workload
+from dpdist.workloads.workload import Workload
 
 
 def random_ranges(n: int, m: int, *, seed: int = 0) -> Workload:

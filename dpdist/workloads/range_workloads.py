@@ -12,8 +12,9 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, ListedRanges, Matrix, Operator, Prefix, Sparse, Toeplitz
 from dpdist.operators.toeplitz import PowerCoefficients
+from dpdist.workloads.block import Block
 from dpdist.workloads.product_queries import listed_marginals
-from dpdist.workloads.workload import Block, Workload, along, union, values_of
+from dpdist.workloads.workload import Workload, along, union, values_of
 
 
 def prefix(n: int) -> Workload:

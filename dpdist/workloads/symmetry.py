@@ -19,9 +19,9 @@ import numpy as np
 from dpdist.domain import Domain
 from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Prefix, Product, TallMatrix, Total
 from dpdist.operators.orbit_sums import SUMMED, OrbitSums
+from dpdist.workloads.block import Block
 from dpdist.workloads.integer_basis import Basis, integer_basis
-from dpdist.workloads.workload import Block, Workload
-from dpdist.workloads.workload_kind import is_separable
+from dpdist.workloads.workload import Workload
 
 LOOKED_THROUGH = 1024
 """Values of an attribute up to which grams are looked through for exchangeable ones; beyond, only plain tables are."""
@@ -106,7 +106,7 @@ class Symmetry:
 
 def orbits_of(workload: Workload) -> tuple[Matrix, ...] | None:
     """The orbit of every value of each attribute; None where the queries are no products over attributes."""
-    if not is_separable(workload) or any(isinstance(f, TallMatrix) for block in workload.blocks for f in block.factors):
+    if not workload.kind.is_separable or any(isinstance(f, TallMatrix) for block in workload.blocks for f in block.factors):
         return None
     return tuple(_exchangeable(workload, axis) for axis in range(len(workload.domain.shape)))
 

@@ -17,7 +17,8 @@ from dpdist.operators import Circulant, Matrix, Operator, StepMeans, Toeplitz
 from dpdist.operators.linear_operator import Entries
 from dpdist.operators.toeplitz import PowerCoefficients
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.workloads.workload import Block, Workload, along, values_of
+from dpdist.workloads.block import Block
+from dpdist.workloads.workload import Workload, along, values_of
 
 NEGLIGIBLE = 1e-12
 """Coefficients of infinite filters below this part of the largest are cut."""

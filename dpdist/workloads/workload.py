@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -14,102 +14,9 @@ import numpy as np
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput
 from dpdist.notebook_tables import html_table
-from dpdist.operators import (
-    Groups,
-    Identity,
-    Kronecker,
-    Marginal,
-    Matrix,
-    Operator,
-    Padded,
-    Product,
-    RowScaled,
-    Scaled,
-    Stack,
-    TallMatrix,
-    Toeplitz,
-    Total,
-)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Queries of one kind over some attributes.
-
-    ``factors`` holds one operator for each attribute in a Kronecker block, or a single operator over all cells that the
-    attributes span together. ``labels`` names the rows of each factor. ``scales`` holds a weight for each row of each factor
-    (None: all 1), on top of the ``weight`` of all rows. ``names`` says what each factor asks for, where levels of attributes are
-    asked for; by default the attributes.
-    """
-
-    name: str
-    axes: tuple[int, ...]
-    factors: tuple[Operator, ...]
-    labels: tuple[Sequence[str], ...]
-    weight: float = 1.0
-    scales: tuple[Matrix | None, ...] = field(default=(), compare=False, repr=False)
-    names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.factors:
-            raise InvalidInput(f"queries {self.name!r} are over no attribute; name one of the domain")
-        if not (np.isfinite(self.weight) and self.weight > 0):
-            raise InvalidInput(f"queries {self.name!r}: the weight must be positive and finite, found {self.weight!r}")
-
-    @property
-    def separable(self) -> bool:
-        """Whether there is one factor an attribute."""
-        return len(self.factors) == len(self.axes)
-
-    @property
-    def asked_axes(self) -> tuple[int, ...]:
-        """The attributes of a separable block that it does not sum over."""
-        return tuple(axis for axis, f in zip(self.axes, self.factors, strict=True) if not isinstance(f, Total))
-
-    def heads(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """What each factor asks for: a level, or one of the attributes whose names are given."""
-        return self.names or tuple(names[axis] for axis in self.axes)
-
-    @property
-    def queries(self) -> int:
-        """Number of rows."""
-        return math.prod(f.shape[0] for f in self.factors)
-
-    @property
-    def entry_range(self) -> tuple[float, float]:
-        """The least and the largest entry of the unweighted rows over all cells, or ends between which all lie."""
-        return Kronecker(self.factors).entry_range
-
-    @property
-    def weights(self) -> Matrix:
-        """Weight of every row, (queries,) float64."""
-        row_weights = np.array([self.weight])
-        for factor, scales in zip(self.factors, self._scales, strict=True):
-            row_weights = np.multiply.outer(row_weights, np.ones(factor.shape[0]) if scales is None else scales).ravel()
-        return row_weights
-
-    def scaled(self, factors: tuple[Operator, ...]) -> tuple[Operator, ...]:
-        """The block's factors (in whatever coordinates) with their rows scaled, ``weight`` left out."""
-        return tuple(f if s is None else RowScaled(s, f) for f, s in zip(factors, self._scales, strict=True))
-
-    @property
-    def _scales(self) -> tuple[Matrix | None, ...]:
-        return self.scales or (None,) * len(self.factors)
-
-    def operator(self, shape: tuple[int, ...], *, scaled: bool = False) -> Operator:
-        """The rows over the whole domain, without ``weight``; with or without the scales of single rows."""
-        factors = self.scaled(self.factors) if scaled else self.factors
-        if isinstance(self.factors[0], TallMatrix) and self.axes == tuple(range(len(shape))):
-            return factors[0]
-        if self.separable:
-            by_axis: dict[int, Operator] = dict(zip(self.axes, factors, strict=True))
-            return Kronecker([by_axis.get(axis, Total(size)) for axis, size in enumerate(shape)])
-        return Product(factors[0], Marginal(shape, self.axes))
-
-    def row_labels(self, start: int, stop: int) -> list[tuple[str, ...]]:
-        """The labels of rows start..stop, one text a factor."""
-        index = np.unravel_index(np.arange(start, stop), tuple(len(factor_labels) for factor_labels in self.labels))
-        return [tuple(self.labels[k][i] for k, i in enumerate(row)) for row in zip(*index, strict=True)]
+from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Scaled, Stack, Toeplitz
+from dpdist.workloads.block import Block
+from dpdist.workloads.workload_kind import WorkloadKind, classify
 
 
 def values_of(attribute: Attribute) -> Operator:
@@ -177,6 +84,11 @@ class Workload:
         if not blocks:
             raise InvalidInput("a workload needs at least one query")
         self.domain, self.blocks = domain, blocks
+
+    @cached_property
+    def kind(self) -> WorkloadKind:
+        """Marginals, products, filters or formulas: mechanisms decide by it whether they answer the workload."""
+        return classify(self.blocks, len(self.domain.shape), self.domain.sizes.long_steps)
 
     @cached_property
     def operator(self) -> Operator:

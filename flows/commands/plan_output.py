@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dpdist.planner.bound_tradeoffs import BoundComparison
     from dpdist.planner.error_prediction import PredictedError
     from dpdist.planner.memory_estimate import StageMemory
-    from dpdist.planner.release_plan import ReleasePlan
+    from dpdist.planner.release_kinds import ReleasePlan
     from dpdist.spec.bound_alternatives import Assumptions
     from dpdist.workloads import Workload
 
@@ -103,43 +103,27 @@ def print_record_dependent(planned: ReleasePlan, errors: Sequence[PredictedError
 def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
-    from dpdist.planner.bound_selection import BoundChoice
-    from dpdist.planner.domain_selection import EdgesChoice, QuantileChoice
-    from dpdist.planner.preprocessing_steps import finished_steps
-    from dpdist.planner.thresholded_step import ThresholdedRows
-    from dpdist.spec.preprocessing_budget import PreprocessingStep, PrivateBound, TruncationLossStep
+    from dpdist.spec.steps.bound_selection import BoundChoice
+    from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 
-    names = (step.declared_job.guarantee.names for step in planned.job.guarantee.step_results)
-    steps = [step for step in names if isinstance(step, PreprocessingStep)]
-    budget_parts = [(step.budget_share, step.key) for step in steps]
+    found_steps = planned.job.found_steps
+    budget_parts = [(step.budget_share, step.key) for step, _ in found_steps]
     if budget_parts:
         budget_parts.append((1 - sum((budget_share for budget_share, _ in budget_parts), Fraction()), "the answers"))
         console.print_line(
             "of the budget "
             + ", ".join(f"{float(100 * budget_share):.3g}% for {purpose}" for budget_share, purpose in budget_parts)
         )
-    before = list(finished_steps(planned.job))
-    bounds = [step.step_spec.key for step, outcome in before if isinstance(step.step_spec, PrivateBound) and outcome is None]
+    open_steps = [step for step, outcome in found_steps if outcome is None]
+    bounds = [step.key for step in open_steps if isinstance(step, BoundChoice)]
     if bounds:
         console.print_line(
             f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"
         )
-    for step, outcome in before:
-        if isinstance(step, BoundChoice) and outcome is None:
-            console.print_line(step.detection_sentence())
-        if isinstance(step, EdgesChoice) and outcome is None:
-            console.print_line(
-                f"edges of {step.step_spec.subject!r}: 95 times of 100 each divides the records between the edges around it within "
-                f"{step.rule.largest_rank_error:,} records of where it should"
-            )
-        if isinstance(step, QuantileChoice) and outcome is None:
-            for sentence in step.fewest_records_sentences():
-                console.print_line(sentence)
-        if isinstance(step, ThresholdedRows) and outcome is None:
-            for sentence in step.plan_sentences():
-                console.print_line(sentence)
+    for sentence in (sentence for step in open_steps for sentence in step.plan_sentences()):
+        console.print_line(sentence)
     measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
-    if measured_keys or not any(isinstance(step, TruncationLossStep | PrivateBound) for step in steps):
+    if measured_keys or not any(isinstance(step, TruncationLossMeasurement | BoundChoice) for step, _ in found_steps):
         print_beyond(certificate)
 
 

@@ -31,7 +31,7 @@ from flows.signals import without_collecting
 if TYPE_CHECKING:
     from dpdist.pipeline.release_run import Release
     from dpdist.planner.error_prediction import PredictedError
-    from dpdist.planner.release_plan import ReleasePlan
+    from dpdist.planner.release_kinds import ReleasePlan
     from dpdist.runtime.context import Context
     from dpdist.spec import Job
     from dpdist.spec.bound_alternatives import Assumptions
@@ -95,7 +95,7 @@ def plan(
     ):
         planned = plan(context, job)
         takes = stage_memory(planned, context.engine)
-        refused = [str(refusal) for refusal in find_refusals(context, planned)]
+        refused = [str(refusal) for refusal in find_refusals(context, planned.as_charged(context))]
         remaining_releases = more_releases(context.ledger, planned.job, planned.options)
         bounds = compare_bounds(context, assumptions)
     not_compared = (
@@ -386,9 +386,7 @@ def _exit_if_refused(refused: list[str]) -> None:
 
 def _print_charge(context: Context, planned: ReleasePlan) -> None:
     """What would be charged now and what is left; the guarantee in a line of its own where the charge is not all of it."""
-    from dpdist.pipeline.continual_release import choose_release_mode
-
-    dataset, due = planned.job.guarantee.dataset, choose_release_mode(planned).due_loss(context.ledger)
+    dataset, due = planned.job.guarantee.dataset, planned.due_loss(context.ledger)
     remaining = [b.describe_remaining(planned.loss) for b in context.ledger.budgets(dataset)]
     text = f"{remaining[-1]} of {dataset!r} is left" if remaining else f"{dataset!r} has spent nothing yet"
     guarantee, preprocessing = console_output.guarantee_of_both(planned.certificate()), planned.job.guarantee.step_results

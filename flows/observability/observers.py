@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from dpdist.engine import Engine
 from dpdist.pipeline.release_run import Release, StepRunner
-from dpdist.planner.release_plan import ReleasePlan, stage_memory
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import stage_memory
 from dpdist.plugin_registry import plugin_objects
 from dpdist.runtime.context import Progress
 from dpdist.spec import Job

@@ -10,7 +10,7 @@ from prefect.artifacts import create_table_artifact
 
 from dpdist import spec
 from dpdist.planner import release_plan as planning
-from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.release_kinds import ReleasePlan
 from flows.prefect.prefect_settings import served
 from flows.prefect.release_flow import HARMLESS, as_task, running
 from flows.public_facts import publicly

@@ -14,7 +14,8 @@ from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.mechanisms.comparison import can_answer, exclusion_reasons
 from dpdist.mechanisms.mechanism import CANNOT_BEAT
 from dpdist.mechanisms.mechanism_registry import REGISTRY
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.runtime.context import Context
 from dpdist.spec import load
 from tests.often import first_of

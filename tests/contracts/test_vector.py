@@ -12,16 +12,16 @@ import pytest
 
 from dpdist.arrays import (
     ArrayVector,
-    Blocks,
     Constant,
-    Interleaved,
     LazyVector,
-    Repeated,
-    Reversed,
-    Strided,
     Vector,
+    group_constants,
+    interleave_vectors,
     least_positive,
+    repeat_values,
+    reverse_circle,
     scaled,
+    slice_vector,
     to_array,
 )
 from dpdist.operators.toeplitz import PowerCoefficients
@@ -49,14 +49,16 @@ KINDS: dict[str, tuple[Callable[[Store], Vector], np.ndarray]] = {
         lambda s: LazyVector(23, (stored(s), ArrayVector(VALUES[:5])), twice, 24, "twice"),
         2.0 * VALUES + np.pad(VALUES[:5], (0, 18)) + np.arange(23),
     ),
-    "every third": (lambda s: Strided(stored(s), 2, 3, 7), VALUES[2:23:3]),
-    "a part": (lambda s: Strided(stored(s), 4, 1, 11), VALUES[4:15]),
-    "backwards": (lambda s: Reversed(stored(s)), np.roll(VALUES[::-1], 1)),
+    "every third": (lambda s: slice_vector(stored(s), 2, 3, 7), VALUES[2:23:3]),
+    "a part": (lambda s: slice_vector(stored(s), 4, 1, 11), VALUES[4:15]),
+    "backwards": (lambda s: reverse_circle(stored(s)), np.roll(VALUES[::-1], 1)),
     "constant": (lambda _: Constant(2.5, 9), np.full(9, 2.5)),
-    "blocks": (lambda _: Blocks((1.0, 2.5, -1.0), 4), np.repeat([1.0, 2.5, -1.0], 4)),
-    "repeated": (lambda s: Repeated(stored(s), 3, 2), np.tile(np.repeat(VALUES, 3), 2)),
+    "blocks": (lambda _: group_constants((1.0, 2.5, -1.0), 4), np.repeat([1.0, 2.5, -1.0], 4)),
+    "repeated": (lambda s: repeat_values(stored(s), 3, 2), np.tile(np.repeat(VALUES, 3), 2)),
     "interleaved": (
-        lambda s: Interleaved(((stored(s), ArrayVector(-VALUES)), (ArrayVector(VALUES + 1), ArrayVector(VALUES + 2))), 17),
+        lambda s: interleave_vectors(
+            ((stored(s), ArrayVector(-VALUES)), (ArrayVector(VALUES + 1), ArrayVector(VALUES + 2))), 17
+        ),
         np.concatenate([np.stack(pair, axis=1)[:17].ravel() for pair in ((VALUES, -VALUES), (VALUES + 1, VALUES + 2))]),
     ),
     "powers": (lambda _: PowerCoefficients(23, 0.5), np.arange(1.0, 24.0) ** -0.5),
@@ -99,7 +101,7 @@ def test_vectors_held_together_are_read_together() -> None:
     np.testing.assert_array_equal(together.read(1, 3), rows[:, 1:3])
     padded = LazyVector(6, (together,), lambda start, count, values: values, 8)
     np.testing.assert_array_equal(padded.read(2, 6), [[2, 3, 0, 0], [6, 7, 0, 0], [10, 11, 0, 0]])
-    np.testing.assert_array_equal(Reversed(together).read(0, 4), np.roll(rows[:, ::-1], 1, axis=1))
+    np.testing.assert_array_equal(reverse_circle(together).read(0, 4), np.roll(rows[:, ::-1], 1, axis=1))
 
 
 def test_the_smallest_positive_value() -> None:

@@ -1,4 +1,4 @@
-"""A mechanism is one file and one line: a toy one is planned, compared, released, certified, shown, documented and refused."""
+"""A mechanism with a formula is one class and one line: a toy one is planned, compared, released, shown, documented and refused."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
 from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
-from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request
+from dpdist.mechanisms.mechanism import GAUSSIAN, AutoComparison
 from dpdist.mechanisms.mechanism_registry import REGISTRY, markdown_table
-from dpdist.operators import Dense
+from dpdist.operators import Matrix
 from dpdist.spec import load
 from dpdist.spec.release_spec import json_schema
-from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import CLOSED_FORM, Strategy
 from dpdist.workloads import Workload
 from tests import small
 
@@ -28,12 +27,13 @@ CDF = [{"cdf": {"of": "age"}}]
 AGES = {"age": {"from": 0, "to": 11}}
 
 
-class Rotation(Mechanism):
+class Rotation(FormulaMechanism):
     """Measures the cells in a random orthonormal basis."""
 
     name = "rotation"
     summary = "the cells in a random orthonormal basis"
     answers = f"queries over up to {MOST_CELLS} cells"
+    noises = GAUSSIAN
 
     def reason_refused(self, workload: Workload) -> str | None:
         cells = workload.shape[1]
@@ -42,11 +42,10 @@ class Rotation(Mechanism):
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         return None
 
-    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        cells = request.workload.shape[1]
+    def rows(self, workload: Workload) -> Matrix:
+        cells = workload.shape[1]
         rows, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((cells, cells)))
-        made = DenseStrategy(self.name, Dense(rows), solve=CLOSED_FORM)
-        return DenseStrategy(self.name, made.operator, made.cost(request.workload), None, CLOSED_FORM)
+        return rows
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import pytest
 
 from dpdist import engine
 from dpdist.pipeline import validation
-from dpdist.pipeline.continual_release import BoundRecords, choose_release_mode, release_charge
 from dpdist.pipeline.histogram import count, digested_files
 from dpdist.pipeline.query_answers import answer
-from dpdist.planner.release_plan import alternatives_of, plan
+from dpdist.pipeline.release_charge import BoundRecords, release_charge
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context, ignore_progress
@@ -37,16 +37,16 @@ def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> No
     """Under 'auto', when a later version prefers another one of those that it compares."""
     context = context_of(home)
     planned = plan(context, load(small.write(home.parent / "data", workload=FILTERS, domain=AGES)))
-    others = {other.strategy.name: other for other in alternatives_of(planned)}
+    others = {other.strategy.name: other for other in planned.alternatives()}
     name, other = "convolution", others["convolution"]
-    assert choose_release_mode(planned).plan_as_charged(context) is planned
+    assert planned.as_charged(context) is planned
     counts, _ = count(context, other.job.source, other.job.measured, other.layout)
     with open_ledger(home) as ledger:
         bound = BoundRecords(keys.load(home), digested_files(context, other.job.source), counts.content_digest)
         ledger.reserve(release_charge(ledger, other, bound))
-    kept = choose_release_mode(planned).plan_as_charged(context)
+    kept = planned.as_charged(context)
     assert (kept.strategy.name, kept.grid.digest) == (name, other.grid.digest)
-    assert choose_release_mode(other).plan_as_charged(context) is other
+    assert other.as_charged(context) is other
     z = context.store.put(context.store.scratch(), np.zeros(kept.grid.rows, dtype=np.int64))
     error = answer(context, kept, z).error.read(0, kept.workload.shape[0])
     claimed = kept.strategy.workload_cost * kept.noise_multiplier**2

@@ -24,7 +24,8 @@ from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
 from dpdist.measurement.filter_measurement import FilterMeasurement, SeriesMeasurement, round_up_decimal
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.measurement.triangular_measurement import TriangularMeasurement, triangular_measurement
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import database
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger

@@ -17,11 +17,10 @@ from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidSpec
 from dpdist.pipeline import preprocess
 from dpdist.pipeline.preprocess import records_in_parts
-from dpdist.planner.preprocessing_steps import next_step
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.spec.preprocessing_budget import PreprocessingStep
+from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.storage.array_store import Store
 from tests import small
 
@@ -206,11 +205,11 @@ def test_shares_are_of_what_the_delta_of_a_selection_leaves(tmp_path: Path) -> N
     """Names are selected after the bound, and their delta is set aside before it."""
     job = load(small.write(tmp_path, table=purchases(), **asked("delta")))
     whole = job.guarantee.budget.rho_beside(Fraction(1, 10**9))
-    bound = job.guarantee.names
-    assert isinstance(bound, PreprocessingStep)
+    bound = job.guarantee.next_step
+    assert isinstance(bound, BudgetedStep)
     assert [part.rho for part in bound.split_budget(job.guarantee.budget)] == [whole / 10, whole * 9 / 10]
-    names = job.with_step_result(3).guarantee.names
-    assert isinstance(names, PreprocessingStep)
+    names = job.with_step_result(3).guarantee.next_step
+    assert isinstance(names, BudgetedStep)
     assert names.split_budget(job.with_step_result(3).guarantee.budget)[0].rho == whole * Fraction("0.15")
 
 
@@ -219,7 +218,7 @@ def test_records_of_any_name_count_for_the_bound_that_is_chosen_before_names(hom
     content = asked(workload=[{"marginals": {"of": [["town"]]}}], sums={})
     content["domain"]["town"]["other"] = "drop"
     job = load(small.write(home.parent / "data", table=purchases(), **content))
-    before = next_step(job)
+    before = job.next_step
     assert before is not None
     counted = before.count_records(records_in_parts(Context(home, Store(home / "store"), inline(), ignore_progress), job))
     numbers = np.bincount(purchases()["person"].to_numpy())

@@ -19,13 +19,12 @@ from dpdist.errors import BudgetExceeded, InvalidSpec
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
 from dpdist.planner.error_prediction import standard_errors
-from dpdist.planner.preprocessing_steps import next_step
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.spec.preprocessing_budget import DeclaredNames, TruncationLossStep
+from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
@@ -243,8 +242,8 @@ def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_pat
         load({**content, **more}, folder=tmp_path) for more in ({}, {"left_out": {}}, {"left_out": None})
     )
     assert without.guarantee.stated == asked.guarantee.stated != declined.guarantee.stated
-    assert isinstance(without.guarantee.names, TruncationLossStep)
-    assert without.guarantee.names.budget_share == Fraction(1, 20)
+    assert isinstance(without.guarantee.next_step, TruncationLossMeasurement)
+    assert without.guarantee.next_step.budget_share == Fraction(1, 20)
     plain = {key: each for key, each in content.items() if key != "records"} | {"records": {"path": "records.parquet"}}
     laplace = {
         "noise": "laplace",
@@ -252,9 +251,9 @@ def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_pat
         "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-5}},
     }
     for other in (plain, {**content, "left_out": None}):
-        assert isinstance(load(other, folder=tmp_path).guarantee.names, DeclaredNames)
+        assert isinstance(load(other, folder=tmp_path).guarantee.next_step, type(None))
     leaving_delta = load({**content, **laplace}, folder=tmp_path)
-    before = next_step(leaving_delta)
+    before = leaving_delta.next_step
     assert before is not None
     assert (before.loss.pure, leaving_delta.without_extra_steps.guarantee.budget.loss.pure) == (
         Fraction(1, 20),

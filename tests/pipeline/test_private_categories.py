@@ -139,7 +139,7 @@ def test_the_list_of_candidates_is_written_nowhere(home: Path, capfd: pytest.Cap
     told: list[str] = []
     path = written(home.parent / "data")
     with (
-        mock.patch("dpdist.planner.domain_selection.NameSelection.values_to_store", side_effect=OSError("disk full")),
+        mock.patch("dpdist.spec.steps.domain_selection.NameSelection.values_to_store", side_effect=OSError("disk full")),
         pytest.raises(OSError, match="disk full") as caught,
     ):
         small.run(path, home, lambda stage, line: told.append(f"{stage} {line}"))
@@ -163,10 +163,10 @@ def undecided(folder: Path, home: Path, **changes: Any) -> Path:
 
 
 KILL_POINTS = {
-    "before the names are counted": ("dpdist.planner.domain_selection", "count_names"),
+    "before the names are counted": ("dpdist.spec.steps.domain_selection", "count_names"),
     "after the charge": ("dpdist.privacy.ledger.budget_ledger.Ledger", "begin_drawing"),
     "amid the draw": ("dpdist.privacy.noise.Noise", "draw"),
-    "before the names are kept": ("dpdist.planner.domain_selection.NameSelection", "values_to_store"),
+    "before the names are kept": ("dpdist.spec.steps.domain_selection.NameSelection", "values_to_store"),
     "before the check": ("dpdist.pipeline.measure", "make_durable"),
     "before the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "commit"),
     "after the commit": ("dpdist.privacy.ledger.budget_ledger.Ledger", "_forget_deleted_rows"),

@@ -21,8 +21,6 @@ from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.page.domain_text import edges_sentences
 from dpdist.pipeline import preprocess
 from dpdist.pipeline.preprocess import records_in_parts
-from dpdist.planner.domain_selection import EdgesChoice, inner_edges
-from dpdist.planner.preprocessing_steps import finished_steps, next_step
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
@@ -31,6 +29,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from dpdist.spec.attributes.numbers import Edges
+from dpdist.spec.steps.domain_selection import EdgesChoice, inner_edges
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
@@ -177,7 +176,7 @@ def test_edges_are_different_and_within_the_range() -> None:
 
 
 def choice(path: Path, home: Path) -> tuple[EdgesChoice, Context]:
-    found = next_step(load(path))
+    found = load(path).next_step
     assert isinstance(found, EdgesChoice)
     return found, Context(home, Store(home / "store"), inline(), ignore_progress)
 
@@ -296,7 +295,7 @@ def test_a_plan_says_how_far_edges_may_lie_from_their_ranks(
     """As often as it says so: with 200 draws of records that all differ, all edges lie within that many of them in at least 95 of 100."""
     monkeypatch.setenv("DPDIST_HOME", str(home))
     printed = CommandLine(monkeypatch, capsys)("plan", str(written(home))).out
-    rule = next(each for each, _ in finished_steps(PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job)).rule
+    rule = next(each for each, _ in PlannedRelease.read(home.parent / "data" / "release.yaml").plan.job.found_steps).rule
     assert (
         f"edges of 'paid': 95 times of 100 each divides the records between the edges around it within {rule.largest_rank_error:,} "
         in printed

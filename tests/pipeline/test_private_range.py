@@ -18,13 +18,12 @@ from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
-from dpdist.planner.bound_selection import SHAPE, BoundChoice, RangeChoice
-from dpdist.planner.preprocessing_steps import next_step
 from dpdist.privacy.contribution_histogram import WHOLES, counts_by_size, split_budget
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
+from dpdist.spec.steps.bound_selection import SHAPE, BoundChoice, RangeChoice
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
 from tests import small
@@ -88,7 +87,7 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
         assert own is not None
         assert choice is not None
     loss = done.job.declared_job.guarantee.budget.loss
-    choice_made = next_step(done.job.declared_job)
+    choice_made = done.job.declared_job.next_step
     assert choice_made is not None
     part, each = split_budget(loss, Fraction(1, 5))[0], 2 if budget == "rho" else 1
     assert choice_made.rule == counts_by_size(WIDEST, part, neighbours, most_per_person=each, width_divisor=WHOLES)
@@ -163,7 +162,7 @@ def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: 
         assert abs(truth - said[name]["share"]) <= 3 * (said[name]["high_95"] - said[name]["share"]) + 0.02
     ends = f"{said['from']:,.10g} to {said['to']:,.10g}".replace("-", "−")
     assert f"paid counts from {ends} EUR" in bound_loss_sentences(facts)[0]
-    made = next_step(done.job.declared_job)
+    made = done.job.declared_job.next_step
     assert isinstance(made, RangeChoice)
     part = split_budget(done.job.declared_job.guarantee.budget.loss, Fraction(1, 5))[0]
     assert made.rule == counts_by_size(WIDEST, part, "add-remove", most_per_person=1, width_divisor=WHOLES, below=10_000)
@@ -175,7 +174,7 @@ def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: 
 def test_predicted_errors_are_those_of_the_range_that_is_chosen(home: Path, statistic: str) -> None:
     """Whatever its shape: of sums, those of a plan over that range; of means, as much smaller as the range."""
     context = Context(home, Store(home / "store"), inline(), ignore_progress)
-    before = next_step(load(small.write(home.parent / "data", table=with_refunds(), **around_zero(statistic))))
+    before = load(small.write(home.parent / "data", table=with_refunds(), **around_zero(statistic))).next_step
     assert isinstance(before, RangeChoice)
     planned = partial(preprocess.planned_errors, context, before)
     errors, found = before.errors(planned), before._signed_counts(None)

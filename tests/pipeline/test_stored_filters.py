@@ -26,7 +26,6 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.time_filters import window
-from dpdist.workloads.workload_kind import is_long
 from tests import small
 from tests.often import always, first_of
 
@@ -186,12 +185,12 @@ def test_what_the_planner_says() -> None:
     workload = filtered(Domain.of_shape((STEPS,), LISTED), "x0", [window(24)])
     formulas = dnf(Domain.of_shape((2,) * 9, CELLS), TERMS)
     for asked in (workload, formulas):
-        assert is_long(asked)
+        assert asked.kind.is_long
         assert compared_mechanisms("auto", "l2", asked) == ("convolution",)
         reasons = exclusion_reasons("l2", asked)
         assert "pure" not in reasons["identity"]
         assert "steps or cells" in reasons["identity"]
-    assert not is_long(filtered(Domain.of_shape((3001,), LISTED), "x0", [window(3)], circular=True))
+    assert not filtered(Domain.of_shape((3001,), LISTED), "x0", [window(3)], circular=True).kind.is_long
 
 
 @pytest.mark.parametrize("neighbours", first_of(1, ["add-remove", "replace-one"]))

@@ -94,7 +94,7 @@ def test_rows_are_published_charged_and_drawn_once(home: Path, more: dict[str, A
 @pytest.mark.parametrize(
     "point",
     [
-        ("dpdist.planner.thresholded_step", "count_cells"),
+        ("dpdist.spec.steps.thresholded_step", "count_cells"),
         ("dpdist.privacy.ledger.budget_ledger.Ledger", "begin_drawing"),
         ("dpdist.privacy.noise.Noise", "draw"),
         pytest.param(("dpdist.privacy.ledger.budget_ledger.Ledger", "commit"), marks=pytest.mark.slow),

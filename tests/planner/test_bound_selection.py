@@ -18,7 +18,6 @@ from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidSpec
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
-from dpdist.planner.preprocessing_steps import next_step
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import Context, ignore_progress
@@ -157,7 +156,7 @@ def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mec
     """For cells measured by themselves the variance grows with the groups, and not with their square."""
     path = small.write(home.parent / "data", table=purchases(), **of_groups(mechanism=mechanism))
     context, job = Context(home, Store(home / "store"), inline(), ignore_progress), load(path)
-    before = next_step(job)
+    before = job.next_step
     assert before is not None
     errors = before.errors(partial(preprocess.planned_errors, context, before))
     bounds = [2, 3, 12, MOST]

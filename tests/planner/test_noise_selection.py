@@ -16,7 +16,8 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.pipeline.release_run import Release
 from dpdist.planner.noise_selection import more_releases
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.noise_distributions import GAUSSIAN, Kind

@@ -26,7 +26,8 @@ from dpdist.engine import inline
 from dpdist.errors import DpdistError
 from dpdist.pipeline.release_run import Release, release
 from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.plugin_registry import missing_plugin
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress

@@ -13,12 +13,13 @@ from unittest import mock
 import numpy as np
 
 from dpdist.measurement.integer_measurement import IntegerMeasurement
-from dpdist.planner.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice, TruncationLossMeasurement
-from dpdist.planner.budgeted_step import BudgetedStep
-from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
-from dpdist.planner.thresholded_step import ThresholdedRows
 from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
 from dpdist.privacy.private_quantiles import CHOICES
+from dpdist.spec.budgeted_step import BudgetedStep
+from dpdist.spec.steps.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.spec.steps.thresholded_step import ThresholdedRows
+from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from tests.complete_tree import plugin_object
 
 AimMeasurement = plugin_object("dpdist.plugins.adaptive.aim:AimMeasurement")

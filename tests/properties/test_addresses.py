@@ -16,16 +16,16 @@ from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.pipeline import release_run
 from dpdist.pipeline.measure import draw
 from dpdist.pipeline.release_run import Release
-from dpdist.planner.bound_selection import GroupsChoice, RecordsChoice
-from dpdist.planner.domain_selection import EdgesChoice, NameSelection
-from dpdist.planner.preprocessing_steps import STEP_CLASSES, finished_steps
-from dpdist.planner.thresholded_step import ThresholdedRows
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.stored_vectors import StoredVector
 from dpdist.spec import load
+from dpdist.spec.steps.bound_selection import GroupsChoice, RecordsChoice
+from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
+from dpdist.spec.steps.step_registry import STEP_CLASSES
+from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.often import always
@@ -188,7 +188,7 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
     rows = {"of": {"place": {"text": {"alphabet": "town 0123456789", "length": 6}}}, "share": 0.1}
     found["thresholded"] = {**rows, "at_least": 30 if budget == "rho" else 200}
     done = small.run(small.write(home.parent / "data", table=purchases(), **found), home)
-    steps = [before for before, _ in finished_steps(done.job)]
+    steps = [before for before, _ in done.job.found_steps]
     drawn.check({each.release: PURPOSES[type(each)](each) for each in steps} | {done.job.release: owned_by(done.plan.grid)})
     lacking = {NameSelection} if budget == "pure" else set()
     assert {type(each) for each in steps} == {*PURPOSES} - {RecordsChoice if groups else GroupsChoice} - lacking
@@ -200,4 +200,4 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
 
 
 def test_every_budgeted_step_says_which_addresses_it_owns() -> None:
-    assert {*PURPOSES} == {*STEP_CLASSES.values()}
+    assert {*PURPOSES} == {*STEP_CLASSES}

@@ -25,7 +25,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import ignore_progress, open_context
 from dpdist.session import PlannedRelease, planned_release
 from dpdist.spec import assumed, load
-from dpdist.spec.preprocessing_budget import TruncationLossStep
+from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from tests import small
 from tests.often import always, first_of
 from tests.planner.test_bound_tradeoffs import ASKED
@@ -374,7 +374,7 @@ OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
 def test_what_declared_bounds_leave_out_is_measured_unless_it_is_not_wanted(home: Path, name: str) -> None:
     protect, asked, more, measured = OF_LEFT_OUT[name]
     planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.1), **more)
-    assert isinstance(planned.job.guarantee.names, TruncationLossStep) == measured
+    assert isinstance(planned.job.guarantee.next_step, TruncationLossMeasurement) == measured
     assert "None" not in planned.to_yaml()
     assert planned.job.guarantee.stated == load(yaml.safe_load(planned.to_yaml()), records=False).guarantee.stated
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpdist.measurement.integer_measurement import Norm
-from dpdist.planner.release_plan import ReleasePlan
+from dpdist.planner.release_kinds import ReleasePlan
 
 
 def squared_length(change: np.ndarray, norm: Norm) -> int:

@@ -24,7 +24,8 @@ from dpdist.engine import inline
 from dpdist.errors import InvalidInput, UnknownValue
 from dpdist.pipeline.histogram import count
 from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy.privacy_unit import ProtectedPersons, Protection
 from dpdist.spec import load
 from tests.often import first_of

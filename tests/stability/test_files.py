@@ -18,7 +18,8 @@ from dpdist.counting import contribution_bounding, histogram_counting
 from dpdist.domain import Layout
 from dpdist.engine import inline
 from dpdist.pipeline import histogram
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
 from dpdist.runtime.context import Context, ignore_progress

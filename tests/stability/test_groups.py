@@ -18,7 +18,8 @@ from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine import inline
 from dpdist.measurement import dense_measurement
 from dpdist.measurement.dense_measurement import DenseMeasurement
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources

@@ -36,7 +36,8 @@ from dpdist.measurement.sensitivity.participation import (
 )
 from dpdist.measurement.sensitivity.participation import band_of as band_width
 from dpdist.measurement.triangular_measurement import TriangularMeasurement
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.privacy_unit import RecordsInSteps
 from dpdist.runtime.context import Context, ignore_progress

@@ -21,7 +21,8 @@ from dpdist.engine import inline
 from dpdist.errors import DpdistError
 from dpdist.pipeline.histogram import count
 from dpdist.planner.derived_statistics import check_means
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import laplace_scale
 from dpdist.privacy.privacy_unit import ProtectedPersons, Protection, RecordsInSteps

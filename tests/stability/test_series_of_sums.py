@@ -15,7 +15,8 @@ from dpdist.counting import histogram_counting
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine import inline
 from dpdist.errors import InvalidInput
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources

@@ -14,7 +14,8 @@ from dpdist.domain import Domain
 from dpdist.engine import inline
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import check_record_limit
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load

@@ -25,7 +25,8 @@ from dpdist.measurement import laplace_terms
 from dpdist.measurement.integer_measurement import Counts, check_record_limit
 from dpdist.measurement.sensitivity import bounded_totals
 from dpdist.mechanisms.mechanism_registry import mechanism_of
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.reconstruction.kronecker_terms import Term
 from dpdist.runtime.context import Context, ignore_progress

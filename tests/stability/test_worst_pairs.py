@@ -19,15 +19,16 @@ import pytest
 from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
 from dpdist.pipeline.preprocess import records_in_parts
-from dpdist.planner.bound_selection import GroupsChoice, RangeChoice, RecordsChoice, TruncationLossMeasurement
-from dpdist.planner.budgeted_step import BudgetedStep, NoisyStep
-from dpdist.planner.domain_selection import EdgesChoice, NameSelection, QuantileChoice
-from dpdist.planner.preprocessing_steps import STEP_CLASSES, next_step
-from dpdist.planner.thresholded_step import ThresholdedRows
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
+from dpdist.spec.budgeted_step import BudgetedStep, NoisyStep
+from dpdist.spec.steps.bound_selection import GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.spec.steps.step_registry import STEP_CLASSES
+from dpdist.spec.steps.thresholded_step import ThresholdedRows
+from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.privacy.enumeration import Choice, first_choices, paths
@@ -161,7 +162,7 @@ def write_spec(folder: Path, kind: type[BudgetedStep], unit: str, budget: str, n
 
 
 def step_of(path: Path) -> BudgetedStep:
-    found = next_step(load(path))
+    found = load(path).next_step
     assert found is not None
     return found
 
@@ -251,7 +252,7 @@ def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: t
 
 
 def test_every_step_has_a_worst_pair() -> None:
-    assert {*CASES} == {*STEP_CLASSES.values()}
+    assert {*CASES} == {*STEP_CLASSES}
 
 
 def table(people: list[Content]) -> pa.Table:

@@ -21,7 +21,8 @@ from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.measurement.sensitivity.participation import band_of
 from dpdist.measurement.triangular_measurement import TriangularMeasurement
 from dpdist.operators import Toeplitz
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load

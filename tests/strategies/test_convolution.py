@@ -31,7 +31,6 @@ from dpdist.workloads.time_filters import (
     running_sum,
     window,
 )
-from dpdist.workloads.workload_kind import filters_of, is_filters
 from tests.readers import filtered_answers
 
 STATE = np.random.default_rng(7)
@@ -64,7 +63,7 @@ def test_around_a_circle_no_strategy_is_better(name: str, n: int) -> None:
     assert found.workload_cost == pytest.approx(coa(workload, tolerance=1e-11).workload_cost, rel=1e-10)
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
     assert found.lower_bound <= found.workload_cost
-    spectrum = np.abs(np.fft.fft(np.fft.ifft(np.fft.fft(filters_of(workload)[0].coefficients)))) / math.sqrt(n)
+    spectrum = np.abs(np.fft.fft(np.fft.ifft(np.fft.fft(workload.kind.filters[0].coefficients)))) / math.sqrt(n)
     assert found.workload_cost == pytest.approx(spectrum.sum() ** 2, rel=1e-9)  # ||hhat||_1^2
     assert found.l2_sensitivity == pytest.approx(1.0)
 
@@ -248,11 +247,11 @@ def test_a_root_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_a_filter() -> None:
-    assert is_filters(CASES["by sex"])
-    assert not is_filters(marginals((4, 3), 1))
-    assert not is_filters(union(filtered(5, "x0", [window(2)]), filtered(5, "x0", [window(3)], circular=True)))
+    assert CASES["by sex"].kind.is_filters
+    assert not marginals((4, 3), 1).kind.is_filters
+    assert not union(filtered(5, "x0", [window(2)]), filtered(5, "x0", [window(3)], circular=True)).kind.is_filters
     scaled = relative(filtered(9, "x0", [window(4), running_sum(9)]))
-    assert is_filters(scaled)
+    assert scaled.kind.is_filters
     assert [block.weight for block in scaled.blocks] == pytest.approx([0.5, 1 / 3])
     with pytest.raises(InvalidInput, match="not filters along one attribute"):
         convolution(marginals((4, 3), 1))

@@ -15,7 +15,6 @@ from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.strategies import coa, convolution, singular_value_bound
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import dnf, marginals, union
-from dpdist.workloads.workload_kind import is_dyadic
 from tests.readers import formula_answers
 
 DOMAIN = Domain(
@@ -74,7 +73,7 @@ def test_a_conjunction_is_a_marginal() -> None:
 @pytest.mark.parametrize(("neighbours", "most"), [("add-remove", 1), ("add-remove", 2), ("replace-one", 1)])
 def test_measured_characters(neighbours: str, most: int) -> None:
     workload = union(EITHER, dnf(DOMAIN, [["young"], ["rich", "ill"]]), weights=(1.0, 2.0))
-    assert is_dyadic(workload)
+    assert workload.kind.is_dyadic
     grid = convolution(workload).grid(workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, HadamardMeasurement)
     rows = np.stack([grid.measure(column) for column in np.eye(8, dtype=np.int64)], axis=1)

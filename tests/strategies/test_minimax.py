@@ -15,7 +15,8 @@ import pytest
 from dpdist import engine
 from dpdist.errors import InvalidInput
 from dpdist.planner.certificate import target_facts
-from dpdist.planner.release_plan import ReleasePlan, plan
+from dpdist.planner.release_kinds import ReleasePlan
+from dpdist.planner.release_plan import plan
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store

@@ -26,7 +26,6 @@ from dpdist.strategies.strategy import Solve
 from dpdist.strategies.streams.banded_toeplitz import StreamParticipation, banded
 from dpdist.strategies.streams.triangular_factor import single_series_workload, triangular_strategy
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_along_axis
 
 SHARPNESSES, STEPS = (20.0, 100.0, 500.0), 60
 """How much larger the largest weighs than the number of chains, in turn; and steps of L-BFGS for each."""
@@ -47,7 +46,7 @@ def banded_person_strategy(workload: Workload, moved: Distance) -> DenseStrategy
     Returns: the factor, of unit columns at most. Its cost is that of one step.
     """
     series_workload, persons = single_series_workload(workload), StreamParticipation.of(workload, moved)
-    (member,) = filters_along_axis(series_workload)[2]
+    (member,) = series_workload.kind.filters
     search = _RowSearch(member, persons)
     band_coefficients = banded(workload, moved=moved).coefficients.real_values
     start = scipy.linalg.toeplitz(

@@ -33,7 +33,6 @@ from dpdist.strategies.filter_strategies import answers_growing, coefficients_of
 from dpdist.strategies.representations import FilterStrategy
 from dpdist.strategies.strategy import CLOSED_FORM, check_workload
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_along_axis, is_long
 
 ROUNDS, STEPS = 16, 30
 """Of cutting planes, and of L-BFGS in each: more gain less than one part in a thousand up to 1,024 steps."""
@@ -62,7 +61,7 @@ class StreamParticipation:
     @classmethod
     def of(cls, workload: Workload, moved: Distance) -> StreamParticipation:
         """Of one filter of the past, for counts that one change moves by a distance."""
-        axis, axes, (stream_filter,) = filters_along_axis(workload)
+        axis, axes, (stream_filter,) = workload.kind.filters_along_axis
         series = math.prod(workload.domain.shape[table_axis] for table_axis in axes if table_axis != axis)
         max_participations = fitting_participations(moved.participations or 1, moved.separation, stream_filter.n)
         return cls(
@@ -181,7 +180,7 @@ def _unit(n: int) -> Matrix:
 
 def answers_in_bands(workload: Workload) -> bool:
     """Whether ``banded`` answers a workload: one filter of the past whose present counts, held in memory."""
-    return answers_growing(workload) and not is_long(workload)
+    return answers_growing(workload) and not workload.kind.is_long
 
 
 def banded(workload: Workload, work: Workspace = MEMORY, name: str = "", *, moved: Distance = ONE_RECORD) -> FilterStrategy:
@@ -201,7 +200,7 @@ def banded(workload: Workload, work: Workspace = MEMORY, name: str = "", *, move
             "mechanism 'banded' answers one filter of the past that is held in memory and whose coefficient for the present step is "
             "not zero; choose 'square-root' or 'auto'"
         )
-    (stream_filter,), weight = filters_along_axis(workload)[2], workload.blocks[0].weight
+    (stream_filter,), weight = workload.kind.filters, workload.blocks[0].weight
     values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if values is None:
         query_coefficients, persons = (

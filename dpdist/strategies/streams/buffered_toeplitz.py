@@ -21,7 +21,7 @@ from dpdist.strategies.filter_strategies import coefficients_of, finite_series_b
 from dpdist.strategies.representations import FilterStrategy
 from dpdist.strategies.strategy import CLOSED_FORM, check_workload
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import filters_along_axis, is_filters, is_long, is_running_sum
+from dpdist.workloads.workload_kind import is_running_sum
 
 BUFFER_COUNT = 6
 """Seven would gain less than one part in a thousand up to 2^20 steps (benchmarks/buffers.py)."""
@@ -91,9 +91,9 @@ def _geometric_sums(decay: Matrix, steps: int) -> tuple[Matrix, Matrix]:
 
 def is_growing_sum(workload: Workload) -> bool:
     """Whether all that is asked is one running sum, which is held in memory."""
-    if not is_filters(workload) or is_long(workload):
+    if not workload.kind.is_filters or workload.kind.is_long:
         return False
-    filters = filters_along_axis(workload)[2]
+    filters = workload.kind.filters
     return len(filters) == 1 and not filters[0].circular and is_running_sum(filters[0])
 
 
@@ -113,7 +113,7 @@ def buffered(workload: Workload, work: Workspace = MEMORY, name: str = "", *, co
         raise InvalidInput(
             "mechanism 'buffered' answers one running sum that is held in memory; choose 'square-root' or 'auto'"
         )
-    (stream_filter,), weight = filters_along_axis(workload)[2], workload.blocks[0].weight
+    (stream_filter,), weight = workload.kind.filters, workload.blocks[0].weight
     values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if values is None:
         fitted = fit_buffers(stream_filter.n, count)

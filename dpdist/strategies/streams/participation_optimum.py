@@ -29,7 +29,6 @@ from dpdist.strategies.strategy import Solve, Step
 from dpdist.strategies.streams.triangular_factor import single_series_workload, triangular_strategy
 from dpdist.workloads import Filter, Workload, filtered
 from dpdist.workloads.time_filters import coefficients
-from dpdist.workloads.workload_kind import filters_along_axis
 
 COARSE_STEPS = 128
 """Of the first search, at most."""
@@ -226,7 +225,7 @@ def _is_enumerable(steps: int, max_steps: int, separation: int) -> bool:
 def answers_participation(workload: Workload, moved: Distance) -> bool:
     """Whether the optimum is found: for few steps, where the longest person is known and the products of steps may be below zero."""
     series_workload = single_series_workload(workload)
-    axis, axes, _ = filters_along_axis(workload)
+    axis, axes, _ = workload.kind.filters_along_axis
     steps, series = (
         series_workload.shape[1],
         math.prod(workload.domain.shape[attribute] for attribute in axes if attribute != axis),
@@ -280,7 +279,7 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
     Persons who are replaced, who lie in several series or whose amounts have signs reach at least as far as those of one series.
     """
     series_workload = single_series_workload(workload)
-    axis, axes, _ = filters_along_axis(workload)
+    axis, axes, _ = workload.kind.filters_along_axis
     steps, series = (
         series_workload.shape[1],
         math.prod(workload.domain.shape[attribute] for attribute in axes if attribute != axis),
@@ -289,7 +288,7 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
     if _is_enumerable(steps, max_steps, moved.separation):
         proof = replace(_solve_participation(series_workload.gram(), moved, BOUND_GAP, BOUND_ROUNDS).bound, axis=axis)
     else:
-        (stream_filter,) = filters_along_axis(series_workload)[2]
+        (stream_filter,) = series_workload.kind.filters
         chain, block_size = best_chain(
             lambda block_count, block_size: filtered(
                 block_count, "x0", [_subsampled_filter(stream_filter, block_size, block_count)]

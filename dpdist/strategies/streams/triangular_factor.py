@@ -27,7 +27,6 @@ from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_workload, ignore_step
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.workload_kind import filters_along_axis
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,12 +42,12 @@ class TriangularStrategy(Strategy):
     persons: PersonsBound | None = field(default=None, kw_only=True)
 
     def worst(self, workload: Workload) -> float:
-        (stream_filter,) = filters_along_axis(workload)[2]
+        (stream_filter,) = workload.kind.filters
         error_rows = stream_filter.matvec(lapack.solve_triangular(self.factor, np.eye(stream_filter.n), lower=True))
         return self.unit_error * math.sqrt(float(np.einsum("ij,ij->i", error_rows, error_rows).max()))
 
     def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        axis, axes, _ = filters_along_axis(workload)
+        axis, axes, _ = workload.kind.filters_along_axis
         shape, sizes = tuple(workload.domain.shape[table_axis] for table_axis in axes), workload.domain.sizes
         step_axis = axes.index(axis)
         options: dict[str, Any] = {"neighbours": neighbours, "most_records": most_records, "sizes": sizes}
@@ -62,7 +61,7 @@ def single_series_workload(workload: Workload) -> Workload:
             "a triangular strategy answers one filter of the past whose coefficient for the present step is "
             "not zero; choose 'auto' or 'coa'"
         )
-    axis, _, (stream_filter,) = filters_along_axis(workload)
+    axis, _, (stream_filter,) = workload.kind.filters_along_axis
     attribute = workload.domain.attributes[axis]
     block = workload.blocks[0]
     return Workload(
@@ -109,7 +108,7 @@ def strategy_from_factor(workload: Workload, factor: Matrix, solve: Solve) -> De
 
 def _cost(workload: Workload, factor: Matrix) -> float:
     """Total variance of one series at noise multiplier 1, for a factor of any length."""
-    (stream_filter,) = filters_along_axis(workload)[2]
+    (stream_filter,) = workload.kind.filters
     error_rows = stream_filter.matvec(lapack.solve_triangular(factor, np.eye(stream_filter.n), lower=True))
     longest = float(np.einsum("ij,ij->j", factor, factor).max())
     return workload.blocks[0].weight ** 2 * longest * float(np.einsum("ij,ij->", error_rows, error_rows))
@@ -143,7 +142,7 @@ def strategy_over_series(
     workload: Workload, series_strategy: DenseStrategy, first_steps: int | None = None
 ) -> TriangularStrategy:
     """The strategy for every series of a workload, from that of one."""
-    axis, axes, _ = filters_along_axis(workload)
+    axis, axes, _ = workload.kind.filters_along_axis
     series = math.prod(workload.domain.shape[table_axis] for table_axis in axes if table_axis != axis)
     series_operator = series_strategy.operator
     assert isinstance(series_operator, Dense)

@@ -27,7 +27,6 @@ from dpdist.strategies.tables.laplace_products import (
     stack_terms,
 )
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.workload_kind import is_separable
 
 ALL_SUBSETS = 10
 """Up to so many asked attributes every marginal may be measured; beyond, those inside asked ones, unions of two, and all together."""
@@ -52,7 +51,7 @@ def weighted_marginals(workload: Workload, *, seed: int = 0, max_iterations: int
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_M.
     """
     check_workload(workload)
-    if not is_separable(workload):
+    if not workload.kind.is_separable:
         raise InvalidInput(
             "the workload holds queries that are no product over attributes; choose 'p-identity' or 'identity'"
         )

@@ -19,7 +19,6 @@ from dpdist.strategies.dual_certificates import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy
 from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Stop, check_workload
 from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_marginals
 
 Subset = tuple[int, ...]
 
@@ -30,7 +29,7 @@ def marginal_weights(workload: Workload) -> dict[Subset, float]:
     Raises: InvalidInput when the workload asks for anything but marginals.
     """
     check_workload(workload)
-    if not is_marginals(workload):
+    if not workload.kind.is_marginals:
         strange = next(b.name for b in workload.blocks if not all(isinstance(f, Identity | Total) for f in b.factors))
         raise InvalidInput(
             f"a strategy for marginals answers marginals only, and {strange!r} is not one; choose 'coa' or 'auto'"

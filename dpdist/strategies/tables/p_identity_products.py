@@ -29,7 +29,6 @@ from dpdist.strategies.strategy import (
 )
 from dpdist.strategies.tables.laplace_products import ProductsStrategy, stack_terms
 from dpdist.workloads import Gram, Workload
-from dpdist.workloads.workload_kind import is_separable
 
 CELLS_A_QUERY = 16
 """Cells for every learnt query, as McKenna et al. found best on ranges."""
@@ -170,7 +169,7 @@ def p_identity_products(workload: Workload, *, seed: int = 0) -> ProductsStrateg
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron and OPT_+; trees: Qardaji, Yang, Li 2013.
     """
     check_workload(workload)
-    if not is_separable(workload):
+    if not workload.kind.is_separable:
         raise InvalidInput(
             "the workload holds queries that are no product over attributes; choose 'p-identity' or 'identity'"
         )

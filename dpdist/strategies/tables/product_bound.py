@@ -41,7 +41,6 @@ from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_workload, ignore_step
 from dpdist.workloads import Block, Gram, Workload
 from dpdist.workloads.integer_basis import column_codes
-from dpdist.workloads.workload_kind import is_product
 
 STEPS = 60
 WORK = 2.0**36
@@ -332,7 +331,7 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
 
 def _check_product(workload: Workload) -> Block:
     """The product that a workload is. Raises: InvalidInput."""
-    if not is_product(check_workload(workload)):
+    if not check_workload(workload).kind.is_product:
         raise InvalidInput(
             f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
             "choose 'coa', 'marginals' or 'auto'"

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from dpdist.content.truncated_intervals import truncated_intervals
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.sparse_counts import SparseCounts, count_cells
-from dpdist.domain import Attribute
-from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors
-from dpdist.privacy.accounting import Loss
+from dpdist.errors import InvalidInput
+from dpdist.privacy.ledger.charges import THRESHOLDED
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.privacy.thresholded_histogram import ThresholdedHistogram, thresholded_histogram
+from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, StepDeclaration
 from dpdist.spec.job import Job
-from dpdist.spec.preprocessing_budget import ThresholdedStep
+from dpdist.spec.job_histogram import CountedCells
+from dpdist.spec.release_spec import ReleaseSpec
+from dpdist.spec.sections.records import RecordsSpec
+from dpdist.spec.sections.thresholded_cells import ThresholdedSpec
 from dpdist.stability import Distance
 
 DECIMALS = 3
@@ -27,18 +31,37 @@ DECIMALS = 3
 class ThresholdedRows(BudgetedStep):
     """The rows of a thresholded histogram."""
 
-    step_spec: ThresholdedStep
-    rule: ThresholdedHistogram
-    purpose = "thresholded"
+    job: Job
+    step_spec: ThresholdedSpec
+
+    purpose, is_independent = "thresholded", True
+    spec_text, spec_path, ends = "'thresholded'", ("thresholded",), (THRESHOLDED,)
 
     @classmethod
-    def for_budget(cls, job: Job, step_spec: ThresholdedStep, step_budget: Loss) -> Self:
-        spec, distance = step_spec.thresholded_spec, job.guarantee.protection.distance
+    def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
+        if spec.thresholded is not None:
+            yield StepDeclaration(spec.thresholded, lambda _: {"thresholded": None})
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for columns that the release reads for something else."""
+        super().check_measured(records, measured)
+        named = {*measured.attributes, *measured.sums}
+        both = next((name for name in self.step_spec.of if name in named), None)
+        if both is not None:
+            raise InvalidInput(
+                f"{both!r} is an attribute or column of amounts, too: call the keys otherwise, and name their column under 'records: "
+                "columns'"
+            )
+        _ = self.step_spec.space
+
+    @cached_property
+    def rule(self) -> ThresholdedHistogram:
+        spec, distance = self.step_spec, self.job.guarantee.protection.distance
         moved = Distance(distance.records * (distance.participations or 1), distance.replaced)
-        if job.guarantee.person.column is not None:
+        if self.job.guarantee.person.column is not None:
             moved = Distance(spec.records_per_cell, distance.replaced, groups=spec.cells_per_person)
-        kind = LAPLACE if step_budget.pure else GAUSSIAN
-        return cls(job, step_spec, thresholded_histogram(kind, step_budget, moved, spec.space.size, spec.at_least))
+        kind = LAPLACE if self.step_budget.pure else GAUSSIAN
+        return thresholded_histogram(kind, self.step_budget, moved, spec.space.size, spec.at_least)
 
     @property
     def draw_facts(self) -> Mapping[str, Any]:
@@ -47,12 +70,12 @@ class ThresholdedRows(BudgetedStep):
     @property
     def cells_per_person(self) -> int | None:
         """In how many cells a person counts at most; None where records count, whosever they are."""
-        return None if self.job.guarantee.person.column is None else self.step_spec.thresholded_spec.cells_per_person
+        return None if self.job.guarantee.person.column is None else self.step_spec.cells_per_person
 
     @property
     def binding_facts(self) -> Mapping[str, Any]:
         """Which cells of whose records are counted, and with how much noise."""
-        spec, guarantee = self.step_spec.thresholded_spec, self.job.guarantee
+        spec, guarantee = self.step_spec, self.job.guarantee
         return {
             "of": [(name, keys) for name, keys in spec.of.items()],
             "columns": guarantee.columns,
@@ -65,12 +88,8 @@ class ThresholdedRows(BudgetedStep):
             "bits": UNIT_BITS,
         }
 
-    @property
-    def complete(self) -> tuple[Attribute, ...]:
-        return ()
-
     def count_records(self, records: PartitionedRecords) -> SparseCounts:
-        spec = self.step_spec.thresholded_spec
+        spec = self.step_spec
         return count_cells(
             records, spec.space, cells_per_person=self.cells_per_person, records_per_cell=spec.records_per_cell
         )
@@ -82,7 +101,7 @@ class ThresholdedRows(BudgetedStep):
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
         if published_numbers is None:
             return {}
-        spec, rule = self.step_spec.thresholded_spec, self.rule
+        spec, rule = self.step_spec, self.rule
         thresholded_facts = {
             "share": float(spec.share),
             "rho": str(self.loss.zcdp),
@@ -103,7 +122,7 @@ class ThresholdedRows(BudgetedStep):
 
     def rows(self, published_numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The published rows in the order of their cells, with intervals that hold the true count given that the row is shown."""
-        spec, noise = self.step_spec.thresholded_spec, self.rule.noise
+        spec, noise = self.step_spec, self.rule.noise
         # intervals follow from the numbers that are published
         values = np.round(np.array(published_numbers["values"], dtype=np.float64) / 2**UNIT_BITS, DECIMALS)
         errors, limits = np.full(values.size, noise.deviation / 2**UNIT_BITS), np.full(values.size, float(spec.at_least))

@@ -1,4 +1,4 @@
-"""How a release is charged, and goes on from others of its series or stands by itself: the two kinds differ here and nowhere else."""
+"""The two kinds of planned releases, by itself and the next part of a stream: how they are charged, measured and answered differs here."""
 
 from __future__ import annotations
 
@@ -6,58 +6,210 @@ import datetime
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
+from typing import Any, Self, cast
 
 import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
+from dpdist.content.certificate_fields import Claims
+from dpdist.content.release_content import versions
+from dpdist.content.release_summary import summary_line
 from dpdist.digests import compute_digest
+from dpdist.domain import Layout
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import IntegerMeasurement, Stream
 from dpdist.mechanisms.mechanism_registry import AUTO
-from dpdist.planner.release_plan import ReleasePlan, alternatives_of
-from dpdist.privacy import keys
+from dpdist.planner import certificate
+from dpdist.planner.certificate import method_facts
+from dpdist.planner.measurement_plan import IntegerPlan
+from dpdist.planner.noise_selection import NoiseChoice, capacity_warnings
+from dpdist.planner.preprocessing_steps import preprocessing_facts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.keys import Secret
-from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, StreamPart
-from dpdist.privacy.ledger.charges import budget_period, period_of, price_of_extension
+from dpdist.privacy.ledger.budget_ledger import DatasetBudget, Ledger, StreamPart
+from dpdist.privacy.ledger.charges import period_of, price_of_extension
 from dpdist.privacy.ledger.receipts import Receipt
+from dpdist.publish import notebook_view
+from dpdist.reconstruction.nonnegative_cells import Effect
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector
-from dpdist.sources.record_sources import Source
 from dpdist.spec import Job
-from dpdist.spec.job import GrowingSeries, Guarantee
+from dpdist.spec.job import GrowingSeries
+from dpdist.spec.queries.query_weights import ErrorTarget
 from dpdist.storage.array_store import StoredArray
+from dpdist.workloads import Workload
+
+LITTLE_EPSILON = 1e-3
+"""Below it a release says that it spends unusually little; releases usually spend 0.1 to 10."""
+MUCH_NOISE = 100_000
+"""Counts: noise of this scale swamps most tables of a data set of usual size. Beyond about 2^20 a release is refused."""
 
 
-def choose_release_mode(planned: ReleasePlan) -> ReleaseMode:
-    """How a planned release is charged, measured and answered."""
-    series = planned.job.guarantee.release_mode
-    return ContinualRelease(planned, series) if isinstance(series, GrowingSeries) else ReleaseMode(planned)
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ReleasePlan(IntegerPlan):
+    """What a release would do, before any data or budget is touched: here one that stands by itself, which measures everything at once.
 
+    Attributes:
+        options: every kind of noise that was planned for.
+        noise_choice: how one of them was chosen, None where the spec leaves none open.
+        former_plan: the plan of a stream before its horizon was last extended.
+    """
 
-@dataclass(frozen=True)
-class ReleaseMode:
-    """How a planned release is charged, measured and answered: here one that stands by itself, which measures everything at once."""
+    job: Job
+    options: tuple[IntegerPlan, ...] = ()
+    noise_choice: NoiseChoice | None = None
+    former_plan: ReleasePlan | None = None
 
-    planned: ReleasePlan
+    def certificate(
+        self, budget: DatasetBudget | None = None, effect: Effect | None = None, *, ledger: str | None = None
+    ) -> Claims:
+        """What is guaranteed, to whom, and at what cost: public facts only.
 
-    def plan_as_charged(self, context: Context) -> ReleasePlan:
-        """The plan as the ledger knows it, where it was charged: a later version may choose another mechanism or kind of noise."""
-        planned = self.planned
-        several = planned.job.workload.mechanism == AUTO or planned.noise_choice is not None
-        receipt = context.ledger.receipt(planned.job.release) if several else None
-        if receipt is None or planned.binding(None) == receipt.spec_digest:
-            return planned
-        matching_plans = (
-            alternative for alternative in alternatives_of(planned) if alternative.binding(None) == receipt.spec_digest
+        Args:
+            budget: what the data set had been charged when the release was, unless it is only planned.
+            ledger: the name of the ledger that charged it, by which a copy that was rolled back is recognised.
+            effect: what a fit of non-negative cells did to the errors, once it was made.
+        """
+        job, guarantee = self.job, self.job.guarantee
+        series = guarantee.release_mode.facts(self.cells)
+        claims = {
+            "release": job.release,
+            **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
+            "period": guarantee.day,
+            "dataset": guarantee.dataset,
+            "spec_digest": job.declared_job.digest,
+            "strategy_digest": self.grid.digest,
+            "privacy": certificate.privacy_facts(job, self.grid, self.noise, self.loss),
+            "mechanism": certificate.mechanism_facts(job, self.strategy, self.table, self.noise_multiplier, self.persons),
+            **({} if self.noise_choice is None else self.noise_choice.facts(self.options, self.noise.kind)),
+            **({} if self.targets is None else {"targets": self.targets}),
+            **preprocessing_facts(job),
+            "budget": None if budget is None else certificate.budget_facts(budget, ledger),
+            "method": method_facts(job),
+            "queries": self.workload.shape[0],
+            "cells": self.workload.shape[1],
+            "stream": series and {**series, **self._extension_facts},
+            "post_processing": [
+                *filter(None, [self.grid.postprocessing]),
+                *certificate.post_processing(job.outputs, effect, whole=bool(job.workload.answered_steps)),
+            ],
+            **({} if effect is None or not effect.is_reported else {"non_negative": effect.facts()}),
+            "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible_counts(job).facts()},
+            "versions": versions(),
+        }
+        return cast("Claims", claims)
+
+    @property
+    def cells(self) -> int:
+        """Cells that the strategy is for: of a stream those of its whole horizon."""
+        return self.job.workload.queries.shape[1]
+
+    @property
+    def _extension_facts(self) -> dict[str, Any]:
+        """What certificates say of a stream's former horizon, with the rho that it had."""
+        if self.former_plan is None:
+            return {}
+        return {
+            "extended_from": {
+                "of": self.former_plan.cells,
+                "rho": str(self.former_plan.loss.zcdp),
+                **self.former_plan._extension_facts,
+            }
+        }
+
+    def __repr__(self) -> str:
+        return f"<plan of {summary_line(self.certificate())}>"
+
+    def _repr_html_(self) -> str:
+        return notebook_view.notebook_html(self.certificate(), None)
+
+    @property
+    def targets(self) -> dict[str, Any] | None:
+        """How the predicted errors stand to the targets of the spec, None where it has none."""
+        if not any(isinstance(entry.importance, ErrorTarget) for entry in self.job.workload.entries):
+            return None
+        return certificate.target_facts(self.strategy, self.noise_multiplier, self.loss.zcdp)
+
+    def binding(self, stream_part: StreamPart | None) -> str:
+        """What the charge and the noise key are bound to."""
+        return compute_digest(
+            "binding", {"spec": self.job.digest, "grid": self.grid.digest, "noise": self.noise, "part": stream_part}
         )
-        return self._with_stated_cost(context, next(matching_plans, planned))  # without one the ledger refuses, and says why
+
+    @property
+    def budget_loss(self) -> Loss:
+        """What the budget buys with this kind of noise."""
+        return self.job.guarantee.budget.loss_with(self.grid.norm)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is allowed and hardly ever meant, from public facts alone: so little budget that the noise swamps the answers."""
+        privacy = certificate.privacy_facts(self.job, self.grid, self.noise, self.loss)
+        budget, scale, reasons = self.job.guarantee.budget, self.noise_multiplier, []
+        if privacy["epsilon"] < LITTLE_EPSILON:
+            guarantee_text = f"epsilon={privacy['epsilon']:.3g}" + (
+                f" at delta={privacy['delta']:.3g}" if privacy["delta"] else ""
+            )
+            spent = (
+                f"rho={float(budget.rho):g}, which is {guarantee_text},"
+                if budget.rho
+                else f"epsilon={float(budget.epsilon or 0):g}"
+            )
+            reasons.append(f"this release spends {spent} where releases usually spend 0.1 to 10")
+        if scale > MUCH_NOISE:
+            reasons.append(f"one record is hidden by noise of {scale:,.0f} counts, where less than {MUCH_NOISE:,} is usual")
+        crowded = capacity_warnings(self.job, self.loss)
+        if not reasons:
+            return crowded
+        swamped = f"{', and '.join(reasons)}: the noise is likely to swamp the answers; raise 'budget' unless that is meant"
+        return [swamped, *crowded]
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The queries that are published: those of a stream so far, else all."""
+        return self.job.guarantee.release_mode.published_queries(self.job.workload.queries)
+
+    @property
+    def layout(self) -> Layout:
+        """What has to be counted: tables for strategies over marginals, else every cell."""
+        domain, tables = self.job.measured.domain, self.grid.tables
+        whole = any(len(table) == len(domain.shape) for table in tables)
+        return Layout(domain.shape, () if whole else tables, domain.shares_per_record, domain.max_abs_shares)
+
+    def alternatives(self) -> Iterator[Self]:
+        """The plans with every other strategy that was compared."""
+        for option in self.options:
+            for strategy in option.compared:
+                if (strategy.name, option.noise.kind) == (self.strategy.name, self.noise.kind):
+                    continue
+                grid = strategy.grid_for(self.job.workload.queries, self.job.moved)
+                budget_loss = self.job.guarantee.budget.loss_with(grid.norm)
+                noise = grid.noise(budget_loss)
+                loss = grid.loss(budget_loss, noise)
+                former_plan = None if self.former_plan is None else self.former_plan.with_mechanism(strategy.name)
+                yield replace(
+                    self, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss, former_plan=former_plan
+                )
+
+    def with_mechanism(self, mechanism: str) -> Self:
+        """The plan with another mechanism that was compared, where there is one: a stream's horizons are measured by one mechanism."""
+        if self.strategy.name == mechanism:
+            return self
+        return next((planned for planned in self.alternatives() if planned.strategy.name == mechanism), self)
+
+    def as_charged(self, context: Context) -> ReleasePlan:
+        """The plan as the ledger knows it, where it was charged: a later version may choose another mechanism or kind of noise."""
+        several = self.job.workload.mechanism == AUTO or self.noise_choice is not None
+        receipt = context.ledger.receipt(self.job.release) if several else None
+        if receipt is None or self.binding(None) == receipt.spec_digest:
+            return self
+        matching_plans = (planned for planned in self.alternatives() if planned.binding(None) == receipt.spec_digest)
+        return self._with_stated_cost(context, next(matching_plans, self))  # without one the ledger refuses, and says why
 
     def _with_stated_cost(self, context: Context, charged_plan: ReleasePlan) -> ReleasePlan:
         """The plan that was chosen, or another one with the cost of what it measures."""
-        is_planned = charged_plan.strategy is self.planned.strategy
+        is_planned = charged_plan.strategy is self.strategy
         return charged_plan if is_planned else charged_plan.with_integer_costs(context, charged_plan.job.workload.queries)
 
     def stream_part(self, ledger: Ledger) -> StreamPart | None:
@@ -66,7 +218,7 @@ class ReleaseMode:
 
     def due_loss(self, ledger: Ledger) -> Loss | None:
         """What the release would be charged now; None for what was paid before."""
-        return self.planned.loss
+        return self.loss
 
     def charged_part(self, stream_part: StreamPart | None) -> StreamPart | None:
         """The part as it is charged: with the budget periods that its new steps lie in, as far as they are known."""
@@ -85,20 +237,25 @@ class ReleaseMode:
 
     def cumulative_measurement(self, context: Context, stored: StoredArray) -> tuple[IntegerMeasurement, Vector]:
         """The grid of all that was measured up to this release, and its noisy integers."""
-        return self.planned.grid, StoredVector(context.store, stored)
+        return self.grid, StoredVector(context.store, stored)
 
 
 DRIFT = 1e-6
 """By how much the noise that a budget buys may differ between versions of the solvers."""
 
 
-@dataclass(frozen=True)
-class ContinualRelease(ReleaseMode):
+@dataclass(frozen=True, repr=False, kw_only=True)
+class StreamPlan(ReleasePlan):
     """The next part of a stream, which measures the steps since the last one; all parts share grid, noise and charge."""
 
-    stream: GrowingSeries
+    @property
+    def stream(self) -> GrowingSeries:
+        """The series that grows."""
+        release_mode = self.job.guarantee.release_mode
+        assert isinstance(release_mode, GrowingSeries)
+        return release_mode
 
-    def plan_as_charged(self, context: Context) -> ReleasePlan:
+    def as_charged(self, context: Context) -> ReleasePlan:
         """The plan with the mechanism, the noise and the loss of the stream's first release.
 
         What epsilon and delta buy is computed once; and under 'mechanism: auto' a stream goes on with the mechanism that it was begun
@@ -106,7 +263,7 @@ class ContinualRelease(ReleaseMode):
         """
         releases = self._stream_releases(context.ledger)
         if not releases:
-            return self.planned
+            return self
         known_digests = {stream_part.digest for _, stream_part in releases}
         for planned in self._compared_plans():
             continued_plan = self._with_first_noise(context, planned, releases)
@@ -115,13 +272,13 @@ class ContinualRelease(ReleaseMode):
             )
             if known_digests & {stream_digest(horizon_plan, self.stream.name) for horizon_plan in horizons}:
                 return self._with_stated_cost(context, continued_plan)
-        return self._with_first_noise(context, self.planned, releases)
+        return self._with_first_noise(context, self, releases)
 
     def _compared_plans(self) -> Iterator[ReleasePlan]:
         """The plan, and under 'mechanism: auto' those with every other mechanism."""
-        yield self.planned
-        if self.planned.job.workload.mechanism == AUTO:
-            yield from alternatives_of(self.planned)
+        yield self
+        if self.job.workload.mechanism == AUTO:
+            yield from self.alternatives()
 
     def _with_first_noise(
         self, context: Context, planned: ReleasePlan, releases: Sequence[tuple[Receipt, StreamPart]]
@@ -140,21 +297,20 @@ class ContinualRelease(ReleaseMode):
 
     def stream_part(self, ledger: Ledger) -> StreamPart | None:
         """The release's own steps if it was charged before, else those since the last release."""
-        planned, stream, releases = self.planned, self.stream, self._stream_releases(ledger)
-        former_plan = planned.former_plan
+        stream, former_plan, releases = self.stream, self.former_plan, self._stream_releases(ledger)
         if former_plan is not None and not releases:
             raise InvalidInput(
-                f"stream {stream.name!r} of {planned.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out "
+                f"stream {stream.name!r} of {self.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out "
                 "'extended_from'"
             )
-        own_starts = (stream_part.start for receipt, stream_part in releases if receipt.release == planned.job.release)
+        own_starts = (stream_part.start for receipt, stream_part in releases if receipt.release == self.job.release)
         start = next(own_starts, releases[-1][1].stop if releases else 0)
         if stream.steps <= start:
             raise InvalidInput(
                 f"the first {start} steps of stream {stream.name!r} were already released, last by {releases[-1][0].release!r}; set "
                 "'through' to a later step"
             )
-        digest, extends = stream_digest(planned, stream.name), None
+        digest, extends = stream_digest(self, stream.name), None
         previous_digest = next((stream_part.digest for _, stream_part in releases if stream_part.stop == start), digest)
         if (
             former_plan is not None
@@ -168,16 +324,16 @@ class ContinualRelease(ReleaseMode):
         """The whole stream with its first part, what an extension reveals more with the first one after it, else nothing."""
         releases = self._stream_releases(ledger)
         if not releases:
-            return self.planned.loss
+            return self.loss
         if sum(bool(stream_part.extends) for _, stream_part in releases) >= len(self.stream.stream.extended_from):
             return None
         last_receipt, _ = releases[-1]
-        return price_of_extension(self.planned.loss, last_receipt.own_loss)
+        return price_of_extension(self.loss, last_receipt.own_loss)
 
     def charged_part(self, stream_part: StreamPart | None) -> StreamPart | None:
         """The part with the budget periods of its new steps."""
         stream_part = _required_part(stream_part)
-        return replace(stream_part, reaches=periods_reached(self.stream, self.planned.job.guarantee.cap.per, stream_part))
+        return replace(stream_part, reaches=periods_reached(self.stream, self.job.guarantee.cap.per, stream_part))
 
     def check_past(self, context: Context, counts: StoredArray, stream_part: StreamPart | None) -> None:
         """A stream's guarantee is for records that stay where they are: counts of released steps must be those that were measured."""
@@ -192,8 +348,8 @@ class ContinualRelease(ReleaseMode):
         earlier = context.store.open(committed_measurement(context.store, previous_receipt).facts["private_counts"])
         released = []
         for stored in (earlier, counts):
-            counted_plan = _plan_counted_for(self.planned, stored)
-            table = counted_plan.layout.table(context.store.read_array(stored), stream_grid(self.planned).axes)
+            counted_plan = _plan_counted_for(self, stored)
+            table = counted_plan.layout.table(context.store.read_array(stored), stream_grid(self).axes)
             released.append(stream_grid(counted_plan).first_step_counts(table, stream_part.start))
         if (released[0] != released[1]).any():
             raise InvalidInput(
@@ -205,7 +361,7 @@ class ContinualRelease(ReleaseMode):
     def due_integers(self, exact: Vector, stream_part: StreamPart | None) -> Vector:
         """Those of the part's steps."""
         stream_part = _required_part(stream_part)
-        return stream_grid(self.planned).steps_of(exact, stream_part.start, stream_part.stop)
+        return stream_grid(self).steps_of(exact, stream_part.start, stream_part.stop)
 
     def arrays_for_later(self, counts: StoredArray) -> dict[str, StoredArray]:
         """The counts: those of released steps must stay as they are."""
@@ -219,11 +375,11 @@ class ContinualRelease(ReleaseMode):
             values.append(context.store.read_array(measurement))
             if measurement.digest == stored.digest:
                 break
-        return stream_grid(self.planned).measurement_of_steps(self.stream.steps), ArrayVector(np.concatenate(values))
+        return stream_grid(self).measurement_of_steps(self.stream.steps), ArrayVector(np.concatenate(values))
 
     def _stream_releases(self, ledger: Ledger) -> list[tuple[Receipt, StreamPart]]:
         """The stream's releases so far, in order, and what each measures."""
-        receipts = ledger.stream(self.planned.job.guarantee.dataset, self.stream.name)
+        receipts = ledger.stream(self.job.guarantee.dataset, self.stream.name)
         return [(receipt, receipt.stream_part) for receipt in receipts if receipt.stream_part]
 
 
@@ -285,74 +441,3 @@ def stream_grid(planned: ReleasePlan) -> Stream:
     """The grid of a stream: its spec asks for one filter of the past."""
     assert planned.grid.stream
     return planned.grid.stream
-
-
-@dataclass(frozen=True)
-class BoundRecords:
-    """The records that a charge is bound to.
-
-    Attributes:
-        counts_digest: of what was counted of them.
-    """
-
-    root: Secret
-    source: Source
-    counts_digest: str
-
-    def records(self, guarantee: Guarantee, release: str) -> CountedRecords:
-        """What the ledger may know of the records of a release, or of its selection, when its salt is gone."""
-        return CountedRecords(
-            keys.commitment(self.root, "records", release, self.source.digest),
-            keys.file_commitments(self.root, (digest for _, digest in self.source.files)),
-            None if guarantee.cap.per == "total" else keys.counts_commitment(self.root, self.counts_digest),
-            keys.identity(self.root),
-            tuple(tags.source_label for tags in self.source.tags),
-        )
-
-    def counted(self, guarantee: Guarantee, release: str) -> Counted:
-        """The counts of a release, or of its selection, as commitments."""
-        return Counted(partial(self.histogram, release), self.records(guarantee, release))
-
-    def histogram(self, release: str, salt: bytes) -> str:
-        """The commitment to a release's counts under a salt."""
-        return keys.histogram_commitment(self.root, salt=salt, release=release, histogram_digest=self.counts_digest)
-
-
-def release_charge(ledger: Ledger, planned: ReleasePlan, bound: BoundRecords | None) -> Charge:
-    """What a release asks the ledger for; without its records, what can be said before they are counted."""
-    release_mode, job = choose_release_mode(planned), planned.job
-    stream_part = release_mode.stream_part(ledger)
-    return build_charge(
-        job,
-        job.release,
-        planned.loss,
-        planned.binding(stream_part),
-        bound,
-        stream_part=release_mode.charged_part(stream_part),
-    )
-
-
-def build_charge(
-    job: Job,
-    release: str,
-    loss: Loss,
-    binding: str,
-    bound: BoundRecords | None,
-    *,
-    stream_part: StreamPart | None = None,
-) -> Charge:
-    """The charge of a release, or of its selection, under the guarantee of a job."""
-    guarantee = job.guarantee
-    return Charge(
-        release=release,
-        dataset=guarantee.dataset,
-        loss=loss,
-        cap=guarantee.cap,
-        protection=guarantee.protection,
-        spec_digest=binding,
-        approval_digest=job.declared_job.digest,
-        counted=None if bound is None else bound.counted(guarantee, release),
-        period=budget_period(guarantee.cap.per, guarantee.period),
-        stream_part=stream_part,
-        allows_shared_records=guarantee.ledger.shared_records,
-    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +21,29 @@ from dpdist.counting.person_histograms import (
 )
 from dpdist.domain import Attribute
 from dpdist.errors import InvalidInput
-from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors, NoisyStep
-from dpdist.privacy.accounting import Loss
+from dpdist.privacy.ledger.charges import EDGES, QUANTILES, SELECTIONS
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.privacy.partition_selection import UNIT_BITS, Selection, selection
 from dpdist.privacy.private_quantiles import EdgesRule, QuantileRules, edges_rule, quantiles
+from dpdist.spec.attributes import AttributeSpec, SelectionSpec
+from dpdist.spec.attributes.private_values import EdgesSelectionSpec, PrivateCategories, PrivateEdges
+from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, NoisyStep, StepDeclaration
 from dpdist.spec.job import Job
-from dpdist.spec.preprocessing_budget import EdgesStep, NameSelectionStep, QuantileStep
-from dpdist.spec.sections.amount_columns import SumSpec
+from dpdist.spec.job_histogram import CountedCells
+from dpdist.spec.release_spec import ReleaseSpec
+from dpdist.spec.sections.amount_columns import QuantilesSpec, SumSpec
+from dpdist.spec.sections.records import RecordsSpec
 from dpdist.stability import Distance
+
+MOST_QUANTILES = 10_000
+"""Of all columns and groups of a release: they stand in its certificate."""
 
 
 class PrivateChoice(BudgetedStep):
     """What is found before the plan by private choices alone."""
+
+    job: Job
 
     @property
     def draw_facts(self) -> Mapping[str, Any]:
@@ -57,18 +67,26 @@ class PrivateChoice(BudgetedStep):
 class EdgesChoice(PrivateChoice):
     """The choice of the edges of one attribute."""
 
-    step_spec: EdgesStep
-    rule: EdgesRule
-    purpose = "edges"
+    step_spec: EdgesSelectionSpec
+
+    purpose, smallest_outcome = "edges", ()
+    spec_text, spec_path, ends = "'edges: private'", ("domain",), EDGES
 
     @classmethod
-    def for_budget(cls, job: Job, step_spec: EdgesStep, step_budget: Loss) -> Self:
-        edges_spec = step_spec.selection
-        return cls(job, step_spec, edges_rule(edges_spec.size, edges_spec.bins, _moved_first_records(job), step_budget))
+    def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
+        for name, attribute_spec in spec.domain.items():
+            if isinstance(attribute_spec.values, PrivateEdges):
+                selection_spec = attribute_spec.values.selection
+                yield StepDeclaration(selection_spec, partial(changed_domain, spec.domain, name), name)
+
+    @cached_property
+    def rule(self) -> EdgesRule:
+        moved = _moved_first_records(self.job)
+        return edges_rule(self.step_spec.size, self.step_spec.bins, moved, self.step_budget)
 
     @property
     def subject_facts(self) -> Mapping[str, Any]:
-        return {"of": self.step_spec.subject}
+        return {"of": self.subject}
 
     def choices(self) -> Iterator[dict[str, Any]]:
         for edge_split in self.rule.splits:
@@ -80,22 +98,19 @@ class EdgesChoice(PrivateChoice):
             }
 
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
-        edges_spec = self.step_spec.selection
-        return steps_of_records(records, self.step_spec.subject, edges_spec.steps_of, edges_spec.size)
+        return steps_of_records(records, self.subject, self.step_spec.steps_of, self.step_spec.size)
 
     def values_to_store(self, counted: CountedSizes, key: bytes, errors: CandidateErrors | None) -> Any:
         return {"steps": self.rule.choose_edges(counted.counts, key)}
 
     def job_with_values(self, values: Any) -> Job:
-        return self.job.with_step_result(inner_edges(values["steps"], self.step_spec.selection.size), values)
+        return self.job.with_step_result(inner_edges(values["steps"], self.step_spec.size), values)
 
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
-        edges_spec = self.step_spec.selection
-        edges = (
-            None if published_numbers is None else [*map(float, job.measured.domain.attribute(self.step_spec.subject).edges)]
-        )
+        edges_spec = self.step_spec
+        edges = None if published_numbers is None else [*map(float, job.measured.domain.attribute(self.subject).edges)]
         edge_facts = {
-            "of": self.step_spec.subject,
+            "of": self.subject,
             "edges": edges,
             "bins": edges_spec.bins,
             "values": edges_spec.size,
@@ -106,6 +121,17 @@ class EdgesChoice(PrivateChoice):
             "edge_choices": list(self.choices()),
         }
         return {"chosen_edges": [edge_facts]}
+
+    def plan_sentences(self) -> list[str]:
+        return [
+            f"edges of {self.subject!r}: 95 times of 100 each divides the records between the edges around it within "
+            f"{self.rule.largest_rank_error:,} records of where it should"
+        ]
+
+
+def changed_domain(domain: Mapping[str, AttributeSpec], attribute: str, values: Any) -> Mapping[str, Any]:
+    """The attributes of a spec, one of them with what was found, or with placeholders for it (None)."""
+    return {"domain": {**domain, attribute: domain[attribute].with_selected_values(values)}}
 
 
 def inner_edges(quantile_steps: list[int], size: int) -> tuple[int, ...]:
@@ -123,33 +149,48 @@ def _moved_first_records(job: Job) -> int:
 class QuantileChoice(PrivateChoice):
     """The choice of quantiles."""
 
-    step_spec: QuantileStep
-    rule: QuantileRules
-    purpose = "quantiles"
+    step_spec: QuantilesSpec
+
+    purpose, is_independent = "quantiles", True
+    spec_text, spec_path, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
 
     @classmethod
-    def for_budget(cls, job: Job, step_spec: QuantileStep, step_budget: Loss) -> Self:
-        sizes = tuple(column.steps + 1 for column in step_spec.quantiles_spec.of.values())
-        return cls(job, step_spec, quantiles(sizes, step_spec.quantiles_spec.at, moved_records(job), step_budget))
+    def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
+        if spec.quantiles is not None:
+            yield StepDeclaration(spec.quantiles, lambda _: {"quantiles": None})
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for groups that are not declared, and for too many of them."""
+        super().check_measured(records, measured)
+        groups = math.prod(measured.domain.grouped.attribute(name).shown for name in self.step_spec.by)
+        if groups * len(self.step_spec.at) * len(self.step_spec.of) > MOST_QUANTILES:
+            raise InvalidInput(
+                f"a release chooses at most {MOST_QUANTILES:,} quantiles of all columns and groups: ask for fewer"
+            )
+
+    @cached_property
+    def rule(self) -> QuantileRules:
+        sizes = tuple(column.steps + 1 for column in self.step_spec.of.values())
+        return quantiles(sizes, self.step_spec.at, moved_records(self.job), self.step_budget)
 
     @property
     def subject_facts(self) -> Mapping[str, Any]:
-        quantiles_spec = self.step_spec.quantiles_spec
+        quantiles_spec = self.step_spec
         return {"of": [(name, column.digest_form) for name, column in quantiles_spec.of.items()], "by": quantiles_spec.by}
 
     @property
     def groups(self) -> tuple[Attribute, ...]:
         """The attributes by which records are grouped."""
-        return tuple(self.job.measured.domain.attribute(name) for name in self.step_spec.quantiles_spec.by)
+        return tuple(self.job.measured.domain.attribute(name) for name in self.step_spec.by)
 
     @property
     def complete(self) -> tuple[Attribute, ...]:
-        return tuple(each.uncounted(name) for name, each in self.step_spec.quantiles_spec.of.items())
+        return tuple(each.uncounted(name) for name, each in self.step_spec.of.items())
 
-    def fewest_records_sentences(self) -> list[str]:
+    def plan_sentences(self) -> list[str]:
         """From how many records on a group's quantiles may have intervals that are less than the whole range, by column."""
         sentences = []
-        for name, rules in zip(self.step_spec.quantiles_spec.of, self.rule.by_column, strict=True):
+        for name, rules in zip(self.step_spec.of, self.rule.by_column, strict=True):
             fewest = ", ".join(f"{rule.fewest_records:,} records for {float(rule.record_share):g}" for rule in rules)
             sentences.append(
                 f"quantiles of {name!r} need groups of about {fewest}; of smaller ones the noise does not tell where they lie"
@@ -157,7 +198,7 @@ class QuantileChoice(PrivateChoice):
         return sentences
 
     def choices(self) -> Iterator[dict[str, Any]]:
-        for name, column_rules in zip(self.step_spec.quantiles_spec.of, self.rule.by_column, strict=True):
+        for name, column_rules in zip(self.step_spec.of, self.rule.by_column, strict=True):
             for quantile_rule in column_rules:
                 rates = {
                     "rate": str(quantile_rule.rate),
@@ -167,7 +208,7 @@ class QuantileChoice(PrivateChoice):
                 yield {"of": name, "at": str(quantile_rule.record_share), "values": quantile_rule.size, **rates}
 
     def count_records(self, records: PartitionedRecords) -> CountedValues:
-        return values_by_group(records, self.step_spec.quantiles_spec.by, self.complete)
+        return values_by_group(records, self.step_spec.by, self.complete)
 
     def values_to_store(self, counted: CountedValues, key: bytes, errors: CandidateErrors | None) -> Any:
         number, group_quantiles = 0, []
@@ -188,13 +229,13 @@ class QuantileChoice(PrivateChoice):
         if published_numbers is None:
             return {}
         quantile_facts = {
-            "share": float(self.step_spec.quantiles_spec.share),
+            "share": float(self.step_spec.share),
             "rho": str(self.loss.zcdp),
             "columns": {
                 name: _with_sum_titles(column.facts(), job.measured.sums.get(name))
-                for name, column in self.step_spec.quantiles_spec.of.items()
+                for name, column in self.step_spec.of.items()
             },
-            "by": list(self.step_spec.quantiles_spec.by),
+            "by": list(self.step_spec.by),
             "moved": moved_records(self.job),
             "choices": list(self.choices()),
             "rows": list(self.rows(published_numbers["quantiles"])),
@@ -204,12 +245,12 @@ class QuantileChoice(PrivateChoice):
     def rows(self, quantile_steps: list[list[list[int]]]) -> Iterator[dict[str, Any]]:
         """The published quantiles: of which column and group, with their intervals."""
         remaining_groups, names = iter(quantile_steps), [attribute.labels[: attribute.shown] for attribute in self.groups]
-        for column_name, column in self.step_spec.quantiles_spec.of.items():
+        for column_name, column in self.step_spec.of.items():
             for codes in np.ndindex(*map(len, names)):
                 group = {
                     attribute.name: labels[code] for attribute, labels, code in zip(self.groups, names, codes, strict=True)
                 }
-                for probability, steps in zip(self.step_spec.quantiles_spec.at, next(remaining_groups), strict=True):
+                for probability, steps in zip(self.step_spec.at, next(remaining_groups), strict=True):
                     value, low, high = (float(column.first + column.step * step) for step in steps)
                     yield {
                         "of": column_name,
@@ -246,16 +287,26 @@ def moved_records(job: Job) -> int:
 class NameSelection(NoisyStep):
     """The selection of the names of one attribute."""
 
-    step_spec: NameSelectionStep
-    rule: Selection
-    purpose = "selection"
+    job: Job
+    step_spec: SelectionSpec
+
+    purpose, of_bounds = "selection", False
+    spec_text, spec_path, ends = "'categories: private'", ("domain",), SELECTIONS
 
     @classmethod
-    def for_budget(cls, job: Job, step_spec: NameSelectionStep, step_budget: Loss) -> Self:
-        moved, person, names_spec = job.guarantee.protection.distance, job.guarantee.person, step_spec.selection
+    def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
+        for name, attribute_spec in spec.domain.items():
+            if isinstance(attribute_spec.values, PrivateCategories):
+                selection_spec = attribute_spec.values.selection
+                yield StepDeclaration(selection_spec, partial(changed_domain, spec.domain, name), name)
+
+    @cached_property
+    def rule(self) -> Selection:
+        guarantee, names_spec = self.job.guarantee, self.step_spec
+        moved = guarantee.protection.distance
         moved = Distance(moved.records * (moved.participations or 1), moved.replaced)
-        names_per_person = None if person.column is None else names_spec.names_per_person
-        return cls(job, step_spec, selection(step_budget.rho, names_spec.delta, moved, names_spec.most, names_per_person))
+        names_per_person = None if guarantee.person.column is None else names_spec.names_per_person
+        return selection(self.step_budget.rho, names_spec.delta, moved, names_spec.most, names_per_person)
 
     @property
     def noise(self) -> Noise:
@@ -264,7 +315,7 @@ class NameSelection(NoisyStep):
     @property
     def excluded_labels(self) -> frozenset[str]:
         """Texts that stand for other or missing values."""
-        attribute = self.job.measured.attributes[self.step_spec.subject]
+        attribute = self.job.measured.attributes[self.subject]
         return frozenset(label for label in (attribute.other, attribute.missing) if label is not None)
 
     @property
@@ -272,19 +323,19 @@ class NameSelection(NoisyStep):
         """What is selected, from which column of whose records, and with how much noise."""
         guarantee = self.job.guarantee
         return {
-            "attribute": self.step_spec.subject,
-            "column": guarantee.columns.get(self.step_spec.subject, self.step_spec.subject),
+            "attribute": self.subject,
+            "column": guarantee.columns.get(self.subject, self.subject),
             "person": guarantee.person,
             "left out": sorted(self.excluded_labels),
             "rule": self.rule.facts,
         }
 
     def check_later(self, records: PartitionedRecords) -> None:
-        check_names(records, self.step_spec.subject, self.excluded_labels, self.step_spec.selection.candidates)
+        check_names(records, self.subject, self.excluded_labels, self.step_spec.candidates)
 
     def count_records(self, records: PartitionedRecords) -> NameCounts:
-        candidates = self.step_spec.selection.candidates  # as declared: it decides about memory alone
-        return count_names(records, self.step_spec.subject, self.excluded_labels, candidates, self.rule.names_per_person)
+        candidates = self.step_spec.candidates  # as declared: it decides about memory alone
+        return count_names(records, self.subject, self.excluded_labels, candidates, self.rule.names_per_person)
 
     def values_to_store(self, counted: NameCounts, key: bytes, errors: CandidateErrors | None) -> Any:
         return [counted.names[number] for number in self.rule.select_names(counted.weights, self.samples(key)).tolist()]
@@ -292,7 +343,7 @@ class NameSelection(NoisyStep):
     def job_with_values(self, values: Any) -> Job:
         if not values:
             raise InvalidInput(
-                f"no name of {self.step_spec.subject!r} is frequent enough (one of {self.rule.count_with(0.5):,} "
+                f"no name of {self.subject!r} is frequent enough (one of {self.rule.count_with(0.5):,} "
                 f"{'records' if self.rule.names_per_person is None else 'persons with no other name'} is, half of the time): "
                 "the selection stays charged and nothing else is; under a new release id give it a larger 'share', or list the categories"
             )
@@ -301,10 +352,10 @@ class NameSelection(NoisyStep):
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
         rule, most = self.rule, self.rule.names_per_person
         selection_facts = {
-            "attribute": self.step_spec.subject,
+            "attribute": self.subject,
             "names": None if published_numbers is None else published_numbers["names"],
             "most": rule.most_names,
-            "share": float(self.step_spec.selection.share),
+            "share": float(self.step_spec.share),
             "rho": str(rule.loss.rho),
             "delta": float(rule.loss.failure),
             "threshold": rule.threshold / 2**UNIT_BITS,

@@ -1,41 +1,36 @@
-"""Bounds that a part of the budget buys (on records, groups or amounts), and what declared bounds leave out (``left_out``)."""
+"""Bounds that a part of the budget chooses: on records, groups or amounts."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpdist.counting.person_histograms import (
     CountedSizes,
     PartitionedRecords,
-    count_truncation_loss,
     counts_of_amounts,
     records_of_persons,
 )
-from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import AMOUNT
-from dpdist.planner.budgeted_step import CandidateErrors, NoisyStep, PlannedErrors
-from dpdist.privacy.accounting import Loss
+from dpdist.errors import InvalidInput
 from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
+from dpdist.privacy.ledger.charges import BOUND, RANGES
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.privacy.noisy_truncation_loss import FINEST, LARGEST, UNIT, NoisyBoundLoss, calibrate_bound_loss, size_bin_ends
+from dpdist.spec.budgeted_step import CandidateErrors, NoisyStep, PlannedErrors, StepDeclaration
 from dpdist.spec.job import Job
-from dpdist.spec.preprocessing_budget import PrivateBound, RangeBound, TruncationLossStep
+from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.queries import QuerySpec
-from dpdist.statistics.truncation_loss import (
-    AMOUNT_DETECTION_NATS,
-    DETECTION_ERRORS,
-    LAPLACE_DETECTION_ERRORS,
-    NoisyCounts,
-    SignedCounts,
-    estimate_bound_loss,
-)
+from dpdist.spec.release_spec import ReleaseSpec
+from dpdist.spec.sections.amount_columns import SumSpec
+from dpdist.spec.sections.private_bounds import BoundSelectionSpec, RangeSelectionSpec
+from dpdist.spec.sections.records import RecordsSpec
+from dpdist.statistics.truncation_loss import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
 from dpdist.workloads import Workload
 
 SHAPE = 2**10
@@ -47,22 +42,17 @@ SHAPES = (0, SHAPE // 2, SHAPE)
 class BoundChoice(NoisyStep):
     """The choice of a bound, from noisy counts by size."""
 
-    step_spec: PrivateBound
-    rule: CountsBySize
+    job: Job
+
     purpose = "bound"
     detection_threshold: ClassVar[float] = NoisyCounts.detection_nats
     counted_words: ClassVar[str]
     """What lies in a bin together."""
 
-    @classmethod
-    def for_budget(cls, job: Job, step_spec: PrivateBound, step_budget: Loss) -> Self:
-        return cls(
-            job,
-            step_spec,
-            counts_by_size(
-                step_spec.largest, step_budget, job.guarantee.neighbours, most_per_person=1, width_divisor=QUARTERS
-            ),
-        )
+    @property
+    @abstractmethod
+    def rule(self) -> CountsBySize:
+        """The noisy counts that the bound is chosen from."""
 
     @property
     def noise(self) -> Noise:
@@ -114,17 +104,17 @@ class BoundChoice(NoisyStep):
             rule.bin_starts, rule.bin_ends, scaled, deviation, width, rule.noise.kind == LAPLACE, self.detection_threshold
         )
 
-    def detection_sentence(self) -> str:
+    def plan_sentences(self) -> list[str]:
         """How many of what is counted the choice needs, before it is made."""
         needed = math.ceil(self.estimate_counts([0] * self.rule.bin_starts.size).least_detected)
-        return (
-            f"{self.step_spec.key} sees {self.counted_words} from about {needed:,} on; where the file has few more than "
+        return [
+            f"{self.key} sees {self.counted_words} from about {needed:,} on; where the file has few more than "
             "that, noise makes the choice: give a number, or raise 'share'"
-        )
+        ]
 
     def _price_facts(self, noisy_counts: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
         return {
-            "share": float(self.step_spec.budget_share),
+            "share": float(self.budget_share),
             "rho": str(self.loss.zcdp),
             "deviation": round(noisy_counts.deviation, 6),
             "scale": self.noise.scale,
@@ -132,17 +122,48 @@ class BoundChoice(NoisyStep):
         }
 
 
-class RecordsChoice(BoundChoice):
+class PersonBoundChoice(BoundChoice):
+    """The choice of a bound on persons, from how many there are with each number of records or groups."""
+
+    step_spec: BoundSelectionSpec
+
+    bounds_groups: ClassVar[bool]
+    chooses_records, spec_path, ends = True, ("records", "person", "selection"), (BOUND,)
+
+    @classmethod
+    def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
+        selection_spec = spec.records.person.selection
+        if selection_spec is not None and bool(spec.records.person.most_groups) == cls.bounds_groups:
+            yield StepDeclaration(selection_spec, partial(_changed_person_bound, spec.records))
+
+    @cached_property
+    def rule(self) -> CountsBySize:
+        largest, neighbours = self.step_spec.most, self.job.guarantee.neighbours
+        return counts_by_size(largest, self.step_budget, neighbours, most_per_person=1, width_divisor=QUARTERS)
+
+    def count_records(self, records: PartitionedRecords) -> CountedSizes:
+        return records_of_persons(records, self.rule.largest_size, groups=self.bounds_groups)
+
+
+def _changed_person_bound(records: RecordsSpec, bound: int | None) -> Mapping[str, Any]:
+    return {"records": records.model_copy(update={"person": records.person.with_bound(bound)})}
+
+
+class RecordsChoice(PersonBoundChoice):
     """The choice of ``most_records``, from persons by their number of records."""
 
+    spec_text, bounds_groups = "'most_records: private'", False
     counted_words = "persons with about equally many records"
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for steps, in each of which so many records would count, and for persons, who count once in a group."""
+        super().check_measured(records, measured)
+        if records.person.participations or measured.persons:
+            raise InvalidInput(f"{self.key} goes without 'participations' and 'count: persons': give a number")
 
     @property
     def subject_facts(self) -> Mapping[str, Any]:
         return {"person": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
-
-    def count_records(self, records: PartitionedRecords) -> CountedSizes:
-        return records_of_persons(records, self.rule.largest_size)
 
     def errors(self, planned: Callable[[int], PlannedErrors]) -> CandidateErrors:
         """Noise grows in proportion to the records."""
@@ -166,17 +187,15 @@ class RecordsChoice(BoundChoice):
         }
 
 
-class GroupsChoice(BoundChoice):
+class GroupsChoice(PersonBoundChoice):
     """The choice of ``most_groups``, from persons by their number of groups."""
 
+    spec_text, bounds_groups = "'most_groups: private'", True
     counted_words = "persons with about equally many groups"
 
     @property
     def subject_facts(self) -> Mapping[str, Any]:
         return {"groups of": self.job.guarantee.person.model_dump(include={"column", "type", "missing"})}
-
-    def count_records(self, records: PartitionedRecords) -> CountedSizes:
-        return records_of_persons(records, self.rule.largest_size, groups=True)
 
     def errors(self, planned: Callable[[int], PlannedErrors]) -> CandidateErrors:
         """Those of plans with doubling bounds, and powers between them: how noise grows is a matter of the strategy.
@@ -211,35 +230,42 @@ class GroupsChoice(BoundChoice):
 class RangeChoice(BoundChoice):
     """The choice of the range of a column, from the records that count by their amount in steps."""
 
-    step_spec: RangeBound
+    step_spec: RangeSelectionSpec
+
+    spec_text, spec_path, ends = "'to: private'", ("sums",), RANGES
     detection_threshold: ClassVar[float] = AMOUNT_DETECTION_NATS
     counted_words = "records with about equal amounts"
 
     @classmethod
-    def for_budget(cls, job: Job, step_spec: PrivateBound, step_budget: Loss) -> Self:
-        assert isinstance(step_spec, RangeBound)
-        person, neighbours = job.guarantee.person, job.guarantee.neighbours
+    def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
+        for name, column in spec.sums.items():
+            if column.selection is not None:
+                yield StepDeclaration(column.selection, partial(_changed_range, spec.sums, name), name)
+
+    def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
+        """Raises: InvalidInput for other statistics of the column than sums and means."""
+        super().check_measured(records, measured)
+        statistic_specs = (entry.statistic for entry in measured.entries)
+        statistics = {statistic_spec.key() for statistic_spec in statistic_specs if self.subject in statistic_spec.columns}
+        if not statistics or not statistics <= {"sum", "mean"}:
+            raise InvalidInput(f"{self.key} is chosen for sums and means of it alone: ask for these, or give a number")
+
+    @cached_property
+    def rule(self) -> CountsBySize:
+        person, neighbours = self.job.guarantee.person, self.job.guarantee.neighbours
+        below, largest = self.job.measured.sums[self.subject].around_zero
         records_per_person = person.records * (person.participations or 1)
-        return cls(
-            job,
-            step_spec,
-            counts_by_size(
-                step_spec.largest,
-                step_budget,
-                neighbours,
-                most_per_person=records_per_person,
-                width_divisor=WHOLES,
-                below=step_spec.below,
-            ),
+        return counts_by_size(
+            largest, self.step_budget, neighbours, most_per_person=records_per_person, width_divisor=WHOLES, below=below
         )
 
     @property
     def subject_facts(self) -> Mapping[str, Any]:
-        sum_column = self.job.measured.sums[self.step_spec.subject]
-        return {"person": self.job.guarantee.person, "of": self.step_spec.subject, "amounts": sum_column.digest_form}
+        sum_column = self.job.measured.sums[self.subject]
+        return {"person": self.job.guarantee.person, "of": self.subject, "amounts": sum_column.digest_form}
 
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
-        return counts_of_amounts(records, self.step_spec.subject, self.rule.below + self.rule.largest_size)
+        return counts_of_amounts(records, self.subject, self.rule.below + self.rule.largest_size)
 
     def errors(self, planned: Callable[[Any], PlannedErrors]) -> CandidateErrors:
         """Those of the sums of the column. What noise adds to a sum grows with its range; counts do not depend on it.
@@ -255,9 +281,7 @@ class RangeChoice(BoundChoice):
         errors_by_shape = [self._sum_errors(planned((low, SHAPE))) for low in SHAPES]
         low, high = np.meshgrid(self._signed_counts(None).lowest, highest, indexing="ij")
         record_loss = errors_by_shape[0][1]
-        if not any(
-            entry.statistic.key() == "sum" and self.step_spec.subject in entry.statistic.columns for entry in self.entries
-        ):
+        if not any(entry.statistic.key() == "sum" and self.subject in entry.statistic.columns for entry in self.entries):
             return CandidateErrors(errors_by_shape[-1][0] * ((low + high) / (2 * SHAPE)) ** 2, record_loss)
         farther = np.maximum(low, high)
         shape = np.interp(
@@ -272,8 +296,8 @@ class RangeChoice(BoundChoice):
 
     def _sum_errors(self, planned: PlannedErrors) -> tuple[float, float]:
         """The predicted squared error of all (weighted) sums of the column, and what they lose for a step that is cut off, squared."""
-        job, title = planned.job, f"sum of {self.step_spec.subject}"
-        queries, column = job.workload.queries, job.measured.domain.attribute(self.step_spec.subject)
+        job, title = planned.job, f"sum of {self.subject}"
+        queries, column = job.workload.queries, job.measured.domain.attribute(self.subject)
         assert column.amounts is not None
         is_column_sum = [
             block.name == title or block.name.startswith((f"{title} by ", f"{title},")) for block in queries.blocks
@@ -295,7 +319,7 @@ class RangeChoice(BoundChoice):
         return self._signed_counts(noisy_counts).choose_bound(errors.variances, errors.record_loss)
 
     def bound_facts(self, job: Job, noisy_counts: NoisyCounts, noisy: list[int]) -> dict[str, Any]:
-        sum_column, widest_column = job.measured.sums[self.step_spec.subject], self.job.measured.sums[self.step_spec.subject]
+        sum_column, widest_column = job.measured.sums[self.subject], self.job.measured.sums[self.subject]
         amounts, cut = self._signed_counts(noisy_counts).outside(*sum_column.around_zero)
         excess_facts = {"amounts_beyond": amounts.facts(), "sum_left_out": cut.facts()}
         ends = {
@@ -304,11 +328,11 @@ class RangeChoice(BoundChoice):
             "to": float(sum_column.last),
             "up_to": float(widest_column.last),
         }
-        return {
-            "chosen_ranges": [
-                {"of": self.step_spec.subject, **ends, **self._price_facts(noisy_counts, noisy), **excess_facts}
-            ]
-        }
+        return {"chosen_ranges": [{"of": self.subject, **ends, **self._price_facts(noisy_counts, noisy), **excess_facts}]}
+
+
+def _changed_range(sums: Mapping[str, SumSpec], column_name: str, bound: tuple[int, int] | None) -> Mapping[str, Any]:
+    return {"sums": {**sums, column_name: sums[column_name].around(bound)}}
 
 
 def mean_record_loss(workload: Workload) -> float:
@@ -319,82 +343,3 @@ def mean_record_loss(workload: Workload) -> float:
         means = (factor.matvec(np.ones(factor.shape[1])) / factor.shape[1] for factor in factors)
         total += block.weight**2 * math.prod(float(factor_means @ factor_means) for factor_means in means)
     return total
-
-
-class TruncationLossMeasurement(NoisyStep):
-    """Persons and records beyond the bounds, and amounts outside their range."""
-
-    step_spec: TruncationLossStep
-    rule: NoisyBoundLoss
-    purpose = "left out"
-
-    @classmethod
-    def for_budget(cls, job: Job, step_spec: TruncationLossStep, step_budget: Loss) -> Self:
-        person, columns = job.guarantee.person, tuple(job.measured.sums)
-        largest_excess, records = (
-            (step_spec.largest_excess if person.column else None),
-            person.records * (person.participations or 1),
-        )
-        return cls(
-            job, step_spec, calibrate_bound_loss(largest_excess, records, columns, step_budget, job.guarantee.neighbours)
-        )
-
-    @property
-    def noise(self) -> Noise:
-        return self.rule.noise
-
-    @property
-    def binding_facts(self) -> Mapping[str, Any]:
-        measured, rule = self.job.measured, self.rule
-        return {
-            "person": self.job.guarantee.person,
-            "persons": measured.persons,
-            "sums": [(name, sum_column.digest_form) for name, sum_column in measured.sums.items()],
-            "rule": {
-                "most": rule.most_lost_records,
-                "records": rule.records,
-                "noise": rule.noise.kind,
-                "scale": rule.noise.scale,
-                "unit": UNIT,
-            },
-            **self.record_facts,
-        }
-
-    def count_records(self, records: PartitionedRecords) -> CountedSizes:
-        return count_truncation_loss(records, self.rule, persons=self.job.measured.persons)
-
-    def values_to_store(self, counted: CountedSizes, key: bytes, errors: CandidateErrors | None) -> Any:
-        return {"values": self.rule.noisy(counted.counts, self.samples(key)).tolist()}
-
-    def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
-        if published_numbers is None:
-            return {}
-        rule, values = self.rule, published_numbers["values"]
-        rule_facts = {"most": rule.most_lost_records, "records": rule.records, "scale": rule.noise.scale, "values": values}
-        loss_facts = truncation_loss_facts(rule, np.array(values, dtype=np.float64), job.measured.domain)
-        return {
-            "left_out": {"share": float(self.step_spec.budget_share), "rho": str(self.loss.zcdp), **rule_facts, **loss_facts}
-        }
-
-
-def truncation_loss_facts(rule: NoisyBoundLoss, values: NDArray[np.float64], domain: Domain) -> dict[str, Any]:
-    """The shares and sums with their intervals, of persons and of each column."""
-    blocks = np.split(values, np.cumsum(rule.sizes)[:-1])
-    deviation, facts = rule.noise.deviation, {}
-    interval_terms = (
-        float(rule.noise.half_width_95(1.0)),
-        LAPLACE_DETECTION_ERRORS if rule.noise.kind == LAPLACE else DETECTION_ERRORS,
-    )
-    if rule.most_lost_records is not None:
-        scales, ends = (UNIT, UNIT, UNIT / rule.records), size_bin_ends(rule.most_lost_records).astype(np.float64)
-        facts["persons"] = estimate_bound_loss(blocks.pop(0), deviation, scales, ends, 2 * UNIT, *interval_terms).persons()
-    record, ends = rule.record, size_bin_ends(LARGEST).astype(np.float64)
-    amounts = {}
-    for name, block in zip(rule.columns, blocks, strict=True):
-        column = domain.attribute(name).amounts
-        assert column is not None
-        low, high = column.range
-        amounts[name] = estimate_bound_loss(block, deviation, (record,) * 3, ends, 2 * record, *interval_terms).amounts(
-            (high - low) / FINEST
-        )
-    return {**facts, "amounts": amounts}
