@@ -239,8 +239,8 @@ class PersonKey:
         blocks[:, 0] = numbers.view(np.uint64)
         cipher_key = hashlib.blake2b(key=self.content, digest_size=32, person=b"numbers").digest()
         # equal numbers are to have equal hashes, and each number is a block of its own: no mode that hides repetitions
-        encryptor = Cipher(algorithms.AES(cipher_key), modes.ECB()).encryptor()  # noqa: S305
-        return np.frombuffer(encryptor.update(blocks.reshape(-1).view(np.uint8)), dtype="<u8").reshape(-1, 2)
+        encryptor = Cipher(algorithms.AES(cipher_key), modes.ECB()).encryptor()
+        return np.frombuffer(encryptor.update(blocks.reshape(-1).view(np.uint8).data), dtype="<u8").reshape(-1, 2)
 
 
 def _count_parts(

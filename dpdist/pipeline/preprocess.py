@@ -32,7 +32,7 @@ from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import check_measured, check_pair, committed_measurement
 from dpdist.sources.record_sources import Source
 from dpdist.spec import Job
-from dpdist.storage.array_store import Store
+from dpdist.storage.array_store import Store, StoredArray
 
 
 def step_charge(step: BudgetedStep, root: Secret | None, source: Source | None, counted: StepCount | None) -> Charge:
@@ -113,9 +113,20 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
         return step.job_with_stored(context.store, committed_measurement(context.store, receipt))
     if not job.guarantee.step_results:  # at what is charged first
         check_missing_ahead(context, job, step.release)
-    domain = job.measured.domain
     errors = step.errors(partial(planned_errors, context, step))
     counted = step.count_records(records_in_parts(context, job))
+    try:
+        stored = _draw_step(context, job, step, counted, errors)
+    finally:
+        step.delete_scratch(counted)
+    return step.job_with_stored(context.store, stored)
+
+
+def _draw_step(
+    context: Context, job: Job, step: BudgetedStep, counted: StepCount, errors: CandidateErrors | None
+) -> StoredArray:
+    """What is drawn of the records that were counted for a step; what cannot be measured is refused before the charge."""
+    root, source, domain = keys.load(context.home), digested_files(context, job.source), job.measured.domain
     check_not_empty(job.source, counted.records_read)
     # the measurement would refuse them after the charge
     check_record_limit(counted.records_read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
@@ -128,8 +139,7 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
     verify_files(context, job.source)
     charge = step_charge(step, root, source, counted)
     write = partial(_write, context.store, step, counted, errors)
-    stored, _ = draw_once(context, charge, root, counted.digest, write)
-    return step.job_with_stored(context.store, stored)
+    return draw_once(context, charge, root, counted.digest, write)[0]
 
 
 def records_in_parts(context: Context, job: Job) -> PartitionedRecords:

@@ -15,7 +15,7 @@ from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.partition_selection import UNIT_BITS
-from dpdist.privacy.thresholded_histogram import ThresholdedHistogram, thresholded_histogram
+from dpdist.privacy.thresholded_histogram import ThresholdedHistogram, in_order, thresholded_histogram
 from dpdist.spec.job import Job
 from dpdist.spec.preprocessing_budget import ThresholdedStep
 from dpdist.stability import Distance
@@ -72,12 +72,20 @@ class ThresholdedRows(BudgetedStep):
     def count_records(self, records: PartitionedRecords) -> SparseCounts:
         spec = self.step_spec.thresholded_spec
         return count_cells(
-            records, spec.space, cells_per_person=self.cells_per_person, records_per_cell=spec.records_per_cell
+            records,
+            spec.space,
+            cells_per_person=self.cells_per_person,
+            records_per_cell=spec.records_per_cell,
+            shards=self.rule.shards,
         )
 
     def values_to_store(self, counted: SparseCounts, key: bytes, errors: CandidateErrors | None) -> Any:
-        cells, values = self.rule.draw_rows(counted.cells, counted.counts, key)
+        shards = counted.read_shards(range(self.rule.shards))
+        cells, values = in_order(self.rule.draw_shard(*shard, key) for shard in shards)
         return {"cells": cells.tolist(), "values": values.tolist()}
+
+    def delete_scratch(self, counted: SparseCounts) -> None:
+        counted.delete()
 
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
         if published_numbers is None:
