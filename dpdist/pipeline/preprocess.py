@@ -17,12 +17,15 @@ from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amoun
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_limit
 from dpdist.pipeline.continual_release import BoundRecords, build_charge
+from dpdist.pipeline.distributed_noise import Claim
 from dpdist.pipeline.histogram import check_missing, check_not_empty, digested_files, verify_files
 from dpdist.pipeline.measure import draw_once
+from dpdist.pipeline.sparse_noise import draw_rows
 from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors, PlannedErrors, StepCount, encode_values
 from dpdist.planner.error_prediction import standard_errors
 from dpdist.planner.preprocessing_steps import attributes_with_private_names, finished_steps, next_step, still_to_find
 from dpdist.planner.release_plan import plan
+from dpdist.planner.thresholded_step import ThresholdedRows
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import Receipt
@@ -32,7 +35,7 @@ from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import check_measured, check_pair, committed_measurement
 from dpdist.sources.record_sources import Source
 from dpdist.spec import Job
-from dpdist.storage.array_store import Store, StoredArray
+from dpdist.storage.array_store import StoredArray
 
 
 def step_charge(step: BudgetedStep, root: Secret | None, source: Source | None, counted: StepCount | None) -> Charge:
@@ -138,7 +141,7 @@ def _draw_step(
         )
     verify_files(context, job.source)
     charge = step_charge(step, root, source, counted)
-    write = partial(_write, context.store, step, counted, errors)
+    write = partial(_write, context, step, counted, errors)
     return draw_once(context, charge, root, counted.digest, write)[0]
 
 
@@ -171,7 +174,7 @@ def _check_same(step: BudgetedStep, receipt: Receipt, root: Secret, source: Sour
 
 
 def _write(
-    store: Store,
+    context: Context,
     step: BudgetedStep,
     counted: Any,
     errors: CandidateErrors | None,
@@ -180,7 +183,10 @@ def _write(
     facts: dict[str, Any],
 ) -> bool:
     """Draw the noise, and keep what is found. It is not read back here."""
-    store.put_if_absent(
-        name, encode_values(step.values_to_store(counted, key.reveal(), errors)), {**step.draw_facts, **facts}
-    )
+    if isinstance(step, ThresholdedRows):
+        claim = Claim(step.release, facts["attempt"], facts["charge"], counted.digest)
+        values = step.stored_rows(*draw_rows(context, claim, step.rule, counted, key))
+    else:
+        values = step.values_to_store(counted, key.reveal(), errors)
+    context.store.put_if_absent(name, encode_values(values), {**step.draw_facts, **facts})
     return False

@@ -15,7 +15,7 @@ from dpdist.planner.budgeted_step import BudgetedStep, CandidateErrors
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.partition_selection import UNIT_BITS
-from dpdist.privacy.thresholded_histogram import ThresholdedHistogram, in_order, thresholded_histogram
+from dpdist.privacy.thresholded_histogram import Integers, ThresholdedHistogram, in_order, thresholded_histogram
 from dpdist.spec.job import Job
 from dpdist.spec.preprocessing_budget import ThresholdedStep
 from dpdist.stability import Distance
@@ -81,7 +81,11 @@ class ThresholdedRows(BudgetedStep):
 
     def values_to_store(self, counted: SparseCounts, key: bytes, errors: CandidateErrors | None) -> Any:
         shards = counted.read_shards(range(self.rule.shards))
-        cells, values = in_order(self.rule.draw_shard(*shard, key) for shard in shards)
+        return self.stored_rows(*in_order(self.rule.draw_shard(*shard, key) for shard in shards))
+
+    @staticmethod
+    def stored_rows(cells: Integers, values: Integers) -> dict[str, list[int]]:
+        """What the store keeps of the rows that were drawn, here or by workers."""
         return {"cells": cells.tolist(), "values": values.tolist()}
 
     def delete_scratch(self, counted: SparseCounts) -> None:
