@@ -54,7 +54,8 @@ _PLAIN_DIGITS = 40
 """Numbers of up to so many digits are written without an exponent."""
 _WHOLE = r"\A *[-+]?0*[0-9]{1,30} *\z"
 _EXACT = 2.0**53
-_SHORT = 10**18
+SHORT_NUMBERS = 10**18
+"""Whole numbers nearer to zero have up to 18 digits: they are hashed, and looked up, as numbers."""
 _SHORT_TEXT = r"\A(?:0|-?[1-9][0-9]{0,17})\z"
 
 
@@ -130,7 +131,7 @@ def short_numbers(column: Column) -> NDArray[np.int64] | None:
     if family_of(flat_column.type) != "whole" or flat_column.null_count:
         return None
     values = arrow_arrays.values_of(flat_column)
-    if values.itemsize == 8 and values.size and (values.max() >= _SHORT or values.min() <= -_SHORT):
+    if values.itemsize == 8 and values.size and (values.max() >= SHORT_NUMBERS or values.min() <= -SHORT_NUMBERS):
         return None
     return values.astype(np.int64, copy=False)
 
