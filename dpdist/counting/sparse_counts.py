@@ -1,71 +1,134 @@
-"""The occupied cells of a key space, with their counts: private, in this process's memory alone.
+"""The occupied cells of a key space, with their counts: private, sealed in the store, never all of them in one place.
 
-The records are read here, batch by batch. Where persons are told apart they are dealt out by person, sealed, and counted part by part: of
-each person some cells count, and some records in each of them. What takes memory is the number of occupied cells, never that of the space.
+The records are read by tasks of the engine. Where persons are told apart they are dealt out by person, and of each person some cells count,
+and some records in each of them. What counts is dealt out by cell, and added up. All that is written is sealed under a key of the run. The
+shards of the result are those of the thresholded histogram: every so-manieth cell, by what is public alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, PersonKey, check_complete, person_hashes
+from dpdist.counting.contribution_bounding import (
+    HASHED,
+    PersonKey,
+    check_complete,
+    choose_part_count,
+    deal_by_person,
+    pending_rows,
+    person_hashes,
+)
 from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.record_cells import cells_of, tables_of
-from dpdist.domain.key_spaces import KeySpace
-from dpdist.engine.shuffle import Rows
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.key_spaces import IntegerKeys, Keys, KeySpace
+from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.process import arrow_arrays
-from dpdist.sources.formats.column_conversion import texts_of
+from dpdist.sources.formats.column_conversion import Column, short_number_texts, short_numbers, texts_of
+from dpdist.sources.formats.record_format import Partition
 from dpdist.sources.formats.weighted_rows import counted_rows
 from dpdist.sources.reader_errors import reading
-from dpdist.sources.record_sources import check_columns, partitions_of
+from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
+from dpdist.storage.array_store import Store
 
 Integers = NDArray[np.int64]
+CELL_COUNT = np.dtype([("cell", "<i8"), ("count", "<i8")])
+"""A cell and a number of records in it, as they are dealt out."""
 
 
 @dataclass(frozen=True)
 class SparseCounts:
-    """Occupied cells in rising order, with the records of each, and how many records were read; nothing shows in a repr."""
+    """Occupied cells with the records of each, by shard, and how many records were read; nothing shows in a repr.
 
-    cells: Integers = field(repr=False)
-    counts: Integers = field(repr=False)
+    Attributes:
+        shards: how many there are. The cells of a shard are those that leave its number when they are divided by this.
+        index: of what was written, each shard under its number.
+        key: under which it is sealed: it is handed to tasks in their items, as the records' is.
+        digest: SHA-256 of the cells and counts of all shards: only a commitment of it may be written down.
+    """
+
+    store: Store = field(repr=False)
+    folder: str = field(repr=False)
+    shards: int
+    index: ShuffleIndex = field(repr=False)
+    key: RunKey = field(repr=False)
+    digest: str = field(repr=False)
     records_read: int = field(repr=False)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of cells and counts: only a commitment of it may be written down."""
-        hasher = hashlib.sha256(self.cells.astype("<i8").tobytes())
-        hasher.update(self.counts.astype("<i8").tobytes())
-        return hasher.hexdigest()
+    def read_shards(self, numbers: Sequence[int]) -> Iterator[tuple[int, Integers, Integers]]:
+        """The number, the occupied cells in rising order and the counts of some shards. Raises: StoreError."""
+        opened = self.index.open_parts(self.store, self.key)
+        for number in numbers:
+            rows = np.concatenate([np.zeros(0, dtype=CELL_COUNT), *opened.rows_of_part(number)])
+            yield number, np.ascontiguousarray(rows["cell"]), np.ascontiguousarray(rows["count"])
+
+    def delete(self) -> None:
+        """Delete what is in the store."""
+        self.store.delete(self.folder)
+
+
+@dataclass(frozen=True)
+class CountingKeys:
+    """What tasks need to seal and to tell persons apart: it travels with their items."""
+
+    run: RunKey = field(repr=False)
+    persons: PersonKey = field(repr=False)
 
 
 def count_cells(
-    records: PartitionedRecords, space: KeySpace, *, cells_per_person: int | None, records_per_cell: int
+    records: PartitionedRecords, space: KeySpace, *, cells_per_person: int | None, records_per_cell: int, shards: int
 ) -> SparseCounts:
     """The occupied cells of a key space; records with a key that the space does not have are in none.
 
     Args:
         cells_per_person: how many different cells of a person count at most, chosen by a keyed random order; None where records count.
         records_per_cell: how many records of a person count in each of them at most.
+        shards: how many there are of the result.
     Raises: InvalidSpec for a missing column or a file that cannot be read; StoreError. No message tells a number of the records.
     """
     check_columns(records.source, records.domain)
-    reader = _CellReader(records, space)
-    total = _Totals()
-    if cells_per_person is None:
-        for _, cells, numbers in reader.tables():
-            total.add(cells[cells >= 0], numbers[cells >= 0])
-    else:
-        with closing(records.deal_out(reader.rows())) as person_parts:
-            for rows in person_parts:
-                total.add(*bound_cells(rows, cells_per_person, records_per_cell, records.person_key))
-    return SparseCounts(*total.sums(), reader.records_read)
+    engine, store = records.engine, records.store
+    partitions, tasks = group_partitions(partitions_of(records.source), engine.workers), max(1, engine.workers)
+    part_count = choose_part_count(records.source, engine, tasks)
+    keys = CountingKeys(RunKey.generate(), records.person_key)
+    counting = CellCounting(
+        without_files(records.source),
+        records.domain,
+        records.complete,
+        store,
+        space,
+        cells_per_person,
+        records_per_cell,
+        shards,
+        store.scratch(),
+        part_count,
+        min(part_count, shards),
+        pending_rows(store, engine),
+    )
+    try:
+        parts_per_task = part_count // tasks
+        read = engine.map(counting.deal_records, [(group, keys) for group in partitions])
+        records_read, dealt_counts = sum(number for number, _ in read), [entry for _, entries in read for entry in entries]
+        if cells_per_person is not None:
+            index = gather(store, counting.work, keys.run, part_count, dealt_counts)
+            ranges = [range(task * parts_per_task, (task + 1) * parts_per_task) for task in range(tasks)]
+            bounded = engine.map(partial(counting.bound_persons, index), [(numbers, keys) for numbers in ranges])
+            dealt_counts = [entry for entries in bounded for entry in entries]
+        index = gather(store, counting.work, keys.run, counting.cell_parts, dealt_counts)
+        summed = engine.map(partial(counting.add_up, index), [(part, keys) for part in range(counting.cell_parts)])
+        index = gather(store, counting.work, keys.run, shards, [entry for entries, _ in summed for entry in entries])
+    except BaseException:
+        store.delete(counting.work)
+        raise
+    digest = hashlib.sha256(b"".join(digests for _, digests in summed)).hexdigest()
+    return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read)
 
 
 def bound_cells(
@@ -78,75 +141,147 @@ def bound_cells(
     return cells[places], np.minimum(record_counts, records_per_cell)
 
 
-@dataclass
-class _CellReader:
-    """The cells of the records as they are read."""
+def sum_by_cell(cells: Integers, counts: Integers) -> Rows:
+    """The cells in rising order, each once, with the sum of its counts."""
+    order = np.argsort(cells)
+    cells, counts = cells[order], counts[order]
+    starts = np.flatnonzero(np.diff(cells, prepend=-1))
+    rows = np.empty(starts.size, dtype=CELL_COUNT)
+    rows["cell"], rows["count"] = cells[starts], np.add.reduceat(counts, starts) if starts.size else counts
+    return rows
 
-    records: PartitionedRecords
+
+def key_numbers_of(column: Column, keys: Keys) -> Integers:
+    """The number of each record's key, -1 where it has none."""
+    if isinstance(keys, IntegerKeys) and (values := short_numbers(column)) is not None:
+        return keys.places_of(values)
+    encoded = texts_of(column).dictionary_encode()
+    texts, codes = encoded.dictionary, arrow_arrays.dictionary_indices(encoded)
+    key_numbers = np.full(len(texts) + 1, -1, dtype=np.int64)
+    known = key_numbers[:-1]
+    if isinstance(keys, IntegerKeys):
+        is_short, values = short_number_texts(texts)
+        known[is_short] = keys.places_of(values)
+        texts = texts.filter(arrow_arrays.numbers(~is_short))
+        known[~is_short] = keys.numbers_of(texts.to_pylist())
+    else:
+        known[:] = keys.numbers_of(texts.to_pylist())
+    return key_numbers[codes]
+
+
+@dataclass(frozen=True)
+class CellCounting:
+    """What tasks do to count the cells of a key space: no key is in it, so that it may be left in the store.
+
+    Attributes:
+        source: without files.
+        complete: columns of which every record within the domain must have an amount.
+        work: a folder of the store.
+        part_count: into how many parts persons are dealt.
+        cell_parts: into how many parts cells are dealt, each of neighbouring shards.
+        pending: rows that a task holds before it deals them out.
+    """
+
+    source: Source
+    domain: Domain
+    complete: tuple[Attribute, ...]
+    store: Store
     space: KeySpace
-    records_read: int = field(default=0, repr=False)
+    cells_per_person: int | None
+    records_per_cell: int
+    shards: int
+    work: str
+    part_count: int
+    cell_parts: int
+    pending: int
 
-    def tables(self) -> Iterator[tuple[Rows, Integers, Integers]]:
+    def deal_records(self, task: tuple[list[Partition], CountingKeys]) -> tuple[int, list[DealtObject]]:
+        """Read some partitions and deal their records out: by person, or by cell where records count."""
+        partitions, keys = task
+        read_counts = [0]
+
+        def person_rows() -> Iterator[Rows]:
+            for hashed, cells, numbers in self._tables(partitions, keys.persons):
+                read_counts.append(int(numbers.sum()))
+                is_counted = cells >= 0
+                rows = np.empty(int(is_counted.sum()), dtype=HASHED)
+                rows["high"], rows["low"], rows["cell"] = hashed[is_counted, 0], hashed[is_counted, 1], cells[is_counted]
+                yield rows
+
+        def cell_rows() -> Iterator[tuple[Integers, Integers]]:
+            for _, cells, numbers in self._tables(partitions, keys.persons):
+                read_counts.append(int(numbers.sum()))
+                yield cells[cells >= 0], numbers[cells >= 0]
+
+        if self.cells_per_person is None:
+            dealt = self._deal_cells(cell_rows(), keys.run)
+        else:
+            no_rows = np.zeros(0, dtype=HASHED)
+            dealt = deal_by_person(person_rows(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending)
+        return sum(read_counts), dealt
+
+    def bound_persons(self, index: ShuffleIndex, task: tuple[range, CountingKeys]) -> list[DealtObject]:
+        """Deal out by cell what counts of the persons of some parts."""
+        part_range, keys = task
+        assert self.cells_per_person is not None
+        opened = index.open_parts(self.store, keys.run)
+        parts = (np.concatenate([np.zeros(0, dtype=HASHED), *opened.rows_of_part(number)]) for number in part_range)
+        bounded = (bound_cells(rows, self.cells_per_person, self.records_per_cell, keys.persons) for rows in parts)
+        return self._deal_cells(bounded, keys.run)
+
+    def add_up(self, index: ShuffleIndex, task: tuple[int, CountingKeys]) -> tuple[list[DealtObject], bytes]:
+        """Write the sums of the cells of a part, by shard; and the digest of each of its shards."""
+        part, keys = task
+        opened = index.open_parts(self.store, keys.run)
+        rows = np.concatenate([np.zeros(0, dtype=CELL_COUNT), *opened.rows_of_part(part)])
+        rows = sum_by_cell(rows["cell"], rows["count"])
+        shard_numbers = rows["cell"] % self.shards
+        first, end = (-(-number * self.shards // self.cell_parts) for number in (part, part + 1))
+        by_shard = np.argsort(shard_numbers.astype(np.min_scalar_type(self.shards)), kind="stable")
+        rows, shard_numbers = rows[by_shard], shard_numbers[by_shard]
+        starts = np.searchsorted(shard_numbers, range(first + 1, end))
+        digests = b"".join(hashlib.sha256(shard_rows.tobytes()).digest() for shard_rows in np.split(rows, starts))
+        return [deal(self.store, self.work, keys.run, self.shards, shard_numbers, rows)], digests
+
+    def _deal_cells(self, batches: Iterator[tuple[Integers, Integers]], key: RunKey) -> list[DealtObject]:
+        """Deal cells out to parts of neighbouring shards; those that are the same are added up first."""
+        dealt, pending = list[DealtObject](), list[tuple[Integers, Integers]]()
+
+        def flush() -> None:
+            rows = sum_by_cell(*(np.concatenate(columns) for columns in zip(*pending, strict=True)))
+            pending.clear()
+            part_numbers = rows["cell"] % self.shards * self.cell_parts // self.shards
+            dealt.append(deal(self.store, self.work, key, self.cell_parts, part_numbers, rows))
+
+        for batch in batches:
+            pending.append(batch)
+            if sum(cells.size for cells, _ in pending) >= self.pending:
+                flush()
+        if pending:
+            flush()
+        return dealt
+
+    def _tables(
+        self, partitions: list[Partition], person_key: PersonKey
+    ) -> Iterator[tuple[NDArray[np.uint64], Integers, Integers]]:
         """The hash of each row's person, its cell, -1 where it has none, and how many records it stands for."""
-        source, domain = self.records.source, self.records.domain
-        for partition in partitions_of(source):
+        source, domain = self.source, self.domain
+        for partition in partitions:
             for table_index, read_table in enumerate(tables_of(source, domain, partition)):
                 table, numbers = read_table, np.ones(read_table.num_rows, dtype=np.int64)
                 if source.counts is not None:
                     table, numbers = counted_rows(read_table, source.counts, partition.source_label)
                 # what counting will refuse later is refused before anything is charged
                 domain_cells, _ = cells_of(table, source, domain, partition.source_label)
-                check_complete(table, self.records.complete, source, domain_cells, partition.source_label)
-                key_numbers = {}
-                for name, keys in self.space.columns.items():
-                    with reading(partition.source_label):
-                        encoded = texts_of(table[source.columns.get(name, name)]).dictionary_encode()
-                        codes = arrow_arrays.dictionary_indices(encoded)
-                        known = keys.numbers_of(encoded.dictionary.to_pylist())
-                    key_numbers[name] = np.append(known, -1)[codes]
+                check_complete(table, self.complete, source, domain_cells, partition.source_label)
+                with reading(partition.source_label):
+                    key_numbers = {
+                        name: key_numbers_of(table[source.columns.get(name, name)], keys)
+                        for name, keys in self.space.columns.items()
+                    }
                 cells = self.space.cells_of(key_numbers)
                 hashed = np.zeros((table.num_rows, 2), dtype=np.uint64)
                 if source.person is not None:
-                    hashed, dropped = person_hashes(table, source, partition, table_index, self.records.person_key)
+                    hashed, dropped = person_hashes(table, source, partition, table_index, person_key)
                     cells = np.where(dropped, -1, cells)
-                self.records_read += int(numbers.sum())
                 yield hashed, cells, numbers
-
-    def rows(self) -> Iterator[Rows]:
-        """The records that have a cell and a person."""
-        for hashed, cells, _ in self.tables():
-            is_counted = cells >= 0
-            rows = np.empty(int(is_counted.sum()), dtype=HASHED)
-            rows["high"], rows["low"], rows["cell"] = hashed[is_counted, 0], hashed[is_counted, 1], cells[is_counted]
-            yield rows
-
-
-MERGED_CELLS = 2**22
-"""Cells that are held before those that are the same are added up."""
-
-
-class _Totals:
-    """Numbers by cell, added up."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Integers, Integers]] = []
-        self._held, self._most = 0, MERGED_CELLS
-
-    def add(self, cells: Integers, numbers: Integers) -> None:
-        """Add a number to each of some cells, of which some may be the same."""
-        self._parts.append((cells, numbers))
-        self._held += cells.size
-        if self._held > self._most:
-            merged = self.sums()
-            self._parts, self._held = [merged], merged[0].size
-            self._most = max(MERGED_CELLS, 2 * self._held)  # as many must come before they are merged again
-
-    def sums(self) -> tuple[Integers, Integers]:
-        """The cells in rising order, with the sum of each."""
-        none = np.zeros(0, dtype=np.int64)
-        cells = np.concatenate([none, *(part_cells for part_cells, _ in self._parts)])
-        numbers = np.concatenate([none, *(part_numbers for _, part_numbers in self._parts)])
-        order = np.argsort(cells, kind="stable")
-        cells, numbers = cells[order], numbers[order]
-        starts = np.flatnonzero(np.diff(cells, prepend=-1))
-        return cells[starts], np.add.reduceat(numbers, starts) if starts.size else numbers

@@ -95,12 +95,14 @@ def deal(
         part_numbers: of every row, 0..parts.
     """
     ends = np.cumsum(np.bincount(part_numbers, minlength=part_count))
-    ordered = rows[np.argsort(part_numbers, kind="stable")]
+    # small numbers are sorted in a fifth of the time
+    narrow_numbers = part_numbers.astype(np.min_scalar_type(part_count))
+    ordered = rows if part_count == 1 else rows[np.argsort(narrow_numbers, kind="stable")]
     dealt_object = DealtObject(f"{folder}/{uuid.uuid4().hex}", os.urandom(SEED_BYTES), ordered.dtype.descr, ends)
     cipher, sealed_bytes = key.cipher(dealt_object.seed), bytearray()
     for number in np.flatnonzero(np.diff(ends, prepend=0)):
         block = ordered[ends[number - 1] if number else 0 : ends[number]]
-        sealed_bytes += cipher.encrypt(_nonce(int(number)), block.tobytes(), None)
+        sealed_bytes += cipher.encrypt(_nonce(int(number)), block.view(np.uint8).data, None)
     if sealed_bytes:
         store.put_values(dealt_object.name, np.frombuffer(sealed_bytes, dtype=np.uint8))
     return dealt_object

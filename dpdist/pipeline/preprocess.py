@@ -16,9 +16,11 @@ from dpdist.counting.histogram_counting import summary_of
 from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amounts
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_limit
+from dpdist.pipeline.distributed_noise import Claim
 from dpdist.pipeline.histogram import check_missing, check_not_empty, digested_files, verify_files
 from dpdist.pipeline.measure import draw_once
 from dpdist.pipeline.release_charge import BoundRecords, build_charge
+from dpdist.pipeline.sparse_noise import draw_rows
 from dpdist.planner.error_prediction import standard_errors
 from dpdist.planner.preprocessing_steps import attributes_with_private_names
 from dpdist.planner.release_plan import plan
@@ -32,7 +34,8 @@ from dpdist.runtime.reconciliation import check_measured, check_pair, committed_
 from dpdist.sources.record_sources import Source
 from dpdist.spec import Job
 from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, PlannedErrors, StepCount, encode_values
-from dpdist.storage.array_store import Store, StoredArray
+from dpdist.spec.steps.thresholded_step import ThresholdedRows
+from dpdist.storage.array_store import StoredArray
 
 
 def step_charge(step: BudgetedStep, root: Secret | None, source: Source | None, counted: StepCount | None) -> Charge:
@@ -113,9 +116,20 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
         return _job_after(context, step, committed_measurement(context.store, receipt))
     if not job.guarantee.step_results:  # at what is charged first
         check_missing_ahead(context, job, step.release)
-    domain = job.measured.domain
     errors = step.errors(partial(planned_errors, context, step))
     counted = step.count_records(records_in_parts(context, job))
+    try:
+        stored = _draw_step(context, job, step, counted, errors)
+    finally:
+        step.delete_scratch(counted)
+    return _job_after(context, step, stored)
+
+
+def _draw_step(
+    context: Context, job: Job, step: BudgetedStep, counted: StepCount, errors: CandidateErrors | None
+) -> StoredArray:
+    """What is drawn of the records that were counted for a step; what cannot be measured is refused before the charge."""
+    root, source, domain = keys.load(context.home), digested_files(context, job.source), job.measured.domain
     check_not_empty(job.source, counted.records_read)
     # the measurement would refuse them after the charge
     check_record_limit(counted.records_read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
@@ -127,9 +141,8 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
         )
     verify_files(context, job.source)
     charge = step_charge(step, root, source, counted)
-    write = partial(_write, context.store, step, counted, errors)
-    stored, _ = draw_once(context, charge, root, counted.digest, write)
-    return _job_after(context, step, stored)
+    write = partial(_write, context, step, counted, errors)
+    return draw_once(context, charge, root, counted.digest, write)[0]
 
 
 def _job_after(context: Context, step: BudgetedStep, stored: StoredArray) -> Job:
@@ -166,7 +179,7 @@ def _check_same(step: BudgetedStep, receipt: Receipt, root: Secret, source: Sour
 
 
 def _write(
-    store: Store,
+    context: Context,
     step: BudgetedStep,
     counted: Any,
     errors: CandidateErrors | None,
@@ -175,7 +188,10 @@ def _write(
     facts: dict[str, Any],
 ) -> bool:
     """Draw the noise, and keep what is found. It is not read back here."""
-    store.put_if_absent(
-        name, encode_values(step.values_to_store(counted, key.reveal(), errors)), {**step.draw_facts, **facts}
-    )
+    if isinstance(step, ThresholdedRows):
+        claim = Claim(step.release, facts["attempt"], facts["charge"], counted.digest)
+        values = step.stored_rows(*draw_rows(context, claim, step.rule, counted, key))
+    else:
+        values = step.values_to_store(counted, key.reveal(), errors)
+    context.store.put_if_absent(name, encode_values(values), {**step.draw_facts, **facts})
     return False

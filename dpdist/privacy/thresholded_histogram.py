@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -37,6 +37,9 @@ LARGEST = 2**62
 MOST_FALSE_ROWS = 10**6
 FALSE_ROWS_OF_SHARD = 16
 """Expected in a shard: its chance to have none is then above e^-17, so that few digits decide."""
+
+MEMORY_SHARDS, CELLS_OF_SHARD = 1024, 2**20
+"""Of a large key space there are more shards, up to so many, so that a worker that holds a few of them holds few occupied cells."""
 
 Integers = NDArray[np.int64]
 
@@ -75,14 +78,18 @@ class ThresholdedHistogram:
         """The least number of records with which a cell is published with at least this probability."""
         return least_integer(lambda count: self.chance(count) >= chance, 1)
 
-    @property
+    @cached_property
     def shards(self) -> int:
-        """Into how many parts the cells are divided: a power of two, or as many as there are cells."""
-        return min(self.cells, 1 << (self._expected // (FALSE_ROWS_OF_SHARD << FIRST_BITS)).bit_length())
+        """Into how many parts the cells are divided, by what is public alone: by the rows that are expected, and by the number of cells.
 
-    def first_cell(self, shard: int) -> int:
-        """Where a shard begins."""
-        return shard * self.cells // self.shards
+        It is odd, so that keys that are even, or end in the same digits of a power of two, are not all in a few shards.
+        """
+        expected_rows = 1 << (self._expected // (FALSE_ROWS_OF_SHARD << FIRST_BITS)).bit_length()
+        return min(self.cells, max(expected_rows, min(MEMORY_SHARDS, self.cells // CELLS_OF_SHARD)) | 1)
+
+    def shard_size(self, shard: int) -> int:
+        """How many cells a shard has: its number, and every one that is a multiple of the number of shards further on."""
+        return -(-(self.cells - shard) // self.shards)
 
     def draw_rows(self, cells: Integers, counts: Integers, key: bytes) -> tuple[Integers, Integers]:
         """The published cells in rising order, with their noisy counts in units.
@@ -92,14 +99,10 @@ class ThresholdedHistogram:
             counts: records of each of them, up to 2^32 as in a release.
             key: 32 secret bytes of the release.
         """
-        ends = np.searchsorted(cells, [self.first_cell(shard) for shard in range(1, self.shards)])
-        rows = [
-            self.draw_shard(shard, shard_cells, shard_counts, key)
-            for shard, (shard_cells, shard_counts) in enumerate(
-                zip(np.split(cells, ends), np.split(counts, ends), strict=True)
-            )
-        ]
-        return np.concatenate([row_cells for row_cells, _ in rows]), np.concatenate([values for _, values in rows])
+        shards = cells % self.shards
+        return in_order(
+            self.draw_shard(shard, cells[shards == shard], counts[shards == shard], key) for shard in range(self.shards)
+        )
 
     def draw_shard(self, shard: int, cells: Integers, counts: Integers, key: bytes) -> tuple[Integers, Integers]:
         """The published cells of one shard: a function of the key and of the records in the shard.
@@ -107,16 +110,15 @@ class ThresholdedHistogram:
         Args:
             cells: of the shard, those with records, in rising order.
         """
-        first, end = self.first_cell(shard), self.first_cell(shard + 1)
         noisy = (counts << UNIT_BITS) + self.noise.draw(_subkey(key, shard, b"occupied"), count=cells.size)
         passed = noisy >= self.threshold
-        empty = end - first - cells.size
+        empty = self.shard_size(shard) - cells.size
         tail = partial(tail_bounds, self.noise.kind, self.noise.scale, self.threshold)
         others = draw_binomial(empty, tail, _digits(_subkey(key, shard, b"number"), b""))
         ranks = draw_subset(empty, others, partial(_digits, _subkey(key, shard, b"cells")))
         # the empty cell of rank r comes after as many occupied ones as have at most r empty ones before them
-        empty_before = cells - first - np.arange(cells.size)
-        false_cells = first + ranks + np.searchsorted(empty_before, ranks, side="right")
+        empty_before = cells // self.shards - np.arange(cells.size)
+        false_cells = shard + self.shards * (ranks + np.searchsorted(empty_before, ranks, side="right"))
         value_key = _subkey(key, shard, b"values")
         false_values = np.array(
             [
@@ -132,6 +134,13 @@ class ThresholdedHistogram:
         values = np.concatenate([np.minimum(noisy[passed], LARGEST), false_values])
         order = np.argsort(row_cells)
         return row_cells[order], values[order]
+
+
+def in_order(shard_rows: Iterable[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
+    """The rows of all shards in rising order of their cells."""
+    cells, values = (np.concatenate(columns) for columns in zip(*shard_rows, strict=True))
+    order = np.argsort(cells)
+    return cells[order], values[order]
 
 
 def thresholded_histogram(kind: Kind, budget: Loss, moved: Distance, cells: int, at_least: Fraction) -> ThresholdedHistogram:

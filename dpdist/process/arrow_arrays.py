@@ -48,6 +48,13 @@ def values_of(numbers: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return values
 
 
+def flags_of(flags: pa.BooleanArray) -> NDArray[np.bool_]:
+    """Values of yes and no none of which is missing."""
+    _, content = flags.buffers()
+    bits = np.frombuffer(content, dtype=np.uint8) if content is not None else np.zeros(0, dtype=np.uint8)
+    return np.unpackbits(bits, bitorder="little")[flags.offset : flags.offset + len(flags)].astype(bool)
+
+
 def floats_of(array: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
     """The values of floating-point numbers, NaN where one is missing."""
     return values_of(_whole(array).fill_null(numbers(np.array([np.nan]))[0]))

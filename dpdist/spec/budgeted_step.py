@@ -256,6 +256,10 @@ class BudgetedStep(ABC):
     def values_to_store(self, counted: Any, key: bytes, errors: CandidateErrors | None) -> Any:
         """What the store keeps, as values of JSON: made of noisy numbers and private choices alone."""
 
+    def delete_scratch(self, counted: Any) -> None:
+        """Delete what counting left in the store, once it was drawn or refused."""
+        return
+
     def job_with_stored(self, store: Store, stored: StoredArray) -> Any:
         """The ``Job`` with what was found. Raises: InvalidInput when that is nothing: what was spent to learn it stays spent."""
         return self.job_with_values(json.loads(np.asarray(store.read_array(stored)).tobytes().decode()))

@@ -145,14 +145,14 @@ def test_draws_of_all_cells_have_the_dense_law(
 
 
 def test_every_empty_cell_and_no_occupied_one_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ranks of all sets of occupied cells of a shard that does not begin at zero."""
+    """All ranks of all sets of occupied cells of a shard that does not begin at zero and skips the cells of the other."""
     monkeypatch.setattr(ThresholdedHistogram, "shards", 2)
     monkeypatch.setattr(module, "draw_binomial", lambda trials, *rest: trials)
     rule = rule_of(GAUSSIAN, 1 << 24, 1 << 30, 12)
     for size in range(7):
-        for occupied in itertools.combinations(range(6, 12), size):
+        for occupied in itertools.combinations(range(1, 12, 2), size):
             rows, _ = rule.draw_shard(1, np.array(occupied, dtype=np.int64), np.zeros(size, dtype=np.int64), KEY)
-            assert [*rows] == [cell for cell in range(6, 12) if cell not in occupied]
+            assert [*rows] == [cell for cell in range(1, 12, 2) if cell not in occupied]
 
 
 def test_the_number_of_false_rows_agrees_with_the_dense_one() -> None:
@@ -172,15 +172,22 @@ def test_rows_are_the_same_in_any_order_of_shards_and_depend_on_their_shard_alon
     cells = np.unique(state.integers(0, rule.cells, 3000))
     counts = state.integers(1, 60, cells.size)
     whole = rule.draw_rows(cells, counts, KEY)
-    assert rule.shards == 32
-    bounds = [rule.first_cell(shard) for shard in range(33)]
-    for shard in reversed(range(32)):
-        inside = (cells >= bounds[shard]) & (cells < bounds[shard + 1])
+    assert rule.shards == 33
+    for shard in reversed(range(33)):
+        inside = cells % 33 == shard
         rows, values = rule.draw_shard(shard, cells[inside], counts[inside], KEY)
-        shown = (whole[0] >= bounds[shard]) & (whole[0] < bounds[shard + 1])
+        shown = whole[0] % 33 == shard
         assert (rows.tolist(), values.tolist()) == (whole[0][shown].tolist(), whole[1][shown].tolist())
     assert [part.tolist() for part in rule.draw_rows(cells, counts, KEY)] == [part.tolist() for part in whole]
     assert rule.draw_rows(cells, counts, bytes(32))[0].tolist() != whole[0].tolist()
+
+
+@pytest.mark.parametrize("cells", [1, 2, 7, 8, 2**20, 3 * 2**20, 10**9, 2**62])
+def test_shards_follow_from_public_numbers_and_hold_every_cell_once(cells: int) -> None:
+    rule = rule_of(GAUSSIAN, 10 << 24, 200 << 24, cells)
+    assert rule.shards == min(cells, min(1024, cells // 2**20) | 1)
+    assert sum(rule.shard_size(shard) for shard in range(rule.shards)) == cells
+    assert rule_of(GAUSSIAN, 10 << 24, 30 << 24, 10**6).shards > rule_of(GAUSSIAN, 10 << 24, 200 << 24, 10**6).shards == 1
 
 
 def test_no_two_draws_read_one_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.counting import person_histograms as counting
 from dpdist.counting import sparse_counts
 from dpdist.counting.contribution_bounding import PersonKey
-from dpdist.counting.sparse_counts import SparseCounts, count_cells
+from dpdist.counting.sparse_counts import count_cells
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, KeySpace, TextKeys
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
@@ -26,6 +25,9 @@ DOMAIN = Domain(tuple(Attribute(name, categories=("placeholder",), other="other"
 MANY: Data = (*BASE, *((f"p{number % 5}", number % 7, "xyz"[number % 3]) for number in range(90)))
 
 
+SHARDS = 3
+
+
 def counted(data: Data, form: str, folder: Path, protection: Protection, cells: int = 2) -> dict[int, int]:
     """The records of every occupied cell; of a person in up to so many cells."""
     folder.mkdir()
@@ -33,11 +35,19 @@ def counted(data: Data, form: str, folder: Path, protection: Protection, cells: 
     source = record_sources.source_of(FORMS[form](data, folder), columns={}, **small.whose(**facts))
     bound = None if protection.person is None else cells
     found = count_cells(
-        in_parts(source, DOMAIN, folder), SPACE, cells_per_person=bound, records_per_cell=protection.most_records
+        in_parts(source, DOMAIN, folder),
+        SPACE,
+        cells_per_person=bound,
+        records_per_cell=protection.most_records,
+        shards=SHARDS,
     )
-    assert (np.diff(found.cells) > 0).all()
     assert found.records_read == len(data)
-    return dict(zip(found.cells.tolist(), found.counts.tolist(), strict=True))
+    counts: dict[int, int] = {}
+    for shard, occupied, numbers in found.read_shards(range(SHARDS)):
+        assert (np.diff(occupied) > 0).all()
+        assert (occupied % SHARDS == shard).all()
+        counts |= dict(zip(occupied.tolist(), numbers.tolist(), strict=True))
+    return counts
 
 
 def moved(folder: Path, form: str, protection: Protection, cells: int = 2) -> tuple[int, int]:
@@ -92,16 +102,33 @@ def test_which_cells_of_a_person_count_depends_on_nothing_else(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
-@pytest.mark.parametrize("merged", [1, 10, 1000])
+@pytest.mark.parametrize("pending", [1, 10, 1000])
 def test_cells_are_counted_alike_in_all_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, merged: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, pending: int
 ) -> None:
     protection = ProtectedPersons("add-remove", 2, "who")
     expected = counted(MANY, "parquet", tmp_path / "whole", protection)
-    monkeypatch.setattr(counting, "choose_part_count", lambda *given: parts)
-    monkeypatch.setattr(counting, "pending_rows", lambda *given: merged)
-    monkeypatch.setattr(sparse_counts, "MERGED_CELLS", merged)
+    monkeypatch.setattr(sparse_counts, "choose_part_count", lambda *given: parts)
+    monkeypatch.setattr(sparse_counts, "pending_rows", lambda *given: pending)
     assert counted(MANY, "parquet", tmp_path / "data", protection) == expected
+
+
+def test_what_is_counted_is_sealed_and_digested(tmp_path: Path) -> None:
+    """Neither persons nor cells nor counts can be read in the store; the digest is of cells and counts; nothing is left."""
+    (tmp_path / "data").mkdir()
+    source = record_sources.source_of(as_parquet(MANY, tmp_path / "data"), columns={}, **small.whose(person="who"))
+    digests = []
+    for number, records_per_cell in enumerate((1, 1, 2)):
+        records = in_parts(source, DOMAIN, tmp_path / str(number))
+        found = count_cells(records, SPACE, cells_per_person=9, records_per_cell=records_per_cell, shards=SHARDS)
+        digests.append(found.digest)
+        written = b"".join(path.read_bytes() for path in (tmp_path / str(number)).rglob("*") if path.is_file())
+        for shard, cells, counts in found.read_shards(range(SHARDS)):
+            pairs = np.stack([cells, counts], axis=1).tobytes()
+            assert pairs[:16] not in written, shard
+        found.delete()
+        assert not [path for path in (tmp_path / str(number)).rglob("*") if path.is_file() and found.folder in str(path)]
+    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.mark.parametrize("planted", ["another key in each run", "a bound that is forgotten", "records without a bound"])
@@ -121,9 +148,3 @@ def test_a_fault_in_the_bounds_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sparse_counts, "bound_cells", faults[planted])
     with pytest.raises(AssertionError):
         test_counts_of_persons_move_as_declared(tmp_path, "folder", "add-remove", 1, 2)
-
-
-def test_cells_and_their_counts_show_nowhere() -> None:
-    found = SparseCounts(np.array([12345]), np.array([67890]), 777)
-    assert repr(found) == "SparseCounts()"
-    assert found.digest != SparseCounts(np.array([12345]), np.array([67891]), 777).digest

@@ -13,10 +13,13 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpdist.domain.calendar import moment_of_text
 from dpdist.errors import InvalidSpec
+from dpdist.process import arrow_arrays
 from dpdist.process import arrow_compute as pc
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats.number_parsing import numbers_of_texts
@@ -51,6 +54,9 @@ _PLAIN_DIGITS = 40
 """Numbers of up to so many digits are written without an exponent."""
 _WHOLE = r"\A *[-+]?0*[0-9]{1,30} *\z"
 _EXACT = 2.0**53
+SHORT_NUMBERS = 10**18
+"""Whole numbers nearer to zero have up to 18 digits: they are hashed, and looked up, as numbers."""
+_SHORT_TEXT = r"\A(?:0|-?[1-9][0-9]{0,17})\z"
 
 
 class Unconvertible(InvalidSpec):
@@ -117,6 +123,23 @@ def texts_of(column: Column) -> pa.Array:
 def numbers_as_texts(texts: pa.Array) -> pa.Array:
     """Texts that are numbers, each in the one way to write it."""
     return _convert_each(texts, lambda text: number_text(Decimal(text)), pa.string())
+
+
+def short_numbers(column: Column) -> NDArray[np.int64] | None:
+    """The values of a column of whole numbers of up to 18 digits, none of which is missing; None for other columns."""
+    flat_column = _flatten(column)
+    if family_of(flat_column.type) != "whole" or flat_column.null_count:
+        return None
+    values = arrow_arrays.values_of(flat_column)
+    if values.itemsize == 8 and values.size and (values.max() >= SHORT_NUMBERS or values.min() <= -SHORT_NUMBERS):
+        return None
+    return values.astype(np.int64, copy=False)
+
+
+def short_number_texts(texts: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which texts are whole numbers of up to 18 digits as ``texts_of`` writes them, and these numbers."""
+    matches = pc.fill_null(pc.match_substring_regex(texts, _SHORT_TEXT), False)
+    return arrow_arrays.flags_of(matches), arrow_arrays.values_of(texts.filter(matches).cast(pa.int64()))
 
 
 def moments_of(column: Column, *, finer: bool) -> pa.Array:

@@ -15,7 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger.charges import THRESHOLDED
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.partition_selection import UNIT_BITS
-from dpdist.privacy.thresholded_histogram import ThresholdedHistogram, thresholded_histogram
+from dpdist.privacy.thresholded_histogram import Integers, ThresholdedHistogram, in_order, thresholded_histogram
 from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, StepDeclaration
 from dpdist.spec.job import Job
 from dpdist.spec.job_histogram import CountedCells
@@ -91,12 +91,24 @@ class ThresholdedRows(BudgetedStep):
     def count_records(self, records: PartitionedRecords) -> SparseCounts:
         spec = self.step_spec
         return count_cells(
-            records, spec.space, cells_per_person=self.cells_per_person, records_per_cell=spec.records_per_cell
+            records,
+            spec.space,
+            cells_per_person=self.cells_per_person,
+            records_per_cell=spec.records_per_cell,
+            shards=self.rule.shards,
         )
 
     def values_to_store(self, counted: SparseCounts, key: bytes, errors: CandidateErrors | None) -> Any:
-        cells, values = self.rule.draw_rows(counted.cells, counted.counts, key)
+        shards = counted.read_shards(range(self.rule.shards))
+        return self.stored_rows(*in_order(self.rule.draw_shard(*shard, key) for shard in shards))
+
+    @staticmethod
+    def stored_rows(cells: Integers, values: Integers) -> dict[str, list[int]]:
+        """What the store keeps of the rows that were drawn, here or by workers."""
         return {"cells": cells.tolist(), "values": values.tolist()}
+
+    def delete_scratch(self, counted: SparseCounts) -> None:
+        counted.delete()
 
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
         if published_numbers is None:
