@@ -27,6 +27,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "site": ("site",),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
+    "verifier": ("output.verifier",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }
 """Commands, keys of specs (with dots) and variables of the environment that need plugins of this distribution: whoever uses one where the
@@ -49,6 +50,8 @@ class Plugin:
         observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
         release_services: references of functions that give the service which publishes releases for this process, or None where it
             measures itself (``flows.release_services``).
+        verifiers: references of functions that recompute the claims of a published folder, given rows of the ledger or None: a line
+            for each claim, which begins with "right", "wrong" or "cannot be checked", and a line for each thing that was not checked.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             ``dpdist/language``; "": its pages are in English.
         needs: names of plugins without which it is left out.
@@ -64,6 +67,7 @@ class Plugin:
     gates: Sequence[str] = ()
     observers: Sequence[str] = ()
     release_services: Sequence[str] = ()
+    verifiers: Sequence[str] = ()
     translations: str = ""
     needs: Sequence[str] = ()
 
@@ -108,6 +112,12 @@ def missing_plugin(word: str) -> str:
     """The plugin that a command or a key of a spec needs and that is not installed; "" where there is none."""
     offering = next((name for name, words in OFFERED.items() if word in words), "")
     return "" if offering in ("", *(plugin.name for plugin in installed_plugins())) else offering
+
+
+def require_plugin(word: str) -> None:
+    """Refuse a command or a key of a spec whose plugin is missing. Raises: ValueError."""
+    if missing_plugin(word):
+        raise ValueError(missing_plugin_text(word))
 
 
 def missing_plugin_text(word: str) -> str:

@@ -137,6 +137,11 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
     (tree / "examples" / "census" / "query.yaml").write_text(re.sub(r"path: \S+", "sql: SELECT 1", spec))
     refused = run(tree, "-m", "flows.main", "plan", "examples/census/query.yaml")
     assert "'sql' needs the plugin 'databases' of dpdist, which is not installed here" in " ".join(refused.stderr.split())
+    (tree / "examples" / "census" / "checked.yaml").write_text(f"{spec}\noutput: {{verifier: true}}\n")
+    refused = run(tree, "-m", "flows.main", "plan", "examples/census/checked.yaml")
+    assert "'verifier' needs the plugin 'verifier' of dpdist, which is not installed here" in " ".join(
+        refused.stderr.split()
+    )
     (tree / "examples" / "census" / "into.yaml").write_text(f"{spec}\noutput: {{to: [{{postgres: public.answers}}]}}\n")
     refused = run(tree, "-m", "flows.main", "plan", "examples/census/into.yaml")
     assert refused.returncode == 1

@@ -14,12 +14,11 @@ from dpdist.publish.outputs.appearance import Appearance
 from dpdist.publish.outputs.data_dictionary import Dictionary
 from dpdist.publish.outputs.measurement_output import PublishedMeasurement
 from dpdist.publish.outputs.value_names import ValueLabels
-from dpdist.publish.outputs.verifier_program import Verifier
 from dpdist.publish.outputs.web_page import WebPage
 
 TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Variances(), Quantiles(), ThresholdedTable()]
 """What is written first: outputs of plugins describe it."""
-PAGES: list[Output] = [Dictionary(), ValueLabels(), Verifier(), Appearance(), WebPage()]
+PAGES: list[Output] = [Dictionary(), ValueLabels(), Appearance(), WebPage()]
 """What is written last: the page lists what there is."""
 
 

@@ -22,8 +22,8 @@ import pyarrow.parquet
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dpdist import verify
 from dpdist.pipeline.release_audit import Verification, resolve_release
+from dpdist.plugins.verifier import verify
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
