@@ -23,6 +23,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "gate": ("gate",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
+    "page": ("export", "domain.map", "spec.site"),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "studio": ("studio",),
@@ -42,6 +43,8 @@ class Plugin:
         name: of the plugin, which tells it from all others.
         commands: of the command line, by their names: references of functions that Typer takes.
         outputs: references of ``Output`` objects, which write files of every release, in this order.
+        pages: references of ``Output`` objects that are written last, for they list what there is; they stand in place of the plain page.
+        notebook_charts: references of functions that turn a page into images for notebooks.
         mechanisms: references of ``Mechanism`` objects, in the order in which ``auto`` compares them, after those of the core.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
@@ -60,6 +63,8 @@ class Plugin:
     name: str
     commands: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    pages: Sequence[str] = ()
+    notebook_charts: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
     sources: Sequence[str] = ()

@@ -83,7 +83,7 @@ def test_every_module_of_the_program_gets_faults() -> None:
     found = faults.modules()
     assert {
         "dpdist/privacy/noise.py",
-        "dpdist/page/charts/heat_map.py",
+        "dpdist/plugins/page/charts/heat_map.py",
         "flows/commands/cli.py",
         "dpdist/plugins/verifier/verify.py",
     } <= set(found)

@@ -111,6 +111,7 @@ class SiteSpec(SpecPart):
 
     @model_validator(mode="after")
     def _check_theme(self) -> SiteSpec:
+        require_plugin("spec.site")
         try:
             Theme(self.name, **self.colours.model_dump(), font=self.font)
         except InvalidInput as error:

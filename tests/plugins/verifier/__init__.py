@@ -1,10 +1,12 @@
-"""Tests of the plugin 'site'."""
+"""Tests of the plugin 'verifier'."""
 
-SHOWN = "how much is shown or drawn, and no number"
+REFUSED = "what is beyond it is said to be unchecked"
 WHY_NOT = {
-    "plugins.site.release_comparison.MOST_NUMBERS": SHOWN,
-    "plugins.site.release_comparison.MOST_SHOWN": SHOWN,
-    "plugins.site.trends.MOST_CURVES": SHOWN,
-    "plugins.site.trends.MOST_ROWS": SHOWN,
+    "plugins.verifier.verify.MOST_CELLS": REFUSED,
+    "plugins.verifier.verify.MOST_NUMBERS": REFUSED,
+    "plugins.verifier.verify.MOST_SETS": REFUSED,
+    "plugins.verifier.verify.MOST_SHOWN": REFUSED,
+    "plugins.verifier.verify.ORDER": "a number of Ed25519, and no limit",
+    "plugins.verifier.verify.P": "a number of Ed25519, and no limit",
 }
 """Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
