@@ -27,7 +27,7 @@ import pyarrow.parquet
 import yaml
 from playwright.sync_api import Browser, sync_playwright
 
-from flows.commands.page_export import BROWSERS
+from dpdist.plugins.page.page_export import BROWSERS
 
 SCREENS = {"desk": (1400, 900), "phone": (390, 844)}
 PARTS = ("TaskDuration", "ScriptDuration", "RecalcStyleDuration", "LayoutDuration")

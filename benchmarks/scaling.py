@@ -20,8 +20,8 @@ import numpy as np
 from dpdist import engine
 from dpdist.measurement.integer_measurement import NoisyVector
 from dpdist.operators import Generated
-from dpdist.page import charts
 from dpdist.pipeline.measure import draw
+from dpdist.plugins.page import charts
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN

@@ -16,7 +16,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from flows.commands.page_export import BROWSERS
+from dpdist.plugins.page.page_export import BROWSERS
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"

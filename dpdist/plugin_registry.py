@@ -24,10 +24,12 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "gate": ("gate",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
+    "page": ("export", "domain.map", "spec.site"),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
+    "verifier": ("output.verifier",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }
 """Commands, keys of specs (with dots) and variables of the environment that need plugins of this distribution: whoever uses one where the
@@ -42,6 +44,8 @@ class Plugin:
         name: of the plugin, which tells it from all others.
         commands: of the command line, by their names: references of functions that Typer takes.
         outputs: references of ``Output`` objects, which write files of every release, in this order.
+        pages: references of ``Output`` objects that are written last, for they list what there is; they stand in place of the plain page.
+        notebook_charts: references of functions that turn a page into images for notebooks.
         mechanisms: references of ``Mechanism`` objects, in the order in which ``auto`` compares them, after those of the core.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
@@ -50,6 +54,8 @@ class Plugin:
         observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
         release_services: references of functions that give the service which publishes releases for this process, or None where it
             measures itself (``flows.release_services``).
+        verifiers: references of functions that recompute the claims of a published folder, given rows of the ledger or None: a line
+            for each claim, which begins with "right", "wrong" or "cannot be checked", and a line for each thing that was not checked.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             ``dpdist/language``; "": its pages are in English.
         needs: names of plugins without which it is left out.
@@ -58,6 +64,8 @@ class Plugin:
     name: str
     commands: Mapping[str, str] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    pages: Sequence[str] = ()
+    notebook_charts: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
     sources: Sequence[str] = ()
@@ -65,6 +73,7 @@ class Plugin:
     gates: Sequence[str] = ()
     observers: Sequence[str] = ()
     release_services: Sequence[str] = ()
+    verifiers: Sequence[str] = ()
     translations: str = ""
     needs: Sequence[str] = ()
 
@@ -109,6 +118,12 @@ def missing_plugin(word: str) -> str:
     """The plugin that a command or a key of a spec needs and that is not installed; "" where there is none."""
     offering = next((name for name, words in OFFERED.items() if word in words), "")
     return "" if offering in ("", *(plugin.name for plugin in installed_plugins())) else offering
+
+
+def require_plugin(word: str) -> None:
+    """Refuse a command or a key of a spec whose plugin is missing. Raises: ValueError."""
+    if missing_plugin(word):
+        raise ValueError(missing_plugin_text(word))
 
 
 def missing_plugin_text(word: str) -> str:

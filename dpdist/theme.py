@@ -43,7 +43,7 @@ _THEME_COLOURS = {
 _DATA = re.compile(r"data:(image/(png|jpeg|webp|svg\+xml)|font/woff2);base64,[A-Za-z0-9+/]+={0,2}")
 
 THEME_FILE = "site.json"
-"""What the publisher gave of its own to the page of a release (publish/outputs/appearance.py)."""
+"""What the publisher gave of its own to the page of a release (plugins/page/page_outputs.py)."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from tests import HANGS, prefect_ahead
 ROOT = Path(__file__).parents[1]
 FORKED = multiprocessing.get_context("forkserver")
 LATER = (
-    "dpdist.page.release_page",
+    "dpdist.plugins.page.release_page",
     "dpdist.publish.outputs.output_registry",
     "dpdist.privacy.sampler",
     "distributed",

@@ -20,9 +20,9 @@ import psutil
 import pytest
 
 from dpdist.planner.memory_estimate import DELIVERED_BYTES
-from flows.commands.page_export import BROWSERS
 from tests import HANGS, forked
 from tests.complete_tree import needs_plugin
+from tests.page.browsing import BROWSERS
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,6 +7,7 @@ folders of the releases with tar and xz.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -18,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import verify
 from dpdist.pipeline.release_audit import verify_public
 from dpdist.publish import release_folder
 from dpdist.query.published_release import load_published
 from dpdist.storage.objects import parse_location
+from tests.claims import wrong_claims
 
 EARLIER = Path(__file__).parent / "earlier"
 COMMITS = sorted(path.name.partition(".")[0] for path in EARLIER.glob("*.tar.xz"))
@@ -90,6 +91,6 @@ def test_the_last_bits_of_another_processor_are_no_lie(name: str, ulps: int, ear
     arrays |= {each: of + ulps * np.spacing(of) for each, of in arrays.items() if of.dtype.kind == "f"}
     np.savez(tmp_path / "measurement.npz", **arrays)
     certificate = moved(json.loads((folder / "release.json").read_text()), ulps)
-    certificate["files"]["measurement.npz"] = verify.sha256((tmp_path / "measurement.npz").read_bytes())
+    certificate["files"]["measurement.npz"] = hashlib.sha256((tmp_path / "measurement.npz").read_bytes()).hexdigest()
     (tmp_path / "release.json").write_text(json.dumps(certificate))
-    assert {claim: line for claim, line in verify.verify(tmp_path).items() if line.startswith("wrong")} == {}
+    assert wrong_claims(tmp_path) == {}

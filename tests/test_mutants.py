@@ -81,9 +81,12 @@ def test_a_line_of_several_lines_is_edited_where_it_stands() -> None:
 
 def test_every_module_of_the_program_gets_faults() -> None:
     found = faults.modules()
-    assert {"dpdist/privacy/noise.py", "dpdist/page/charts/heat_map.py", "flows/commands/cli.py", "dpdist/verify.py"} <= set(
-        found
-    )
+    assert {
+        "dpdist/privacy/noise.py",
+        "dpdist/plugins/page/charts/heat_map.py",
+        "flows/commands/cli.py",
+        "dpdist/plugins/verifier/verify.py",
+    } <= set(found)
     assert len(found) == len({*found}) > 300
 
 

@@ -137,6 +137,11 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
     (tree / "examples" / "census" / "query.yaml").write_text(re.sub(r"path: \S+", "sql: SELECT 1", spec))
     refused = run(tree, "-m", "flows.main", "plan", "examples/census/query.yaml")
     assert "'sql' needs the plugin 'databases' of dpdist, which is not installed here" in " ".join(refused.stderr.split())
+    (tree / "examples" / "census" / "checked.yaml").write_text(f"{spec}\noutput: {{verifier: true}}\n")
+    refused = run(tree, "-m", "flows.main", "plan", "examples/census/checked.yaml")
+    assert "'verifier' needs the plugin 'verifier' of dpdist, which is not installed here" in " ".join(
+        refused.stderr.split()
+    )
     (tree / "examples" / "census" / "into.yaml").write_text(f"{spec}\noutput: {{to: [{{postgres: public.answers}}]}}\n")
     refused = run(tree, "-m", "flows.main", "plan", "examples/census/into.yaml")
     assert refused.returncode == 1
@@ -149,8 +154,9 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("plugin", [*PLUGINS, "all of them"])
 def test_each_plugin_can_be_deleted(plugin: str, tmp_path: Path) -> None:
-    """Import contract, types, and every module of the core's tests; what its tests say is run by ``make core``."""
-    tree = without(tmp_path, *(PLUGINS if plugin == "all of them" else [plugin]))
+    """With those that need it: import contract, types, and every module of the core's tests; ``make core`` runs these."""
+    needing = [each.name for each in installed_plugins() if plugin in each.needs]
+    tree = without(tmp_path, *(PLUGINS if plugin == "all of them" else [plugin, *needing]))
     lint(tree)
     for words in (("-m", "mypy"), ("-m", "pytest", "-q", "--collect-only", "-n0", "tests")):
         done = run(tree, *words)

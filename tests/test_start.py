@@ -50,7 +50,7 @@ NEVER = (
     "matplotlib",
     "zarr",
     "numcodecs",
-    "dpdist.verify",
+    "dpdist.plugins.verifier.verify",
 )
 """What no small release needs."""
 LIGHT = (*SLOW, "numpy", "pyarrow", "dpdist.pipeline.release_run", "dpdist.workloads")

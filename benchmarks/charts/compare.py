@@ -33,10 +33,10 @@ from typing import Any
 import numpy as np
 
 from dpdist.domain.map_boundaries import boundaries
-from dpdist.page.chart_embedding import embed_chart
-from dpdist.page.charts import NARROW, STYLE, WIDE, Axis, Figure, draw
-from dpdist.page.charts.chart_data import Outlines
-from dpdist.page.charts.heat_map import cell_classes, class_limits
+from dpdist.plugins.page.chart_embedding import embed_chart
+from dpdist.plugins.page.charts import NARROW, STYLE, WIDE, Axis, Figure, draw
+from dpdist.plugins.page.charts.chart_data import Outlines
+from dpdist.plugins.page.charts.heat_map import cell_classes, class_limits
 from dpdist.theme import DEFAULT_THEME
 
 HERE = Path(__file__).parent
@@ -156,7 +156,7 @@ def ours(shown: dict[str, Figure], out: Path) -> tuple[float, float]:
         for width in (WIDE, NARROW):
             draw(figure, width)
     again = time.process_time() - begin
-    return spent([sys.executable, "-c", "import dpdist.page.charts"]) + again, again
+    return spent([sys.executable, "-c", "import dpdist.plugins.page.charts"]) + again, again
 
 
 def spent(command: list[str]) -> float:

@@ -4,8 +4,10 @@ from dpdist.content.answer_tables import answer_batches
 from dpdist.content.destination import WrittenFile
 from dpdist.content.release_content import ReleaseContent
 from dpdist.mechanisms.mechanism_registry import mechanism_of
+from dpdist.process import arrow_arrays
 from dpdist.publish.column_descriptions import columns_of_answers, description, guarantee_in_numbers
 from dpdist.publish.output_file import Output, ReleaseDraft, json_text, yaml_document
+from dpdist.publish.outputs.amount_tables import write_statistics
 
 __all__ = [
     "Output",
@@ -13,10 +15,12 @@ __all__ = [
     "ReleaseDraft",
     "WrittenFile",
     "answer_batches",
+    "arrow_arrays",
     "columns_of_answers",
     "description",
     "guarantee_in_numbers",
     "json_text",
     "mechanism_of",
+    "write_statistics",
     "yaml_document",
 ]

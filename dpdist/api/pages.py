@@ -1,46 +1,144 @@
 """For plugins that write pages: texts in the language of the reader, numbers, charts, and the frame of a page."""
 
-from dpdist.content.number_format import capitalised, format_number, with_interval
-from dpdist.language import say, translatable, use_language
+from dpdist.arrays.lazy_vector import batches
+from dpdist.content.answer_tables import query_names
+from dpdist.content.certificate_fields import Certificate
+from dpdist.content.feasible_intervals import CellConstraints, Ends
+from dpdist.content.measurement_file import Measurement
+from dpdist.content.number_format import capitalised, digits_for, format_number, join_with_and, number_text, with_interval
+from dpdist.content.release_content import ReleaseContent, formats_of
+from dpdist.content.release_summary import (
+    compared_error_text,
+    count_answered,
+    difference_notes,
+    error_text,
+    fills_range,
+    ratio_to_bound,
+)
+from dpdist.content.suppression import suppression_sentence
+from dpdist.content.table_rows import MOST_QUERIES, VALUES, column_of
+from dpdist.domain import Attribute, Domain
+from dpdist.domain.calendar import FINER_THAN_DAYS, CalendarUnit, Times
+from dpdist.domain.map_boundaries import Boundaries, Ring
+from dpdist.domain.numeric_columns import AMOUNT, PRESENCE
+from dpdist.language import (
+    current_language,
+    format_date,
+    plural,
+    say,
+    translatable,
+    translate_certificate,
+    translate_group_name,
+    use_language,
+    with_superscripts,
+)
+from dpdist.operators import AllRanges, Circulant, Groups, Identity, Matrix, Operator, Prefix, StepMeans, Toeplitz, Total
 from dpdist.page import citation
-from dpdist.page.assets import embed_json, format_day, load_template, page_assets
-from dpdist.page.chart_embedding import embed_chart
-from dpdist.page.charts import Axis, Clock, Figure
-from dpdist.page.charts.budget_timeline import MOST_ROWS, Spending, budget_timelines
-from dpdist.page.charts.chart_data import simultaneous_half_widths
-from dpdist.page.charts.sparkline import draw_sparkline
-from dpdist.page.domain_text import exclusion_sentences, values_from_records
-from dpdist.page.findings import MOST_FINDINGS
-from dpdist.page.headings import Words, titles_by_name
+from dpdist.page.citation import citation_facts, link_address
+from dpdist.page.domain_text import (
+    edges_sentences,
+    exclusion_sentences,
+    selection_sentences,
+    thresholded_sentences,
+    values_from_records,
+)
+from dpdist.page.guarantee_text import guarantee_text
+from dpdist.page.headings import Words, describes_time_steps, question_texts, title_of, titles_by_name
+from dpdist.page.statistic_tables import page_rows, value_column, with_value_labels
+from dpdist.page.truncation_text import bound_loss_sentences
+from dpdist.privacy.noise_distributions import NORMAL_95
+from dpdist.query.simultaneous_intervals import simultaneous_half_widths
+from dpdist.reconstruction.measured_space import MOST_PRODUCTS
+from dpdist.reconstruction.solved_measurement import MOST_NUMBERS, SolvedMeasurement, solve_measurement
+from dpdist.statistics.statistic import MEANS, VARIANCES
+from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.theme import DEFAULT_THEME, THEME_FILE, Theme
+from dpdist.workloads import Block, Workload
 
 __all__ = [
+    "AMOUNT",
     "DEFAULT_THEME",
-    "MOST_FINDINGS",
-    "MOST_ROWS",
+    "FINER_THAN_DAYS",
+    "MEANS",
+    "MOST_NUMBERS",
+    "MOST_PRODUCTS",
+    "MOST_QUERIES",
+    "NORMAL_95",
+    "PRESENCE",
     "THEME_FILE",
-    "Axis",
-    "Clock",
-    "Figure",
-    "Spending",
+    "VALUES",
+    "VARIANCES",
+    "AllRanges",
+    "Attribute",
+    "Block",
+    "Boundaries",
+    "CalendarUnit",
+    "CellConstraints",
+    "Certificate",
+    "Circulant",
+    "Domain",
+    "Ends",
+    "Groups",
+    "Identity",
+    "Matrix",
+    "Measurement",
+    "Operator",
+    "Prefix",
+    "ReleaseContent",
+    "Ring",
+    "SolvedMeasurement",
+    "StepMeans",
     "Theme",
+    "Times",
+    "Toeplitz",
+    "Total",
     "Words",
-    "budget_timelines",
+    "Workload",
+    "batches",
+    "bin_summands",
+    "bound_loss_sentences",
     "capitalised",
     "citation",
-    "draw_sparkline",
-    "embed_chart",
-    "embed_json",
+    "citation_facts",
+    "column_of",
+    "compared_error_text",
+    "count_answered",
+    "current_language",
+    "describes_time_steps",
+    "difference_notes",
+    "digits_for",
+    "edges_sentences",
+    "error_text",
     "exclusion_sentences",
-    "format_day",
+    "fills_range",
+    "format_date",
     "format_number",
-    "load_template",
-    "page_assets",
+    "formats_of",
+    "guarantee_text",
+    "join_with_and",
+    "link_address",
+    "number_text",
+    "page_rows",
+    "plural",
+    "query_names",
+    "question_texts",
+    "range_of",
+    "ratio_to_bound",
     "say",
+    "selection_sentences",
     "simultaneous_half_widths",
+    "solve_measurement",
+    "suppression_sentence",
+    "thresholded_sentences",
+    "title_of",
     "titles_by_name",
     "translatable",
+    "translate_certificate",
+    "translate_group_name",
     "use_language",
+    "value_column",
     "values_from_records",
     "with_interval",
+    "with_superscripts",
+    "with_value_labels",
 ]

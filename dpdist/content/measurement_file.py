@@ -296,7 +296,7 @@ Facts = dict[str, Any]
 def encode_queries(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
     """The groups of queries in the order of the answers, and the arrays that they name.
 
-    docs/reference/files.md describes the members, and ``dpdist/verify.py`` reads them without this code.
+    docs/reference/files.md describes the members, and the verifier reads them without this code.
 
     Returns: facts with ``shares`` (what a sum over the bins is divided by) and ``groups``; or with ``why`` there are no groups.
     """

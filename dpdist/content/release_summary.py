@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dpdist.language import localize_number, say, translate_certificate
+from dpdist.language import localize_number, say, translatable, translate_certificate
 
 
 def summary_line(certificate: Mapping[str, Any]) -> str:
@@ -75,3 +75,20 @@ def count_answered(certificate: Mapping[str, Any]) -> int:
     return int(certificate["queries"]) - sum(
         count_unanswered(window_facts) for window_facts in certificate.get("whole_windows", ()) if window_facts
     )
+
+
+def difference_notes(certificate: Mapping[str, Any]) -> list[str]:
+    """The ways in which answers to further questions may differ from the published ones."""
+    if certificate["post_processing"]:
+        unbiased = translatable(
+            "answers are unbiased ones from the noisy measurement alone: before rounding, known counts, other "
+            "releases and the fit of non-negative cells, so they may differ from the published answers"
+        )
+        return [say(unbiased)]
+    if not certificate["mechanism"]["consistent"]:
+        combined = translatable(
+            "the mechanism publishes every query as it was measured; these answers combine all measured values, so they may differ "
+            "from the published ones, with smaller errors"
+        )
+        return [say(combined)]
+    return []

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from dpdist import verify
 from dpdist.content import measurement_file
 from dpdist.errors import DpdistError, StoreError
 from dpdist.pipeline.warehouse_delivery import differences, rows_of
 from dpdist.planner.certificate import budget_facts
+from dpdist.plugin_registry import plugin_objects
 from dpdist.privacy import signatures
 from dpdist.privacy.ledger import checkpoints
 from dpdist.privacy.ledger.budget_ledger import Ledger
@@ -215,18 +215,26 @@ OWN_CLAIMS = ("files", "signature")
 
 
 def recompute_claims(folder: Path, export: Path | None = None, *, unchecked: bool = False) -> Iterator[Finding]:
-    """Every claim of the published files, recomputed by ``dpdist.verify``, which trusts nothing of dpdist.
+    """Every claim of the published files, recomputed by verifiers, plugins that trust nothing of dpdist.
 
     Args:
         export: rows of the publisher's ledger, as 'dpdist ledger export' prints them.
         unchecked: whether to list what was not checked, too, and why.
     """
-    lines = verify.verify(folder, export=export)
-    for claim, result in lines.items():
-        if claim not in OWN_CLAIMS and not (claim == "ledger" and export is None):
-            yield Finding(claim, result if result.startswith("wrong") else "", result)
+    unchecked_lines: list[str] = []
+    verifiers = [*plugin_objects("verifiers")]
+    for verify in verifiers:
+        claims, more_lines = verify(folder, export)
+        unchecked_lines += more_lines
+        for claim, result in claims.items():
+            if claim not in OWN_CLAIMS and not (claim == "ledger" and export is None):
+                yield Finding(claim, result if result.startswith("wrong") else "", result)
+    if not verifiers:
+        yield Finding(
+            "claims that a verifier recomputes", success_text="not checked: install the plugin 'verifier' of dpdist"
+        )
     yield run_check("answers.parquet against answers.csv", lambda: parquet_against_csv(folder))
-    for text in verify.unchecked_lines(folder, lines) if unchecked else ():
+    for text in unchecked_lines if unchecked else ():
         yield Finding("not checked", success_text=text)
 
 

@@ -165,8 +165,9 @@ class Release:
 
     def _repr_html_(self) -> str:
         page = self.location / "index.html"
-        charts = notebook_view.chart_images(bytes(page.read_bytes()).decode()) if page.exists() else ""
-        return notebook_view.notebook_html(self.certificate, self.answers.arrow) + charts
+        text = bytes(page.read_bytes()).decode() if page.exists() else ""
+        charts = [chart_images(text) for chart_images in plugin_objects("notebook_charts")]
+        return "".join([notebook_view.notebook_html(self.certificate, self.answers.arrow), *charts])
 
 
 def release(context: Context, job: Job, *, step: StepRunner = run_directly) -> Release:

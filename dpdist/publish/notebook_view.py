@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -20,7 +18,6 @@ from dpdist.content.release_summary import certified_text, error_text
 from dpdist.content.suppression import SuppressionResult, suppress_small_answers
 from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.errors import InvalidInput
-from dpdist.page.charts import standalone_svg
 from dpdist.process import arrow_arrays
 from dpdist.process import arrow_compute as pc
 
@@ -186,19 +183,6 @@ def _import_package(package: str) -> Any:
 NOTEBOOK_ROWS = 10
 ANSWER_COLUMNS = ("group", "query", "answer", "standard_error", "low_95", "high_95")
 """What a notebook shows of answers."""
-PICTURES, LARGEST_PICTURE = 2, 64 * 1024
-"""Charts that a notebook shows of a page, and characters of one: it stores them with its cell."""
-CHART = re.compile(r'<svg class="wide"(?: [^<>]*)? aria-label="([^"<>]*)"[^<>]*>.*?</svg>', re.DOTALL)
-
-
-def chart_images(page: str) -> str:
-    """The first charts of a page with their intervals, as images, which run no script and take no style of the notebook."""
-    drawn = (match for match in CHART.finditer(page) if len(match[0]) <= LARGEST_PICTURE and "<use" not in match[0])
-    return "".join(
-        f'<p>{match[1]}<br><img alt="{match[1]}" style="max-width:100%" src="data:image/svg+xml;base64,'
-        f'{base64.b64encode(standalone_svg(match[0]).encode()).decode()}"></p>'
-        for match in islice(drawn, PICTURES)
-    )
 
 
 def notebook_html(certificate: Mapping[str, Any], table: pa.Table | None) -> str:

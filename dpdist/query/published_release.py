@@ -15,11 +15,11 @@ from dpdist.content import measurement_file
 from dpdist.content.certificate_fields import Certificate
 from dpdist.content.feasible_intervals import CellConstraints, interval
 from dpdist.content.measurement_file import Measurement
+from dpdist.content.release_summary import difference_notes
 from dpdist.domain.numeric_columns import AMOUNT
 from dpdist.errors import InvalidInput
 from dpdist.notebook_tables import html_table
 from dpdist.operators import Matrix
-from dpdist.page.question_panel import difference_notes
 from dpdist.publish import release_folder
 from dpdist.query import question_text
 from dpdist.query.attribute_conditions import multiply_indicators

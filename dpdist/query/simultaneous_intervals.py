@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
-from dpdist.page.charts.chart_data import simultaneous_half_widths
 from dpdist.privacy.noise_distributions import GAUSSIAN, Kind
 
 LEVEL = 0.95
@@ -46,3 +47,8 @@ def difference_errors(covariance: Matrix) -> Matrix:
     """Standard errors of all differences, (k, k), each kept above zero."""
     squares = np.diag(covariance)
     return np.asarray(np.sqrt(np.maximum(squares[:, None] + squares[None, :] - 2 * covariance, 1e-300)))
+
+
+def simultaneous_half_widths(half: Matrix) -> Matrix:
+    """Half widths of intervals that all hold at once in 95 of 100 releases."""
+    return np.asarray(half * (1.0 + math.log(max(1, half.size)) / math.log(20.0)))

@@ -34,7 +34,6 @@ for command in (
     reading_commands.show,
     reading_commands.ask,
     reading_commands.verify,
-    reading_commands.export,
 ):
     app.command()(command)
 for plugin in installed_plugins():

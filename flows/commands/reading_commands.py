@@ -174,17 +174,3 @@ def _print_findings(findings: Iterable[Finding]) -> None:
         )
     if wrong:
         raise typer.Exit(1)
-
-
-def export(
-    release: ReleaseName,
-    target: Annotated[Path, typer.Argument(help="the file to write, .pdf or .png")],
-) -> None:
-    """Save the page of a release as a PDF or PNG file. This needs an installed Chromium."""
-    from dpdist.publish import release_folder
-    from flows.commands import page_export
-
-    with release_location(release).local_copy() as folder:
-        release_folder.certificate_of(folder)
-        page_export.save((folder / "index.html").resolve(), target.resolve())
-    console.print(shown(target))

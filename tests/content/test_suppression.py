@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,12 @@ from pydantic import ValidationError
 from dpdist.content.suppression import Suppression
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.mechanism_registry import REGISTRY
-from dpdist.page import release_page
-from dpdist.page.answer_list import ListedGroup, first_table_rows
-from dpdist.page.assets import embed_json
-from dpdist.page.charts import Axis, Figure
 from dpdist.pipeline.release_run import Release
 from dpdist.privacy import keys
 from dpdist.privacy.noise_distributions import LAPLACE, Kind
 from dpdist.publish import release_folder
 from dpdist.spec import load
 from dpdist.spec.sections.output import SuppressSpec
-from dpdist.workloads import marginals
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
@@ -189,16 +182,6 @@ def test_an_answer_just_above_the_number_is_drawn(home: Path, monkeypatch: pytes
     assert half == pytest.approx(float(found[0]["answer"]), abs=0.01)
 
 
-def test_an_interval_without_a_lower_end_is_not_known() -> None:
-    """As where cells may hold less than nothing: nothing cuts what Laplace noise alone may have made."""
-    block = replace(marginals((3,), 1).blocks[0], names=("age",))
-    numbers = (*(np.full(3, value) for value in (30.0, 12.0, np.nan, -np.inf, 40.0)),)
-    listed = ListedGroup(0, block, numbers, (-math.inf, math.inf))
-    data = json.loads(embed_json(listed.data()))
-    assert (data["low"], data["high"]) == ([None] * 3, [40.0] * 3)
-    assert [row[2] for row in first_table_rows([listed])] == ["not known"] * 3
-
-
 @pytest.mark.parametrize("draws", [1, 3, 40])
 @pytest.mark.parametrize("noise", ["Gaussian", "Laplace"])
 def test_predicted_shares_hold_for_sums_of_draws(noise: str, draws: int) -> None:
@@ -248,16 +231,6 @@ def test_an_answer_without_noise_never_strays() -> None:
 def test_what_cannot_be_predicted_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         load(small.write(tmp_path, **changes))
-
-
-def test_bars_of_which_some_are_suppressed_show_the_others() -> None:
-    """Other charts would have holes that look like zeros, and are left out."""
-    values, half = np.array([[1.0], [np.nan], [3.0]]), np.full((3, 1), 0.5)
-    bars = Figure("bars", "x", Axis("x", ["a", "b", "c"]), ("",), values, half, "People")
-    ((title, shown),) = release_page._drop_suppressed([("t", bars), ("u", replace(bars, kind="steps"))])
-    assert title == "t"
-    assert list(shown.axis.labels) == ["a", "c"]
-    np.testing.assert_array_equal(shown.values, [[1.0], [3.0]])
 
 
 @pytest.mark.parametrize("more", first_of(1, [0, 1]))

@@ -97,7 +97,7 @@ def test_nobody_compares_names_of_mechanisms() -> None:
         named,
         "dpdist/spec/",
         "dpdist/strategies/solver_resources.py",
-        "dpdist/verify.py",
+        "dpdist/plugins/verifier/verify.py",
     )
     found = {}
     for name, text in sources(*left_out):

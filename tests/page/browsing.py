@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from flows.commands.page_export import BROWSERS
-
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the PyPI package playwright")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
+"""Programs that run pages, the first that is there."""
 REQUIRED = "DPDIST_TEST_BROWSER"
 """Set to 'required' where a missing Chromium must fail the tests instead of skipping them (.ci/run does)."""
 SCREENS = {"phone": (390, 844), "desk": (1400, 900)}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist import language, verify
+from dpdist import language
 from dpdist.language import use_language
 from dpdist.page.guarantee_text import guarantee_text
 from dpdist.planner.certificate import unit_facts
@@ -28,6 +28,7 @@ from dpdist.privacy.privacy_unit import (
 from dpdist.privacy.risk_in_words import describe_loss
 from flows.commands.console_output import console, print_protected
 from tests import small
+from tests.claims import verifier
 from tests.language.test_pages import texts
 from tests.small import run
 
@@ -91,7 +92,7 @@ def test_kinds_of_units_are_told_apart_by_their_type() -> None:
 def test_the_verifier_recomputes_the_sentences_of_any_words(words: str) -> None:
     for protection in protections(words):
         certificate = facts(protection)
-        unit = verify.unit_of(certificate)
+        unit = verifier().unit_of(certificate)
         assert (certificate["privacy"]["one_change"], certificate["privacy"]["bound"]) == (unit.changes, unit.bounds[0])
         assert unit.subject in certificate["privacy"]["meaning"]["headline"]
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import verify
 from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidSpec
 from dpdist.pipeline import preprocess
@@ -23,6 +22,7 @@ from dpdist.spec import load
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.claims import wrong_claims
 
 SHARES = {"~bound": "0.1", "~categories": "0.15", "~range": "0.2", "~left-out": "0.05", "~quantiles": "0.1"}
 BUDGETS: dict[str, dict[str, Any]] = {
@@ -110,8 +110,7 @@ def test_each_takes_its_share_and_knows_what_was_found_before(
         towns = done.job.measured.domain.attribute("town").categories
         assert 2 <= facts["selections"][0]["names"] == len(towns) < 12
         assert {row["group"]["town"] for row in facts["quantiles"]["rows"]} == {*towns, "other"}
-    found = verify.verify(Path(done.folder))
-    assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
+    assert wrong_claims(done.folder) == {}
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
 
@@ -175,8 +174,7 @@ def test_several_of_a_kind_have_a_charge_each(home: Path, budget: str) -> None:
         assert set(done.job.measured.domain.attribute("sex").categories) == {"f", "m"}
     kept = [content for name, content in small.tree(home / "store").items() if "~" in name]
     assert len(set(kept)) == len(kept) >= len(shares)
-    found = verify.verify(Path(done.folder))
-    assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
+    assert wrong_claims(done.folder) == {}
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +32,7 @@ def test_answers_in_every_form(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "<b>small-1</b>" in shown
     assert shown.count("<tr>") == 11
     assert "more rows" in shown
-    charts = [base64.b64decode(each).decode() for each in re.findall('src="data:image/svg.xml;base64,([^"]*)"', shown)]
-    assert len(charts) == 2
-    for label, chart in zip(("age", "sex"), charts, strict=True):
-        assert f'aria-label="{label}. ' in chart
-        assert all(part in chart for part in ("prefers-color-scheme:dark", "with 95 % intervals", "background:var(--paper)"))
-        assert chart.replace(chart[chart.index("<style>") : chart.index("</style>") + 8], "") in Path(done.page).read_text()
     assert len(shown) < 100_000
-    monkeypatch.setattr("dpdist.publish.notebook_view.LARGEST_PICTURE", 100)
-    assert "data:image" not in done._repr_html_()
     assert "certified within" in dp.plan(content, engine="inline")._repr_html_()
     assert done.certificate["release"] == "small-1"
     (Path(done.folder) / "answers.csv").write_text("altered")

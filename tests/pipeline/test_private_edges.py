@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import verify
 from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.page.domain_text import edges_sentences
@@ -32,6 +31,7 @@ from dpdist.spec.attributes.numbers import Edges
 from dpdist.spec.steps.domain_selection import EdgesChoice, inner_edges
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.claims import verifier, wrong_claims
 from tests.command_line import CommandLine
 from tests.often import first_of
 from tests.planner.test_bound_selection import BUDGETS
@@ -108,7 +108,7 @@ def test_edges_are_chosen_charged_and_said(home: Path, budget: str, neighbours: 
     assert (together.rho, together.pure) == (loss.rho, loss.pure)
     assert (before.own_loss.rho, before.own_loss.pure) == (loss.rho / 5, loss.pure / 5)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
-    assert {claim: line for claim, line in verify.verify(folder).items() if line.startswith("wrong")} == {}
+    assert wrong_claims(folder) == {}
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
 
 
@@ -155,7 +155,7 @@ def test_several_attributes_each_have_a_charge(home: Path) -> None:
     with open_ledger(home) as ledger:
         receipts = [ledger.receipt(f"small-1{suffix}") for suffix in ("~edges", "~edges-2", "")]
     assert [each and each.own_loss.rho for each in receipts] == [Fraction(1, 50), Fraction(1, 100), Fraction(7, 100)]
-    assert {claim: line for claim, line in verify.verify(Path(done.folder)).items() if line.startswith("wrong")} == {}
+    assert wrong_claims(done.folder) == {}
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_no_records_at_all_are_no_reason_to_refuse(home: Path) -> None:
     (said,) = done.certificate["chosen_edges"]
     assert said["edges"] == sorted(set(said["edges"]))
     assert done.certificate["privacy"]["rho"] == "1/10"
-    assert {claim: line for claim, line in verify.verify(Path(done.folder)).items() if line.startswith("wrong")} == {}
+    assert wrong_claims(done.folder) == {}
 
 
 def test_a_verifier_finds_edges_that_cost_more_than_they_say(home: Path) -> None:
@@ -337,19 +337,19 @@ def test_a_verifier_finds_edges_that_cost_more_than_they_say(home: Path) -> None
         wrong["chosen_edges"][0]["edge_choices"][1][name] = value
         path.chmod(0o600)
         path.write_text(json.dumps(wrong))
-        assert verify.verify(folder)["edges that were chosen"].startswith("wrong")
+        assert verifier().verify(folder)["edges that were chosen"].startswith("wrong")
     wrong = json.loads(json.dumps(facts))
     wrong["chosen_edges"][0]["edges"][2] += 1  # another bin than the one that is counted
     path.write_text(json.dumps(wrong))
-    assert "the bins that are counted: found 5 bins with edges 0, " in verify.verify(folder)["edges that were chosen"]
+    assert "the bins that are counted: found 5 bins with edges 0, " in verifier().verify(folder)["edges that were chosen"]
     path.write_text(json.dumps(facts))
-    assert not verify.verify(folder)["edges that were chosen"].startswith("wrong")
+    assert not verifier().verify(folder)["edges that were chosen"].startswith("wrong")
 
 
 @pytest.mark.parametrize("bins", [1, 12, 13, 40])
 def test_a_verifier_names_bins_as_a_method_does(bins: int) -> None:
     edges = [*np.linspace(-1e6, 1e6 / 3, bins + 1)]
-    assert Edges.model_validate({"edges": edges}).words().partition(";")[0] == verify.bins_in_words(edges)
+    assert Edges.model_validate({"edges": edges}).words().partition(";")[0] == verifier().bins_in_words(edges)
 
 
 def test_labels_and_levels_need_known_bins(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist import verify
 from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
 from dpdist.page.truncation_text import bound_loss_sentences
@@ -27,6 +26,7 @@ from dpdist.spec.steps.bound_selection import SHAPE, BoundChoice, RangeChoice
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.claims import wrong_claims
 from tests.often import first_of
 from tests.planner.test_bound_selection import ASKED, BUDGETS
 
@@ -166,8 +166,7 @@ def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: 
     assert isinstance(made, RangeChoice)
     part = split_budget(done.job.declared_job.guarantee.budget.loss, Fraction(1, 5))[0]
     assert made.rule == counts_by_size(WIDEST, part, "add-remove", most_per_person=1, width_divisor=WHOLES, below=10_000)
-    found = verify.verify(Path(done.folder))
-    assert {claim: line for claim, line in found.items() if line.startswith("wrong")} == {}
+    assert wrong_claims(done.folder) == {}
 
 
 @pytest.mark.parametrize("statistic", ["sum", "mean"])

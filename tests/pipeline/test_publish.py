@@ -20,7 +20,6 @@ import zarr
 
 from dpdist import engine
 from dpdist.errors import InvalidSpec, LedgerError, OutOfMemory, StoreError
-from dpdist.page import release_page
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
@@ -295,15 +294,6 @@ def test_a_release_holds_no_links(tmp_path: Path) -> None:
         make(folder / name)
         with pytest.raises(StoreError, match=f"{name} is a link"):
             release_folder.certificate_of(folder)
-
-
-def test_a_page_draws_the_first_groups_only(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A release of many thousand groups would otherwise be a page of hundreds of megabytes."""
-    path = small.write(home.parent / "data")
-    monkeypatch.setattr(release_page, "MOST_CHARTS", 3)
-    text = (Path(run(path, home).folder) / "index.html").read_text()
-    assert text.count('<svg class="wide"') == 3 + 1  # and the budget
-    assert text.count("<section") == 7  # every group is named
 
 
 @pytest.mark.parametrize("name", ["%2E%2E/%2E%2E/outside", "%2E%2E", "a/%2E/b", "/outside"])

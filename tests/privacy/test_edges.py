@@ -17,7 +17,7 @@ from scipy import stats
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.private_quantiles import EdgeSplit, EdgesRule, Runs, edges_rule
-from dpdist.verify import edge_fractions
+from tests.claims import verifier
 from tests.often import always
 from tests.privacy.enumeration import paths, probabilities
 
@@ -122,7 +122,9 @@ def test_a_level_costs_what_one_choice_does() -> None:
 def test_splits_are_those_that_a_verifier_expects(bins: int) -> None:
     """The edges between two others, by levels, in equal parts: written down twice."""
     rule = edges_rule(1000, bins, 1, Loss.gaussian(Fraction(1)))
-    assert [(each.number + 1, each.level + 1, each.record_share) for each in rule.splits] == edge_fractions(1, bins - 1)
+    assert [(each.number + 1, each.level + 1, each.record_share) for each in rule.splits] == verifier().edge_fractions(
+        1, bins - 1
+    )
     assert max(each.level for each in rule.splits) + 1 == (bins - 1).bit_length()
 
 

@@ -22,7 +22,7 @@ from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Workload
 from tests import small
-from tests.page.test_page import browser, page
+from tests.page.browsing import browser, page
 
 __all__ = ["browser", "page"]  # fixtures
 

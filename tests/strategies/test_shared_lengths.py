@@ -24,9 +24,9 @@ from dpdist.strategies.lower_bounds import (
     singular_value_bound,
     tables_bound,
 )
-from dpdist.verify import ReleaseClaims
 from dpdist.workloads import Gram, Workload, all_ranges, marginals, prefix, union
 from dpdist.workloads.product_queries import listed_marginals
+from tests.claims import verifier
 from tests.often import first_of
 
 
@@ -150,7 +150,7 @@ def test_no_lengths_cost_less(logs: list[float], log: float, seed: int) -> None:
 def test_the_checker_of_certificates_proves_as_much(workload: Workload) -> None:
     cells = workload.shape[1]
     for weights in (np.ones(cells), np.linspace(0, 2, cells)):
-        checked = ReleaseClaims.shared_bound(SimpleNamespace(gram=workload.gram()), weights / weights.sum())
+        checked = verifier().ReleaseClaims.shared_bound(SimpleNamespace(gram=workload.gram()), weights / weights.sum())
         assert checked == pytest.approx(shared_length_bound(workload.gram(), weights), rel=1e-8)
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import scipy
 
-from dpdist import verify
 from dpdist.stability import Distance
 from dpdist.strategies.contribution_dual import persons_bound, root_of, squared_length
 from dpdist.strategies.dual_certificates import SINGLE_STEP_WEIGHT, MarkovChain, PersonsBound
@@ -27,6 +26,7 @@ from dpdist.strategies.streams.participation_optimum import (
 )
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum
+from tests.claims import verifier
 
 
 def visiting(most: int, separation: int) -> Distance:
@@ -106,6 +106,7 @@ def test_the_mean_over_all_persons(case: tuple[int, int, int]) -> None:
         (1 - SINGLE_STEP_WEIGHT) * by_hand + SINGLE_STEP_WEIGHT / chain.steps * np.eye(chain.steps),
         atol=1e-14,
     )
+    verify = verifier()
     verified = verify.mean_of_chain(chain.start_probabilities, chain.onward, chain.separation, chain.max_steps)
     np.testing.assert_allclose(verified, chain.mean_square(), atol=1e-14)
     for first, onward in ((1.1, 1.0), (1.0, 2.0), (1.0, -1.0)):

@@ -3,5 +3,8 @@
 from dpdist.api import Plugin
 
 PLUGIN = Plugin(
-    "site", commands={"site": "dpdist.plugins.site.site_command:site"}, translations="dpdist.plugins.site.translations"
+    "site",
+    commands={"site": "dpdist.plugins.site.site_command:site"},
+    translations="dpdist.plugins.site.translations",
+    needs=("page",),
 )

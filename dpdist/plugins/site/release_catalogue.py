@@ -10,8 +10,9 @@ from datetime import date
 from itertools import pairwise, takewhile
 from typing import Any
 
-from dpdist.api.pages import citation, format_day, say, translatable
+from dpdist.api.pages import citation, say, translatable
 from dpdist.api.releases import count_answered
+from dpdist.plugins.page.assets import format_day
 from dpdist.plugins.site.editions import ComparisonKey, Edition
 from dpdist.plugins.site.trends import Answers, describe_changes, group_comparable, latest_editions
 

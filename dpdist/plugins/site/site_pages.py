@@ -14,24 +14,13 @@ from typing import Any
 import numpy as np
 
 from dpdist.api import InvalidInput
-from dpdist.api.pages import (
-    MOST_FINDINGS,
-    MOST_ROWS,
-    Spending,
-    Words,
-    budget_timelines,
-    draw_sparkline,
-    embed_chart,
-    embed_json,
-    exclusion_sentences,
-    format_day,
-    load_template,
-    page_assets,
-    say,
-    use_language,
-    values_from_records,
-)
+from dpdist.api.pages import Words, exclusion_sentences, say, use_language, values_from_records
 from dpdist.api.releases import DatasetBudget, atomic_folder, release_folder
+from dpdist.plugins.page.assets import embed_json, format_day, load_template, page_assets
+from dpdist.plugins.page.chart_embedding import embed_chart
+from dpdist.plugins.page.charts.budget_timeline import MOST_ROWS, Spending, budget_timelines
+from dpdist.plugins.page.charts.sparkline import draw_sparkline
+from dpdist.plugins.page.findings import MOST_FINDINGS
 from dpdist.plugins.site import feeds, release_catalogue, release_comparison
 from dpdist.plugins.site.editions import Edition, copy_stamp, read_stamps, write_stamps
 from dpdist.plugins.site.release_catalogue import CatalogueEntry

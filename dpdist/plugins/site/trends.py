@@ -8,19 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.api.pages import (
-    Axis,
-    Clock,
-    Figure,
-    Words,
-    capitalised,
-    format_day,
-    say,
-    simultaneous_half_widths,
-    titles_by_name,
-    translatable,
-    with_interval,
-)
+from dpdist.api.pages import Words, capitalised, say, simultaneous_half_widths, titles_by_name, translatable, with_interval
 from dpdist.api.releases import (
     MOST_QUERIES,
     NUMBERS,
@@ -31,6 +19,8 @@ from dpdist.api.releases import (
     release_folder,
     titled_query,
 )
+from dpdist.plugins.page.assets import format_day
+from dpdist.plugins.page.charts import Axis, Clock, Figure
 from dpdist.plugins.site.editions import ComparisonKey, Edition
 
 MOST_CURVES = 4

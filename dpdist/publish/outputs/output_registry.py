@@ -10,22 +10,18 @@ from dpdist.plugin_registry import plugin_objects
 from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.publish.outputs.amount_tables import Means, Quantiles, ThresholdedTable, Variances
 from dpdist.publish.outputs.answer_files import AnswerTables
-from dpdist.publish.outputs.appearance import Appearance
 from dpdist.publish.outputs.data_dictionary import Dictionary
 from dpdist.publish.outputs.measurement_output import PublishedMeasurement
-from dpdist.publish.outputs.value_names import ValueLabels
-from dpdist.publish.outputs.verifier_program import Verifier
-from dpdist.publish.outputs.web_page import WebPage
+from dpdist.publish.outputs.plain_page import PlainPage
 
 TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Variances(), Quantiles(), ThresholdedTable()]
 """What is written first: outputs of plugins describe it."""
-PAGES: list[Output] = [Dictionary(), ValueLabels(), Verifier(), Appearance(), WebPage()]
-"""What is written last: the page lists what there is."""
 
 
 def all_outputs() -> list[Output]:
     """The outputs of a release with those of plugins, in the order in which they are written."""
-    return [*TABLES, *plugin_objects("outputs"), *PAGES]
+    pages = [*plugin_objects("pages")] or [PlainPage()]  # written last: they list what there is
+    return [*TABLES, *plugin_objects("outputs"), Dictionary(), *pages]
 
 
 def write_all(release: ReleaseDraft) -> list[WrittenFile]:

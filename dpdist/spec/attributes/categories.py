@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
 from dpdist.domain.map_boundaries import Boundaries, boundaries
+from dpdist.plugin_registry import require_plugin
 from dpdist.process.yaml_text import quoted
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.file_columns import Column
@@ -51,7 +52,9 @@ class Categories(LabelledValues):
         return bool(content.get("categories", PRIVATE) != PRIVATE)
 
     @model_validator(mode="after")
-    def _check_not_empty(self) -> Categories:
+    def _check_values(self) -> Categories:
+        if self.map is not None:
+            require_plugin("domain.map")
         if not self.categories:
             raise ValueError("'categories' is empty; list every value that the attribute may have")
         return self

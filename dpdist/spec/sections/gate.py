@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from dpdist.plugin_registry import missing_plugin, missing_plugin_text
+from dpdist.plugin_registry import require_plugin
 from dpdist.spec.value_types import SpecPart
 
 
@@ -31,6 +31,5 @@ class GateSpec(SpecPart):
 
     @model_validator(mode="after")
     def _check_plugin(self) -> GateSpec:
-        if missing_plugin("gate"):
-            raise ValueError(missing_plugin_text("gate"))
+        require_plugin("gate")
         return self

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from dpdist.errors import InvalidInput
 from dpdist.language import LANGUAGES
+from dpdist.plugin_registry import require_plugin
 from dpdist.spec.tagged_unions import UnionPart
 from dpdist.spec.value_types import PathText, SpecPart, Text
 from dpdist.spec.warehouse_target import TARGETS, TargetKind
@@ -110,6 +111,7 @@ class SiteSpec(SpecPart):
 
     @model_validator(mode="after")
     def _check_theme(self) -> SiteSpec:
+        require_plugin("spec.site")
         try:
             Theme(self.name, **self.colours.model_dump(), font=self.font)
         except InvalidInput as error:
@@ -157,7 +159,9 @@ class OutputSpec(SpecPart):
     )
 
     @model_validator(mode="after")
-    def _has_rows(self) -> OutputSpec:
+    def _can_be_written(self) -> OutputSpec:
+        if self.verifier:
+            require_plugin("output.verifier")
         if self.to and self.formats is not None and "parquet" not in self.formats:
             raise ValueError(
                 "output.to takes its rows from the Parquet table: add parquet to output.formats, or leave formats out"

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdist import verify
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain, Layout
@@ -43,6 +42,7 @@ from dpdist.storage.objects import parse_location
 from dpdist.workloads import Workload, marginals
 from tests import small
 from tests.chosen_tables import ASKED, WIDE, like
+from tests.claims import verifier
 
 SHAPE = (3, 2, 2, 4)
 RHO = Fraction(1, 20)
@@ -216,7 +216,9 @@ def test_what_scores_leave_out_is_at_most_all_noise_and_all_records(ones: list[l
     shares, mean = [table / max(float(table.sum()), 1.0) for table in positive], math.sqrt(2 / math.pi) * deviation
     for axes, left_out in expected_distances(known, wanted, deviation).items():
         assert 0 <= left_out <= min(records if len(axes) == 2 else math.inf, noise_alone(known, [axes], deviation)[axes]) + 1
-        assert abs(left_out - verify.noise_penalty([shares[axis] for axis in axes], records, mean)) <= 0.5 + 1e-6 * left_out
+        assert (
+            abs(left_out - verifier().noise_penalty([shares[axis] for axis in axes], records, mean)) <= 0.5 + 1e-6 * left_out
+        )
 
 
 def test_every_round_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +472,7 @@ def test_a_release_says_what_was_chosen_and_what_has_no_interval(tmp_path: Path,
     assert "their intervals are made of simulated noise and of bounds, and are not proven" in page
     assert page.count("</li>") >= len(modelled) > 0
     assert all(f": {bound:,.0f}</li>" in page for bound in modelled.values())
-    found = verify.verify(folder)
+    found = verifier().verify(folder)
     assert not [line for line in found.values() if line.startswith("wrong")]
     assert {"rho", "epsilon", "sensitivity"} <= {claim for claim, line in found.items() if line.startswith("right")}
     asked_of = load_published(parse_location(str(folder)))

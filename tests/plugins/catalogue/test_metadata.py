@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from dpdist.page.assets import link_address
+from dpdist.page.citation import link_address
 from dpdist.publish.release_folder import certificate_of
 from dpdist.spec import load
 from tests import small

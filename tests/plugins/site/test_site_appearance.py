@@ -9,7 +9,7 @@ from dpdist.plugins.site import site_pages
 from dpdist.plugins.site.editions import Edition
 from dpdist.publish import release_folder
 from tests.page.browsing import browser
-from tests.page.test_appearance import check_look, dressed
+from tests.plugins.page.test_appearance import check_look, dressed
 
 __all__ = ["browser", "dressed"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from dpdist.plugins.site import editions, site_pages
 from tests import small
-from tests.page.test_print import ROOT, Printed, _letters, faults
+from tests.plugins.page.test_print import ROOT, Printed, _letters, faults
 from tests.small import run
 
 

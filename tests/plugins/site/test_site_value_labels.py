@@ -11,7 +11,7 @@ import pytest
 from dpdist.content.table_rows import read_value_labels
 from dpdist.plugins.site import editions, site_pages
 from tests import small
-from tests.page.test_value_labels import AGE, BORN, born, browser, page
+from tests.plugins.page.test_value_labels import AGE, BORN, born, browser, page
 
 __all__ = ["browser", "page"]
 

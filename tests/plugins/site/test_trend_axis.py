@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.page import charts
-from dpdist.page.charts import NARROW, WIDE, Figure
+from dpdist.plugins.page import charts
+from dpdist.plugins.page.charts import NARROW, WIDE, Figure
 from dpdist.plugins.site import editions, trends
 from dpdist.plugins.site.trends import period_axis
 from dpdist.publish import release_folder

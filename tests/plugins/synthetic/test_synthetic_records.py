@@ -28,7 +28,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
-from tests.page.test_markup import strange
+from tests.page.strange_names import strange
 
 NAMES = ("age", "sex", "work")
 

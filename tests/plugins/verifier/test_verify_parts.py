@@ -1,0 +1,93 @@
+"""Parts of the verifier, each against the same number found without it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
+from dpdist.operators import Identity
+from dpdist.plugins.verifier import verify
+
+
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("more", [0, 1], ids=["as many as are compared", "one more"])
+def test_columns_are_compared_up_to_the_limit_and_bounded_above_it(
+    power: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a single row of numbers all that is recomputed is known; a bound on it promises no more than is true."""
+    monkeypatch.setattr(verify, "MOST_PAIRS", 300)
+    monkeypatch.setattr(verify, "MOST_COMPARED", 300**2)
+    count = verify.MOST_PAIRS + more
+    row = np.arange(count) - count // 2
+    longest, least, farthest = verify.columns_of(row[None, :], power)
+    true_least, true_farthest = int(row[0] * row[-1]) if power == 2 else 0, int(row[-1] - row[0]) ** power
+    assert longest == int(np.abs(row).max()) ** power
+    if more:
+        assert least <= true_least
+        assert farthest >= true_farthest
+    else:
+        assert (least, farthest) == (true_least, true_farthest)
+
+
+@pytest.mark.parametrize("largest", [9, 2**20, 2**30, 2**34], ids=["small", "products of 40 bits", "of 60", "of 68"])
+def test_columns_of_large_numbers_are_compared_exactly(largest: int) -> None:
+    """Where their products do not fit into 64 bits, too, and in as many columns as are compared at once and more."""
+    matrix = np.random.default_rng(5).integers(-largest, largest + 1, (3, 270))
+    numbers = matrix.astype(object)
+    inner = numbers.T @ numbers
+    own = inner.diagonal()
+    longest, least, farthest = verify.columns_of(matrix, 2)
+    assert (longest, least) == (max(own), inner.min())
+    assert farthest == max(longest, (own[:, None] + own - 2 * inner).max())
+
+
+def test_a_replaced_record_among_many_cells_is_compared_as_the_release_compares_it() -> None:
+    """Dense rows over 1,156 cells were bounded by four times the longest column, and the release's claim called wrong."""
+    matrix = np.random.default_rng(6).integers(-(2**28), 2**28, (40, 1156))
+    claimed = sensitivity_squared(matrix, Identity(1156), "replace-one")
+    assert verify.columns_of(matrix, 2)[2] <= claimed < 4 * verify.columns_of(matrix, 2)[0]
+
+
+def test_what_queries_can_count_has_the_signs_of_their_entries() -> None:
+    state, seen = np.random.default_rng(37), set()
+    for _ in range(60):
+        sizes = tuple(state.integers(1, 4, 2).tolist())
+        entries = [state.integers(*ends, (2, size)) for ends, size in zip(state.permutation(SIGNS)[:2], sizes, strict=True)]
+        factors = tuple(
+            verify.AxisFactor(size, 2, lambda each=each: each) for each, size in zip(entries, sizes, strict=True)
+        )
+        dense = reduce(np.kron, entries)
+        low, high = verify.Rows((0, 1), factors, (), 1.0).ends
+        assert low == (0 if dense.min() >= 0 else -np.inf)
+        assert high == (0 if dense.max() <= 0 else np.inf)
+        seen.add((low, high))
+    assert len(seen) == 4
+
+
+SIGNS = [(-2, 0), (0, 3), (-2, 3), (1, 3), (-1, 1), (0, 1)]
+"""Ranges of entries, the upper end excluded: no sign, one, or both."""
+
+
+@pytest.mark.parametrize("number", [400.0, -3.0], ids=["records", "less than none"])
+def test_the_covariance_with_a_negated_column_is_the_negated_covariance(number: float) -> None:
+    """Its interval is mirrored: the range of a covariance reaches as far below zero as above."""
+    values, root = np.array([number, 30.0, -50.0, 9000.0]), np.random.default_rng(1).normal(size=(4, 4))
+    joint, flip, spans = root @ root.T * 9.0, np.array([1.0, 1.0, -1.0, -1.0]), [(-10.0, 10.0), (-20.0, 20.0)]
+    value, error, low, high = verify.statistic("covariance", values, joint, 1.96, spans)
+    mirrored = verify.statistic("covariance", values * flip, joint * np.outer(flip, flip), 1.96, spans)
+    assert mirrored == pytest.approx((-value, error, -high, -low))
+    assert low < value < high
+
+
+def test_it_trusts_nothing_of_what_it_checks() -> None:
+    """NumPy and the standard library are all that it imports, so that anybody can copy the file out."""
+    imports = [*ast.walk(ast.parse(Path(verify.__file__).read_text(encoding="utf-8")))]
+    modules = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in imports if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in modules} <= {*sys.stdlib_module_names, "numpy"}
