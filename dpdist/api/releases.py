@@ -8,7 +8,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import DatasetBudget
 from dpdist.privacy.ledger.charges import period_of
 from dpdist.publish import release_folder
-from dpdist.storage.objects import atomic_folder, parse_location
+from dpdist.storage.objects import StorageLocation, atomic_folder, parse_location
 from dpdist.version import version
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "DatasetBudget",
     "Loss",
     "Matrix",
+    "StorageLocation",
     "atomic_folder",
     "count_answered",
     "half_width",

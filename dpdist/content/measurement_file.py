@@ -22,7 +22,7 @@ from dpdist.domain import Attribute, Domain, EvenEdges, Level, LinearCombination
 from dpdist.domain.calendar import Times
 from dpdist.domain.numeric_columns import ENDS, Amounts, Bound
 from dpdist.errors import StoreError
-from dpdist.operators import AllRanges, Identity, Matrix, Operator, Prefix, Toeplitz, Total
+from dpdist.operators import AllRanges, Circulant, Dense, Identity, Matrix, Operator, Padded, Prefix, Toeplitz, Total
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.measured_space import MeasuredSpace
@@ -32,7 +32,7 @@ from dpdist.reconstruction.row_space import row_space_from
 from dpdist.reconstruction.separate_products import separate_products_from
 from dpdist.storage.documents import check_form
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound, PersonsBound
-from dpdist.workloads import Workload
+from dpdist.workloads import Block, Workload
 
 FORMAT, WITH_RECORD_SHARES, OTHER_BINS, ONLY_CHECKED, IN_ROUNDS = 1, 2, 3, 4, 5
 """Of the file: the second where records are divided between the ends of a range, the third where among other bins (squares are measured, or
@@ -350,3 +350,31 @@ def _store_array(array: Matrix, arrays: dict[str, Matrix]) -> str:
             return name
     arrays[f"query_{len(arrays)}"] = compact_array
     return f"query_{len(arrays) - 1}"
+
+
+def read_queries(path: Path) -> tuple[Block, ...]:
+    """The published queries beside a measurement, without labels; none where they were not written down. Raises: StoreError."""
+    with _open_arrays(path) as (facts, arrays):
+        return tuple(
+            Block(
+                group["name"],
+                tuple(int(axis) for axis in group["attributes"]),
+                tuple(_read_factor(factor_facts, arrays) for factor_facts in group["factors"]),
+                ((),) * len(group["factors"]),
+            )
+            for group in facts["queries"]["groups"] or ()
+        )
+
+
+def _read_factor(facts: Facts, arrays: dict[str, Matrix]) -> Operator:
+    """The operator that ``_factor_facts`` wrote down."""
+    values = int(facts["values"])
+    named = next((operator_type for operator_type, name in _NAMED_OPERATORS if name == facts["kind"]), None)
+    if named is not None:
+        inner: Operator = named(values)  # type: ignore[call-arg]
+    elif facts["kind"] == "matrix":
+        inner = Dense(arrays[facts["array"]].astype(np.float64))
+    else:
+        filter_type = Circulant if facts["kind"] == "circle" else Toeplitz
+        inner = filter_type(values, arrays[facts["array"]].astype(np.float64), int(facts["first_lag"]))
+    return Padded(inner, int(facts["left_out"])) if facts["left_out"] else inner

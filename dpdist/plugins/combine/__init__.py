@@ -1,0 +1,5 @@
+"""One answer from several releases: best linear unbiased estimates from all that they measured, without any charge."""
+
+from dpdist.api import Plugin
+
+PLUGIN = Plugin("combine", commands={"combine": "dpdist.plugins.combine.combine_command:combine"})

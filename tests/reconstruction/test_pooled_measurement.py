@@ -1,0 +1,128 @@
+"""Least squares over several measurements, against normal equations that are written down over all cells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpdist.errors import InvalidInput
+from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
+from dpdist.reconstruction.measured_space import NotMeasured
+from dpdist.reconstruction.pooled_measurement import IndependentTerm, PooledMeasurement, pool
+from dpdist.workloads import Block
+
+SHAPE = (4, 3, 5)
+BLOCKS = (
+    Block("first by third", (0, 2), (Identity(4), Prefix(5)), ((), ())),
+    Block("third by first", (2, 0), (Padded(Identity(4), 1), Identity(4)), ((), ())),
+    Block("all", (1,), (Total(3),), ((),)),
+    Block("second by third", (1, 2), (Identity(3), AllRanges(5)), ((), ())),
+)
+JOINT = Block("a condition", (0, 1), (Dense(np.arange(24.0).reshape(2, 12) % 5),), ((),))
+CENTRED = np.eye(4) - 0.25
+STEPS = np.tril(np.ones((5, 5)))
+PARTS = np.array([[1.0, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+
+
+def noisy_terms(seed: int, *, tables: bool) -> tuple[list[IndependentTerm], Matrix, Matrix]:
+    """Terms, with their rows over all cells divided by the noise, and the true cells."""
+    state = np.random.default_rng(seed)
+    truth = state.integers(0, 50, SHAPE).astype(float)
+    planned: list[tuple[tuple[int, ...], tuple[Matrix | None, ...], float]] = [
+        ((0, 2), (None, None), 2.0),
+        ((0, 1), (None, None), 1.0),
+        ((0,), (CENTRED,), 0.5),
+        ((1, 2), (None, None), 3.0),
+    ]
+    if not tables:
+        planned += [
+            ((1, 2), (None, STEPS), 1.5),
+            ((2,), (PARTS,), 0.7),
+            ((0, 1), (state.integers(0, 2, (6, 12)) + 0.0,), 1.1),
+        ]
+    terms, weighted_rows = [], []
+    for axes, factors, deviation in planned:
+        if len(factors) == len(axes):
+            by_axis = dict(zip(axes, factors, strict=True))
+            rows: Matrix = np.ones((1, 1))
+            for axis, size in enumerate(SHAPE):
+                factor = by_axis.get(axis, np.ones((1, size)))
+                rows = np.kron(rows, np.eye(size) if factor is None else factor)
+        else:
+            joint = factors[0]
+            assert joint is not None
+            rows = np.repeat(joint, SHAPE[2], axis=1)  # the joint rows are over the first two attributes
+        values = rows @ truth.ravel() + deviation * state.normal(size=len(rows))
+        terms.append(IndependentTerm(axes, factors, values, deviation))
+        weighted_rows.append(np.column_stack([rows, values]) / deviation)
+    stacked = np.concatenate(weighted_rows)
+    return terms, stacked, truth
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_estimates_and_covariances_are_those_of_least_squares(*, tables: bool) -> None:
+    terms, stacked, _ = noisy_terms(1, tables=tables)
+    blocks = BLOCKS if tables else (*BLOCKS, JOINT)
+    pooled = pool(SHAPE, terms, blocks)
+    assert pooled.dense == (() if tables else (0, 1, 2))
+    rows, values = stacked[:, :-1], stacked[:, -1]
+    inverse = np.linalg.pinv(rows)
+    queries = np.concatenate([block.operator(SHAPE).dense() for block in blocks]) @ inverse
+    answers, variances = (np.concatenate(column) for column in zip(*map(pooled.estimate, blocks), strict=True))
+    assert answers == pytest.approx(queries @ values, rel=1e-9)
+    assert variances == pytest.approx((queries**2).sum(axis=1), rel=1e-9)
+    assert pooled.covariance(blocks) == pytest.approx(queries @ queries.T, rel=1e-8, abs=1e-9)
+    residual = values - rows @ (inverse @ values)
+    assert pooled.disagreement == pytest.approx(residual @ residual, rel=1e-6)
+    assert pooled.freedom == len(rows) - np.linalg.matrix_rank(rows)
+
+
+def test_one_attribute_of_steps_is_put_together_alone() -> None:
+    terms, stacked, _ = noisy_terms(2, tables=True)
+    series = IndependentTerm((1, 2), (None, STEPS), np.arange(15.0), 1.5)
+    pooled = pool(SHAPE, [*terms, series])
+    assert pooled.dense == (2,)
+    rows = np.kron(np.ones((1, 4)), np.kron(np.eye(3), STEPS)) / 1.5
+    inverse = np.linalg.pinv(np.concatenate([stacked[:, :-1], rows]))
+    values = np.concatenate([stacked[:, -1], series.values / 1.5])
+    for block in BLOCKS:
+        queries = block.operator(SHAPE).dense() @ inverse
+        answers, variances = pooled.estimate(block)
+        assert answers == pytest.approx(queries @ values, rel=1e-9)
+        assert variances == pytest.approx((queries**2).sum(axis=1), rel=1e-9)
+
+
+def test_what_was_not_measured_is_refused() -> None:
+    terms, _, _ = noisy_terms(3, tables=True)
+    whole = Block("all three", (0, 1, 2), (Identity(4), Identity(3), Identity(5)), ((), (), ()))
+    with pytest.raises(NotMeasured):
+        pool(SHAPE, terms).estimate(whole)
+    coarse = IndependentTerm((2,), (PARTS,), np.array([1.0, 2.0, 3.0]), 1.0)
+    pooled = pool(SHAPE, [coarse])
+    assert pooled.estimate(Block("two", (2,), (Dense(PARTS[:2]),), ((),)))[0].size == 2
+    with pytest.raises(NotMeasured):
+        pooled.estimate(Block("five", (2,), (Identity(5),), ((),)))
+    with pytest.raises(InvalidInput, match="4,096 are written down"):
+        pool((5000,), [IndependentTerm((0,), (np.tril(np.ones((2, 5000))),), np.zeros(2), 1.0)])
+
+
+def test_measurements_of_other_records_disagree() -> None:
+    terms, _, _ = noisy_terms(4, tables=True)
+    pool(SHAPE, terms).check_agreement()
+    moved = terms[1].values.copy()
+    moved[3] += 15.0
+    with pytest.raises(InvalidInput, match="different records"):
+        pool(SHAPE, [terms[0], IndependentTerm((0, 1), (None, None), moved, 1.0), *terms[2:]]).check_agreement()
+
+
+def test_a_large_table_is_never_put_together() -> None:
+    """A table of 10^5 cells and its margins: estimates need as many numbers as there are cells."""
+    shape = (400, 250)
+    state = np.random.default_rng(5)
+    table = IndependentTerm((0, 1), (None, None), state.normal(size=100_000), 1.0)
+    margin = IndependentTerm((0,), (None,), state.normal(size=400), 1.0)
+    pooled: PooledMeasurement = pool(shape, [table, margin])
+    answers, variances = pooled.estimate(Block("first", (0,), (Identity(400),), ((),)))
+    sums = table.values.reshape(shape).sum(axis=1)
+    assert answers == pytest.approx((sums / 250 + margin.values) / (1 / 250 + 1), rel=1e-6, abs=1e-9)
+    assert variances == pytest.approx(np.full(400, 250 / 251))
