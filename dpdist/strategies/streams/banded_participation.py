@@ -29,8 +29,8 @@ from dpdist.workloads import Workload
 
 SHARPNESSES, STEPS = (20.0, 100.0, 500.0), 60
 """How much larger the largest weighs than the number of chains, in turn; and steps of L-BFGS for each."""
-FEWEST, WORK = 6, 2**30
-"""Steps of L-BFGS for each at least, and the steps of the series, cubed, times those of L-BFGS: for 512 steps 8, for 256 all."""
+FEWEST, WORK = 24, 2**30
+"""Steps of L-BFGS for each at least, and the steps of the series, cubed, times those of L-BFGS: all up to 256 steps of the series."""
 STARTS = (-40.0, 0.0)
 """Logits of p with which the search begins: nothing in common beyond two separations, and half of the most."""
 NO_CHAIN = -1e300
