@@ -1,8 +1,8 @@
 """Symmetry: the small workloads that a workload splits into by the values that no query treats differently.
 
 The values of an attribute fall into orbits (``dpdist.workloads.orbits``), and the space over an attribute into the sums over orbits and,
-for every orbit of c > 1 values, the c - 1 dimensions that tell them apart. A workload's gram is block diagonal over the products of these: one
-small workload over orbits each, with as many copies as there are dimensions (docs/mathematics.md, section 6).
+for every orbit of c > 1 values, the c - 1 dimensions that tell them apart. A workload's gram is block diagonal over the products of
+these: one small workload over orbits each, with as many copies as there are dimensions (docs/mathematics.md, section 6).
 """
 
 from __future__ import annotations
