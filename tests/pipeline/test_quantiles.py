@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.pipeline import preprocess
-from dpdist.planner.release_plan import plan
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.privacy.private_quantiles import QuantileRule
-from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.storage.array_store import Store
 from dpdist.verify import verify
 from tests import small
 from tests.command_line import CommandLine
@@ -68,23 +63,6 @@ def test_what_was_chosen_is_answered_and_nothing_else_is(home: Path) -> None:
             InvalidInput, match="chosen by sex at 0.5, 0.9, and no others: ask for 'quantile 0.5 of amount by sex'"
         ):
             done.ask(other)
-
-
-def test_a_release_beside_quantiles_is_planned_once(home: Path) -> None:
-    """What is found beside it changes neither its strategy nor its noise: the plan with placeholders is that of the release."""
-    stages, path = list[str](), written(home)
-
-    def run_stage(name: str, work: Callable[[], Any]) -> Any:
-        stages.append(name)
-        return work()
-
-    done = small.run(path, home, step=run_stage)
-    assert (stages.count("plan"), stages.count("select")) == (1, 1)
-    found = plan(Context(home, Store(home / "store"), inline(), ignore_progress), load(path))  # with what was found
-    assert found.job.found_steps[0][1] is not None
-    assert done.plan.binding(None) == found.binding(None)
-    assert (done.plan.variance, done.plan.loss) == (found.variance, found.loss)
-    assert done.plan.job.next_step is None
 
 
 @pytest.mark.parametrize(
