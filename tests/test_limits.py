@@ -99,7 +99,7 @@ WHY_NOT = {
     "planner.size_estimate.ANSWERS": EXTENT,
     "planner.size_estimate.CELLS": EXTENT,
     "planner.size_estimate.RECORD_BYTES": EXTENT,
-    "planner.release_plan.MUCH_NOISE": "whether a warning is given",
+    "planner.release_kinds.MUCH_NOISE": "whether a warning is given",
     "runtime.stored_vectors.DIGEST_BYTES": "the length of a SHA-256",
     "strategies.tables.marginal_optimum.ALL_SUBSETS": COMPARED,
     "strategies.lower_bounds.MAX_STORED_WEIGHTS": "beyond it no weights are published, and the verifier says so",

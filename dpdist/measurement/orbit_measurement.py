@@ -37,7 +37,8 @@ from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.reconstruction.row_space import RowSpace
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.symmetry import LOOKED_THROUGH, Component, Symmetry
+from dpdist.workloads.orbits import LOOKED_THROUGH
+from dpdist.workloads.symmetry import Component, Symmetry
 
 PAIRED_ORBITS = 8192
 """Orbits up to which all pairs are compared for the sensitivity under replace-one; beyond, the triangle inequality bounds it."""

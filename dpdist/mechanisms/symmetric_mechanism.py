@@ -22,7 +22,7 @@ from dpdist.strategies.solver_resources import effort
 from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.symmetric_optimum import symmetric
 from dpdist.workloads import Workload
-from dpdist.workloads.symmetry import MOST_COMPONENTS, most_components, orbits_of
+from dpdist.workloads.symmetry import MOST_COMPONENTS, most_components
 
 
 def prefers_symmetric(workload: Workload, needed_bytes: int) -> bool:
@@ -60,7 +60,7 @@ class Symmetric(Mechanism):
     optimiser = "symmetric"
 
     def reason_refused(self, workload: Workload) -> str | None:
-        codes = orbits_of(workload)
+        codes = workload.orbits
         if codes is None:
             return "the workload holds queries that are no product over attributes"
         if math.prod(int(code.max()) + 1 for code in codes) == workload.domain.cells:

@@ -27,7 +27,7 @@ from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.strategies.tables.residual_bases import stored_optima_count
 from dpdist.workloads import Gram, Workload, integer_basis
 from dpdist.workloads.nested_groups import nested_of
-from dpdist.workloads.symmetry import LOOKED_THROUGH, is_tabled
+from dpdist.workloads.orbits import LOOKED_THROUGH, is_tabled
 
 Optimiser = Literal[
     "coa",
@@ -358,7 +358,7 @@ def worst_factor_bytes(workload: Workload, terms: int = 1, omitted_axes: frozens
 def worst_orbit_bytes(workload: Workload) -> int:
     """What predicting the worst error takes of a strategy over orbits: of attributes with very many values only vectors are held."""
     large = frozenset(
-        axis for axis, size in enumerate(workload.domain.shape) if size > LOOKED_THROUGH and is_tabled(workload, axis)
+        axis for axis, size in enumerate(workload.domain.shape) if size > LOOKED_THROUGH and is_tabled(workload.blocks, axis)
     )
     few = worst_factor_bytes(workload, omitted_axes=large)
     return few + 8 * VARIANCE_COPIES * workload.shape[0] if large else few

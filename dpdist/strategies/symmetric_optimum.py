@@ -24,7 +24,7 @@ from dpdist.strategies.dense.trace_problem import Summand, root_of
 from dpdist.strategies.representations import WORST_WORK
 from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_not_empty, check_start, check_workload, ignore_step
 from dpdist.workloads import Workload
-from dpdist.workloads.symmetry import MOST_COMPONENTS, Symmetry, most_components, orbits_of, symmetry_of
+from dpdist.workloads.symmetry import MOST_COMPONENTS, Symmetry, most_components, symmetry_of
 
 MANY_CELLS = 2048
 """Cells from which a solve over all of them takes seconds, so that the optimum over orbits is found first."""
@@ -116,7 +116,7 @@ def weights_by_symmetry(workload: Workload, *, tolerance: float) -> Matrix | Non
 
 def starts_from_orbits(workload: Workload) -> bool:
     """Whether the optimum over orbits is found first, which takes hardly any time beside that over all cells."""
-    codes = orbits_of(workload) if workload.shape[1] >= MANY_CELLS else None
+    codes = workload.orbits if workload.shape[1] >= MANY_CELLS else None
     if codes is None or most_components(codes) > MOST_COMPONENTS:
         return False
     return FEWER_ORBITS * math.prod(int(code.max()) + 1 for code in codes) <= workload.shape[1]
@@ -124,7 +124,7 @@ def starts_from_orbits(workload: Workload) -> bool:
 
 def symmetry_for(workload: Workload) -> Symmetry:
     """The symmetry of a workload. Raises: InvalidInput for queries that are no products over attributes."""
-    codes = orbits_of(workload)
+    codes = workload.orbits
     if codes is None:
         raise InvalidInput("the workload holds queries that are no product over attributes; choose 'coa' or 'auto'")
     symmetry = symmetry_of(workload, codes)

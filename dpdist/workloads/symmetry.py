@@ -1,15 +1,13 @@
-"""Symmetry: values that no query treats differently, and the small workloads that a workload splits into by it.
+"""Symmetry: the small workloads that a workload splits into by the values that no query treats differently.
 
-Two values of an attribute are exchangeable when swapping them leaves the gram of every factor as it is. The values fall into orbits,
-and the space over an attribute into the sums over orbits and, for every orbit of c > 1 values, the c - 1 dimensions that tell them
-apart. A workload's gram is block diagonal over the products of these: one small workload over orbits each, with as many copies as
-there are dimensions (docs/mathematics.md, section 6).
+The values of an attribute fall into orbits (``dpdist.workloads.orbits``), and the space over an attribute into the sums over orbits and,
+for every orbit of c > 1 values, the c - 1 dimensions that tell them apart. A workload's gram is block diagonal over the products of
+these: one small workload over orbits each, with as many copies as there are dimensions (docs/mathematics.md, section 6).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -17,17 +15,14 @@ from itertools import product
 import numpy as np
 
 from dpdist.domain import Domain
-from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Prefix, Product, TallMatrix, Total
+from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Product, Total
 from dpdist.operators.orbit_sums import SUMMED, OrbitSums
 from dpdist.workloads.block import Block
 from dpdist.workloads.integer_basis import Basis, integer_basis
+from dpdist.workloads.orbits import GRAM_TOLERANCE
 from dpdist.workloads.workload import Workload
 
-LOOKED_THROUGH = 1024
-"""Values of an attribute up to which grams are looked through for exchangeable ones; beyond, only plain tables are."""
 MOST_COMPONENTS = 4096
-GRAM_TOLERANCE = 1e-13
-"""Relative difference of gram entries that is rounding."""
 
 
 @dataclass(frozen=True)
@@ -102,26 +97,6 @@ class Symmetry:
         for code in self.codes:
             orbits = (orbits[:, None] * (int(code.max()) + 1) + code).ravel()
         return np.asarray((weights / self.sizes)[orbits])
-
-
-def orbits_of(workload: Workload) -> tuple[Matrix, ...] | None:
-    """The orbit of every value of each attribute; None where the queries are no products over attributes."""
-    if not workload.kind.is_separable or any(isinstance(f, TallMatrix) for block in workload.blocks for f in block.factors):
-        return None
-    return tuple(_exchangeable(workload, axis) for axis in range(len(workload.domain.shape)))
-
-
-def is_tabled(workload: Workload, axis: int) -> bool:
-    """Whether only the values of an attribute and their total are asked for, so that all of them are exchangeable."""
-    return all(isinstance(factor, Identity | Total) for factor in _factors(workload, axis))
-
-
-def _factors(workload: Workload, axis: int) -> Iterator[Operator]:
-    """An attribute's factors in all blocks, with their rows scaled."""
-    for block in workload.blocks:
-        for block_axis, factor in zip(block.axes, block.scaled(block.factors), strict=True):
-            if block_axis == axis:
-                yield factor
 
 
 def symmetry_of(workload: Workload, codes: tuple[Matrix, ...]) -> Symmetry:
@@ -232,43 +207,3 @@ def _strengths(workload: Workload, block: Block, codes: tuple[Matrix, ...]) -> d
                 )
         strengths[axis] = orbit_strengths
     return strengths
-
-
-def _exchangeable(workload: Workload, axis: int) -> Matrix:
-    """The orbit of every value of an attribute, numbered by first appearance."""
-    size = workload.domain.shape[axis]
-    if is_tabled(workload, axis):
-        return np.zeros(size, dtype=np.int64)
-    factors: dict[str, Operator] = {}
-    for factor in _factors(workload, axis):
-        if not isinstance(factor, Identity | Total):
-            factors.setdefault(factor.fingerprint, factor)
-    if size > LOOKED_THROUGH or any(isinstance(factor, Prefix) for factor in factors.values()):
-        return np.arange(size)
-    grams = [gram / float(np.diag(gram).max()) for gram in (factor.gram() for factor in factors.values())]
-    keys = np.round(np.array([[np.diag(g), g.sum(axis=0), (g * g).sum(axis=0)] for g in grams]).reshape(-1, size).T, 9)
-    candidates = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
-    codes = np.full(size, -1, dtype=np.int64)
-    representatives: list[int] = []
-    for value in range(size):
-        candidate_orbits = (
-            k for k, representative in enumerate(representatives) if candidates[representative] == candidates[value]
-        )
-        codes[value] = next(
-            (k for k in candidate_orbits if _can_swap(grams, representatives[k], value)), len(representatives)
-        )
-        if codes[value] == len(representatives):
-            representatives.append(value)
-    return codes
-
-
-def _can_swap(grams: list[Matrix], first_value: int, second_value: int) -> bool:
-    """Whether all grams stay as they are when two values are swapped."""
-    for gram in grams:
-        if abs(gram[first_value, first_value] - gram[second_value, second_value]) > GRAM_TOLERANCE * gram.shape[0]:
-            return False
-        difference = np.abs(gram[first_value] - gram[second_value])
-        difference[[first_value, second_value]] = 0.0
-        if difference.max() > GRAM_TOLERANCE * gram.shape[0]:
-            return False
-    return True

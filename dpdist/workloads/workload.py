@@ -16,6 +16,7 @@ from dpdist.errors import InvalidInput
 from dpdist.notebook_tables import html_table
 from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Scaled, Stack, Toeplitz
 from dpdist.workloads.block import Block
+from dpdist.workloads.orbits import find_orbits
 from dpdist.workloads.workload_kind import WorkloadKind, classify
 
 
@@ -89,6 +90,11 @@ class Workload:
     def kind(self) -> WorkloadKind:
         """Marginals, products, filters or formulas: mechanisms decide by it whether they answer the workload."""
         return classify(self.blocks, len(self.domain.shape), self.domain.sizes.long_steps)
+
+    @cached_property
+    def orbits(self) -> tuple[Matrix, ...] | None:
+        """The orbit of every value of each attribute (``dpdist.workloads.orbits``); None where a query is no product over attributes."""
+        return find_orbits(self.blocks, self.domain.shape)
 
     @cached_property
     def operator(self) -> Operator:

@@ -46,7 +46,7 @@ def finishes_with(expected: dict[str, bytes], path: Path, home: Path) -> None:
 
 
 KILL_POINTS: dict[str, tuple[str, str]] = {
-    "before the plan": ("dpdist.pipeline.release_run", "plan"),
+    "before the plan": ("dpdist.pipeline.release_run", "plan_as_charged"),
     "before the count": ("dpdist.pipeline.release_run", "count"),
     "before the exact measurement": ("dpdist.pipeline.measure", "exact_measurement"),
     "before the charge": ("dpdist.privacy.ledger.budget_ledger.Ledger", "reserve"),

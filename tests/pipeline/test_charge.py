@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.pipeline import test_quantiles
 
 AGES = {"age": {"from": 0, "to": 11}}
 FILTERS = [{"filters": {"of": "age", "apply": [{"window": 3}, {"exponential": 0.7}]}}]
@@ -74,3 +77,20 @@ def test_warnings_are_told_before_the_charge(home: Path) -> None:
     stages = [stage for stage, _ in heard]
     assert "noise" in dict(heard)["warning"]
     assert stages.index("warning") < stages.index("count")
+
+
+def test_a_release_beside_quantiles_is_planned_once(home: Path) -> None:
+    """What is found beside it changes neither its strategy nor its noise: the plan with placeholders is that of the release."""
+    stages, path = list[str](), test_quantiles.written(home)
+
+    def run_stage(name: str, work: Callable[[], Any]) -> Any:
+        stages.append(name)
+        return work()
+
+    done = small.run(path, home, step=run_stage)
+    assert (stages.count("plan"), stages.count("select")) == (1, 1)
+    found = plan(context_of(home), load(path))  # with what was found
+    assert found.job.found_steps[0][1] is not None
+    assert done.plan.binding(None) == found.binding(None)
+    assert (done.plan.variance, done.plan.loss) == (found.variance, found.loss)
+    assert done.plan.job.next_step is None

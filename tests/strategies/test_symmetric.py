@@ -22,7 +22,7 @@ from dpdist.strategies import coa, effort, symmetric, symmetric_optimum
 from dpdist.strategies.solver_resources import Limits
 from dpdist.strategies.symmetric_optimum import weights_by_symmetry
 from dpdist.workloads import Workload, marginals, predicates, prefix, products, relative, union
-from dpdist.workloads.symmetry import orbits_of, symmetry_of
+from dpdist.workloads.symmetry import symmetry_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples/sf1"
 SMALL = Domain.of_shape((4, 5, 3))
@@ -95,7 +95,7 @@ def test_the_sensitivity_of_many_orbits_is_never_less(name: str, monkeypatch: py
 def test_the_components_are_the_gram() -> None:
     """Eigenvalues of the parts, each as often as it has copies, are those of W'W; every row of orbits has its adjoint."""
     workload = WORKLOADS["listed"]
-    codes = orbits_of(workload)
+    codes = workload.orbits
     assert codes is not None
     symmetry = symmetry_of(workload, codes)
     values = []
@@ -123,15 +123,15 @@ def test_orbits_sum_and_tell_apart() -> None:
 def test_values_that_one_query_treats_differently_are_not_exchanged() -> None:
     domain = Domain.of_shape((3, 6))
     alike = products(domain, {"x1": "identity"})
-    codes = orbits_of(union(alike, products(domain, {"x1": ["x1 < 2"]})))
+    codes = union(alike, products(domain, {"x1": ["x1 < 2"]})).orbits
     assert codes is not None
     np.testing.assert_array_equal(codes[0], [0, 0, 0])
     np.testing.assert_array_equal(codes[1], [0, 0, 1, 1, 1, 1])
     both = union(alike, products(domain, {"x1": ["x1 < 2", "x1 == 0"]}), weights=(1, 1e-3))
-    codes = orbits_of(both)
+    codes = both.orbits
     assert codes is not None
     np.testing.assert_array_equal(codes[1], [0, 1, 2, 2, 2, 2])
-    assert orbits_of(predicates(domain, ["x0 < 1 or x1 < 2"])) is None
+    assert predicates(domain, ["x0 < 1 or x1 < 2"]).orbits is None
     with pytest.raises(InvalidInput, match="no product over attributes"):
         symmetric(predicates(domain, ["x0 < 1 or x1 < 2"]))
 
