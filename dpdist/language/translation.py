@@ -85,7 +85,7 @@ def _load_language(code: str) -> Language:
         return ENGLISH
     import tomllib
 
-    tables: dict[str, dict[str, Any]] = {"sentences": {}, "scripts": {}, "numbers": {}, "dates": {}}
+    tables: dict[str, Any] = {"sentences": {}, "scripts": {}, "numbers": {}, "dates": {}}
     for plugin in installed_plugins():
         if plugin.translations and (file := importlib.resources.files(plugin.translations) / f"{code}.toml").is_file():
             for name, added in tomllib.loads(file.read_text(encoding="utf-8")).items():
