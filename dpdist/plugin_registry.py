@@ -23,6 +23,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "databases": ("records.sql", "records.connection"),
     "deployment": ("doctor", "chart-values"),
     "gate": ("gate",),
+    "languages": ("language",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
@@ -58,7 +59,7 @@ class Plugin:
         verifiers: references of functions that recompute the claims of a published folder, given rows of the ledger or None: a line
             for each claim, which begins with "right", "wrong" or "cannot be checked", and a line for each thing that was not checked.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
-            ``dpdist/language``; "": its pages are in English.
+            the plugin ``languages``; "": its pages are in English.
         needs: names of plugins without which it is left out.
     """
 

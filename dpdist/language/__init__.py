@@ -1,4 +1,4 @@
-"""The language of a page: sentences, numbers and dates. English stands where it is said; every other language is one file here."""
+"""The language of a page: sentences, numbers and dates. English stands where it is said; plugins hold the files of others."""
 
 from dpdist.language.translation import (
     LANGUAGES,

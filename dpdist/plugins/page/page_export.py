@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from dpdist.api import InvalidInput, release_location
-from dpdist.api.releases import release_folder
 from flows.api.commands import ReleaseName, console, shown
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
@@ -50,6 +49,8 @@ def export(
     target: Annotated[Path, typer.Argument(help="the file to write, .pdf or .png")],
 ) -> None:
     """Save the page of a release as a PDF or PNG file. This needs an installed Chromium."""
+    from dpdist.api.releases import release_folder
+
     with release_location(release).local_copy() as folder:
         release_folder.certificate_of(folder)
         save((folder / "index.html").resolve(), target.resolve())

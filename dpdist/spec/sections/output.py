@@ -24,11 +24,13 @@ def _language(code: Any) -> Any:
     """The code of a language that pages are written in. Raises: ValueError."""
     if code not in LANGUAGES:
         raise ValueError(f"pages are written in {', '.join(LANGUAGES[:-1])} or {LANGUAGES[-1]}")
+    if code != LANGUAGES[0]:
+        require_plugin("language")
     return code
 
 
 Language = Annotated[str, BeforeValidator(_language), WithJsonSchema({"enum": list(LANGUAGES), "type": "string"})]
-"""The code of a language that has a table (``dpdist/language``)."""
+"""The code of a language that has a table (``dpdist/plugins/languages``)."""
 
 
 class TargetSpec(UnionPart):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import string
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,10 @@ from dpdist.language import (
 )
 from dpdist.page.headings import describes_time_steps, question_texts, title_of
 from dpdist.spec.queries.marginal_queries import MarginalsQuery
+from tests.complete_tree import needs_every_plugin
 from tests.language import said
 
+ROOT = Path(__file__).parents[3]
 OTHERS = [code for code in LANGUAGES if code != "en"]
 SCRIPTS = said.in_words(said.of_scripts())
 SENTENCES = said.in_words(said.of_python() | said.of_templates()) - SCRIPTS
@@ -32,6 +35,7 @@ def places(sentence: str) -> set[tuple[str, str, str | None]]:
     return {(name, spec or "", sign) for _, name, spec, sign in string.Formatter().parse(sentence) if name is not None}
 
 
+@needs_every_plugin
 @pytest.mark.parametrize("code", OTHERS)
 def test_every_sentence_has_a_translation_and_every_translation_is_said(code: str) -> None:
     with use_language(code):
@@ -54,9 +58,12 @@ def test_translations_have_the_same_places_and_no_markup(code: str) -> None:
 @pytest.mark.parametrize("code", OTHERS)
 def test_all_languages_know_the_same_sentences_of_certificates(code: str) -> None:
     with use_language("de"):
-        known = current_language().certificate.keys(), current_language().groups.keys()
+        groups = current_language().groups.keys()
+    sentences = (ROOT / "dpdist" / "language" / "certificate_sentences.txt").read_text(encoding="utf-8").splitlines()
     with use_language(code):
-        assert (current_language().certificate.keys(), current_language().groups.keys()) == known
+        assert (sorted(current_language().certificate), current_language().groups.keys()) == (sorted(sentences), groups)
+    files = {path.stem for path in (ROOT / "dpdist" / "plugins" / "languages" / "translations").glob("*.toml")}
+    assert {"en", *files} == {*LANGUAGES}
 
 
 def test_numbers_are_written_as_a_language_does() -> None:

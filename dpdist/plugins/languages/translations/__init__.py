@@ -1,0 +1,1 @@
+"""Sentences of pages and certificates in German, French and Spanish."""
