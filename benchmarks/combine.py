@@ -27,7 +27,7 @@ BLOCKS = tuple(Block(f"{axes}", axes, tuple(Identity(SHAPE[axis]) for axis in ax
 
 def margin(table: Matrix, axes: tuple[int, ...]) -> Matrix:
     """The table of some attributes, flat."""
-    return table.sum(axis=tuple(axis for axis in range(3) if axis not in axes)).ravel()
+    return np.asarray(table.sum(axis=tuple(axis for axis in range(3) if axis not in axes))).ravel()
 
 
 def simulate(histories: int = HISTORIES) -> dict[str, float]:

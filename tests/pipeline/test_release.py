@@ -488,9 +488,6 @@ def test_tables_over_many_cells_are_combined(home: Path) -> None:
     at = joined["query"].to_pylist().index("sex f")
     assert isinstance(own.value, float)
     assert joined["answer"][at].as_py() == pytest.approx((own.value + first["answer"][at].as_py()) / 2, abs=0.01)
-    cdf = {**later, "workload": [{"cdf": {"of": "age", "by": ["sex"]}}], "mechanism": "prefix", "release": "cdf"}
-    with pytest.raises(InvalidInput, match="'cdf' cannot be combined|at most 4,096 are written down|does not make"):
-        run(small.write(data, **cdf), home)
 
 
 def test_releases_that_cannot_be_combined(home: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_large_table_is_never_put_together() -> None:
 @pytest.mark.slow
 def test_intervals_of_500_histories_hold_the_true_counts() -> None:
     found = simulate()
-    assert 0.94 <= found["least_covered_group"]
+    assert found["least_covered_group"] >= 0.94
     assert 0.945 <= found["weeks_covered"] <= 0.955
     assert 0.945 <= found["months_covered"] <= 0.955
     assert max(found["error_of_pairs"], found["error_of_whole_table"]) < 0.9
