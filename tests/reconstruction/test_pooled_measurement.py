@@ -8,6 +8,7 @@ import pytest
 from benchmarks.combine import simulate
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
+from dpdist.reconstruction import pooled_measurement
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.pooled_measurement import IndependentTerm, PooledMeasurement, pool
 from dpdist.workloads import Block
@@ -91,6 +92,20 @@ def test_one_attribute_of_steps_is_put_together_alone() -> None:
         answers, variances = pooled.estimate(block)
         assert answers == pytest.approx(queries @ values, rel=1e-9)
         assert variances == pytest.approx((queries**2).sum(axis=1), rel=1e-9)
+
+
+def test_what_is_written_down_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = IndependentTerm((0,), (STEPS,), np.arange(5.0), 1.0)
+    steps = Block("steps", (0,), (Identity(5),), ((),))
+    monkeypatch.setattr(pooled_measurement, "MOST_DENSE_VALUES", 5)
+    monkeypatch.setattr(pooled_measurement, "MOST_COVARIANCES", 5)
+    assert pool((5,), [series]).covariance([steps]).shape == (5, 5)
+    monkeypatch.setattr(pooled_measurement, "MOST_COVARIANCES", 4)
+    with pytest.raises(InvalidInput, match="covariances of 5 queries; at most 4 are written down"):
+        pool((5,), [series]).covariance([steps])
+    monkeypatch.setattr(pooled_measurement, "MOST_DENSE_VALUES", 4)
+    with pytest.raises(InvalidInput, match="5 values together; at most 4 are written down"):
+        pool((5,), [series])
 
 
 def test_what_was_not_measured_is_refused() -> None:

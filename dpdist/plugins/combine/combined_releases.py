@@ -40,8 +40,6 @@ from dpdist.api.queries import (
 )
 from dpdist.api.releases import NUMBERS, Matrix, StorageLocation, atomic_folder, release_folder
 
-FORMAT = 1
-"""Of ``combined.json``."""
 METHOD_FACTS = ("counted", "persons", "missing_persons", "record", "sums")
 """What the certificates of releases that are combined must agree on, beside their attributes."""
 
@@ -119,7 +117,7 @@ class CombinedEstimates:
         """What ``combined.json`` says: which number is made of which editions."""
         editions = [edition for period in self.periods.values() for edition in period]
         return {
-            "format": FORMAT,
+            "format": 1,
             "dataset": editions[0].certificate["dataset"],
             "charged": "nothing",
             "method": "best linear unbiased estimates over the measurements of each period, added up over the periods",
