@@ -46,6 +46,10 @@ FAULTS: dict[str, Fault] = {
     "cents for euros": lambda counts, _: 100 * counts,
     "a tenth more everywhere": lambda counts, _: 1.1 * counts,
 }
+DRIFT = 0.02
+"""A slow drift: each period has so much more than the one before, in one series."""
+FOLLOWED = 8
+"""Periods in which a fault stays, published each time that nothing is found, until it is caught."""
 
 
 def drawn(periods: int, a_year: int, state: np.random.Generator) -> np.ndarray:
@@ -59,16 +63,23 @@ def drawn(periods: int, a_year: int, state: np.random.Generator) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GateRates:
-    """False alarms a year, and shares of each fault: caught in its first period, and of the series that it moves beyond five errors."""
+    """False alarms a year, and shares of each fault.
+
+    Attributes:
+        caught_share: caught in its first period.
+        series_beyond_5_errors_caught: of the series that it moves by more than five errors, those that are outliers.
+        later: caught within two, four and eight periods in which it stays; earlier ones are published, and become history.
+    """
 
     periods_a_year: int
     false_alarms_a_year: float
     caught_share: dict[str, float]
     series_beyond_5_errors_caught: dict[str, float]
+    later: dict[str, dict[str, float]]
 
 
-def measured(a_year: int) -> GateRates:
-    """False alarms a year, and what is caught of each fault."""
+def measured(a_year: int, *, followed: bool = False) -> GateRates:
+    """False alarms a year, and what is caught of each fault; where faults are followed, also in later periods."""
     state = np.random.default_rng(SEED)
     counts = drawn(3 * a_year, a_year, state)
     noisy = counts + state.normal(0, NOISE, counts.shape)
@@ -93,7 +104,38 @@ def measured(a_year: int) -> GateRates:
         alarms * a_year / len(compared),
         {name: caught[name] / len(compared) for name in FAULTS},
         {name: hit / max(all_, 1) for name, (all_, hit) in large.items()},
+        _caught_later(noisy, counts, level, a_year, state) if followed else {},
     )
+
+
+def _caught_later(
+    noisy: np.ndarray, counts: np.ndarray, level: float, a_year: int, state: np.random.Generator
+) -> dict[str, dict[str, float]]:
+    """Shares of faults that are caught within some periods in which they stay, from a few first periods on."""
+    starts = range(a_year, len(counts) - FOLLOWED, max(1, (len(counts) - a_year) // 30))
+    first_periods = {name: np.full(len(starts), np.inf) for name in (*FAULTS, "slow drift")}
+    for name, periods in first_periods.items():
+        for number, start in enumerate(starts):
+            changed, seed = noisy.copy(), int(state.integers(2**31))
+            for step in range(FOLLOWED):
+                period = start + step
+                broken = counts[period].copy()
+                if name == "slow drift":
+                    broken[seed % SERIES] *= (1 + DRIFT) ** (step + 1)
+                else:
+                    broken = FAULTS[name](broken, np.random.default_rng(seed))  # the same series in each period
+                changed[period] += broken - counts[period]
+                moved = set(np.flatnonzero(broken != counts[period]).tolist())
+                history = changed[max(0, period - 110) : period]
+                deviations = np.full(history.shape, NOISE)
+                found = find_outliers(history, deviations, changed[period], deviations[0], level)
+                if moved & {outlier.index for outlier in found}:
+                    periods[number] = step + 1
+                    break
+    return {
+        name: {f"within_{limit}": float((periods <= limit).mean()) for limit in (2, 4, 8)}
+        for name, periods in first_periods.items()
+    }
 
 
 def _spreads(history: np.ndarray, known: np.ndarray, answers: np.ndarray) -> np.ndarray:
@@ -104,7 +146,7 @@ def _spreads(history: np.ndarray, known: np.ndarray, answers: np.ndarray) -> np.
 
 def main() -> None:
     """Print the table of benchmarks/results/gate.md."""
-    results = [measured(52), measured(365)]
+    results = [measured(52, followed=True), measured(365, followed=True)]
     if "--json" in sys.argv[1:]:
         print(json.dumps([asdict(result) for result in results]))
         return
@@ -113,6 +155,9 @@ def main() -> None:
         print("| fault | caught in its first period | series moved beyond five errors: caught |\n|---|---|---|")
         for name, share in result.caught_share.items():
             print(f"| {name} | {share:.1%} | {result.series_beyond_5_errors_caught[name]:.1%} |")
+        print("\n| fault that stays | caught within 2 periods | 4 periods | 8 periods |\n|---|---|---|---|")
+        for name, shares in result.later.items():
+            print(f"| {name} | {' | '.join(f'{share:.0%}' for share in shares.values())} |")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,14 +22,20 @@ from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan_as_charged
 from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
+from dpdist.reconstruction.pooled_measurement import PooledMeasurement, independent_terms, pool
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
 from dpdist.spec import Job
 from dpdist.storage.array_store import Store, StoredArray
+from dpdist.workloads import Workload
 
+JOINED_BYTES = 2**28
+"""Measured tables of one release that are joined with those of others in memory."""
 Companion = tuple[ReleasePlan, StoredArray]
 """Another release of the same records: its plan and its measurement."""
 
@@ -51,7 +58,54 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
                 "noise, which cannot be "
                 f"combined: set 'noise: {other_release.noise.kind}'"
             )
+    if not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True):
+        plans = (planned, *(other_release for other_release, _ in companion_releases))
+        pooled = _pool(planned.workload, [(plan, ArrayVector(np.zeros(plan.grid.rows, dtype=np.int64))) for plan in plans])
+        try:
+            for block in planned.workload.blocks:
+                pooled.estimate(block)
+        except NotMeasured as lack:
+            names = " by ".join(planned.workload.domain.names[axis] for axis in lack.axes) or "all records"
+            raise InvalidInput(
+                f"none of the releases that are combined measures the table of {names}; ask for others"
+            ) from None
     return companion_releases
+
+
+def _pool(workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]]) -> PooledMeasurement:
+    """Measurements of the same records as one, over tables whose cells are never written down together. Raises: InvalidInput."""
+    shape = workload.domain.shape
+    terms = []
+    for planned, measured in measurements:
+        space = planned.grid.measured_space(measured, shape, JOINED_BYTES)
+        try:
+            terms += independent_terms(space, tuple(range(len(shape))), float(planned.noise.deviation))
+        except InvalidInput as error:
+            raise InvalidInput(f"release {planned.job.release!r} cannot be combined: {error}") from None
+    return pool(shape, terms, workload.blocks)
+
+
+def _answer_pooled(
+    context: Context,
+    planned: ReleasePlan,
+    measurements: Sequence[tuple[ReleasePlan, Vector]],
+    requested_columns: AnswerRequest,
+    seed: int,
+    work: Workspace,
+) -> Answers:
+    """Answers from several measurements of tables, fitted where that is asked for."""
+    workload, options, scale = planned.workload, planned.job.outputs.postprocess, float(planned.scale)
+    pooled = _pool(workload, measurements)
+    columns = zip(*map(pooled.estimate, workload.blocks), strict=True)
+    answers, variances = (np.concatenate(column) for column in columns)
+    errors = np.sqrt(variances) / scale
+    half = errors * planned.noise.half_width_95(0.0 if planned.noise.kind is Kind.GAUSSIAN else 1.0)
+    if not options.non_negative:
+        return stored_answers(answers / scale, errors, half, requested_columns, work)
+    unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased", integer=False)
+    unbiased = stored_answers(answers / scale, errors, half, unbiased_columns, work)
+    context.progress("answer", FITTING)
+    return fit_answers(workload, unbiased, possible_counts(planned.job).records, None, requested_columns, seed, work)
 
 
 def _companion(context: Context, other_job: Job, records: str) -> Companion:
@@ -112,6 +166,9 @@ def answer(
     workload = planned.workload
     seed = int(compute_digest("simulation", {**settings, "measurement": measured.digest})[:8], 16)
     with StoreWorkspace(context.store, context.engine).scratch() as work:
+        if companion_releases and not planned.grid.allows_estimate(workload.shape[1], jointly=True):
+            others = [(plan, StoredVector(context.store, stored)) for plan, stored in companion_releases]
+            return _answer_pooled(context, planned, [(planned, values), *others], requested_columns, seed, work)
         z, noise = scale_to_records(planned, values)
         if not companion_releases and skips_cell_estimate(grid, workload, options):
             return _answer_without_estimate(context, planned, grid, (z, noise), requested_columns, seed, work)

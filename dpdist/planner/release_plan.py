@@ -262,6 +262,8 @@ def _check_fit(job: Job, strategy: Strategy, grid: IntegerMeasurement) -> None:
     cells = queries.shape[1]
     if skips_cell_estimate(grid, queries, options) and not strategy.biased:
         return
+    if options.consistent_with and cells > JOINT_CELLS and not options.known and grid.row_blocks() is not None:
+        return  # ``dpdist.pipeline.query_answers.companions`` joins tables part by part, or refuses before the charge
     if not grid.allows_estimate(cells, jointly=bool(options.consistent_with)):
         limit_text = (
             f" over more than {JOINT_CELLS:,} cells" if grid.row_blocks() is not None and cells > JOINT_CELLS else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,6 +25,12 @@ SCHEMES = ("s3", "gs", "az", "abfss", "https")
 PATTERN = re.compile(r"\*|\?(?![^=/]*=)|\{[^{}]*,[^{}]*\}|\[[^\[\]]-[^\[\]]\]")
 """A pattern of names, as shells and other readers know them."""
 FILE_ADVICE = f"give a file whose name ends in one of {endings(RowFormat)}, or a folder that holds some"
+UNFINISHED_FOLDERS = ("_temporary",)
+"""What Spark and Hadoop have in a folder until all of it is written,"""
+UNFINISHED_FILES = (".inprogress", "._COPYING_", ".crdownload")
+"""and what is in the names that Flink, HDFS and browsers give files until these are whole."""
+FINISHED = "_SUCCESS"
+"""What Spark and Hadoop put there at the end."""
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -84,16 +90,35 @@ def list_files(location: str | Path, source_label: SourceLabel | None = None) ->
     if not isinstance(record_location, Folder):
         return _below_url(record_location, source_label)
     if record_location.path_or_url.is_dir():
+        below = os.walk(record_location.location)
+        _check_finished((name for _, folders, names in below for name in (*folders, *names)), source_label)
         files = _label_files(sorted(_files_below(record_location.location, source_label), key=_path_parts), source_label)
     else:
         files = [File(record_location.location, source_label)]
     for file in files:
         _check_file(file)
     if not files:
-        raise NoRecords(f"no records in {source_label}: {FILE_ADVICE}")
+        raise NoRecords(f"no records in {source_label}{_finished_mark(os.listdir(record_location.location))}: {FILE_ADVICE}")
     for file in files:
         _check_kind(file)
     return files
+
+
+def _check_finished(names: Iterable[str], source_label: SourceLabel) -> None:
+    """Accept a folder that nobody writes to. Raises: NoRecords; it names the mark of the program that writes, never a file."""
+    parts = {part for name in names for part in name.split("/")}
+    marks = [mark for mark in UNFINISHED_FOLDERS if mark in parts and FINISHED not in parts]
+    marks += [mark for mark in UNFINISHED_FILES if any(mark in part for part in parts)]
+    if marks:
+        raise NoRecords(
+            f"{source_label} is still being written: it holds {marks[0]!r}, the mark of a program that has not finished; run again when it "
+            "has, or remove what a failed one left behind"
+        )
+
+
+def _finished_mark(names: Sequence[str]) -> str:
+    """What to add of a folder that a program has finished, and in which it has written nothing."""
+    return f", whose {FINISHED!r} says that a program finished without writing any" if FINISHED in names else ""
 
 
 def _label_files(paths: list[str], folder: SourceLabel) -> list[File]:
@@ -131,6 +156,7 @@ def _below_url(location: StorageLocation, source_label: SourceLabel) -> list[Fil
             raise NoRecords(f"no records at {location}: give a file of records, or a prefix that holds some")
         _check_kind(File(location.location, source_label))
         return [File(location.location, source_label)]
+    _check_finished(object_names, source_label)
     hidden = (any(name_part.startswith((".", "_", "~")) for name_part in name.split("/")) for name in object_names)
     paths = [
         f"{location}/{name}"
@@ -138,7 +164,7 @@ def _below_url(location: StorageLocation, source_label: SourceLabel) -> list[Fil
         if row_format(name) and not is_hidden
     ]
     if not paths:
-        raise NoRecords(f"no records in {source_label}: {FILE_ADVICE}")
+        raise NoRecords(f"no records in {source_label}{_finished_mark(object_names)}: {FILE_ADVICE}")
     return _label_files(paths, source_label)
 
 

@@ -30,10 +30,12 @@ from dpdist.pipeline import measure, release_run
 from dpdist.planner import strategy_search
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
+from dpdist.query.published_release import load_published
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
+from dpdist.storage.objects import parse_location
 from tests import small
 from tests.fit import assert_errors_fit, assert_release_fits
 from tests.often import always, first_of
@@ -469,6 +471,23 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
     assert "earlier" in release_folder.load_release(both.folder)[1]["post_processing"][0]
     with open_ledger(home) as ledger:
         assert sum(entry["event"] == "reserved" for entry in ledger.entries()) == 2
+
+
+def test_tables_over_many_cells_are_combined(home: Path) -> None:
+    """More cells than can be written down: an answer that both releases measured has the error of both together."""
+    data = home.parent / "data"
+    wide = {"domain": {**small.spec()["domain"], "age": {"from": 0, "to": 999}}, "mechanism": "marginals"}
+    tables = {"workload": [{"marginals": {"ways": [1, 2]}}], **wide}
+    small.write(data, **tables, release="earlier").rename(data / "earlier.yaml")
+    earlier = run(data / "earlier.yaml", home)
+    later = {**tables, "release": "later", "postprocess": {"consistent_with": ["earlier.yaml"]}}
+    both = run(small.write(data, **later), home)
+    first, joined = (release_folder.load_release(release.folder)[0] for release in (earlier, both))
+    np.testing.assert_allclose(joined["standard_error"].to_numpy(), first["standard_error"].to_numpy() / 2**0.5, rtol=1e-3)
+    own = load_published(parse_location(both.folder)).ask("count where sex=f")[0]
+    at = joined["query"].to_pylist().index("sex f")
+    assert isinstance(own.value, float)
+    assert joined["answer"][at].as_py() == pytest.approx((own.value + first["answer"][at].as_py()) / 2, abs=0.01)
 
 
 def test_releases_that_cannot_be_combined(home: Path) -> None:

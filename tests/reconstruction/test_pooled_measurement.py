@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.combine import simulate
 from dpdist.errors import InvalidInput
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
+from dpdist.reconstruction import pooled_measurement
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.pooled_measurement import IndependentTerm, PooledMeasurement, pool
 from dpdist.workloads import Block
@@ -92,6 +94,20 @@ def test_one_attribute_of_steps_is_put_together_alone() -> None:
         assert variances == pytest.approx((queries**2).sum(axis=1), rel=1e-9)
 
 
+def test_what_is_written_down_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = IndependentTerm((0,), (STEPS,), np.arange(5.0), 1.0)
+    steps = Block("steps", (0,), (Identity(5),), ((),))
+    monkeypatch.setattr(pooled_measurement, "MOST_DENSE_VALUES", 5)
+    monkeypatch.setattr(pooled_measurement, "MOST_COVARIANCES", 5)
+    assert pool((5,), [series]).covariance([steps]).shape == (5, 5)
+    monkeypatch.setattr(pooled_measurement, "MOST_COVARIANCES", 4)
+    with pytest.raises(InvalidInput, match="covariances of 5 queries; at most 4 are written down"):
+        pool((5,), [series]).covariance([steps])
+    monkeypatch.setattr(pooled_measurement, "MOST_DENSE_VALUES", 4)
+    with pytest.raises(InvalidInput, match="5 values together; at most 4 are written down"):
+        pool((5,), [series])
+
+
 def test_what_was_not_measured_is_refused() -> None:
     terms, _, _ = noisy_terms(3, tables=True)
     whole = Block("all three", (0, 1, 2), (Identity(4), Identity(3), Identity(5)), ((), (), ()))
@@ -126,3 +142,12 @@ def test_a_large_table_is_never_put_together() -> None:
     sums = table.values.reshape(shape).sum(axis=1)
     assert answers == pytest.approx((sums / 250 + margin.values) / (1 / 250 + 1), rel=1e-6, abs=1e-9)
     assert variances == pytest.approx(np.full(400, 250 / 251))
+
+
+@pytest.mark.slow
+def test_intervals_of_500_histories_hold_the_true_counts() -> None:
+    found = simulate()
+    assert found["least_covered_group"] >= 0.94
+    assert 0.945 <= found["weeks_covered"] <= 0.955
+    assert 0.945 <= found["months_covered"] <= 0.955
+    assert max(found["error_of_pairs"], found["error_of_whole_table"]) < 0.9

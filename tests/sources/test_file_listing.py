@@ -18,7 +18,7 @@ from dpdist import engine
 from dpdist.counting.histogram_counting import count
 from dpdist.counting.record_cells import CountSummary
 from dpdist.domain import Attribute, Domain
-from dpdist.errors import DpdistError, InvalidSpec, UnknownValue
+from dpdist.errors import DpdistError, InvalidSpec, NoRecords, UnknownValue
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.sources import file_listing
@@ -206,6 +206,29 @@ def test_hidden_and_temporary_files_are_no_records(tmp_path: Path) -> None:
     (folder / "part.parquet" / "a.parquet").unlink()
     with pytest.raises(InvalidSpec, match="no records in data"):
         file_listing.list_files(folder)
+
+
+@pytest.mark.parametrize(
+    "mark", ["_temporary/0/b.parquet", ".b.parquet.inprogress.7", "b.parquet._COPYING_", "b.csv.crdownload"]
+)
+def test_a_folder_that_is_still_written_is_refused(tmp_path: Path, mark: str) -> None:
+    folder = tmp_path / "data"
+    (folder / mark).parent.mkdir(parents=True)
+    (folder / "a.parquet").write_bytes(parquet())
+    (folder / mark).write_bytes(parquet())
+    with pytest.raises(NoRecords, match="data/? is still being written: it holds") as refused:
+        file_listing.list_files(folder)
+    assert "b." not in str(refused.value).replace("being", "")  # no name of a file
+    assert "\n" not in str(refused.value)
+
+
+def test_a_folder_with_the_mark_of_success_alone_says_so(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "_SUCCESS").write_bytes(b"")
+    with pytest.raises(
+        NoRecords, match="no records in data/?, whose '_SUCCESS' says that a program finished without writing any"
+    ):
+        file_listing.list_files(tmp_path / "data")
 
 
 @pytest.mark.parametrize("empty", [("csv", HEAD), ("parquet", parquet(TABLE[:0]))])

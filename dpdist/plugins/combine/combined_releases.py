@@ -38,10 +38,9 @@ from dpdist.api.queries import (
     read_queries,
     without_formulas,
 )
+from dpdist.api.queries import arrow_compute as pc
 from dpdist.api.releases import NUMBERS, Matrix, StorageLocation, atomic_folder, release_folder
 
-FORMAT = 1
-"""Of ``combined.json``."""
 METHOD_FACTS = ("counted", "persons", "missing_persons", "record", "sums")
 """What the certificates of releases that are combined must agree on, beside their attributes."""
 
@@ -119,7 +118,7 @@ class CombinedEstimates:
         """What ``combined.json`` says: which number is made of which editions."""
         editions = [edition for period in self.periods.values() for edition in period]
         return {
-            "format": FORMAT,
+            "format": 1,
             "dataset": editions[0].certificate["dataset"],
             "charged": "nothing",
             "method": "best linear unbiased estimates over the measurements of each period, added up over the periods",
@@ -331,7 +330,7 @@ def _published_rows(edition: Edition, block: Block, attributes: Sequence[Attribu
     """The published rows of a group of queries, in their order; None where the release has not asked for it, or not all are published."""
     if _identity_of(block) not in {_identity_of(own) for own in _placed_queries(edition, attributes)}:
         return None
-    rows = edition.answers.filter(pa.compute.equal(edition.answers["group"], block.name))
+    rows = edition.answers.filter(pc.equal(edition.answers["group"], block.name))
     return rows if rows.num_rows == block.queries else None
 
 

@@ -15,17 +15,31 @@ def gate(
     publish: Annotated[
         bool, typer.Option("--publish", help="let the next run publish it, whatever its answers are")
     ] = False,
+    void: Annotated[bool, typer.Option("--void", help="never publish it; what it was charged stays charged")] = False,
     why: Annotated[str, typer.Option(help="the reason, which is kept")] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print as JSON what was held, approved and made void, when and why")
+    ] = False,
 ) -> None:
-    """Show which releases are held back because of their answers, or let one be published."""
+    """Show which releases are held back because of their answers, let one be published, or keep it from ever being."""
     from dpdist.plugins.gate.series_gate import HeldRelease
 
     home = state_folder()
     if release is None:
         names = sorted(path.stem for path in (home / "held").glob("*.json"))
+        if as_json:
+            history = {name: (HeldRelease(home, name).facts() or {}).get("events", []) for name in names}
+            console.print_json(data=history)
+            return
         for name in names:
             known = HeldRelease(home, name).facts() or {}
-            state = f"may be published: {known['why']}" if known.get("why") else "held"
+            state = (
+                f"void: {known['void']}"
+                if known.get("void")
+                else f"may be published: {known['why']}"
+                if known.get("why")
+                else "held"
+            )
             console.print_line(f"{name}: {state}; {len(known.get('outliers', []))} outliers")
         if not names:
             console.print_line("no release is held")
@@ -34,9 +48,15 @@ def gate(
     facts = held.facts()
     if facts is None:
         raise InvalidInput(f"{release!r} is not held; 'dpdist gate' lists those that are")
+    if publish and void:
+        raise InvalidInput("--publish and --void exclude each other; give one of them")
+    if (publish or void) and not why:
+        raise InvalidInput("give the reason with --why, for example --why 'a new branch opened'")
+    if void:
+        held.declare_void(why)
+        console.print_line(f"{release} is never published; publish the corrected records under a new release id")
+        return
     if publish:
-        if not why:
-            raise InvalidInput("give the reason with --why, for example --why 'a new branch opened'")
         held.approve(why)
         console.print_line(f"{release} may be published: run it again")
         return

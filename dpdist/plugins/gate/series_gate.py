@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpdist.api import ReleaseHeld
+from dpdist.api import InvalidInput, ReleaseHeld
 from dpdist.api.gates import Context, StoreError, parse_location, private_file, private_folder, release_folder, rename
 
 if TYPE_CHECKING:
@@ -58,6 +58,13 @@ def check_release(context: Context, release: Release) -> None:
         return
     if context.ledger.publications(job.release):  # it has passed: a repeated run writes the same bytes, whatever came since
         return
+    held = HeldRelease(context.home, job.release)
+    void_reason = (held.facts() or {}).get("void")
+    if void_reason:
+        raise ReleaseHeld(
+            f"{job.release} is void ({void_reason}) and is never published; correct the records, and publish them under a new release "
+            "id, which is a new charge"
+        )
     series = read_series(context, release)
     if series is None:
         return
@@ -79,14 +86,14 @@ def check_release(context: Context, release: Release) -> None:
         for sentence in sentences[:MOST_NAMED]:
             context.progress("warning", sentence)
         return
-    held = HeldRelease(context.home, job.release)
     if held.is_approved(sentences):
         return
     held.write_outliers(sentences)
     more = f", and {len(sentences) - 1:,} more" if len(sentences) > 1 else ""
     raise ReleaseHeld(
         f"{job.release} is held, charged and measured, but not published: {sentences[0]}{more}. Look at the records; 'dpdist gate "
-        f"{job.release}' lists all, 'dpdist gate {job.release} --publish --why REASON' lets the next run publish it"
+        f"{job.release}' lists all, 'dpdist gate {job.release} --publish --why REASON' lets the next run publish it, --void instead of "
+        "--publish never"
     )
 
 
@@ -169,24 +176,37 @@ class HeldRelease:
         return self.home / "held" / f"{self.release}.json"
 
     def facts(self) -> dict[str, Any] | None:
-        """The outliers, and the reason for which it is published all the same; None where it is not held."""
+        """The outliers, the reason for which it is published all the same ("why") or never ("void"), and all events with their reasons;
+        None where it is not held."""
         return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else None
 
     def write_outliers(self, sentences: list[str]) -> None:
         """Write down why it is held."""
-        self._write({"outliers": sentences})
+        if (self.facts() or {}).get("outliers") != sentences:  # a repeated run is held for the same reason
+            self._write({"outliers": sentences}, "held", "; ".join(sentences))
 
     def approve(self, why: str) -> None:
-        """Let the next run publish it."""
-        self._write({**(self.facts() or {}), "why": why})
+        """Let the next run publish it. Raises: InvalidInput for one that is void."""
+        facts = self.facts() or {}
+        if facts.get("void"):
+            raise InvalidInput(
+                f"{self.release} is void ({facts['void']}); publish the corrected records under a new release id"
+            )
+        self._write({"outliers": facts.get("outliers", []), "why": why}, "approved", why)
+
+    def declare_void(self, why: str) -> None:
+        """Keep it from ever being published; what it was charged stays charged."""
+        self._write({"outliers": (self.facts() or {}).get("outliers", []), "void": why}, "void", why)
 
     def is_approved(self, sentences: list[str]) -> bool:
         """Whether somebody who saw these outliers lets it be published."""
         facts = self.facts()
         return facts is not None and bool(facts.get("why")) and set(sentences) <= set(facts["outliers"])
 
-    def _write(self, facts: dict[str, Any]) -> None:
+    def _write(self, facts: dict[str, Any], event: str, reason: str) -> None:
         private_folder(self.path.parent)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        facts["events"] = [*(self.facts() or {}).get("events", []), {"event": event, "at": now, "reason": reason}]
         draft = self.path.with_suffix(".new")
         private_file(draft)
         draft.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")

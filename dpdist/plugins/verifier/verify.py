@@ -2059,8 +2059,9 @@ class ReleaseClaims:
         return remark
 
     def check_epsilon(self) -> str:
+        excess = max(1e-6, 4 / self.scale)  # the scale that a rho gives is rounded up to a whole number, as in ``check_rho``
         remark = check_at_least(
-            self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9, max_excess=1e-6
+            self.privacy["epsilon"], self.least_epsilon(float(self.privacy["delta"])), 1e-9, max_excess=excess
         )
         if self.certificate["measurement"]["values"] is None and not self.laplace:
             raise UncheckedClaim("its last digits depend on how many values were measured, which is not said")

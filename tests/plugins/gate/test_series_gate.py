@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -94,6 +95,40 @@ def test_half_of_the_records_are_held_and_published_once_somebody_has_looked(
     assert "may be published: half of the branches closed" in command("gate").out
 
 
+@pytest.mark.slow
+def test_kills_between_hold_approval_and_publication_cost_one_charge_and_change_no_byte(folder: Path) -> None:
+    given = {"table": HALF, "gate": {"action": "hold"}}
+    small.reserved(week(folder, WEEKS, **given), folder / "home")  # the bytes are determined from here on
+    shutil.copytree(folder / "home", folder / "other")
+
+    def stop_at(place: str) -> None:
+        with mock.patch(place, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            run(folder, **given)
+
+    rename = "dpdist.plugins.gate.series_gate.rename"
+    stop_at(rename)  # before it is known to be held
+    held = HeldRelease(folder / "home", "w7")
+    assert held.facts() is None
+    with pytest.raises(ReleaseHeld):
+        run(folder, **given)
+    with mock.patch(rename, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        held.approve("seen")
+    with pytest.raises(ReleaseHeld):  # the approval was not written down
+        run(folder, **given)
+    held.approve("seen")
+    stop_at("dpdist.publish.release_folder.move_into_place")
+    published = small.tree(Path(run(folder, **given)[0].folder))
+    with open_ledger(folder / "home") as ledger:
+        assert [entry["event"] for entry in ledger.entries() if entry.get("release") == "w7"].count("reserved") == 1
+    shutil.rmtree(folder / "releases")
+    shutil.rmtree(folder / "home")
+    (folder / "other").rename(folder / "home")
+    with pytest.raises(ReleaseHeld):
+        run(folder, **given)
+    HeldRelease(folder / "home", "w7").approve("seen")
+    assert small.tree(Path(run(folder, **given)[0].folder)) == published
+
+
 @pytest.mark.parametrize("given", [{}, {"gate": {"action": "warn"}}])
 def test_a_warning_is_the_default(folder: Path, given: dict[str, Any]) -> None:
     released, lines = run(folder, table=HALF, **given)
@@ -123,6 +158,27 @@ def test_an_approval_is_of_the_outliers_that_were_seen(folder: Path) -> None:
     assert not held.is_approved(["a is 3", "b is 4"])
     assert json.loads(held.path.read_text())["why"] == "seen"
     assert held.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_void_is_never_published(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ReleaseHeld, match="--void instead of --publish never"):
+        run(folder, table=HALF, gate={"action": "hold"})
+    monkeypatch.setenv("DPDIST_HOME", str(folder / "home"))
+    command = CommandLine(monkeypatch, capsys)
+    assert "exclude each other" in command("gate", "w7", "--void", "--publish", "--why", "x").err
+    assert "give the reason" in command("gate", "w7", "--void").err
+    assert "never published" in command("gate", "w7", "--void", "--why", "half of the files were missing").out
+    assert "is void (half of the files were missing)" in command("gate", "w7", "--publish", "--why", "x").err
+    assert "w7: void: half of the files were missing" in command("gate").out
+    events = json.loads(command("gate", "--json").out)["w7"]
+    assert [(event["event"], event["reason"]) for event in events][1:] == [("void", "half of the files were missing")]
+    assert "earlier periods make" in events[0]["reason"]
+    for action in ("hold", "warn"):
+        with pytest.raises(ReleaseHeld, match="w7 is void .* is never published"):
+            run(folder, table=HALF, gate={"action": action})
+    assert not (folder / "releases" / "w7").exists()
 
 
 def test_what_is_held_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path) -> None:

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dpdist.pipeline.release_audit import Verification, resolve_release
 from dpdist.plugins.verifier import verify
+from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
@@ -328,6 +329,20 @@ class Forged:
 
 
 KEY, OTHER_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
+
+
+def test_a_large_budget_whose_scale_is_rounded_up_is_right(tmp_path: Path) -> None:
+    """The least scale of this rho is 759,249.02, and the noise has 759,250: epsilon, which is that of rho, is 2e-6 too large."""
+    keys.initialise(tmp_path / "home")
+    spec = small.write(
+        tmp_path,
+        workload=[{"marginals": {"ways": [1]}}],
+        budget={"rho": 1000002.9},
+        ledger={"dataset": "small", "cap": {"rho": 10**8}},
+    )
+    found = verify.verify(small.run(spec, tmp_path / "home").folder)
+    assert found["epsilon"].startswith("right")
+    assert found["rho"].startswith("right")
 
 
 def signature_of(key: Ed25519PrivateKey, text: bytes) -> dict[str, str]:
