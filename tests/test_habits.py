@@ -81,7 +81,6 @@ def test_values_are_never_changed_in_place() -> None:
                     changed.add(f"{file.relative_to(ROOT)}: {node.name}")
     states = {
         "dpdist/counting/category_counts.py: _NameReader",
-        "dpdist/counting/sparse_counts.py: _CellReader",
         "dpdist/strategies/dense/coa_fixed_point.py: _BestCertificate",
         "dpdist/strategies/dense/coa_barrier.py: _NewtonSolver",
         "dpdist/arrays/convolution.py: Steps",

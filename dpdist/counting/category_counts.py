@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, check_complete, number_persons, person_hashes
+from dpdist.counting.contribution_bounding import HASHED, check_complete, number_persons
 from dpdist.counting.group_choice import choose_groups
 from dpdist.counting.person_histograms import PartitionedRecords
+from dpdist.counting.person_keys import person_hashes
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain.labels import apparent
 from dpdist.engine.shuffle import Rows

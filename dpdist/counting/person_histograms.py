@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dpdist.counting.contribution_bounding import (
     HASHED,
     Dealing,
-    PersonKey,
     amount_of,
     amounts_of,
     check_complete,
@@ -30,6 +29,7 @@ from dpdist.counting.contribution_bounding import (
     pending_rows,
     select_records,
 )
+from dpdist.counting.person_keys import PersonKey
 from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine

@@ -15,17 +15,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import (
-    HASHED,
-    PersonKey,
-    check_complete,
-    choose_part_count,
-    deal_by_person,
-    pending_rows,
-    person_hashes,
-)
+from dpdist.counting.contribution_bounding import HASHED, check_complete, choose_part_count, deal_by_person, pending_rows
 from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.person_histograms import PartitionedRecords
+from dpdist.counting.person_keys import PersonKey, person_hashes
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, Keys, KeySpace

@@ -84,7 +84,7 @@ def fields_of(uses: Mapping[str, Use]) -> list[pa.Field]:
 
 def convert_for_use(column: Column, name: str, use: Use, kind: ColumnType | None = None) -> pa.Array:
     """A column, each value converted by itself to its declared type and to what it is counted as. Raises: InvalidSpec."""
-    from dpdist.counting.contribution_bounding import persons_of
+    from dpdist.counting.person_keys import persons_of
     from dpdist.sources.formats import column_conversion
 
     try:

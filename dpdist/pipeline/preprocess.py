@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dpdist.counting.contribution_bounding import PersonKey
 from dpdist.counting.histogram_counting import summary_of
 from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amounts
+from dpdist.counting.person_keys import PersonKey
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_limit
 from dpdist.pipeline.distributed_noise import Claim

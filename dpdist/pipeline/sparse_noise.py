@@ -26,8 +26,20 @@ from dpdist.privacy.thresholded_histogram import Integers, ThresholdedHistogram,
 from dpdist.runtime.context import Context
 
 TASKS_PER_WORKER = 4
-ShardTask = tuple[range, RunKey]
-"""Some shards, and the key under which their counts are sealed."""
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Some shards to be drawn: an item that the engine gives to the scheduler, and never writes.
+
+    Attributes:
+        run_key: under which their counts are sealed.
+        claim: with the digest of all exact counts.
+    """
+
+    shards: range
+    run_key: RunKey = field(repr=False)
+    claim: Claim
 
 
 @dataclass(frozen=True)
@@ -50,23 +62,21 @@ class RowsReport:
 
 @dataclass(frozen=True)
 class SparseShards:
-    """The shards of a thresholded histogram, as workers draw them. No key is in it, so that it may be left in the store."""
+    """The shards of a thresholded histogram, as workers draw them. No key and no digest is in it, so that it may be left in the store."""
 
     counted: SparseCounts = field(repr=False)
     rule: ThresholdedHistogram
-    claim: Claim
 
     def rows(self, task: ShardTask, key: Secret) -> Integers:
         """Cells and noisy counts of the published rows of some shards, (2, rows)."""
-        shards, run_key = task
-        counted = replace(self.counted, key=run_key)
-        drawn = in_order(self.rule.draw_shard(*shard, key.reveal()) for shard in counted.read_shards(shards))
+        counted = replace(self.counted, key=task.run_key)
+        drawn = in_order(self.rule.draw_shard(*shard, key.reveal()) for shard in counted.read_shards(task.shards))
         return np.stack(drawn)
 
     def draw(self, task: ShardTask) -> RowsReport:
         """Draw and write some shards, on a worker. It draws nothing where the key or the ledger say so: the flow does it then."""
         try:
-            with self.claim.key() as ask:
+            with task.claim.key() as ask:
                 rows = self.rows(task, ask())
                 ask()  # the attempt may have ended meanwhile: what comes late is not written
                 name = f"{self.counted.folder}/{uuid.uuid4().hex}"
@@ -80,7 +90,7 @@ class SparseShards:
         """Whether this worker draws the same rows; None where it may not draw."""
         task, digest = drawn
         try:
-            with self.claim.key() as ask:
+            with task.claim.key() as ask:
                 return _digest(self.rows(task, ask())) == digest
         except (KeyUnavailable, LedgerError):
             return None
@@ -101,13 +111,13 @@ def draw_rows(
 
     Raises: StoreError when what a worker wrote is not the noise of the key.
     """
-    shards = SparseShards(replace(counted, key=RunKey(b"")), rule, claim)
+    shards = SparseShards(replace(counted, key=RunKey(b""), digest=""), rule)
     workers = context.engine.with_resource(RESOURCE)
     if not workers:
         return in_order(rule.draw_shard(*shard, key.reveal()) for shard in counted.read_shards(range(rule.shards)))
     task_count = min(rule.shards, TASKS_PER_WORKER * len(workers))
     bounds = [number * rule.shards // task_count for number in range(task_count + 1)]
-    tasks: list[ShardTask] = [(range(first, end), counted.key) for first, end in pairwise(bounds)]
+    tasks = [ShardTask(range(first, end), counted.key, claim) for first, end in pairwise(bounds)]
     reports = _reports_of_workers(context, shards, tasks)
     _check(context, shards, tasks, reports, key)
     drawn = [

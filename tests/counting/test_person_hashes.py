@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.counting import contribution_bounding
+from dpdist.counting import contribution_bounding, person_keys
 from dpdist.counting.contribution_bounding import PersonKey
 from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.sparse_counts import key_numbers_of
@@ -20,7 +20,7 @@ KEY = PersonKey(bytes(32))
 
 
 def hashes_of(column: Any, kind: Any = "text") -> list[bytes]:
-    hashes, _ = contribution_bounding._hash_column(column, kind, KEY)
+    hashes, _ = person_keys._hash_column(column, kind, KEY)
     return [row.tobytes() for row in hashes]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ import pytest
 from distributed import Client, SpecCluster
 
 from dpdist import engine
-from dpdist.counting.sparse_counts import CellCounting
+from dpdist.counting.sparse_counts import CellCounting, SparseCounts
+from dpdist.engine import Engine
 from dpdist.errors import StoreError
 from dpdist.pipeline import release_run, sparse_noise
 from dpdist.pipeline.sparse_noise import SparseShards
+from dpdist.planner import thresholded_step
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context, ignore_progress
@@ -99,8 +102,8 @@ def rows_without_noise() -> None:
     """On a worker: the exact counts of occupied cells in place of noisy ones."""
 
     def rows(self: SparseShards, task: Any, key: Any) -> Any:
-        counted = sparse_noise.replace(self.counted, key=task[1])
-        pairs = [(cells, counts << 24) for _, cells, counts in counted.read_shards(task[0])]
+        counted = sparse_noise.replace(self.counted, key=task.run_key)
+        pairs = [(cells, counts << 24) for _, cells, counts in counted.read_shards(task.shards)]
         return np.stack(sparse_noise.in_order(pairs))
 
     SparseShards.rows = rows  # type: ignore[method-assign]
@@ -147,6 +150,30 @@ def test_rows_are_the_same_for_any_number_of_workers_and_parts(
         monkeypatch.setattr("dpdist.counting.sparse_counts.pending_rows", lambda *given: 100)
     with started(workers - 1) as cluster:
         assert publish(begun, cluster) == begun.expected["thresholded.csv"]
+
+
+def test_what_is_left_in_the_store_opens_nothing(
+    begun: Begun, cluster: SpecCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The functions that workers get through the store hold neither a key nor the digest of exact counts."""
+    counted, functions = list[SparseCounts](), list[bytes]()
+    count, share = thresholded_step.count_cells, Engine._past_the_scheduler
+
+    def count_and_note(*arguments: Any, **options: Any) -> SparseCounts:
+        counted.append(count(*arguments, **options))
+        return counted[-1]
+
+    def share_and_note(self: Engine, function: Any) -> Any:
+        functions.append(pickle.dumps(function))
+        return share(self, function)
+
+    monkeypatch.setattr(thresholded_step, "count_cells", count_and_note)
+    monkeypatch.setattr(Engine, "_past_the_scheduler", share_and_note)
+    publish(begun, cluster)
+    assert len(functions) >= len(STAGES)
+    person_key = keys.commitment_key(keys.load(begun.home), "persons of small-1").reveal()
+    secrets = [counted[0].key.content, counted[0].digest.encode(), person_key]
+    assert not any(secret in function for secret in secrets for function in functions)
 
 
 @pytest.mark.slow

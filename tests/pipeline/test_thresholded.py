@@ -163,3 +163,25 @@ def test_what_cannot_be_published_is_refused_before_the_charge(
         small.run(small.write(home.parent / "data", table=views(50), **content), home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
+
+
+def test_daily_releases_of_one_cap(home: Path) -> None:
+    """Each day has a charge of its own, draws other noise, and the day beyond the cap is refused before its charge."""
+    rows = []
+    for day in (1, 2, 3):
+        content = changes(
+            release=f"views-2026-11-{day:02d}",
+            period=f"2026-11-{day:02d}",
+            ledger={"dataset": "views", "cap": {"rho": 0.2}, "shared_records": True},
+        )
+        path = small.write(home.parent / f"day-{day}", table=views(600), **content)
+        if day < 3:
+            rows.append((Path(small.run(path, home).folder) / "thresholded.csv").read_bytes())
+        else:
+            with pytest.raises(DpdistError, match="cap|refused"):
+                small.run(path, home)
+    assert rows[0] != rows[1]
+    with open_ledger(home) as ledger:
+        assert list(ledger.charges("views", "total")) == [
+            f"views-2026-11-{day:02d}{end}" for day in (1, 2) for end in ("~thresholded", "")
+        ]

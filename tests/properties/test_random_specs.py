@@ -37,7 +37,6 @@ SPENT = ("contradicts the noisy records", "is frequent enough")
 NOT_DRAWN = {
     "domain.*.map.file": "outlines of one's own (tests/page/test_maps.py)",
     "domain.*.map.property": "outlines of one's own",
-    "domain.*.selection.names_per_person": "brute force over files (tests/stability/test_names.py)",
     "gate": "a series (tests/plugins/gate)",
     "output.folder": "where the test looks",
     "output.to": "warehouses (tests/plugins/warehouses)",
@@ -46,10 +45,6 @@ NOT_DRAWN = {
     "records.most_missing": "files read in another way than they are written (tests/pipeline/test_csv.py)",
     "site.font_file": "a file of a font (tests/page/test_appearance.py)",
     "site.logo": "a picture (tests/page/test_appearance.py)",
-    "thresholded": "brute force and exact laws (tests/privacy/test_thresholded_histogram.py, tests/stability/test_worst_pairs.py)",
-    "thresholded.of.*.codes": "as thresholded",
-    "thresholded.of.*.integers": "as thresholded",
-    "thresholded.of.*.text": "as thresholded",
     "stream.extended_from": "an earlier part of a series (tests/pipeline/test_extended_stream.py)",
 }
 """Fields of specs that no draw has, and why."""

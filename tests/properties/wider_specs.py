@@ -53,6 +53,10 @@ class Wider(Draw):
             part()
         for part in (self._queries, self._after_noise, self._words, self._planning):
             part()
+        state = self.random.getstate()
+        self._names()
+        self._rows_of_keys()
+        self.random.setstate(state)  # the records of a seed are the same without these
 
     def _content(self, seed: int) -> Content:
         """Levels have names of their own: one attribute has the level that is asked for."""
@@ -91,7 +95,8 @@ class Wider(Draw):
         table, whole = super().table(), self.content["records"].get("person", {}).get("type") == "integer"
         numbers = pa.array([self.random.choice([0, 1, 1, 7]) for _ in range(table.num_rows)], pa.int64())
         who = table["who"].cast(pa.int64()) if whole else table["who"]
-        return table.drop_columns(["who"]).append_column("who", who).append_column("n", numbers)
+        keys = pa.array([str(row * row % 5) for row in range(table.num_rows)], pa.string())
+        return table.drop_columns(["who"]).append_column("who", who).append_column("n", numbers).append_column("key", keys)
 
     def _renamed(self, table: pa.Table) -> pa.Table:
         columns = self.content["records"].get("columns", {})
@@ -270,6 +275,24 @@ class Wider(Draw):
                 "person",
                 part={"most_records": 1, "participations": 2, "separation": self.random.choice([1, 2])},
             )
+
+    def _names(self) -> None:
+        """How many names of a person count at most."""
+        for name, part in self.content["domain"].items():
+            if part.get("categories") == "private" and "column" in self.content["records"].get("person", {}):
+                self._add(0.5, "domain", name, "selection", "names_per_person", part=self.random.choice([1, 3]))
+
+    def _rows_of_keys(self) -> None:
+        """A thresholded histogram of a column that is counted nowhere else."""
+        keys: list[Content] = [
+            {"codes": ["0", "1", "x"]},
+            {"integers": {"from": 0, "to": 10**9}},
+            {"text": {"alphabet": "0123", "length": 1}},
+        ]
+        part: Content = {"of": {"key": self.random.choice(keys)}, "at_least": self.random.choice([3000, 10**6])}
+        for name, value in (("share", 0.25), ("cells_per_person", 2), ("records_per_cell", 2)):
+            part |= {name: value} if self.maybe(0.5) else {}
+        self._add(0.2, "thresholded", part=part)
 
     def _queries(self) -> None:
         choose, names = self.random.choice, list(self.kinds)
