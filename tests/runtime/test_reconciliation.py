@@ -58,7 +58,11 @@ def test_a_store_of_another_format_is_refused_in_one_line(home: Path, form: int 
     assert known["format"] == reconciliation.FORMAT
     store.write_document("ledger.json", {**known, "format": form})
     other = small.write(home.parent / "other", release="other")
-    reason = "was written by a later version of dpdist .*its form is 2" if form == 2 else f"has format {form}, and this version of dpdist"
+    reason = (
+        "was written by a later version of dpdist .*its form is 2"
+        if form == 2
+        else f"has format {form}, and this version of dpdist"
+    )
     with pytest.raises(StoreError, match=rf"the store .* {reason}.*: use") as refused:
         small.run(other, home)
     assert "\n" not in str(refused.value)
