@@ -245,6 +245,13 @@ class InstalledChart:
         parameters = {"spec_path": f"/data/specs/{name}.yaml", "period": period, "catch_up": 0}
         return str(self.prefect(f"deployments/{weekly}/create_flow_run", {"parameters": parameters})["id"])
 
+    def running(self, name: str, period: str) -> str:
+        """The same, as soon as the run's process has started."""
+        run = self.begin(name, period)
+        while self.state(run)["type"] in ("SCHEDULED", "PENDING"):
+            time.sleep(0.2)
+        return run
+
     def state(self, run: str) -> dict[str, Any]:
         """The state of a run."""
         found: dict[str, Any] = self.prefect(f"flow_runs/{run}")["state"]
