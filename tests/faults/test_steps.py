@@ -59,7 +59,7 @@ KILL_POINTS: dict[str, tuple[str, str]] = {
     "before the answers": ("dpdist.pipeline.release_run", "answer"),
     "amid the answers": ("dpdist.reconstruction.least_squares.LeastSquares", "answers"),
     "before the files": ("dpdist.publish.release_folder", "write_release"),
-    "amid the files": ("dpdist.publish.outputs.web_page", "release_page"),
+    "amid the files": ("dpdist.publish.outputs.data_dictionary", "columns_of_answers"),
     "before the signature": ("dpdist.privacy.signatures", "sign"),
 }
 OFTEN = (

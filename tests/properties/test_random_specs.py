@@ -35,7 +35,7 @@ SPENT = ("contradicts the noisy records", "is frequent enough")
 
 
 NOT_DRAWN = {
-    "domain.*.map.file": "outlines of one's own (tests/page/test_maps.py)",
+    "domain.*.map.file": "outlines of one's own (tests/plugins/page/test_maps.py)",
     "domain.*.map.property": "outlines of one's own",
     "gate": "a series (tests/plugins/gate)",
     "output.folder": "where the test looks",
@@ -43,8 +43,8 @@ NOT_DRAWN = {
     "postprocess.consistent_with": "another release (tests/pipeline/test_release.py)",
     "records.iceberg": "a catalogue (tests/extracts/test_table_extracts.py)",
     "records.most_missing": "files read in another way than they are written (tests/pipeline/test_csv.py)",
-    "site.font_file": "a file of a font (tests/page/test_appearance.py)",
-    "site.logo": "a picture (tests/page/test_appearance.py)",
+    "site.font_file": "a file of a font (tests/plugins/page/test_appearance.py)",
+    "site.logo": "a picture (tests/plugins/page/test_appearance.py)",
     "stream.extended_from": "an earlier part of a series (tests/pipeline/test_extended_stream.py)",
 }
 """Fields of specs that no draw has, and why."""

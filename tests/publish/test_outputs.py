@@ -1,4 +1,4 @@
-"""Every file of a release is one output: a file of dpdist/page/outputs and a line of its registry; here also a toy."""
+"""Every file of a release is one output: a file of dpdist/publish/outputs and a line of its registry; here also a toy."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ ALWAYS = (
 """One of each form of a measurement, beside those that lies are told about."""
 UNSIGNED = {"ledger"}
 SOMETIMES = {"grid", "budget", "kinds of noise", "page", "decimals", "method", "suppression"}
-"""Claims of which some releases do not say enough; tests/test_verify_leaves.py alters what they are about."""
+"""Claims of which some releases do not say enough; tests/plugins/verifier/test_verify_leaves.py alters what they are about."""
 ANSWERS = {"answers", "standard errors", "lower ends of intervals", "upper ends of intervals"}
 ERRORS = {"mean error", "largest error", "cost"}
 BOUND = {"lower bound", "gap to the optimum"}
