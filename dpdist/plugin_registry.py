@@ -21,7 +21,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
     "combine": ("combine",),
     "databases": ("records.sql", "records.connection"),
-    "deployment": ("doctor", "chart-values"),
+    "deployment": ("doctor", "sizes"),
     "gate": ("gate",),
     "languages": ("language",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),

@@ -59,7 +59,8 @@ LONGEST = (
 
 MAY_BE_SKIPPED = (
     "only root ",
-    "needs (the right to mount|mkfs|azurite-blob|a file that belongs to root|a C compiler|a memory control group|Coq|cosign)",
+    "needs (the right to mount|mkfs|a file that belongs to root|a C compiler|a memory control group|Coq|cosign)",
+    "needs (azurite-blob|storage-testbench|rclone)",
     "needs Linux's /proc",
     "needs (a folder with |podman|the image )",  # clusters and containers: make containers
     "mounting a small tmpfs needs root",

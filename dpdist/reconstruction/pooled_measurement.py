@@ -16,7 +16,6 @@ from itertools import combinations
 from typing import cast
 
 import numpy as np
-from scipy.special import chdtri
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix, Operator
@@ -145,6 +144,8 @@ class PooledMeasurement:
 
     def check_agreement(self) -> None:
         """Accept measurements that may be of the same records. Raises: InvalidInput."""
+        from scipy.special import chdtri  # its import takes longer than most releases need
+
         if self.freedom > 0 and self.disagreement > float(chdtri(self.freedom, DISAGREEMENT)):
             raise InvalidInput(
                 f"their measurements contradict each other: a squared distance of {self.disagreement:,.0f} where {self.freedom:,} are "

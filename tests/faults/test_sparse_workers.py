@@ -21,11 +21,11 @@ from dpdist.engine import Engine
 from dpdist.errors import StoreError
 from dpdist.pipeline import release_run, sparse_noise
 from dpdist.pipeline.sparse_noise import SparseShards
-from dpdist.planner import thresholded_step
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
+from dpdist.spec.steps import thresholded_step
 from dpdist.storage.array_store import Store
 from tests import HANGS, small
 from tests.faults.test_noise_workers import started

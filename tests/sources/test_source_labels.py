@@ -53,6 +53,9 @@ FIXED = {
     "default",  # of an environment variable
     "disk_gib()",
     "FILE_ADVICE",
+    "_finished_mark(object_names)",  # a constant, or nothing
+    "_finished_mark(os.listdir(record_location.location))",
+    "marks[0]",  # one of UNFINISHED_FOLDERS or UNFINISHED_FILES
     "FRAME_KINDS",
     "MOST_RECORDS",
     "STRICT",  # of csv_grammar

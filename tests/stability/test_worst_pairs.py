@@ -178,7 +178,8 @@ def numbers(before: BudgetedStep, found: Any) -> np.ndarray:
     """The exact numbers to which noise is added."""
     if isinstance(before, ThresholdedRows):
         counts = np.zeros(before.rule.cells, dtype=np.int64)
-        counts[found.cells] = found.counts
+        for _, cells, cell_counts in found.read_shards(range(found.shards)):
+            counts[cells] = cell_counts
         return counts << UNIT_BITS
     if isinstance(before, NameSelection):
         by_name = dict(zip(found.names, found.weights.tolist(), strict=True))

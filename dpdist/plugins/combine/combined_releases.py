@@ -46,7 +46,7 @@ METHOD_FACTS = ("counted", "persons", "missing_persons", "record", "sums")
 
 
 @dataclass(frozen=True)
-class Edition:
+class CombinedEdition:
     """A published release.
 
     Attributes:
@@ -102,7 +102,7 @@ class CombinedEstimates:
     """
 
     table: pa.Table
-    periods: Mapping[str | None, list[Edition]]
+    periods: Mapping[str | None, list[CombinedEdition]]
     blocks: tuple[Block, ...]
     groups: list[dict[str, Any]]
     omitted: Mapping[str, str]
@@ -139,7 +139,7 @@ class PooledPeriod:
         blocks: the queries that will be asked.
     """
 
-    editions: list[Edition]
+    editions: list[CombinedEdition]
     attributes: tuple[Attribute, ...]
     blocks: tuple[Block, ...]
 
@@ -178,7 +178,7 @@ class PooledPeriod:
         return answers / scale, variances / scale**2
 
 
-def load_edition(location: StorageLocation) -> Edition:
+def load_edition(location: StorageLocation) -> CombinedEdition:
     """A published release. Raises: StoreError when its files were altered; InvalidInput when its measurement was not published."""
     published = load_published(location)
     if published.certificate["stream"] is not None:
@@ -188,14 +188,14 @@ def load_edition(location: StorageLocation) -> Edition:
         answers, _ = release_folder.load_release(Path(folder))
         queries = read_queries(Path(folder) / FILE)
         digest = hashlib.sha256((Path(folder) / release_folder.CERTIFICATE).read_bytes()).hexdigest()
-    return Edition(digest, published, queries, answers)
+    return CombinedEdition(digest, published, queries, answers)
 
 
-def combine_releases(editions: Sequence[Edition]) -> CombinedEstimates:
+def combine_releases(editions: Sequence[CombinedEdition]) -> CombinedEstimates:
     """The best estimates of everything that some releases asked. Raises: InvalidInput for releases that cannot be combined."""
     _check_comparable(editions)
     attributes = _union_of_attributes(editions)
-    periods: dict[str | None, list[Edition]] = {}
+    periods: dict[str | None, list[CombinedEdition]] = {}
     for edition in sorted(editions, key=lambda edition: (edition.period or "", edition.name)):
         periods.setdefault(edition.period, []).append(edition)
     for period in periods.values():
@@ -249,7 +249,7 @@ def write_estimates(combined: CombinedEstimates, folder: Path, *, covariance: bo
         atomic_folder.move_into_place(folder, draft)
 
 
-def _check_comparable(editions: Sequence[Edition]) -> None:
+def _check_comparable(editions: Sequence[CombinedEdition]) -> None:
     """Accept releases of one data set that mean the same by their attributes. Raises: InvalidInput."""
     if len(editions) < 2:
         raise InvalidInput("give at least two releases to combine")
@@ -280,7 +280,7 @@ def _check_comparable(editions: Sequence[Edition]) -> None:
         raise InvalidInput(f"release {repeated!r} is given twice; name each release once")
 
 
-def _check_same_records(editions: Sequence[Edition]) -> None:
+def _check_same_records(editions: Sequence[CombinedEdition]) -> None:
     """Accept releases of one period. Raises: InvalidInput where each chose by itself which records of a person it counts."""
     bounded = next(
         (edition for edition in editions if edition.certificate["privacy"]["bound_enforced_while_counting"]), None
@@ -292,7 +292,7 @@ def _check_same_records(editions: Sequence[Edition]) -> None:
         )
 
 
-def _union_of_attributes(editions: Sequence[Edition]) -> tuple[Attribute, ...]:
+def _union_of_attributes(editions: Sequence[CombinedEdition]) -> tuple[Attribute, ...]:
     """The attributes of all releases, in an order that is that of each. Raises: InvalidInput where there is none."""
     sorter = TopologicalSorter[str]()
     by_name = {attribute.name: attribute for edition in editions for attribute in edition.attributes}
@@ -308,13 +308,13 @@ def _union_of_attributes(editions: Sequence[Edition]) -> tuple[Attribute, ...]:
         ) from None
 
 
-def _positions(edition: Edition, attributes: Sequence[Attribute]) -> Axes:
+def _positions(edition: CombinedEdition, attributes: Sequence[Attribute]) -> Axes:
     """Where the attributes of a release stand among all."""
     names = [attribute.name for attribute in attributes]
     return tuple(names.index(attribute.name) for attribute in edition.attributes)
 
 
-def _placed_queries(edition: Edition, attributes: Sequence[Attribute]) -> Iterator[Block]:
+def _placed_queries(edition: CombinedEdition, attributes: Sequence[Attribute]) -> Iterator[Block]:
     """The queries of a release over the attributes of all."""
     positions = _positions(edition, attributes)
     for block in edition.queries:
@@ -326,7 +326,7 @@ def _identity_of(block: Block) -> tuple[Any, ...]:
     return block.name, block.axes, tuple(factor.fingerprint for factor in block.factors)
 
 
-def _published_rows(edition: Edition, block: Block, attributes: Sequence[Attribute]) -> pa.Table | None:
+def _published_rows(edition: CombinedEdition, block: Block, attributes: Sequence[Attribute]) -> pa.Table | None:
     """The published rows of a group of queries, in their order; None where the release has not asked for it, or not all are published."""
     if _identity_of(block) not in {_identity_of(own) for own in _placed_queries(edition, attributes)}:
         return None
@@ -334,7 +334,7 @@ def _published_rows(edition: Edition, block: Block, attributes: Sequence[Attribu
     return rows if rows.num_rows == block.queries else None
 
 
-def _labels(editions: Sequence[Edition], block: Block, attributes: Sequence[Attribute]) -> Iterator[pa.Table]:
+def _labels(editions: Sequence[CombinedEdition], block: Block, attributes: Sequence[Attribute]) -> Iterator[pa.Table]:
     """The columns of texts of a group of queries, from each release that has all its rows."""
     for edition in editions:
         rows = _published_rows(edition, block, attributes)
@@ -343,7 +343,7 @@ def _labels(editions: Sequence[Edition], block: Block, attributes: Sequence[Attr
 
 
 def _group_facts(
-    block: Block, answers: Matrix, errors: Matrix, editions: Sequence[Edition], attributes: Sequence[Attribute]
+    block: Block, answers: Matrix, errors: Matrix, editions: Sequence[CombinedEdition], attributes: Sequence[Attribute]
 ) -> dict[str, Any]:
     """What readers learn of a group: which editions answered it themselves, how precisely, and how far the estimates are from that."""
     changes = []

@@ -6,7 +6,7 @@ PLUGIN = Plugin(
     "deployment",
     commands={
         "doctor": "dpdist.plugins.deployment.doctor_command:doctor",
-        "chart-values": "dpdist.plugins.deployment.chart_values:chart_values",
+        "sizes": "dpdist.plugins.deployment.sizes_command:sizes",
     },
 )
-"""The commands ``dpdist doctor`` and ``dpdist chart-values``."""
+"""The commands ``dpdist doctor`` and ``dpdist sizes``."""

@@ -19,7 +19,7 @@ PARTS_BYTES = 6 * 2**20
 
 
 @dataclass(frozen=True)
-class Promise:
+class StoreCheck:
     """What dpdist relies upon.
 
     Attributes:
@@ -38,7 +38,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Finding:
+class StoreCheckResult:
     """Whether a place keeps a promise.
 
     Attributes:
@@ -46,7 +46,7 @@ class Finding:
         reason: what the place answered in place of doing it; "" where it did something else, or all is well.
     """
 
-    promise: Promise
+    promise: StoreCheck
     kept: bool | None
     reason: str = ""
 
@@ -140,28 +140,28 @@ def _tags_are_md5(place: StorageLocation) -> bool:
     return place.has_md5_tags()
 
 
-PROMISES = (
-    Promise("writes a name once", "two runs of one release would both draw its noise", _writes_once),
-    Promise(
+STORE_CHECKS = (
+    StoreCheck("writes a name once", "two runs of one release would both draw its noise", _writes_once),
+    StoreCheck(
         f"writes a name once for {WRITERS} writers at the same time",
         "two runs of one release would both draw its noise",
         _writes_once_for_many,
     ),
-    Promise("reads what was written last", "a run would go on from what is no longer true", _reads_what_was_written),
-    Promise("lists what is there", "files would be left out of a release, or left behind", _lists_what_is_there),
-    Promise("misses what was deleted", "what was deleted would still be read", _misses_what_is_gone),
-    Promise("deletes many at once", "what is no longer needed would stay", _deletes_many),
-    Promise("reads ranges", "records would be counted wrongly", _reads_ranges),
-    Promise("keeps names as they are", "columns that folders name would be read wrongly", _keeps_names),
-    Promise("keeps objects of many parts", "objects beyond 1 GiB could not be written", _keeps_large_objects),
-    Promise(
+    StoreCheck("reads what was written last", "a run would go on from what is no longer true", _reads_what_was_written),
+    StoreCheck("lists what is there", "files would be left out of a release, or left behind", _lists_what_is_there),
+    StoreCheck("misses what was deleted", "what was deleted would still be read", _misses_what_is_gone),
+    StoreCheck("deletes many at once", "what is no longer needed would stay", _deletes_many),
+    StoreCheck("reads ranges", "records would be counted wrongly", _reads_ranges),
+    StoreCheck("keeps names as they are", "columns that folders name would be read wrongly", _keeps_names),
+    StoreCheck("keeps objects of many parts", "objects beyond 1 GiB could not be written", _keeps_large_objects),
+    StoreCheck(
         "refuses bytes that were altered on the way",
         "what the network altered is found when it is read, not when it is written",
         _refuses_altered_bytes,
         essential=False,
         of_buckets=True,
     ),
-    Promise(
+    StoreCheck(
         "tags objects by their MD5",
         "published files are read again to check them",
         _tags_are_md5,
@@ -171,7 +171,7 @@ PROMISES = (
 )
 
 
-def probe(location: StorageLocation) -> Iterator[Finding]:
+def probe(location: StorageLocation) -> Iterator[StoreCheckResult]:
     """Try every promise below a new name of the place, which is removed afterwards.
 
     Raises: StoreError when nothing can be written there at all.
@@ -180,13 +180,13 @@ def probe(location: StorageLocation) -> Iterator[Finding]:
     location.check_writable()
     name = f".dpdist-probe-{uuid.uuid4().hex[:12]}"
     try:
-        for number, promise in enumerate(PROMISES):
+        for number, promise in enumerate(STORE_CHECKS):
             if promise.of_buckets and not isinstance(location, Bucket):
-                yield Finding(promise, None)
+                yield StoreCheckResult(promise, None)
                 continue
             try:
-                yield Finding(promise, promise.is_kept(location / f"{name}/{number}"))
+                yield StoreCheckResult(promise, promise.is_kept(location / f"{name}/{number}"))
             except StoreError as error:
-                yield Finding(promise, False, str(error))
+                yield StoreCheckResult(promise, False, str(error))
     finally:
         location.remove(name)

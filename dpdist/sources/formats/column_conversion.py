@@ -138,7 +138,7 @@ def short_numbers(column: Column) -> NDArray[np.int64] | None:
 
 def short_number_texts(texts: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which texts are whole numbers of up to 18 digits as ``texts_of`` writes them, and these numbers."""
-    matches = pc.fill_null(pc.match_substring_regex(texts, _SHORT_TEXT), False)
+    matches = pc.and_kleene(texts.is_valid(), pc.match_substring_regex(texts, _SHORT_TEXT))  # pa.scalar would import pandas
     return arrow_arrays.flags_of(matches), arrow_arrays.values_of(texts.filter(matches).cast(pa.int64()))
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from dpdist.errors import InvalidInput
 from dpdist.plugins.combine.combined_releases import (
+    CombinedEdition,
     CombinedEstimates,
-    Edition,
     combine_releases,
     load_edition,
     write_estimates,
@@ -51,7 +51,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "releases"
 
 
-def edition(releases: Path, name: str, **changes: Any) -> Edition:
+def edition(releases: Path, name: str, **changes: Any) -> CombinedEdition:
     """A release, with some entries of its certificate changed."""
     loaded = load_edition(parse_location(releases / name))
     certificate: Any = {**loaded.certificate, **changes}

@@ -12,7 +12,7 @@ import pytest
 
 from dpdist.errors import StoreError
 from dpdist.plugins.deployment import store_promises
-from dpdist.plugins.deployment.store_promises import PROMISES, probe
+from dpdist.plugins.deployment.store_promises import STORE_CHECKS, probe
 from dpdist.storage.objects import Folder, parse_location
 from tests import small, stores
 from tests.command_line import CommandLine
@@ -25,7 +25,7 @@ def broken(location: Any) -> dict[str, str]:
 
 def test_a_folder_and_moto_keep_every_promise_that_counts(tmp_path: Path, s3: str) -> None:
     for location in (parse_location(tmp_path / "store"), parse_location(f"{s3}/probed")):
-        assert set(broken(location)) <= {promise.name for promise in PROMISES if not promise.essential}
+        assert set(broken(location)) <= {promise.name for promise in STORE_CHECKS if not promise.essential}
         assert not list(location.entries())
 
 
@@ -100,7 +100,10 @@ def test_the_command_prints_the_promises(
 ) -> None:
     command = CommandLine(monkeypatch, capsys)
     printed = command("doctor", str(tmp_path / "store"))
-    assert (printed.code, printed.out.count("yes ")) == (0, len([promise for promise in PROMISES if not promise.of_buckets]))
+    assert (printed.code, printed.out.count("yes ")) == (
+        0,
+        len([promise for promise in STORE_CHECKS if not promise.of_buckets]),
+    )
     content = json.loads(command("doctor", str(tmp_path / "store"), "--json").out)
     assert content["usable"]
     assert content["promises"]["tags objects by their MD5"] is None
@@ -128,7 +131,9 @@ def test_clouds_keep_every_promise_and_a_release_is_published_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with server(tmp_path, monkeypatch) as url:
-        assert not set(broken(parse_location(f"{url}/probed"))) & {promise.name for promise in PROMISES if promise.essential}
+        assert not set(broken(parse_location(f"{url}/probed"))) & {
+            promise.name for promise in STORE_CHECKS if promise.essential
+        }
         monkeypatch.setenv("DPDIST_STORE", f"{url}/store")
         spec = small.write(home.parent / "data", output={"folder": f"{url}/published"})
         command = CommandLine(monkeypatch, capsys)

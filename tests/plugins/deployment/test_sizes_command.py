@@ -1,4 +1,4 @@
-"""dpdist chart-values: what it prints fits the chart, and the stages of the releases fit what it prints."""
+"""dpdist sizes: what it prints fits the chart, and the stages of the releases fit what it prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dpdist.engine import cluster_workers
-from dpdist.plugins.deployment.chart_values import LEAST_DISK, chart_values, part_bytes, pod_resources
+from dpdist.plugins.deployment.sizes_command import LEAST_DISK, part_bytes, pod_resources, sizes
 from tests import small
 from tests.deploy.test_helm import BASE, merged, rendered
 
@@ -38,7 +38,7 @@ def test_stages_belong_to_parts() -> None:
 
 def test_the_chart_takes_the_values(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = small.write(home.parent / "data")
-    chart_values([spec], None, 3)
+    sizes([spec], None, 3)
     values = yaml.safe_load(capsys.readouterr().out)
     assert values["dask"]["workers"]["replicas"] == 3
     pods = {

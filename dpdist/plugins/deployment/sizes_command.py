@@ -1,4 +1,4 @@
-"""The command ``dpdist chart-values``: requests and limits of the Helm chart's pods for the releases of given specs."""
+"""The command ``dpdist sizes``: requests and limits of the Helm chart's pods for the releases of given specs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pod_resources(part: str, memory_bytes: int, disk_bytes: int) -> dict[str, di
     }
 
 
-def chart_values(
+def sizes(
     specs: Annotated[list[Path], typer.Argument(help="specs whose releases the installation publishes")],
     period: Period = None,
     replicas: Annotated[
