@@ -70,6 +70,7 @@ def test_every_decision_is_on_the_site() -> None:
     assert listed == {f"decisions/{page.name}" for page in (ROOT / "docs" / "decisions").glob("*.md")}
 
 
+@pytest.mark.slow
 def test_values_are_never_changed_in_place() -> None:
     """Every dataclass is frozen, except the state of a loop, run or server, and what the verifier reads as it makes its one object."""
     changed = set()
@@ -187,6 +188,7 @@ def _functions(file: Path) -> Iterator[ast.FunctionDef]:
     return (node for node in ast.walk(_parse(file)) if isinstance(node, ast.FunctionDef))
 
 
+@pytest.mark.slow
 def test_tests_run_the_rules_of_the_product_and_no_copies() -> None:
     """A test that compares a copy with itself finds no fault in the product; what stands beside it to compare is said another way."""
     product = {

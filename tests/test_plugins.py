@@ -178,6 +178,7 @@ def test_each_plugin_can_be_deleted(plugin: str, tmp_path: Path) -> None:
     publish_census(tree)
 
 
+@pytest.mark.slow
 def test_a_package_of_somebody_else_adds_a_file_to_releases(tmp_path: Path) -> None:
     """One file and one entry point: the package in tests/outside/sdmx_csv, installed beside dpdist."""
     package = tmp_path / "package"

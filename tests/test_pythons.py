@@ -113,6 +113,7 @@ def test_each_layer_needs_no_package_of_the_next(modules: dict[str, set[str]], p
         assert re.fullmatch(COMMAND, done.stderr), done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_prefect_unless_a_server_is_named(modules: dict[str, set[str]], home: Path) -> None:
     path = small.write(home.parent / "data")
     done = blocked(

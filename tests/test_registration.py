@@ -243,6 +243,7 @@ def test_a_run_that_never_sent_a_heartbeat_is_told_as_crashed() -> None:
         assert "prefect.flow-run.Suspended" in automation.trigger.expect  # it waits for approvals, and has no process
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_its_approvals(
     client: SyncPrefectClient,
     server: str,

@@ -66,6 +66,7 @@ def selected(folder: Path, markers: str, day: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if "::" in line]
 
 
+@pytest.mark.slow
 def test_a_day_draws_some_of_many_cases_and_all_are_large_or_drawn(tmp_path: Path) -> None:
     first, again, next_day = (
         selected(tmp_path, "slow and not large", day) for day in ("2026-11-28", "2026-11-28", "2026-11-29")
@@ -124,6 +125,7 @@ def test_what_is_not_begun_in_time_is_output_and_keeps_its_record(tmp_path: Path
     assert json.loads(record.read_text()) == {"test_three.py": {"part": 2, "cpu_seconds": 7.0}}
 
 
+@pytest.mark.slow
 def test_a_test_that_takes_too_long_fails_alone(tmp_path: Path) -> None:
     output = run(tmp_path, "--test-limit", "1", sleep=30)
     assert "1 failed, 2 passed" in output

@@ -63,6 +63,7 @@ def test_the_measurement_moves_no_further_than_it_is_charged(neighbours: str) ->
     assert 4 * max(squares) <= grid.sensitivity_squared <= 4 * max(squares) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(200, 4_000), (3, 100_000)])
 def test_auto_plans_disjoint_tables_in_the_time_of_the_spec(sizes: tuple[int, int]) -> None:
     """'auto' took noise of equal size for both tables, with 1.27 to 1.84 times the squared error."""

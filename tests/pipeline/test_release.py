@@ -473,6 +473,7 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
         assert sum(entry["event"] == "reserved" for entry in ledger.entries()) == 2
 
 
+@pytest.mark.slow
 def test_tables_over_many_cells_are_combined(home: Path) -> None:
     """More cells than can be written down: an answer that both releases measured has the error of both together."""
     data = home.parent / "data"

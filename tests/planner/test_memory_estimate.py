@@ -166,6 +166,7 @@ def check(found: Iterable[tuple[str, tuple[dict[str, int], dict[str, int]]]]) ->
         )
 
 
+@pytest.mark.slow
 def test_stages_and_the_program_take_what_was_planned(home: Path) -> None:
     program, found = measured(home, CASES)
     assert program <= resource_limits.PROGRAM_BYTES - MAPPED

@@ -57,6 +57,7 @@ def test_quantiles_hold_what_they_say(scale: float) -> None:
     assert held(scale / 2) < 0.87
 
 
+@pytest.mark.slow
 def test_means_are_nearer_than_the_values_and_draws_average_to_them() -> None:
     counts, values, expected = drawn(2, 20.0)
     errors = np.full(CELLS, 20.0)

@@ -89,6 +89,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_records_of_a_web_server_are_read_as_they_were_hashed(served: tuple[str, Path], tmp_path: Path) -> None:
     """In a process of its own: libraries read once which certificates the machine trusts."""
     address, folder = served

@@ -258,6 +258,7 @@ def test_an_object_that_changes_after_it_was_hashed_is_never_read(s3: str, tmp_p
                 file.read()
 
 
+@pytest.mark.slow
 def test_a_store_that_answers_no_more_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as a file that was changed, nor as a damaged one."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)

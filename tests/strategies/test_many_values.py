@@ -229,6 +229,7 @@ def test_tables_whose_rows_weigh_differently_are_looked_at_column_by_column() ->
     assert column_norms.l1_sensitivity(mixing, workload.unweighted, "add-remove") == int(found.sum(axis=0).max())
 
 
+@pytest.mark.slow
 def test_limits_that_rule_the_optimum_out_leave_the_cells() -> None:
     compared = compared_mechanisms("auto", "l2", BESIDE["tables"], Limits(memory_bytes=2**20))
     assert "identity" in compared

@@ -250,6 +250,7 @@ def test_no_strategy_for_separate_tables_costs_less(seed: int) -> None:
         assert not told or separate_tables_bound(workload) <= 2 * np.trace(gram @ precision) * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1))
 def test_no_strategy_for_tables_that_share_attributes_costs_less(seed: int) -> None:
     state = np.random.default_rng(seed)

@@ -129,6 +129,7 @@ def faults(page: Path, browser: Any) -> list[str]:
     return list(dict.fromkeys(fault for each in both for fault in each.faults(headings, [text for _, text in seen])))
 
 
+@pytest.mark.slow
 def test_a_release(home: Path, browser: Any) -> None:
     run(small.write(home.parent / "data"), home)
     assert faults(Path("releases/small-1/index.html"), browser) == []

@@ -77,6 +77,7 @@ def test_a_release_is_published_once_and_only_public_stages_are_told(running: Ru
     assert running.charges() == [f"small-{WEEK}"]
 
 
+@pytest.mark.slow
 def test_the_command_is_a_client(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs no key and no ledger; engine and home are the service's own, for the command and for flows."""
     environment = {SERVICE: running.listen, "DPDIST_HOME": str(tmp_path / "home")}
@@ -108,6 +109,7 @@ def test_what_was_not_given_is_refused_in_one_line(running: Running, tmp_path: P
     assert running.charges() == charged
 
 
+@pytest.mark.slow
 def test_a_refusal_of_the_release_reaches_its_client(running: Running) -> None:
     """Of a period without records, told when its process looks for them."""
     earlier = WEEK.fromordinal(WEEK.toordinal() - 7)

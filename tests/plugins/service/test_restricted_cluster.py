@@ -23,6 +23,7 @@ def address() -> object:
         yield cluster.scheduler_address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", always(OFTEN, CASES))
 def test_a_case_is_released_over_a_cluster(name: str, address: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DPDIST_ENGINE": address, "DPDIST_ENGINE_WITHOUT_TLS": "1"}

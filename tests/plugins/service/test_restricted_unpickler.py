@@ -174,6 +174,7 @@ def given(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_release_over_an_honest_cluster_is_published(cluster: Client, tmp_path: Path) -> None:
     assert '"state": "published"' in told(given(tmp_path), cluster)[0]
 
