@@ -41,6 +41,11 @@ _ENDPOINTS = {
     "gs": "the network of this machine",
 }
 """What says where the server of a URL is."""
+_CREDENTIALS = {
+    "gs": "GOOGLE_SERVICE_ACCOUNT",
+    **dict.fromkeys(("az", "abfss"), "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
+}
+"""What holds credentials, by the scheme of a URL; those of S3 elsewhere."""
 UNTRUSTED = "its certificate is not trusted here"
 _PROBLEMS = (
     ("dns error", "its name is not known here"),
@@ -82,8 +87,8 @@ def explain_silence(url: str, error: BaseException) -> str | None:
     again = "and run again: nothing is charged twice"
     if requested is not None and urlsplit(requested["url"]).hostname == METADATA_HOST:
         return (
-            "the environment holds no credentials, and no cloud gives this machine some; set AWS_ACCESS_KEY_ID and "
-            f"AWS_SECRET_ACCESS_KEY, {again}"
+            "the environment holds no credentials, and no cloud gives this machine some; set "
+            f"{_CREDENTIALS.get(urlsplit(url).scheme, 'AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY')}, {again}"
         )
     if requested is None or problem is None:
         return None
