@@ -147,14 +147,14 @@ def sum_by_cell(cells: Integers, counts: Integers) -> Rows:
 def key_numbers_of(column: Column, keys: Keys) -> Integers:
     """The number of each record's key, -1 where it has none."""
     if isinstance(keys, IntegerKeys) and (values := short_numbers(column)) is not None:
-        return keys.places_of(values)
+        return keys.key_numbers(values)
     encoded = texts_of(column).dictionary_encode()
     texts, codes = encoded.dictionary, arrow_arrays.dictionary_indices(encoded)
     key_numbers = np.full(len(texts) + 1, -1, dtype=np.int64)
     known = key_numbers[:-1]
     if isinstance(keys, IntegerKeys):
         is_short, values = short_number_texts(texts)
-        known[is_short] = keys.places_of(values)
+        known[is_short] = keys.key_numbers(values)
         texts = texts.filter(arrow_arrays.numbers(~is_short))
         known[~is_short] = keys.numbers_of(texts.to_pylist())
     else:

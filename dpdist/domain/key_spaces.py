@@ -58,7 +58,7 @@ class IntegerKeys(Keys):
     def numbers_of(self, texts: Sequence[str]) -> Integers:
         return np.array([self._number_of(text) for text in texts], dtype=np.int64)
 
-    def places_of(self, values: Integers) -> Integers:
+    def key_numbers(self, values: Integers) -> Integers:
         """The number of the key that each whole number of up to 18 digits is, -1 for those that are none."""
         low, high = max(self.first, -(10**18)), min(self.last, 10**18)
         is_key = (values >= low) & (values <= high)

@@ -107,7 +107,10 @@ class FormulaMechanism(Mechanism):
     products: ClassVar[float] = 4.0
 
     def rows(self, workload: Workload) -> Matrix | Operator:
-        """The rows over the cells, (p, n), whatever their lengths: an array, or an operator that is known by its structure."""
+        """The rows over the cells, (p, n), whatever their lengths: an array, or an operator that is known by its structure.
+
+        Not asked for where ``build_strategy`` is another one.
+        """
         raise NotImplementedError
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:

@@ -154,11 +154,11 @@ class PooledMeasurement:
 
     def estimate(self, block: Block) -> tuple[Matrix, Matrix]:
         """The best linear unbiased estimates of a group of queries, and their variances, (queries,). Raises: NotMeasured."""
-        rows = _BlockRows.of(block, self)
+        rows = _BlockRows.for_block(block, self)
         answers: Matrix | float = 0.0
         variances: Matrix | float = 0.0
-        for axes in rows.parts():
-            part = self._part(axes, rows)
+        for axes in rows.varying_axes():
+            part = self._measured_part(axes, rows)
             tensor = part.estimate
             for position, axis in enumerate(axes):
                 tensor = _apply(rows.factors[axis], tensor, position)
@@ -182,11 +182,11 @@ class PooledMeasurement:
         queries = sum(block.queries for block in blocks)
         if queries > MOST_COVARIANCES:
             raise InvalidInput(f"covariances of {queries:,} queries; at most {MOST_COVARIANCES:,} are written down")
-        all_rows = [_BlockRows.of(block, self) for block in blocks]
+        all_rows = [_BlockRows.for_block(block, self) for block in blocks]
         total = np.zeros((queries, queries))
-        for axes in dict.fromkeys(axes for rows in all_rows for axes in rows.parts()):
+        for axes in dict.fromkeys(axes for rows in all_rows for axes in rows.varying_axes()):
             weighted = [rows.written_down(axes, self) for rows in all_rows]
-            part = self._part(axes, *all_rows)
+            part = self._measured_part(axes, *all_rows)
             product = np.concatenate([dense for _, dense in weighted])
             term = product @ part.covariance @ product.T
             for axis in range(len(self.shape)):
@@ -196,13 +196,13 @@ class PooledMeasurement:
             total += term
         return total
 
-    def _part(self, axes: Axes, *asked: _BlockRows) -> PooledPart:
+    def _measured_part(self, axes: Axes, *asked: _BlockRows) -> PooledPart:
         """The part that varies with some attributes. Raises: NotMeasured where it was not measured, or not as finely."""
         part = self.parts.get(axes)
         if part is None:
             raise NotMeasured(axes)
         for rows in asked:
-            if part.determined is None or axes not in rows.parts():
+            if part.determined is None or axes not in rows.varying_axes():
                 continue
             lost = rows.dense_rows - rows.dense_rows @ part.determined
             if float(np.abs(lost).max()) > ISOTROPIC * float(np.abs(rows.dense_rows).max()):
@@ -230,7 +230,7 @@ class _BlockRows:
     order: tuple[int, ...]
 
     @classmethod
-    def of(cls, block: Block, pooled: PooledMeasurement) -> _BlockRows:
+    def for_block(cls, block: Block, pooled: PooledMeasurement) -> _BlockRows:
         """The rows. Raises: InvalidInput for a condition over several attributes that are not put together."""
         if not block.separable:
             if set(block.axes) - set(pooled.dense):
@@ -255,7 +255,7 @@ class _BlockRows:
         sizes = tuple(by_axis[axis].shape[0] for axis in computed)
         return cls(factors, means, rests, dense_rows, sizes, tuple(computed.index(axis) for axis in sorted(by_axis)))
 
-    def parts(self) -> list[Axes]:
+    def varying_axes(self) -> list[Axes]:
         """The attributes with which each of its parts varies."""
         varying = [axis for axis in self.factors if self.rests[axis].any()]
         constant = [axis for axis in self.factors if not self.means[axis].any()]

@@ -41,15 +41,15 @@ PLUGINS = Path("/usr/lib/cni/bridge")
 
 def reason() -> str:
     """Why there is no node here; "" where one can be started."""
+    folder = os.environ.get(FOLDER)
+    if folder is None or not all(os.access(Path(folder, name), os.X_OK) for name in PROGRAMS):
+        return f"needs a folder with {', '.join(PROGRAMS)}, named by {FOLDER}"
     if os.geteuid() != 0:
         return "needs root"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing or not PLUGINS.exists() or not Path("/bin/busybox").exists():
         packages = "containerd runc dnsmasq-base nftables containernetworking-plugins busybox-static podman"
         return f"needs {', '.join(missing) or 'plugins of CNI and busybox'}: apt-get install {packages}"
-    folder = os.environ.get(FOLDER)
-    if folder is None or not all(os.access(Path(folder, name), os.X_OK) for name in PROGRAMS):
-        return f"needs a folder with {', '.join(PROGRAMS)}, named by {FOLDER}"
     return ""
 
 

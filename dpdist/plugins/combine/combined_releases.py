@@ -97,7 +97,7 @@ class CombinedEstimates:
         blocks: the groups of queries that were estimated.
         groups: facts of these, one each.
         omitted: groups that could not be estimated, with the reason.
-        covariances: of each period what gives the covariance matrix of its estimates.
+        pools: of each period what gives the covariance matrix of its estimates.
         scale: what measured numbers are divided by.
     """
 
@@ -217,7 +217,7 @@ def combine_releases(editions: Sequence[CombinedEdition]) -> CombinedEstimates:
             omitted[block.name] = str(error)
             continue
         answers, variances = (np.sum(column, axis=0) for column in zip(*columns, strict=True))
-        labels = next((rows for rows in _labels(editions, block, attributes)), None)
+        labels = next(_labels(editions, block, attributes), None)
         if labels is None:
             omitted[block.name] = "every release that has it suppresses some of its answers, so that rows have no names"
             continue

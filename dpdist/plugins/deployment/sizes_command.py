@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,21 +21,21 @@ PARTS: Mapping[str, str] = {
 }
 """Which pods take a stage; the measuring service takes all others."""
 LEAST_DISK = 2 * 2**30
-DISK_COPIES = 3
-"""How often its answers lie in a pod's /tmp while they are published, or spilled while they are computed."""
+DISK_COPIES, ANSWER_BYTES = 3, 256
+"""How often its answers lie in a pod's /tmp while they are published, or spilled while they are computed; and the bytes of one."""
 CPUS: Mapping[str, tuple[str, str]] = {"service": ("1", "2"), "workers": ("1", "1"), "optimiser": ("2", "2")}
 
 
-def part_bytes(stages: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def part_bytes(stages: Iterable[tuple[str, int]]) -> dict[str, int]:
     """The most bytes of memory that a stage takes in each part of the chart, beyond the program.
 
     Args:
-        stages: of one or more releases, each with the keys ``stage`` and ``bytes``.
+        stages: of one or more releases, each by its name and its bytes.
     """
     needed = dict.fromkeys(CPUS, 0)
-    for stage in stages:
-        part = PARTS.get(stage["stage"], "service")
-        needed[part] = max(needed[part], stage["bytes"])
+    for name, stage_bytes in stages:
+        part = PARTS.get(name, "service")
+        needed[part] = max(needed[part], stage_bytes)
     return needed
 
 
@@ -64,14 +64,14 @@ def sizes(
     from dpdist.api.planning import check_program, load, open_context, plan, stage_memory, yaml_text
 
     check_program()
-    stages: list[dict[str, Any]] = []
+    stages: list[tuple[str, int]] = []
     answers = 0
     for spec in specs:
         with progress(quiet=True) as report_progress, open_context("inline", report_progress) as context:
             planned = plan(context, load(spec, period=period))
-            stages += [{"stage": stage.stage, "bytes": stage.bytes} for stage in stage_memory(planned, context.engine)]
+            stages += [(stage.stage, stage.bytes) for stage in stage_memory(planned, context.engine)]
             answers = max(answers, planned.job.workload.queries.shape[0])
-    disk = DISK_COPIES * answers * 256
+    disk = DISK_COPIES * ANSWER_BYTES * answers
     needed = part_bytes(stages)
     resources = {part: pod_resources(part, needed[part], disk) for part in needed}
     values = {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from dpdist.api.storage import Bucket, Missing, StorageLocation, StoreError
+from dpdist.api.storage import Bucket, Missing, StorageLocation, StoreError, probe_name
 
 WRITERS, ROUNDS = 8, 4
 """How many threads write one name at the same time, and how often."""
@@ -60,10 +59,11 @@ def _writes_once(place: StorageLocation) -> bool:
 
 
 def _writes_once_for_many(place: StorageLocation) -> bool:
+    contents = [b"%d" % writer for writer in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as threads:
-        for number in range(ROUNDS):
-            created = list(threads.map(lambda writer: place.create(f"{number}", b"%d" % writer), range(WRITERS)))  # noqa: B023
-            if created.count(True) != 1 or bytes(place.read_bytes(f"{number}")) != b"%d" % created.index(True):
+        for name in map(str, range(ROUNDS)):
+            created = list(threads.map(place.create, [name] * WRITERS, contents))
+            if created.count(True) != 1 or bytes(place.read_bytes(name)) != contents[created.index(True)]:
                 return False
     return True
 
@@ -178,7 +178,7 @@ def probe(location: StorageLocation) -> Iterator[StoreCheckResult]:
     """
     location.claim()
     location.check_writable()
-    name = f".dpdist-probe-{uuid.uuid4().hex[:12]}"
+    name = probe_name()
     try:
         for number, promise in enumerate(STORE_CHECKS):
             if promise.of_buckets and not isinstance(location, Bucket):

@@ -64,6 +64,13 @@ class PrivateChoice(BudgetedStep):
         """How each of them is made, for certificates."""
 
 
+def _selections_of_attributes(spec: ReleaseSpec, kind: type[PrivateEdges | PrivateCategories]) -> Iterator[StepDeclaration]:
+    """A selection for each attribute whose values are found in the records in one way."""
+    for name, attribute_spec in spec.domain.items():
+        if isinstance(attribute_spec.values, kind):
+            yield StepDeclaration(attribute_spec.values.selection, partial(changed_domain, spec.domain, name), name)
+
+
 class EdgesChoice(PrivateChoice):
     """The choice of the edges of one attribute."""
 
@@ -74,10 +81,7 @@ class EdgesChoice(PrivateChoice):
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
-        for name, attribute_spec in spec.domain.items():
-            if isinstance(attribute_spec.values, PrivateEdges):
-                selection_spec = attribute_spec.values.selection
-                yield StepDeclaration(selection_spec, partial(changed_domain, spec.domain, name), name)
+        return _selections_of_attributes(spec, PrivateEdges)
 
     @cached_property
     def rule(self) -> EdgesRule:
@@ -295,10 +299,7 @@ class NameSelection(NoisyStep):
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
-        for name, attribute_spec in spec.domain.items():
-            if isinstance(attribute_spec.values, PrivateCategories):
-                selection_spec = attribute_spec.values.selection
-                yield StepDeclaration(selection_spec, partial(changed_domain, spec.domain, name), name)
+        return _selections_of_attributes(spec, PrivateCategories)
 
     @cached_property
     def rule(self) -> Selection:

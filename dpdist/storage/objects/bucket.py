@@ -235,7 +235,7 @@ class Bucket(StorageLocation):
             else:
                 reply = obstore.put(self._client, self._key(name), data, use_multipart=True, chunk_size=PART_BYTES)
                 tag, expected = _tag(reply), _tag_of_parts(data)
-        if md5_tags and (not in_parts or self._provider == "AWS_"):
+        if md5_tags and (not in_parts or _provider_of(self.root) == "AWS_"):
             altered = tag != expected
         else:  # read again what the store did not compare with its MD5
             compared = self._takes_md5 and not in_parts
@@ -255,7 +255,7 @@ class Bucket(StorageLocation):
         """Whether the store refuses an object that comes with the MD5 of other bytes, as one does that was altered on the way."""
         if not self._takes_md5:
             return False
-        name = f"{PROBE}{uuid.uuid4().hex[:12]}"
+        name = probe_name()
         with self.refusing("written", name):
             try:
                 obstore.put(self._confirming(hashlib.md5(b"", usedforsecurity=False).digest()), self._key(name), PROBED)
@@ -269,7 +269,7 @@ class Bucket(StorageLocation):
     @contextmanager
     def _probed(self) -> Iterator[tuple[str, str | None]]:
         """The name and the tag of an object that is there meanwhile."""
-        name = f"{PROBE}{uuid.uuid4().hex[:12]}"
+        name = probe_name()
         tag = self.upload(name, PROBED)
         try:
             yield name, tag
@@ -277,14 +277,9 @@ class Bucket(StorageLocation):
             self.delete([name])
 
     @property
-    def _provider(self) -> str:
-        """How the names of this kind of store's settings begin."""
-        return _PROVIDERS.get(urlsplit(self.root).scheme, "AWS_")
-
-    @property
     def _takes_md5(self) -> bool:
         """Whether objects can be sent with their MD5: Azure's signatures would have to hold it, and obstore leaves it out of them."""
-        return self._provider != "AZURE_"
+        return _provider_of(self.root) != "AZURE_"
 
     @cached_property
     def _client(self) -> Any:
@@ -297,10 +292,9 @@ class Bucket(StorageLocation):
     def _confirming(self, md5: bytes, patience: str | None = None) -> Any:
         """A client that tells the store the MD5 of what it sends."""
         timeout_setting = {} if patience is None else {"timeout": patience}
-        settings = _client_settings(self._provider)
         headers = {"content-md5": base64.b64encode(md5).decode()}
         return _opened(
-            self.root, client_options={**timeout_setting, **settings, "default_headers": headers}
+            self.root, client_options={**timeout_setting, **_client_settings(self.root), "default_headers": headers}
         )  # these hide the environment's
 
     def _key(self, name: str) -> str:
@@ -320,13 +314,24 @@ class Bucket(StorageLocation):
             raise self.refusal_error(verb, error, name) from None
 
 
+def probe_name() -> str:
+    """A new name of what only shows that one can write."""
+    return f"{PROBE}{uuid.uuid4().hex[:12]}"
+
+
 def _settings() -> tuple[tuple[str, str], ...]:
     """What the environment says of object stores now."""
     return tuple(sorted(variable for variable in os.environ.items() if variable[0].startswith(_SETTINGS)))
 
 
-def _client_settings(provider: str) -> dict[str, Any]:
-    """What the environment says now of connections to stores of a provider."""
+def _provider_of(url: str) -> str:
+    """How the names of the settings begin of the kind of store that a URL names."""
+    return _PROVIDERS.get(urlsplit(url).scheme, "AWS_")
+
+
+def _client_settings(url: str) -> dict[str, Any]:
+    """What the environment says now of connections to the store of a URL."""
+    provider = _provider_of(url)
     return {name: os.environ[f"{provider}{name.upper()}"] for name in _CLIENT if f"{provider}{name.upper()}" in os.environ}
 
 
@@ -341,7 +346,7 @@ def _client_of(url: str, briefly: bool, settings: tuple[tuple[str, str], ...]) -
 @lru_cache(maxsize=64)
 def _check_answers(bucket: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Accept a bucket whose server answers; asked once for what the environment says. Raises: StoreError."""
-    options = {**store_contact.FIRST_OPTIONS, **_client_settings(_PROVIDERS.get(urlsplit(bucket).scheme, "AWS_"))}
+    options = {**store_contact.FIRST_OPTIONS, **_client_settings(bucket)}
     client = _opened(bucket, client_options=options, retry_config=store_contact.FIRST_RETRIES)
     try:
         with store_contact.notice_of_wait(bucket):

@@ -27,10 +27,7 @@ def test_a_worker_may_take_what_a_stage_needs(needed: int) -> None:
 
 
 def test_stages_belong_to_parts() -> None:
-    stages = [
-        {"stage": name, "bytes": size}
-        for name, size in {"count": 5, "gram": 7, "optimise": 11, "measure": 3, "publish": 2}.items()
-    ]
+    stages = {"count": 5, "gram": 7, "optimise": 11, "measure": 3, "publish": 2}.items()
     assert part_bytes(stages) == {"service": 3, "workers": 7, "optimiser": 11}
     assert pod_resources("service", 0, 5 * 2**30)["limits"]["ephemeral-storage"] == "5Gi"
     assert pod_resources("service", 0, 0)["limits"]["ephemeral-storage"] == f"{LEAST_DISK // 2**30}Gi"
