@@ -97,7 +97,7 @@ def low_rank(
         delta = float(_lengths(strategy_matrix, norm).max())
         cost = linear_algebra.sum_of_squares(reconstruction) * delta**2 * (2.0 if norm == "l1" else 1.0)
         if best is None or cost < best[0]:
-            best = (cost, strategy_matrix, stop, history)
+            best = (cost, strategy_matrix / delta, stop, history)
     assert best is not None
     cost, strategy_matrix, stop, history = best
     if norm == "l1" and learnt_strategy.cost < cost:  # the program is far from convex: where it started may be better

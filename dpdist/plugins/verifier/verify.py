@@ -1028,10 +1028,8 @@ class ReleaseClaims:
         first_column, max_steps, longest = rows[:, 0], min(max_steps, -(-steps // separation)), columns_of(rows, 2)[0]
         check_size(steps**2 * max_steps, 2**22, "the series")
         gram = (rows.T @ rows).astype(object)
-        pairs, step_gaps = (
-            np.abs(gram) if replaced else np.maximum(gram, 0) if several else gram,
-            np.subtract.outer(*[-np.arange(steps)] * 2),
-        )
+        meeting = np.abs(gram) if self.is_signed else np.maximum(gram, 0) if several else gram
+        pairs, step_gaps = np.abs(gram) if replaced else meeting, np.subtract.outer(*[-np.arange(steps)] * 2)
         if (
             first_column[-1] >= 0
             and (np.diff(first_column) <= 0).all()
@@ -1042,12 +1040,12 @@ class ReleaseClaims:
             sum(math.comb(max(0, steps - (n - 1) * (separation - 1)), n) for n in range(1, max_steps + 1)) * max_steps**2
             <= MOST_SETS
         ):
-            gram_entries, largest_sum = np.maximum(gram, 0) if several else gram, 0
+            largest_sum = 0
             for n in range(1, max_steps + 1):  # all choices of steps
                 combinations = list(itertools.combinations(range(steps - (n - 1) * (separation - 1)), n))
                 step_choices = np.array(combinations) + np.arange(n) * (separation - 1)
                 largest_sum = max(
-                    largest_sum, *gram_entries[step_choices[:, :, None], step_choices[:, None, :]].sum(axis=(1, 2))
+                    largest_sum, *meeting[step_choices[:, :, None], step_choices[:, None, :]].sum(axis=(1, 2))
                 )
         else:  # with the largest far product of each step for all that are far before it; exact where there are none
             far = np.where(step_gaps >= 2 * separation, pairs, -(longest**2)).max(axis=0)
@@ -1091,6 +1089,22 @@ class ReleaseClaims:
     def farthest(self) -> int:
         """How far one change moves A x at most, squared, also over the whole horizon of a stream."""
         return int(max(each.grid_sensitivity(self.privacy) for each in self.horizons) ** (2 // self.power))
+
+    @property
+    def most_sensitivity_excess(self) -> float:
+        """By which part of itself the noise may hide more than the farthest change: of rows that are no filter of the past dpdist adds up
+        the lengths that a person moves in each step, and of two persons' difference it adds up both."""
+        if "replaced" in self.privacy["one_change"]:
+            return 3.0
+        steps = int(self.privacy.get("participations_of_one_person") or 1)
+        terms = self.facts["strategy"].get("terms", ())
+        is_past = any(factor["kind"] == "past" for term in terms for factor in term["factors"])
+        return 1e-5 if steps == 1 or is_past else steps**2 - 1
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether dpdist holds that a record may also lower what is counted: amounts, and distances from a known count."""
+        return self.facts["format"] == 4 or any("amounts" in attribute for attribute in self.facts["attributes"])
 
     @cached_property
     def rounds_rho(self) -> Fraction:
@@ -1959,9 +1973,7 @@ class ReleaseClaims:
         if stream is not None:
             near(stream["steps"] in self.shape, True, label=f"whether a series has {stream['steps']} steps: ")
             if "horizon.npz" in self.certificate["files"]:
-                near(
-                    stream["of"], sum(term.rows for term in self.whole_horizon.terms), label="values of the whole horizon: "
-                )
+                near(stream["of"], math.prod(self.whole_horizon.shape), label="cells of the whole horizon: ")
         return near((self.facts["release"], self.facts["measurement"]), (self.certificate["release"], self.digest))
 
     def check_noise(self) -> str:
@@ -3710,9 +3722,9 @@ def check_listed(rows: Sequence[tuple[Any, ...]], text: str) -> None:
 
 
 def same_numbers(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
-    """Whether two rows hold the same numbers, but for their last bits."""
+    """Whether two rows hold the same numbers, but for their last bits; JSON of the first has no number for an end without a limit."""
     return all(
-        (a is None and b is None) or (a is not None and b is not None and abs(a - b) <= 1e-6 + 1e-9 * abs(b))
+        (b is None or math.isinf(b)) if a is None else (b is not None and abs(a - b) <= 1e-6 + 1e-9 * abs(b))
         for a, b in zip(one, other, strict=True)
     )
 
@@ -3768,13 +3780,19 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
     """The numbers of the page's texts: tables row by row, and every answer that stands before ± with its half width."""
     language, count = page.language, 0
     near({len(row) for row in page.tables.get("answers", [])} <= {0, 4}, True, label="columns of the table of answers: ")
-    pairs = sorted(
-        (value, half)
+    width = LAPLACE_95 if release.laplace else NORMAL_95
+    halves = sorted(
+        (value, *ends)
         for _, value, error, low, high in rows
         if low is not None
-        for half in {max(high - value, value - low, NORMAL_95 * (error or 0.0)), high - value, value - low}
+        for longest in [max(high - value, value - low)]  # where both ends are cut at what is possible, it was longer
+        for ends in {
+            (max(longest, NORMAL_95 * (error or 0.0)), max(longest, width * (error or 0.0))),
+            (high - value, high - value),
+            (value - low, value - low),
+        }
     )
-    firsts = np.array([value for value, _ in pairs])
+    firsts = np.array([value for value, *_ in halves])
     cut_off = {
         value for _, value, _, low, high in rows if low is not None and not low <= value <= high
     }  # beyond what is possible
@@ -3789,9 +3807,12 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
                 0.5 * 10.0 ** -decimals_in(each.rstrip(".,"), language) * (1 + 1e-9) + 1e-6 for each in (before, after)
             )
             start, stop = np.searchsorted(firsts, (shown - off, shown + off))
-            near_pairs = pairs[start : stop + 1]
-            is_shown = any(abs(own - half) <= wide + 1e-6 * abs(own) for _, own in near_pairs)
-            if not is_shown and not any(value in cut_off and half <= abs(own) + wide for value, own in near_pairs):
+            near_halves = halves[start : stop + 1]
+            is_shown = any(
+                abs(least) - wide <= half * (1 + 1e-6) and half <= (abs(most) + wide) * (1 + 1e-6)
+                for _, least, most in near_halves
+            )
+            if not is_shown and not any(value in cut_off and half <= abs(most) + wide for value, _, most in near_halves):
                 raise WrongClaim(f"the page shows {before} ± {after}, which no row of answers.csv says")
             count += 1
     for name, columns in (("means", "means.csv"), ("variances", "variances.csv"), ("quantiles", "quantiles.csv")):
@@ -3806,7 +3827,8 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
                 number_of(each, language)
                 for each in re.findall(r"[\u2212-]?\d[\d.,\u202f]*\d|[\u2212-]?\d", " | ".join(row[1:]))
             ]
-            wanted = [each for each in (value, low, high, error) if each is not None]
+            ends = (low, high) if low is not None and high is not None else ()  # of one end the page says that it is not known
+            wanted = [each for each in (value, *ends, error) if each is not None]
             near(len(found), len(wanted), label=f"numbers of {query!r} on the page: ")
             for one in found:
                 right = one is not None and any(abs(one - other) <= 0.0501 + 1e-9 * abs(other) for other in wanted)
@@ -4051,9 +4073,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "unit of protection": lambda r: near(
         r.privacy["neighbours"], "replace-one" if "replaced" in r.privacy["one_change"] else "add-remove"
     ),
-    "sensitivity": lambda r: check_at_least(
-        r.squared, r.farthest, max_excess=3.0 if "replaced" in r.privacy["one_change"] else 1e-5
-    ),
+    "sensitivity": lambda r: check_at_least(r.squared, r.farthest, max_excess=r.most_sensitivity_excess),
     "noise": ReleaseClaims.check_noise,
     "rho": ReleaseClaims.check_rho,
     "epsilon": ReleaseClaims.check_epsilon,
