@@ -170,7 +170,7 @@ def target_facts(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[s
 
     Args:
         multiplier: what the errors of the strategy are multiplied with to be in counts.
-        rho: of the release, whose noise has that multiplier.
+        rho: of the release and all that is found for it: its measurement, with a share of it, has that multiplier.
     """
     assert strategy.solve is not None
     factor = multiplier * math.sqrt(strategy.solve.history[-1].objective)

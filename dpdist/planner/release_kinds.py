@@ -24,7 +24,7 @@ from dpdist.planner import certificate
 from dpdist.planner.certificate import method_facts
 from dpdist.planner.measurement_plan import IntegerPlan
 from dpdist.planner.noise_selection import NoiseChoice, capacity_warnings
-from dpdist.planner.preprocessing_steps import preprocessing_facts
+from dpdist.planner.preprocessing_steps import preprocessing_facts, total_loss
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import DatasetBudget, Ledger, StreamPart
 from dpdist.privacy.ledger.charges import period_of, price_of_extension
@@ -129,7 +129,7 @@ class ReleasePlan(IntegerPlan):
         """How the predicted errors stand to the targets of the spec, None where it has none."""
         if not any(isinstance(entry.importance, ErrorTarget) for entry in self.job.workload.entries):
             return None
-        return certificate.target_facts(self.strategy, self.noise_multiplier, self.loss.zcdp)
+        return certificate.target_facts(self.strategy, self.noise_multiplier, total_loss(self.job, self.loss).zcdp)
 
     def binding(self, stream_part: StreamPart | None) -> str:
         """What the charge and the noise key are bound to."""

@@ -217,6 +217,16 @@ def test_targets_are_reached_by_the_budget_that_the_plan_names(tmp_path: Path) -
     assert not planned(tmp_path, workload=groups, **less).certificate()["targets"]["reached"]
 
 
+def test_the_least_budget_includes_what_is_found_beside_the_measurement(tmp_path: Path) -> None:
+    """A share of the budget for medians is missing from the measurement, whose noise the targets are about."""
+    given = {"workload": [{"cdf": {"of": "age"}, "target": 4}], "quantiles": {"of": {"age": {"from": 0, "to": 120}}}}
+    told = planned(tmp_path, **given).certificate()["targets"]
+    budget = {"budget": {"rho": str(told["least_rho"])}, "ledger": {"dataset": "t", "cap": {"rho": 99}}}
+    enough = planned(tmp_path, **given, **budget).certificate()["targets"]
+    assert enough["worst_error_over_target"] == pytest.approx(1, abs=1e-5)
+    assert enough["reached"]
+
+
 def test_the_least_budget_has_six_digits_of_any_size(tmp_path: Path) -> None:
     strategy = planned(tmp_path, workload=[{"cdf": {"of": "age"}, "target": 4}]).strategy
     for multiplier in np.logspace(-3, 3, 13):

@@ -1623,7 +1623,10 @@ class ReleaseClaims:
         if self.changed and not self.is_adaptive and total:  # how intervals end at the public total is not recomputed
             columns = {name: columns[name] for name in ("answer", "standard_error")}
         elif self.changed and not self.is_adaptive:  # each interval holds that of the answer before the fit
-            infinite = np.full(len(values), np.inf)
+            infinite, unrounded = np.full(len(values), np.inf), np.concatenate([entry[0] for entry in estimates])
+            inner_low, inner_high = (
+                np.clip(unrounded + sign * (half - whole / 2), *self.possible_ranges.T) for sign in (-1, 1)
+            )
             columns |= {"low_95": (-infinite, inner_low, 0.56), "high_95": (inner_high, infinite, 0.56)}
             del columns["answer"]
         shown, floor = np.ones(len(values), dtype=bool), 1e-6 * errors + 1e-9 * np.nanmax(np.abs(values))
@@ -3452,10 +3455,10 @@ ATTRIBUTES_TEXT = """
     width height d role xmlns x y text-anchor type data-group placeholder value aria-live tabindex scope aria-sort data-column
     data-command data-all data-unknown data-which data-alike data-unmeasured data-zero data-unbounded data-empty data-answer
     data-answers data-for data-label transform stroke-width patternunits dy dx alt src patterntransform style colspan rowspan cx cy r x1
-    x2 y1 y2 preserveaspectratio
+    x2 y1 y2 preserveaspectratio fill
 """
 ATTRIBUTES = frozenset(ATTRIBUTES_TEXT.split())
-"""What pages are made of: no attribute runs anything, and none but ``src`` and ``href`` leads anywhere."""
+"""What pages are made of: no attribute runs anything, and none but ``src``, ``href`` and ``fill`` leads anywhere."""
 LOOK = re.compile(
     r"(@font-face\{font-family:publisher;src:url\(data:[A-Za-z0-9+/=;,.-]*\) format\('woff2'\);font-display:swap\})?"
     r":root\{color-scheme:light dark;[^{}@]*\}@media screen and \(prefers-color-scheme:dark\)\{:root\{[^{}@]*\}\}"
@@ -3491,6 +3494,9 @@ class PublishedPage(HTMLParser):
             near((tag, given["http-equiv"]), ("meta", "Content-Security-Policy"), label="what a page tells browsers: ")
         if "src" in given:
             near((tag, given["src"].startswith("data:image/")), ("img", True), label="pictures within the page: ")
+        if "fill" in given:
+            is_pattern = re.fullmatch(r"url\(#[\w-]+\)", given["fill"]) is not None
+            near((tag, is_pattern), ("use", True), label="areas that are filled with a pattern of the page: ")
         if "href" in given:
             near(tag in ("a", "use"), True, label=f"a link of <{tag}>: ")
             self.links.append(given["href"])
