@@ -122,13 +122,15 @@ def read_arrays(path: Path) -> dict[str, Array]:
 class AxisFactor:
     """Rows along an attribute of ``size`` values: a matrix, written down once it is read, None for every value as it is.
 
-    Of a filter over all of them also its coefficients, its first lag, and whether it goes around a circle.
+    Of a filter over all of them also its coefficients, its first lag, and whether it goes around a circle; of one of the values that are
+    not left out, too, with their number.
     """
 
     size: int
     rows: int
     write: Callable[[], Array] | None = None
     filter: tuple[Array, int, bool] | None = None
+    series: tuple[Array, int, bool, int] | None = None
 
     @cached_property
     def matrix(self) -> Array | None:
@@ -290,8 +292,10 @@ def read_factor(arrays: Mapping[str, Array], facts: Facts, size: int) -> AxisFac
         whole[:, :values] = matrix
         return whole
 
-    filtered = kind in ("filter", "circle") and values == size
-    return AxisFactor(size, rows, write, (array, lag, kind == "circle") if filtered else None)
+    own = (array, lag, kind == "circle")
+    if kind not in ("filter", "circle"):
+        return AxisFactor(size, rows, write)
+    return AxisFactor(size, rows, write, own if values == size else None, (*own, values))
 
 
 def kron(first_matrix: Array, second_matrix: Array) -> Array:
@@ -2760,13 +2764,13 @@ def check_post_processing(release: ReleaseClaims) -> str:
 
 def check_window(group: Rows, facts: Facts) -> None:
     """At which steps of a group its whole filter lies within the series."""
-    axes = [axis for axis, factor in zip(group.axes, group.factors, strict=True) if factor.filter is not None]
+    axes = [axis for axis, factor in zip(group.axes, group.factors, strict=True) if factor.series is not None]
     near(len(axes), 1, label=f"attributes that {group.name!r} filters: ")
     (axis,) = axes
     near(facts["shape"], [factor.rows for factor in group.factors], label=f"rows of {group.name!r}: ")
     near(facts["axis"], group.axes.index(axis), label=f"the filtered attribute of {group.name!r}: ")
-    coefficients, lag, circular = group.factors[facts["axis"]].filter or (np.zeros(0), 0, False)
-    rows, size = group.factors[facts["axis"]].rows, group.factors[facts["axis"]].size
+    rows = group.factors[facts["axis"]].rows
+    coefficients, lag, circular, size = group.factors[facts["axis"]].series or (np.zeros(0), 0, False, rows)
     first, stop = max(0, lag + len(coefficients) - 1), min(rows, size + min(0, lag))
     if circular or len(coefficients) >= size:  # of a sum over all that was, every step is whole
         raise UncheckedClaim("windows over a whole series")
@@ -3243,6 +3247,7 @@ def check_quantiles(release: ReleaseClaims) -> str:
     check_share(release, facts, "the quantiles")
     near(facts["share"] > 0, True, label="a share: ")
     charged, choices, spent = Fraction(facts["rho"]), facts["choices"], list[float]()
+    coarse = 1e-4 + 3e-12 / (float(charged) / 4 / max(1, len(choices)))  # the rho of a choice is a whole number of 10^-12
     for each in choices:
         at, rates = Fraction(each["at"]), [Fraction(each[name]) for name in ("rate", "end_rate", "end_rate")]
         near(0 <= at <= 1, True, label="a share of the records: ")
@@ -3254,14 +3259,14 @@ def check_quantiles(release: ReleaseClaims) -> str:
                 near(
                     2 * some,
                     math.sqrt(2 * charged) * part / len(choices),
-                    1e-4,
+                    coarse,
                     label=f"epsilon of the quantile at {each['at']}: ",
                 )
             else:
                 near(
                     float(rho_of_choice(some)),
                     float(charged) * part / len(choices),
-                    1e-4,
+                    coarse,
                     label=f"rho of the quantile at {each['at']}: ",
                 )
         beyond = math.log(each["values"] / 0.025) / float(rates[1])
@@ -3277,7 +3282,7 @@ def check_quantiles(release: ReleaseClaims) -> str:
         words = f"amounts from {column['from']:,.12g} to {column['to']:,.12g} in steps of {column['step']:,.12g}"
         near(column["values"], words, label=f"amounts of {name}: ")
     rho = Fraction((2 * sum(spent)) ** 2 / 2) if release.laplace else sum(map(rho_of_choice, spent), Fraction(0))
-    check_at_least(charged * (1 + Fraction(1, 10**9)), rho, max_excess=1e-4)
+    check_at_least(charged * (1 + Fraction(1, 10**9)), rho, max_excess=coarse)
     check_quantile_rows(release, facts)
     return f"{len(facts['rows']):,} rows"
 
