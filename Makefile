@@ -35,7 +35,8 @@ INSTALL = install() { \
 	|| $(VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt "$$@"; }; install
 
 # make hosts, make kubernetes: releases over five machines, and on a node with the chart (docs/operations.md).
-.PHONY: hosts kubernetes demo installed test slow large core containers mutants check locked dist dist-check clean
+# make figures: the tables of the documentation against what their programs print today; PAGES=docs/noise.md for some of them.
+.PHONY: hosts kubernetes figures demo installed test slow large core containers mutants check locked dist dist-check clean
 
 demo: $(VENV)/.installed
 	DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys check 2>/dev/null || DPDIST_HOME=$(DEMO_HOME) $(VENV)/bin/dpdist keys init
@@ -50,6 +51,9 @@ slow large: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.parallel -p tests.suite_parts -m "$(if $(filter slow,$@),slow and not large,large)" --cpu-record tests/$@_cpu_seconds.json $(if $(RECORD),--write-record) \
 	  $(if $(PART),--part $(PART)) $(if $(WITHIN),--begin-within $(WITHIN)) \
 	  $(HANGS) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(TESTS)
+
+figures: $(VENV)/.installed-test
+	$(VENV)/bin/python -m tests.figures $(PAGES)
 
 core: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.core_alone -q -n $(PROCESSES) --dist loadfile $(TESTS)
