@@ -112,6 +112,16 @@ def test_whatever_else_is_asked_together_is_refused_or_published(
     refused_or_published(draw, tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [5, 15, 47, 81, 104, 149])
+def test_what_was_once_called_wrong_is_published(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Specs whose honest releases the verifier once refused, or whose pages named a question that they do not answer."""
+    monkeypatch.chdir(tmp_path)
+    draw = Wider(seed)
+    draw.write_matrices(tmp_path)
+    refused_or_published(draw, tmp_path)
+
+
 def refused_or_published(draw: Draw, tmp_path: Path) -> None:
     """A drawn spec is refused before a charge, or everything that a reader may do with what it publishes is done or refused."""
     context = context_of_all()

@@ -135,7 +135,11 @@ def example_question(workload: Workload) -> str | None:
     tables = [
         {axis: factor for axis, factor in table.items() if axis in candidate_axes}
         for table in tables
-        if all(isinstance(factor, (*_VALUES, Total)) for axis, factor in table.items() if axis in candidate_axes)
+        if all(
+            isinstance(factor, (*_VALUES, Total)) and factor.shape[1] == domain.attributes[axis].size  # no bin is left out
+            for axis, factor in table.items()
+            if axis in candidate_axes
+        )
     ]
     for axis in candidate_axes:
         name, size = domain.attributes[axis].name, domain.attributes[axis].size
