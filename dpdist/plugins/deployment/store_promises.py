@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from dpdist.api.storage import Bucket, Missing, StorageLocation, StoreError, probe_name
 
@@ -176,6 +177,8 @@ def probe(location: StorageLocation) -> Iterator[StoreCheckResult]:
 
     Raises: StoreError when nothing can be written there at all.
     """
+    path = location.path_or_url
+    new_folder = path if isinstance(path, Path) and location.absent() else None
     location.claim()
     location.check_writable()
     name = probe_name()
@@ -190,3 +193,5 @@ def probe(location: StorageLocation) -> Iterator[StoreCheckResult]:
                 yield StoreCheckResult(promise, False, str(error))
     finally:
         location.remove(name)
+        if new_folder is not None:
+            location.parent.remove(new_folder.name)

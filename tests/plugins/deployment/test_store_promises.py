@@ -104,6 +104,7 @@ def test_the_command_prints_the_promises(
         0,
         len([promise for promise in STORE_CHECKS if not promise.of_buckets]),
     )
+    assert not (tmp_path / "store").exists()  # nothing was there before
     content = json.loads(command("doctor", str(tmp_path / "store"), "--json").out)
     assert content["usable"]
     assert content["promises"]["tags objects by their MD5"] is None
