@@ -1048,9 +1048,7 @@ class ReleaseClaims:
             for n in range(1, max_steps + 1):  # all choices of steps
                 combinations = list(itertools.combinations(range(steps - (n - 1) * (separation - 1)), n))
                 step_choices = np.array(combinations) + np.arange(n) * (separation - 1)
-                largest_sum = max(
-                    largest_sum, *meeting[step_choices[:, :, None], step_choices[:, None, :]].sum(axis=(1, 2))
-                )
+                largest_sum = max(largest_sum, *meeting[step_choices[:, :, None], step_choices[:, None, :]].sum(axis=(1, 2)))
         else:  # with the largest far product of each step for all that are far before it; exact where there are none
             far = np.where(step_gaps >= 2 * separation, pairs, -(longest**2)).max(axis=0)
             far = np.where(far == -(longest**2), 0, far)
@@ -3499,9 +3497,8 @@ class PublishedPage(HTMLParser):
             near((tag, given["http-equiv"]), ("meta", "Content-Security-Policy"), label="what a page tells browsers: ")
         if "src" in given:
             near((tag, given["src"].startswith("data:image/")), ("img", True), label="pictures within the page: ")
-        if "fill" in given:
-            is_pattern = re.fullmatch(r"url\(#[\w-]+\)", given["fill"]) is not None
-            near((tag, is_pattern), ("use", True), label="areas that are filled with a pattern of the page: ")
+        is_own_pattern = tag == "use" and re.fullmatch(r"url\(#[\w-]+\)", given.get("fill", "")) is not None
+        near("fill" in given, is_own_pattern, label="areas that are filled with a pattern of the page: ")
         if "href" in given:
             near(tag in ("a", "use"), True, label=f"a link of <{tag}>: ")
             self.links.append(given["href"])
@@ -3838,7 +3835,9 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
                 number_of(each, language)
                 for each in re.findall(r"[\u2212-]?\d[\d.,\u202f]*\d|[\u2212-]?\d", " | ".join(row[1:]))
             ]
-            ends = (low, high) if low is not None and high is not None else ()  # of one end the page says that it is not known
+            ends = (
+                (low, high) if low is not None and high is not None else ()
+            )  # of one end the page says that it is not known
             wanted = [each for each in (value, *ends, error) if each is not None]
             near(len(found), len(wanted), label=f"numbers of {query!r} on the page: ")
             for one in found:
@@ -3877,6 +3876,8 @@ def check_sentences(release: ReleaseClaims, page: PublishedPage, rows: Sequence[
     numbers += [math.sqrt(row["cost"] / release.mechanism["cost"]) for row in compared if release.mechanism["cost"]]
     numbers += [1 + row["gap"] for row in compared if row["gap"] is not None]
     known, count = np.unique(np.concatenate([np.array(numbers), 100 * np.array(numbers)])), 0
+    if page.scripts:  # each half width was compared with its row
+        plain = [re.sub(r"±[ \u202f]?\d[\d.,\u202f]*", "", text) for text in plain]
     for text in plain:
         for token, power in re.findall(r"(?<![\w…])(\d[\d.,\u202f]*\d|\d)(?![\w…])(?: × 10([⁻⁰¹²³⁴-⁹]+))?", text):
             number = number_of(token, page.language)
