@@ -3788,14 +3788,16 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
     """The numbers of the page's texts: tables row by row, and every answer that stands before ± with its half width."""
     language, count = page.language, 0
     near({len(row) for row in page.tables.get("answers", [])} <= {0, 4}, True, label="columns of the table of answers: ")
-    width = LAPLACE_95 if release.laplace else NORMAL_95
+    possible = release.certificate["confidence"].get("possible") or {}
+    cut = {end for end in (possible.get("least"), possible.get("records")) if end is not None}
     halves = sorted(
         (value, *ends)
         for _, value, error, low, high in rows
         if low is not None
-        for longest in [max(high - value, value - low)]  # where both ends are cut at what is possible, it was longer
-        for ends in {
-            (max(longest, NORMAL_95 * (error or 0.0)), max(longest, width * (error or 0.0))),
+        for longest in [max(high - value, value - low)]
+        for ends in {  # where both ends are cut at what is possible, nobody can tell how long it was
+            (max(longest, NORMAL_95 * (error or 0.0)), math.inf if {low, high} <= cut else longest),
+            (max(longest, NORMAL_95 * (error or 0.0)),) * 2,
             (high - value, high - value),
             (value - low, value - low),
         }
