@@ -45,7 +45,8 @@ class Figure:
         """Whether one of the printed numbers is this one."""
         decimals = len(self.text.partition(".")[2])
         tolerance = (MEASURED_TOLERANCE if self.is_measured else TOLERANCE) * self.value
-        return any(abs(number - self.value) <= max(tolerance, 0.51 * 10.0**-decimals) for number in printed)
+        shares = (number * unit for number in printed for unit in (1.0, 100.0))  # 0.95 may be written as 95 %
+        return any(abs(number - self.value) <= max(tolerance, 0.51 * 10.0**-decimals) for number in shares)
 
 
 @dataclass(frozen=True)
