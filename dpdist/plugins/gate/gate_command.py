@@ -22,7 +22,7 @@ def gate(
     ] = False,
 ) -> None:
     """Show which releases are held back because of their answers, let one be published, or keep it from ever being."""
-    from dpdist.plugins.gate.series_gate import HeldRelease
+    from dpdist.plugins.gate.held_releases import HeldRelease
 
     home = state_folder()
     if release is None:
