@@ -52,6 +52,10 @@ class ReleaseHeld(DpdistError):
         return self.reason
 
 
+class ReleaseVoid(ReleaseHeld):
+    """A release that was held, and that somebody has declared void: it is never published."""
+
+
 class InvalidInput(DpdistError):
     """An argument that a function does not accept, because of its shape, sign, symmetry or missing numbers."""
 

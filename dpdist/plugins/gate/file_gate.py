@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from dpdist.api.gates import Context, Job, Missing, file_at, meaning_digest, private_file, private_folder, rename
+from dpdist.api.gates import Context, Job, Missing, file_at, meaning_digest
+from dpdist.api.holds import private_file, private_folder, rename
 from dpdist.api.sources import File, map_in_order, read_table_files
 from dpdist.plugins.gate.held_releases import HeldRelease
 

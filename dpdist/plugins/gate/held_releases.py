@@ -10,10 +10,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpdist.api import InvalidInput, ReleaseHeld
-from dpdist.api.gates import HoldState, Job, ReleaseHold, private_file, private_folder, rename
+from dpdist.api import InvalidInput, ReleaseHeld, ReleaseVoid
+from dpdist.api.holds import HoldState, ReleaseHold, private_file, private_folder, rename
+
+if TYPE_CHECKING:
+    from dpdist.api.gates import Job
 
 FOLDER = "held"
 
@@ -43,10 +46,10 @@ class HeldRelease:
         return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else None
 
     def check_not_void(self) -> None:
-        """Raises: ReleaseHeld for a release that was declared void."""
+        """Raises: ReleaseVoid for a release that was declared void."""
         void_reason = (self.facts() or {}).get("void")
         if void_reason:
-            raise ReleaseHeld(
+            raise ReleaseVoid(
                 self.release,
                 f"{self.release} is void ({void_reason}) and is never published; correct the records, and publish them under a new "
                 "release id, which is a new charge",
