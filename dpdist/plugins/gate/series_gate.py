@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist.api.gates import Release
+    from dpdist.plugins.gate.drift_test import Drift
     from dpdist.plugins.gate.outlier_test import Answers, UnlikelyAnswer
 
 MOST_PERIODS = 110
 """So many earlier periods are compared: two years of weeks."""
 MOST_COMPARISONS = 300
 """So many answers are: groups of queries with the fewest first, for these are of the most records each."""
+DRIFT_SHARE = 0.25
+"""Of the false alarms a year are for slow drifts, the rest for single answers."""
 MOST_NAMED = 5
 """Outliers that a message names."""
 
@@ -76,18 +79,43 @@ def _find_outliers(context: Context, release: Release, false_alarms: float) -> l
     series, job = read_series(context, release), release.job
     if series is None or job.guarantee.period is None:
         return []
-    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year  # it imports scipy.special
+    from dpdist.plugins.gate.outlier_test import periods_a_year
 
     columns = release.columns
     indices = _compared_answers(series.first_rows)
     answers, deviation = (
         np.asarray(column.read(0, column.size), dtype=np.float64)[indices] for column in (columns.answer, columns.error)
     )
-    level = comparison_level(
-        false_alarms, periods_a_year([*series.days, float(job.guarantee.period.toordinal())]), indices.size
+    a_year = periods_a_year([*series.days, float(job.guarantee.period.toordinal())])
+    outliers, drifts = compare_with_history(
+        series.answers[:, indices], series.deviations[:, indices], answers, deviation, false_alarms, a_year
     )
-    outliers = find_outliers(series.answers[:, indices], series.deviations[:, indices], answers, deviation, level)
-    return [_sentence(outlier, series.names[indices[outlier.index]], len(series.days)) for outlier in outliers]
+    names, periods = [series.names[index] for index in indices], len(series.days)
+    return [
+        *(_outlier_sentence(outlier, names[outlier.index], periods) for outlier in outliers),
+        *(_drift_sentence(drift, names[drift.index], periods) for drift in drifts),
+    ]
+
+
+def compare_with_history(
+    history: Answers, deviations: Answers, answers: Answers, deviation: Answers, false_alarms: float, a_year: float
+) -> tuple[list[UnlikelyAnswer], list[Drift]]:
+    """The newest answers that are outliers beside earlier ones, and those that drift.
+
+    Args:
+        history, deviations, answers, deviation: as in ``find_outliers``.
+        false_alarms: so many a year are expected at most, of both.
+        a_year: periods of a year.
+    """
+    from dpdist.plugins.gate.drift_test import find_drifts  # they import scipy.special
+    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers
+
+    level = comparison_level((1 - DRIFT_SHARE) * false_alarms, a_year, answers.size)
+    drift_level = min(0.5, DRIFT_SHARE * false_alarms / (a_year * max(answers.size, 1)))
+    outliers = find_outliers(history, deviations, answers, deviation, level)
+    drifts = find_drifts(np.vstack([history, answers]), np.vstack([deviations, deviation]), a_year, drift_level)
+    unlikely = {outlier.index for outlier in outliers}
+    return outliers, [drift for drift in drifts if drift.index not in unlikely]
 
 
 def read_series(context: Context, release: Release) -> Series | None:
@@ -151,6 +179,11 @@ def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int6
     return np.array(sorted(compared), dtype=np.int64)
 
 
-def _sentence(outlier: UnlikelyAnswer, name: str, periods: int) -> str:
+def _drift_sentence(drift: Drift, name: str, periods: int) -> str:
+    growth = f"{drift.growth:+,.4g} a period for {drift.periods} periods beside its trend and season"
+    return f"{name} drifts: it changes by {growth}, where {periods} earlier periods make ± {drift.half_width:,.4g} likely"
+
+
+def _outlier_sentence(outlier: UnlikelyAnswer, name: str, periods: int) -> str:
     likely = f"{outlier.forecast:,.6g} ± {outlier.half_width:,.4g}"
     return f"{name} is {outlier.answer:,.6g}, where {periods} earlier periods make {likely} likely"
