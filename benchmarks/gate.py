@@ -195,7 +195,7 @@ def _summary(results: list[GateRates]) -> dict[str, object]:
 
 def main() -> None:
     """Print the table of benchmarks/results/gate.md."""
-    results = [measured(52, followed=True, histories=8), measured(365, followed=True)]
+    results = [measured(52, followed=True, histories=24), measured(365, followed=True)]
     if "--json" in sys.argv[1:]:
         print(json.dumps(_summary(results)))
         return

@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import obstore
@@ -118,6 +119,42 @@ def test_a_gap_that_somebody_has_looked_at_is_published(
     (state,) = (folder / "home" / FOLDER).glob("*.json")
     assert {tuple(sorted(known)) for known in json.loads(state.read_text()).values()} == {("files", "newest", "oldest")}
     assert state.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
+def test_kills_between_gap_approval_and_publication_cost_one_charge_and_change_no_byte(folder: Path, weeks: Path) -> None:
+    shutil.copytree(folder / "home", folder / "other")
+    holds, files = "dpdist.plugins.gate.held_releases.rename", "dpdist.plugins.gate.file_gate.rename"
+
+    def stop_at(place: str) -> None:
+        with mock.patch(place, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            run(folder, weeks, 2)
+
+    stop_at(holds)  # before it is known to be held
+    held = HeldRelease(folder / "home", "w3")
+    assert held.facts() is None
+    with pytest.raises(ReleaseHeld):
+        run(folder, weeks, 2)
+    with mock.patch(holds, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        held.approve("two branches are closed")
+    with pytest.raises(ReleaseHeld):  # the approval was not written down
+        run(folder, weeks, 2)
+    with open_ledger(folder / "home") as ledger:
+        assert ledger.receipt("w3") is None
+    held.approve("two branches are closed")
+    small.reserved(weeks / "week-3" / "release.yaml", folder / "home")  # the bytes are determined from here on
+    shutil.rmtree(folder / "other")
+    shutil.copytree(folder / "home", folder / "other")
+    stop_at(holds)  # charged and measured, before it is known to be let through
+    stop_at(files)  # before its files are written down
+    stop_at("dpdist.publish.release_folder.move_into_place")
+    published = small.tree(Path(run(folder, weeks, 2).folder))
+    with open_ledger(folder / "home") as ledger:
+        assert [entry["event"] for entry in ledger.entries() if entry.get("release") == "w3"].count("reserved") == 1
+    shutil.rmtree(folder / "releases")
+    shutil.rmtree(folder / "home")
+    (folder / "other").rename(folder / "home")
+    assert small.tree(Path(run(folder, weeks, 2).folder)) == published
 
 
 def test_a_release_that_is_void_is_not_charged(folder: Path, weeks: Path) -> None:
