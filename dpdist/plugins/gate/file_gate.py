@@ -10,7 +10,7 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -71,13 +71,14 @@ def find_gaps(files: PeriodFiles, periods: Mapping[datetime.date, PeriodFiles], 
     """What is unusual about the files of a period: a sentence for each thing.
 
     A number is unusual if it is below that of every earlier period, and either at most half of their median or further below than they
-    differ among themselves. A time is unusual if it lies by an hour or more outside all earlier ones, and by as much as these differ. So
-    nothing is asked of series whose files come at any time, as where past periods are published after each other.
+    differ among themselves. A time is unusual if it lies by an hour or more outside all earlier ones, and by as much as these differ.
+    Times are compared where files come with their periods, and not where those of many past periods were written together.
 
     Args:
         periods: the files of published periods.
     """
-    earlier = [periods[known_day] for known_day in sorted(periods) if known_day < day][-MOST_PERIODS:]
+    earlier_days = [known_day for known_day in sorted(periods) if known_day < day][-MOST_PERIODS:]
+    earlier = [periods[known_day] for known_day in earlier_days]
     if len(earlier) < LEAST_PERIODS:
         return []
     numbers, gaps = [known.files for known in earlier], []
@@ -88,6 +89,8 @@ def find_gaps(files: PeriodFiles, periods: Mapping[datetime.date, PeriodFiles], 
         gaps.append(
             f"its records are in {files.files:,} {noun}, where {_count_of(earlier)} had {usual}, so that some seem to be missing"
         )
+    if not _come_with_their_periods(earlier_days, earlier):
+        return gaps
     oldest, newest = ([getattr(known, name) for known in earlier] for name in ("oldest", "newest"))
     if (
         files.oldest is not None
@@ -112,6 +115,13 @@ def find_gaps(files: PeriodFiles, periods: Mapping[datetime.date, PeriodFiles], 
             "still change"
         )
     return gaps
+
+
+def _come_with_their_periods(days: Sequence[datetime.date], files: Sequence[PeriodFiles]) -> bool:
+    """Whether the last files of the periods were written about as far from each other as the periods are."""
+    begins = [86400.0 * day.toordinal() for day in days]
+    written = [begin + known.newest for begin, known in zip(begins, files, strict=True) if known.newest is not None]
+    return len(written) == len(days) and 2 * (max(written) - min(written)) >= max(begins) - min(begins)
 
 
 def _count_of(earlier: list[PeriodFiles]) -> str:

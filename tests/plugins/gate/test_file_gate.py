@@ -268,6 +268,7 @@ def test_times_of_files() -> None:
         [PeriodFiles(1, week, week) for week in np.arange(9, 4, -1) * 7 * 86400.0],
     )
     assert find_gaps(PeriodFiles(1, 4 * 7 * 86400.0, 4 * 7 * 86400.0), periods(*past), day) == []
+    assert find_gaps(PeriodFiles(1, 0.0, 0.0), periods(*past), day + datetime.timedelta(weeks=4)) == []  # periods left out
     usual = periods(*(PeriodFiles(1, 100.0 * number, 100.0 * number) for number in range(5)))
     assert find_gaps(PeriodFiles(1, -3500.0, -3500.0), usual, day) == []
     assert len(find_gaps(PeriodFiles(1, -3600.0, -3600.0), usual, day)) == 1
