@@ -167,6 +167,21 @@ def test_the_planned_memory_is_an_upper_bound_and_is_refused_before_anything_is_
         tracemalloc.stop()
 
 
+def test_the_planned_memory_covers_attributes_that_are_put_together() -> None:
+    """Prefix sums over 300 steps, whose normal equations are written down."""
+    steps, state = 300, np.random.default_rng(2)
+    sums = np.tril(np.ones((steps, steps)))
+    terms = [IndependentTerm((0, 1), (sums, None), state.normal(size=steps * 4), 1.0) for _ in range(2)]
+    block = Block("sums", (0, 1), (Prefix(steps), Identity(4)), ((), ()))
+    planned = pooled_measurement.pooled_bytes(2 * steps * 4, steps * 4, parts=2, dense_values=steps)
+    tracemalloc.start()
+    try:
+        pool((steps, 4), terms, [block], memory_bytes=planned).estimate(block)
+        assert 0.3 * planned < tracemalloc.get_traced_memory()[1] <= planned
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_large_table_is_never_put_together() -> None:
     """A table of 10^5 cells and its margins: estimates need as many numbers as there are cells."""
     shape = (400, 250)

@@ -31,7 +31,7 @@ HARMONICS = (1, 2)
 
 
 @dataclass(frozen=True)
-class Drift:
+class UnlikelySlope:
     """An answer that drifts.
 
     Attributes:
@@ -47,7 +47,7 @@ class Drift:
     half_width: float
 
 
-def find_drifts(answers: Answers, deviations: Answers, periods_a_year: float, level: float) -> list[Drift]:
+def find_drifts(answers: Answers, deviations: Answers, periods_a_year: float, level: float) -> list[UnlikelySlope]:
     """The answers that drift, each with the window in which it is surest.
 
     Args:
@@ -55,7 +55,7 @@ def find_drifts(answers: Answers, deviations: Answers, periods_a_year: float, le
         deviations: standard deviations of their noise.
         level: the probability of an alarm for one answer that does not drift.
     """
-    drifts: dict[int, tuple[float, Drift]] = {}
+    drifts: dict[int, tuple[float, UnlikelySlope]] = {}
     if periods_a_year > MOST_PERIODS_A_YEAR:
         return []
     for window in WINDOWS:
@@ -66,7 +66,7 @@ def find_drifts(answers: Answers, deviations: Answers, periods_a_year: float, le
         limit = -float(stdtrit(len(answers) - design.shape[1], level / (2 * len(WINDOWS))))
         for index in np.flatnonzero(np.abs(slopes) > limit * errors):
             distance = float(abs(slopes[index]) / errors[index])
-            drift = Drift(int(index), window, float(slopes[index]), limit * float(errors[index]))
+            drift = UnlikelySlope(int(index), window, float(slopes[index]), limit * float(errors[index]))
             drifts[int(index)] = max(drifts.get(int(index), (0.0, drift)), (distance, drift), key=lambda found: found[0])
     return [drift for _, (_, drift) in sorted(drifts.items())]
 

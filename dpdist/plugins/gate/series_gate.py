@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist.api.gates import Release
-    from dpdist.plugins.gate.drift_test import Drift
+    from dpdist.plugins.gate.drift_test import UnlikelySlope
     from dpdist.plugins.gate.outlier_test import Answers, UnlikelyAnswer
 
 MOST_PERIODS = 110
@@ -99,7 +99,7 @@ def _find_outliers(context: Context, release: Release, false_alarms: float) -> l
 
 def compare_with_history(
     history: Answers, deviations: Answers, answers: Answers, deviation: Answers, false_alarms: float, a_year: float
-) -> tuple[list[UnlikelyAnswer], list[Drift]]:
+) -> tuple[list[UnlikelyAnswer], list[UnlikelySlope]]:
     """The newest answers that are outliers beside earlier ones, and those that drift.
 
     Args:
@@ -179,7 +179,7 @@ def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int6
     return np.array(sorted(compared), dtype=np.int64)
 
 
-def _drift_sentence(drift: Drift, name: str, periods: int) -> str:
+def _drift_sentence(drift: UnlikelySlope, name: str, periods: int) -> str:
     growth = f"{drift.growth:+,.4g} a period for {drift.periods} periods beside its trend and season"
     return f"{name} drifts: it changes by {growth}, where {periods} earlier periods make ± {drift.half_width:,.4g} likely"
 
