@@ -3,6 +3,7 @@
 from dpdist.errors import StoreError
 from dpdist.pipeline.release_run import Release
 from dpdist.planner.certificate import meaning_digest
+from dpdist.planner.preprocessing_steps import charged_ids
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
@@ -14,6 +15,7 @@ __all__ = [
     "Missing",
     "Release",
     "StoreError",
+    "charged_ids",
     "file_at",
     "meaning_digest",
     "parse_location",

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from dpdist.api.gates import Context, Job, Missing, file_at, meaning_digest
+from dpdist.api.gates import Context, Job, Missing, charged_ids, file_at, meaning_digest
 from dpdist.api.holds import private_file, private_folder, rename
 from dpdist.api.sources import File, map_in_order, read_table_files
 from dpdist.plugins.gate.held_releases import HeldRelease
@@ -47,8 +47,8 @@ def check_files(context: Context, job: Job) -> None:
     gate = job.outputs.gate
     if job.guarantee.period is None or (gate is not None and gate.action == "none"):
         return
-    receipt = context.ledger.receipt(job.release)
-    if receipt is not None and receipt.state != "aborted":
+    receipts = [context.ledger.receipt(charge_id) for charge_id in charged_ids(job.declared_job)]
+    if any(receipt is not None and receipt.state != "aborted" for receipt in receipts):
         return  # it was charged for the files that it has
     held = HeldRelease.from_job(context.home, job)
     held.check_not_void()

@@ -122,6 +122,32 @@ def test_a_gap_that_somebody_has_looked_at_is_published(
 
 
 @pytest.mark.slow
+def test_a_release_whose_names_were_charged_goes_on(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run was killed after it had paid for names: 'nothing was charged' would be wrong, and the charge is bound to these files."""
+    monkeypatch.chdir(tmp_path)
+    names = {"categories": "private", "selection": {"share": 0.2, "delta": 1e-9, "most": 5}}
+    given: dict[str, Any] = {
+        "domain": {**small.spec()["domain"], "work": names},
+        "budget": {"epsilon": 3, "delta": 1e-6},
+        "ledger": {"dataset": "small", "cap": {"epsilon": 9, "delta": 1e-5, "selection": 1e-8, "per": "week"}},
+    }
+    small.run(week(tmp_path, 0, 2, **given), home)
+    (state,) = (home / FOLDER).glob("*.json")
+    known = json.loads(state.read_text())
+    state.unlink()
+    path = week(tmp_path, 4, 1, **given)
+    with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        small.run(path, home)
+    (first,) = known.values()
+    state.write_text(json.dumps({(FIRST + datetime.timedelta(weeks=number)).isoformat(): first for number in range(4)}))
+    with pytest.raises(
+        ReleaseHeld, match="its records are in 1 file"
+    ):  # another release of the same files, which nothing was charged for
+        small.run(week(tmp_path, 4, 1, **given, release="another"), home)
+    assert small.run(week(tmp_path, 4, 1, **given), home).charged
+
+
+@pytest.mark.slow
 def test_kills_between_gap_approval_and_publication_cost_one_charge_and_change_no_byte(folder: Path, weeks: Path) -> None:
     shutil.copytree(folder / "home", folder / "other")
     holds, files = "dpdist.plugins.gate.held_releases.rename", "dpdist.plugins.gate.file_gate.rename"
