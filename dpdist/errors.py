@@ -37,7 +37,23 @@ class MissingRecords(InvalidSpec):
 
 
 class ReleaseHeld(DpdistError):
-    """A release that was charged and measured, and is not published before somebody has looked at its answers."""
+    """A release that waits for somebody who looks at its answers, or at its files of records: they are unlike those of earlier periods.
+
+    Attributes:
+        release: its id.
+        reason: what was found and what to do, made of public facts and noisy answers alone.
+    """
+
+    def __init__(self, release: str, reason: str) -> None:
+        super().__init__(release, reason)
+        self.release, self.reason = release, reason
+
+    def message(self) -> str:
+        return self.reason
+
+
+class ReleaseVoid(ReleaseHeld):
+    """A release that was held, and that somebody has declared void: it is never published."""
 
 
 class InvalidInput(DpdistError):

@@ -52,7 +52,9 @@ class Plugin:
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
+        charge_gates: references of functions that are given a release before anything of it is charged, and refuse it by ``ReleaseHeld``.
         gates: references of functions that are given a measured release before it is published, and refuse it by ``ReleaseHeld``.
+        release_holds: references of functions of a state folder that give what became of releases that were held (``ReleaseHold``).
         observers: references of functions that give an ``Observer`` of a run, or None where the environment asks for none.
         release_services: references of functions that give the service which publishes releases for this process, or None where it
             measures itself (``flows.release_services``).
@@ -72,7 +74,9 @@ class Plugin:
     strategies: Mapping[str, str] = field(default_factory=dict)
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
+    charge_gates: Sequence[str] = ()
     gates: Sequence[str] = ()
+    release_holds: Sequence[str] = ()
     observers: Sequence[str] = ()
     release_services: Sequence[str] = ()
     verifiers: Sequence[str] = ()

@@ -29,6 +29,8 @@ from dpdist.errors import (
     NotInstalled,
     OutOfMemory,
     ReleaseConflict,
+    ReleaseHeld,
+    ReleaseVoid,
     StoreError,
     TaskFailed,
     UnknownValue,
@@ -151,8 +153,18 @@ class RefusedPeriods(InvalidSpec):
         return "; ".join(f"period {day}: {each.line}" if day else each.line for day, each in self.refused.items())
 
 
-OF_PUBLIC_FACTS = (ApprovalsMissing, BudgetExceeded, ReleaseConflict, UnknownSpec, UnofferedPeriod, RefusedPeriods)
-"""Errors whose text is made of the spec, the ledger and what a client said alone."""
+OF_PUBLIC_FACTS = (
+    ApprovalsMissing,
+    BudgetExceeded,
+    ReleaseConflict,
+    ReleaseHeld,
+    UnknownSpec,
+    UnofferedPeriod,
+    RefusedPeriods,
+)
+"""Errors whose text is made of the spec, the ledger, noisy answers, times and numbers of files, and what a client said alone."""
+WAITING = (ApprovalsMissing, ReleaseHeld, ReleaseVoid)
+"""Errors of releases that have not failed: they wait for somebody, or somebody has declared them void."""
 
 
 def tell_operator(error: BaseException) -> None:

@@ -18,6 +18,8 @@ from dpdist.errors import (
     InvalidSpec,
     OutOfMemory,
     ReleaseConflict,
+    ReleaseHeld,
+    ReleaseVoid,
     UnknownValue,
 )
 from dpdist.pipeline import release_run
@@ -46,7 +48,7 @@ KINDS = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issu
 
 def errors_of_every_class() -> Iterator[Exception]:
     for kind in KINDS:
-        if kind not in (ApprovalsMissing, BudgetExceeded, ReleaseConflict):
+        if kind not in (ApprovalsMissing, BudgetExceeded, ReleaseConflict, ReleaseHeld, ReleaseVoid):
             yield OF_RECORDS.get(kind) or kind(SECRET)
     yield ValueError(SECRET)
     yield OSError(779, SECRET)
@@ -78,6 +80,8 @@ def test_facts_of_the_ledger_and_of_what_a_client_said_are_heard_as_they_are() -
         BudgetExceeded("visits", 1.0, 0.5),
         ReleaseConflict("visits-1", "spec"),
         ApprovalsMissing("visits-1", 2, 1, ("a",)),
+        ReleaseHeld("visits-1", "visits-1 is held: a is 3, where 7 earlier periods make 9 ± 1 likely"),
+        ReleaseVoid("visits-1", "visits-1 is void (half of the files were missing)"),
         UnofferedPeriod("2026-11-03 is not the first day of a week"),
         RefusedPeriods({datetime.date(2026, 11, 2): PublicRefusal.of(InvalidSpec(SECRET))}),
     )

@@ -11,6 +11,7 @@ from dpdist.errors import (
     MissingRecords,
     NoRecords,
     ReleaseHeld,
+    ReleaseVoid,
     StoreError,
     TaskFailed,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "NoRecords",
     "Plugin",
     "ReleaseHeld",
+    "ReleaseVoid",
     "StoreError",
     "TaskFailed",
     "errors",

@@ -1,19 +1,23 @@
-"""For plugins that look at a measured release before it is published."""
+"""For plugins that look at a release before it is charged, or at a measured one before it is published."""
 
 from dpdist.errors import StoreError
 from dpdist.pipeline.release_run import Release
-from dpdist.process.durable_files import private_file, private_folder, rename
+from dpdist.planner.certificate import meaning_digest
+from dpdist.planner.preprocessing_steps import charged_ids
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
-from dpdist.storage.objects import parse_location
+from dpdist.spec import Job
+from dpdist.storage.objects import Missing, file_at, parse_location
 
 __all__ = [
     "Context",
+    "Job",
+    "Missing",
     "Release",
     "StoreError",
+    "charged_ids",
+    "file_at",
+    "meaning_digest",
     "parse_location",
-    "private_file",
-    "private_folder",
     "release_folder",
-    "rename",
 ]

@@ -5,7 +5,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.extracts.column_projection import Use, column_positions, convert_for_use, fields_of
 from dpdist.extracts.record_sorting import environment_limit, open_connection
-from dpdist.extracts.table_extracts import RecordTable, UnreadRecords, reraise_first_failure
+from dpdist.extracts.table_extracts import RecordTable, TableFiles, UnreadRecords, read_table_files, reraise_first_failure
 from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
 from dpdist.sources.column_types import ColumnType
@@ -40,6 +40,7 @@ __all__ = [
     "RecordTable",
     "Source",
     "SourceLabel",
+    "TableFiles",
     "Times",
     "UnreadRecords",
     "Use",
@@ -57,6 +58,7 @@ __all__ = [
     "package",
     "parse_location",
     "partitions_of",
+    "read_table_files",
     "reading",
     "refuse_pattern",
     "reraise_first_failure",

@@ -46,6 +46,19 @@ class UnreadRecords:
 
 
 @dataclass(frozen=True)
+class TableFiles:
+    """What the metadata of a table say of its files.
+
+    Attributes:
+        files: their number.
+        written_at: when the last of them was added, Unix time.
+    """
+
+    files: int
+    written_at: float
+
+
+@dataclass(frozen=True)
 class RecordTable(ABC):
     """Where records are that stand in no file."""
 
@@ -69,6 +82,10 @@ class RecordTable(ABC):
         """Of the files that dpdist itself has read for it."""
         return ()
 
+    def read_files(self) -> TableFiles | None:
+        """What its metadata say of its files; None where it has none, as a query."""
+        return None
+
     @abstractmethod
     def open_records(
         self, uses: Mapping[str, Use], spill: Path, memory_bytes: int
@@ -79,6 +96,12 @@ class RecordTable(ABC):
             uses: what each column is counted as.
             spill: a private folder, to be made, for what does not fit into ``memory_bytes``.
         """
+
+
+def read_table_files(table: RecordTable) -> TableFiles | None:
+    """What the metadata of a table say of its files; None where it has none. Raises: InvalidSpec, without the driver's text."""
+    with _hide_driver_text(table.kind):
+        return table.read_files()
 
 
 @dataclass(frozen=True)

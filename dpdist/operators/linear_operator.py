@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ class Operator(ABC):
         """The whole matrix as float64."""
         return self.rows(0, self.shape[0])
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the description, 64 hex digits: equal for equal matrices built the same way."""
         digest = hashlib.sha256()

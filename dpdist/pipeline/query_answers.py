@@ -60,7 +60,8 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
             )
     if not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True):
         plans = (planned, *(other_release for other_release, _ in companion_releases))
-        pooled = _pool(planned.workload, [(plan, ArrayVector(np.zeros(plan.grid.rows, dtype=np.int64))) for plan in plans])
+        zeros = [(plan, ArrayVector(np.zeros(plan.grid.rows, dtype=np.int64))) for plan in plans]
+        pooled = _pool(planned.workload, zeros, context.engine.own_bytes)
         try:
             for block in planned.workload.blocks:
                 pooled.estimate(block)
@@ -72,8 +73,11 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
     return companion_releases
 
 
-def _pool(workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]]) -> PooledMeasurement:
-    """Measurements of the same records as one, over tables whose cells are never written down together. Raises: InvalidInput."""
+def _pool(workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]], memory_bytes: int) -> PooledMeasurement:
+    """Measurements of the same records as one, over tables whose cells are never written down together.
+
+    Raises: InvalidInput; OutOfMemory.
+    """
     shape = workload.domain.shape
     terms = []
     for planned, measured in measurements:
@@ -82,7 +86,7 @@ def _pool(workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]]
             terms += independent_terms(space, tuple(range(len(shape))), float(planned.noise.deviation))
         except InvalidInput as error:
             raise InvalidInput(f"release {planned.job.release!r} cannot be combined: {error}") from None
-    return pool(shape, terms, workload.blocks)
+    return pool(shape, terms, workload.blocks, memory_bytes=memory_bytes)
 
 
 def _answer_pooled(
@@ -95,7 +99,7 @@ def _answer_pooled(
 ) -> Answers:
     """Answers from several measurements of tables, fitted where that is asked for."""
     workload, options, scale = planned.workload, planned.job.outputs.postprocess, float(planned.scale)
-    pooled = _pool(workload, measurements)
+    pooled = _pool(workload, measurements, context.engine.own_bytes)
     columns = zip(*map(pooled.estimate, workload.blocks), strict=True)
     answers, variances = (np.concatenate(column) for column in columns)
     errors = np.sqrt(variances) / scale

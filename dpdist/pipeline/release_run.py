@@ -213,6 +213,8 @@ def _measure_and_answer(
         folder: the folder for the records of its table.
     """
     planned = _plan(context, declared_job, step)
+    for check_before_charge in plugin_objects("charge_gates"):
+        check_before_charge(context, planned.job)
     if declared_job.measured.placeholders:
         planned = _plan_with_found(context, planned, step, folder)
     for warning in planned.warnings:

@@ -16,6 +16,7 @@ from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory,
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
+from dpdist.reconstruction.pooled_measurement import pooled_bytes
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -63,6 +64,7 @@ def memory_plan(
     *,
     fitted: bool = False,
     by_tables: bool = False,
+    pooled: bool = False,
     non_negative: bool = False,
     delivered: bool = False,
 ) -> list[StageMemory]:
@@ -71,6 +73,7 @@ def memory_plan(
     Args:
         fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
         by_tables: whether answers are fitted table by table, without an estimate of the cells.
+        pooled: whether it is joined with other releases table by table: what those measured is not known here and comes on top.
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
         delivered: whether the answers go into a warehouse, too.
     """
@@ -86,7 +89,9 @@ def memory_plan(
     if delivered:
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))
-    if fitted:
+    if pooled:
+        stages.insert(3, StageMemory("fit", pooled_bytes(grid.rows, workload.shape[0]), own_bytes, False))
+    elif fitted:
         rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent
         fit_bytes = 8 * (
             FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0)

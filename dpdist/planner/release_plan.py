@@ -237,6 +237,7 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
         engine,
         fitted=outputs.fits_estimate and not skips_estimate,
         by_tables=skips_estimate,
+        pooled=bool(outputs.companions) and not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True),
         non_negative=outputs.postprocess.non_negative,
         delivered=bool(outputs.output.to),
     )

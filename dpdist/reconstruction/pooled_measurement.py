@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Matrix, Operator
 from dpdist.reconstruction.measured_space import MeasuredSpace, NotMeasured
 from dpdist.reconstruction.measured_tables import MeasuredTables
@@ -34,6 +34,8 @@ RANK = 1e-10
 """Eigenvalues of normal equations below this share of the largest are rounding error."""
 DISAGREEMENT = 1e-6
 """Measurements of the same records disagree as much as is refused once in a million times."""
+MEASURED_COPIES, ANSWER_COPIES, DENSE_COPIES = 4, 4, 6
+"""Copies of what was measured, of the answers, and of each part's matrix of dense values that are there at once (tests measure them)."""
 MOST_COVARIANCES = 4096
 """Queries whose covariance matrix is written down."""
 
@@ -302,13 +304,25 @@ def _apply(factor: Operator, tensor: Matrix, position: int) -> Matrix:
     return np.moveaxis(flat.reshape(-1, *moved.shape[1:]), 0, position)
 
 
-def pool(shape: tuple[int, ...], terms: Sequence[IndependentTerm], blocks: Sequence[Block] = ()) -> PooledMeasurement:
+def pooled_bytes(measured_values: int, answers: int, *, parts: int = 1, dense_values: int = 1) -> int:
+    """What it takes to join measurements of so many values and to answer so many queries from them."""
+    return 8 * (MEASURED_COPIES * measured_values + ANSWER_COPIES * answers + DENSE_COPIES * parts * dense_values**2)
+
+
+def pool(
+    shape: tuple[int, ...],
+    terms: Sequence[IndependentTerm],
+    blocks: Sequence[Block] = (),
+    *,
+    memory_bytes: int | None = None,
+) -> PooledMeasurement:
     """Measurements of the same records as one.
 
     Args:
         shape: sizes of the attributes.
         blocks: queries that will be asked: attributes that have conditions together are put together.
-    Raises: InvalidInput where the attributes that must be put together have too many values.
+        memory_bytes: how much may be taken, with the answers to them; None: as much as there is.
+    Raises: InvalidInput where the attributes that must be put together have too many values; OutOfMemory.
     """
     together = {axis for term in terms if term.is_joint for axis in term.axes}
     together |= {axis for block in blocks if not block.separable for axis in block.axes}
@@ -327,6 +341,16 @@ def pool(shape: tuple[int, ...], terms: Sequence[IndependentTerm], blocks: Seque
             f"the measured rows of {len(dense)} attributes are no tables of them, and these attributes have {dense_values:,} values "
             f"together; at most {MOST_DENSE_VALUES:,} are written down"
         )
+    parts_found = {axes for term in terms for axes in _part_axes(term, dense)}
+    needed_bytes = pooled_bytes(
+        sum(term.values.size for term in terms),
+        sum(block.queries for block in blocks),
+        parts=len(parts_found),
+        dense_values=dense_values,
+    )
+    if memory_bytes is not None and needed_bytes > memory_bytes:
+        cure = "give this process more memory, ask for fewer tables, or join fewer releases"
+        raise OutOfMemory("joining measurements", needed_bytes, memory_bytes, cure)
     scores: dict[Axes, Matrix] = {}
     information: dict[Axes, Matrix] = {}
     squares, measured = 0.0, 0
@@ -362,6 +386,12 @@ def _isotropic(rows: Matrix) -> tuple[float, float] | None:
     return cast("tuple[float, float]", tuple(value if value > ISOTROPIC * largest else 0.0 for value in both))
 
 
+def _part_axes(term: IndependentTerm, dense: Axes) -> Iterator[Axes]:
+    """The attributes with which parts of a term vary."""
+    free = [] if term.is_joint else [axis for axis in term.axes if axis not in dense]
+    return (axes for size in range(len(free) + 1) for axes in combinations(free, size))
+
+
 def _term_parts(
     term: IndependentTerm,
     number: int,
@@ -390,19 +420,18 @@ def _term_parts(
         tensor = tensor.transpose(positions).reshape(*(shape[axis] for axis in free), -1)
     score = (tensor.reshape(*(shape[axis] for axis in free), -1) @ rows) / term.deviation**2
     gram = rows.T @ rows / term.deviation**2
-    for size in range(len(free) + 1):
-        for axes in combinations(free, size):
-            scale = 1.0
-            for axis in free:
-                varying, constant = grams[number, axis]
-                scale *= varying if axis in axes else constant / shape[axis]
-            if scale == 0.0 or any(shape[axis] == 1 for axis in axes):
-                continue
-            part = score
-            for position in reversed(range(len(free))):
-                mean = part.mean(axis=position, keepdims=True)
-                part = part - mean if free[position] in axes else np.squeeze(mean, axis=position)
-            yield axes, part, scale * gram
+    for axes in _part_axes(term, dense):
+        scale = 1.0
+        for axis in free:
+            varying, constant = grams[number, axis]
+            scale *= varying if axis in axes else constant / shape[axis]
+        if scale == 0.0 or any(shape[axis] == 1 for axis in axes):
+            continue
+        part = score
+        for position in reversed(range(len(free))):
+            mean = part.mean(axis=position, keepdims=True)
+            part = part - mean if free[position] in axes else np.squeeze(mean, axis=position)
+        yield axes, part, scale * gram
 
 
 def _over_dense(rows: Matrix | None, axes: Axes, dense: Axes, shape: tuple[int, ...]) -> Matrix:

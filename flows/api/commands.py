@@ -6,6 +6,7 @@ from flows.commands.console_output import GROUPS, console, error_console, progre
 from flows.commands.init_command import dataset_of
 from flows.commands.options import Delimiter, EngineAddress, NamesInFirstRow, Period, ReleaseName, grammar_of
 from flows.ledger_access import open_local_ledger
+from flows.prefect.prefect_settings import resume_runs
 from flows.release_services import SERVICE
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "ledger_access",
     "open_local_ledger",
     "progress",
+    "resume_runs",
     "shown",
 ]

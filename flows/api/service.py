@@ -8,11 +8,12 @@ from flows.observability.observers import plugin_observers, watching
 from flows.observability.run_events import Run
 from flows.observability.run_recorder import PATIENCE
 from flows.periods import PeriodLength, check_period_length, next_period, start_of
-from flows.public_facts import PublicEvent, PublicRefusal, PublicStage, UnknownSpec, UnofferedPeriod, tell_operator
+from flows.public_facts import WAITING, PublicEvent, PublicRefusal, PublicStage, UnknownSpec, UnofferedPeriod, tell_operator
 from flows.signals import Terminated, run_guarded
 
 __all__ = [
     "PATIENCE",
+    "WAITING",
     "PeriodLength",
     "PublicEvent",
     "PublicRefusal",

@@ -24,7 +24,7 @@ from flows.commands.console_output import Progress, console, day_of, error_conso
 from flows.commands.options import EngineAddress, Json, Period, Quiet, SpecPath
 from flows.ledger_access import open_local_ledger
 from flows.periods import PeriodLength, check_period_length, periods
-from flows.prefect.prefect_settings import for_prefect, served
+from flows.prefect.prefect_settings import for_prefect, resume_runs, served
 from flows.release_services import release_service
 from flows.signals import without_collecting
 
@@ -321,11 +321,8 @@ def approve(
             signed = approvals.signature(signer, dataset, charge_id, digest)
             approval_count, required_count = ledger.approve(dataset, charge_id, digest, key=public, signature=signed)
     console.print_line(f"{release}: approved, {approval_count} of {required_count} approvals")
-    if approval_count >= required_count and served():
-        with for_prefect():
-            from flows.prefect import approval_wait
-
-        for message in approval_wait.resume(release):
+    if approval_count >= required_count:
+        for message in resume_runs(release):
             console.print_line(message)
 
 

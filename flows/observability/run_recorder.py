@@ -21,7 +21,7 @@ from dpdist import errors
 from dpdist.process.durable_files import private_file, private_folder
 from flows.observability.best_effort import run_best_effort
 from flows.observability.run_events import Observer, Run, RunResult
-from flows.public_facts import PublicRefusal, StageTime
+from flows.public_facts import WAITING, PublicRefusal, StageTime
 
 if TYPE_CHECKING:
     from dpdist.pipeline.release_run import Release
@@ -37,11 +37,11 @@ REASONS = (
     *sorted(
         name
         for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, errors.DpdistError) and kind is not errors.ApprovalsMissing
+        if isinstance(kind, type) and issubclass(kind, errors.DpdistError) and kind not in WAITING
     ),
     OTHER_REASON,
 )
-"""Why runs fail: a closed list, so that every counter can begin at zero. A run that waits for approvals has not failed."""
+"""Why runs fail: a closed list, so that every counter can begin at zero. A run that waits for somebody has not failed."""
 
 
 class Recorder(Observer):
@@ -101,7 +101,7 @@ def record_failure(home: Path, dataset: str, reason: str) -> None:
 
 
 def _count(dataset: str, reason: str, facts: dict[str, Any]) -> None:
-    if reason == errors.ApprovalsMissing.__name__:
+    if reason in [kind.__name__ for kind in WAITING]:
         return
     reasons = facts.setdefault("failed", {}).setdefault(dataset, {})
     known = reasons.setdefault(reason if reason in REASONS else OTHER_REASON, {"runs": 0})

@@ -1,7 +1,7 @@
-"""Runs that wait for approvals: suspended in Prefect's server, resumed by 'dpdist approve' or in its UI. The ledger alone decides.
+"""Runs that wait for somebody: suspended in Prefect's server, resumed by 'dpdist approve', 'dpdist gate' or in its UI.
 
-A suspended run is no process: it holds no turn of its deployment or data set, and nothing is charged. Resumed, it begins anew, finds what
-is published, and waits again for whatever the ledger still refuses.
+A suspended run is no process: it holds no turn of its deployment or data set. Resumed, it begins anew, finds what is published, and waits
+again for approvals that the ledger still misses, and for releases that are still held.
 """
 
 from __future__ import annotations
@@ -21,29 +21,27 @@ from prefect.exceptions import Abort, Pause, PrefectException
 from prefect.states import Suspended
 from prefect.utilities.engine import propose_state_sync
 
-from dpdist.errors import ApprovalsMissing, LedgerError
+from dpdist.errors import ApprovalsMissing, DpdistError, ReleaseHeld
 
 WAIT_SECONDS = 30 * 86400
 """How long a run may wait: Prefect fails what is resumed later. A new run of the same period then goes on."""
-Missing = Mapping[datetime.date | None, ApprovalsMissing]
-"""What the ledger said, by period."""
+WaitingPeriods = Mapping[datetime.date | None, ApprovalsMissing | ReleaseHeld]
+"""What each period waits for."""
 
 
-def suspend(missing: Missing, spec_path: str) -> NoReturn:
-    """Suspend the run of a deployment until its approvals are there; its state says who has to do what.
+def suspend(waiting: WaitingPeriods, spec_path: str) -> NoReturn:
+    """Suspend the run of a deployment until nothing of it waits; its state says who has to do what.
 
     Raises: Pause, by which Prefect ends the process; the refusal itself where no deployment could start the run again.
     """
-    refused = LedgerError("; ".join(map(str, missing.values()))) if len(missing) > 1 else next(iter(missing.values()))
+    refused = DpdistError("; ".join(map(str, waiting.values()))) if len(waiting) > 1 else next(iter(waiting.values()))
     if prefect.runtime.deployment.id is None:
         raise refused
-    periods = ("" if period is None else f" --period {period}" for period in missing)
-    commands = (f"dpdist approve {spec_path}{period} --key FILE" for period in periods)
-    message = f"waits for approvals: {refused}. To approve: {'; '.join(commands)}. Then resume this run, if it was not resumed by that"
+    message = f"{_wait_message(waiting, spec_path)}. Then resume this run, if it was not resumed by that"
     state: State[Any] = Suspended(timeout_seconds=WAIT_SECONDS, pause_key=str(uuid.uuid4()), message=message)
     run = uuid.UUID(str(prefect.runtime.flow_run.id))
     with get_client(sync_client=True) as client:
-        approval_tags = {tag(error.release) for error in missing.values()}
+        approval_tags = {tag(error.release) for error in waiting.values()}
         other_tags = [run_tag for run_tag in client.read_flow_run(run).tags if not run_tag.startswith(tag(""))]
         client.update_flow_run(run, tags=sorted({*other_tags, *approval_tags}))
         try:
@@ -55,15 +53,27 @@ def suspend(missing: Missing, spec_path: str) -> NoReturn:
     raise Pause(state=proposed)
 
 
+def _wait_message(waiting: WaitingPeriods, spec_path: str) -> str:
+    """What is waited for, and the commands that end it."""
+    unapproved = {period: error for period, error in waiting.items() if isinstance(error, ApprovalsMissing)}
+    sentences = [f"waits: {error}" for error in waiting.values() if isinstance(error, ReleaseHeld)]
+    if unapproved:
+        periods = ("" if period is None else f" --period {period}" for period in unapproved)
+        commands = (f"dpdist approve {spec_path}{period} --key FILE" for period in periods)
+        refusals = "; ".join(map(str, unapproved.values()))
+        sentences.append(f"waits for approvals: {refusals}. To approve: {'; '.join(commands)}")
+    return ". ".join(sentences)
+
+
 def resume(release: str) -> list[str]:
-    """Resume the runs that wait for a release's approvals; a line for each, or why none could be resumed."""
+    """Resume the runs that wait for a release's approvals, or because it is held; a line for each, or why none could be resumed."""
     try:
         with get_client(sync_client=True) as client:
             return _resumed(client, release)
     except (httpx.HTTPError, PrefectException) as error:
         return [
-            f"the approval is kept, but Prefect's server could not be asked for runs that wait ({type(error).__name__}); check "
-            "PREFECT_API_URL and PREFECT_API_AUTH_STRING and approve again, or resume the run in Prefect's UI"
+            f"what you said is kept, but Prefect's server could not be asked for runs that wait ({type(error).__name__}); check "
+            "PREFECT_API_URL and PREFECT_API_AUTH_STRING and say it again, or resume the run in Prefect's UI"
         ]
 
 
@@ -82,5 +92,5 @@ def _resumed(client: SyncPrefectClient, release: str) -> list[str]:
 
 
 def tag(release: str) -> str:
-    """The tag of runs that wait for a release's approvals."""
+    """The tag of runs that wait for somebody who approves a release."""
     return f"approval:{release}"

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from dpdist.optional_layers import optional_layer
+from dpdist.plugin_registry import load_object
 
 PREFECT_SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -47,6 +48,16 @@ def limit_name(dataset: str, installation: str | None = None) -> str:
 def run_seconds() -> float:
     """How long the run of a deployment may take before it is ended; DPDIST_RUN_SECONDS, a day without it."""
     return float(os.environ.get("DPDIST_RUN_SECONDS", "86400"))
+
+
+def resume_runs(release: str) -> list[str]:
+    """Resume the runs that wait for a release where a Prefect server keeps runs; a line for each."""
+    if not served():
+        return []
+    with for_prefect():
+        resume = load_object("flows.prefect.approval_wait:resume")  # by name: commands of plugins must not import Prefect
+    messages: list[str] = resume(release)
+    return messages
 
 
 def for_prefect() -> AbstractContextManager[None]:

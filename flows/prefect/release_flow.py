@@ -26,7 +26,16 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
 from dpdist import spec
-from dpdist.errors import ApprovalsMissing, DpdistError, EngineError, InvalidInput, InvalidSpec, NoRecords
+from dpdist.errors import (
+    ApprovalsMissing,
+    DpdistError,
+    EngineError,
+    InvalidInput,
+    InvalidSpec,
+    NoRecords,
+    ReleaseHeld,
+    ReleaseVoid,
+)
 from dpdist.pipeline.release_run import Release
 from dpdist.runtime import context
 from dpdist.runtime.context import Context, Progress, ignore_progress
@@ -36,7 +45,7 @@ from flows.observability import run_recorder
 from flows.observability.notifications import notify
 from flows.periods import PeriodLength, due_periods, periods
 from flows.prefect import approval_wait, artifacts, prefect_settings
-from flows.public_facts import PublicRefusal, PublicStage, RefusedPeriods, publicly, tell_operator
+from flows.public_facts import WAITING, PublicRefusal, PublicStage, RefusedPeriods, publicly, tell_operator
 from flows.release_services import ReleaseService, release_service
 
 _T = TypeVar("_T")
@@ -196,7 +205,7 @@ def _release_periods(
     """Where the release of each period is. A period whose records are not there is passed over, unless it was needed, and the log says so.
 
     Raises: after the other periods InvalidSpec for records that are needed and not there, or that cannot be read; then, for releases
-        that lack approvals, what suspends the run.
+        that lack approvals or are held, what suspends the run.
     """
     service = release_service()
     if service is not None and (engine_address or home):
@@ -204,7 +213,7 @@ def _release_periods(
             "the measuring service has an engine and a home of its own; leave out 'engine_address' and 'home'"
         )
     failing: dict[datetime.date | None, PublicRefusal] = {}
-    missing: dict[datetime.date | None, ApprovalsMissing] = {}
+    waiting: dict[datetime.date | None, ApprovalsMissing | ReleaseHeld] = {}
     for day in days:
         job = None
         try:
@@ -225,16 +234,19 @@ def _release_periods(
                 continue
             get_run_logger().warning("period %s is skipped: %s", day, refusal.line)
             notify({"period": str(day), "state": "skipped", "reason": refusal.reason})
-        except ApprovalsMissing as error:
-            missing[day] = error
+        except ReleaseVoid as error:
+            get_run_logger().warning("period %s is passed over: %s", day, error)
+            notify({"release": error.release, "state": "void", "reason": error.reason})
+        except WAITING as error:
+            waiting[day] = error
             if job is None or job.guarantee.release_mode.grows:
                 break  # a stream's parts go in order, and whether it is one only the service knows
     if failing:
-        raise RefusedPeriods(failing | {day: PublicRefusal(error) for day, error in missing.items()})
-    if missing:
-        for waiting_for in missing.values():
-            notify({"release": waiting_for.release, "state": "waits", "reason": type(waiting_for).__name__})
-        approval_wait.suspend(missing, spec_path)
+        raise RefusedPeriods(failing | {day: PublicRefusal(error) for day, error in waiting.items()})
+    if waiting:
+        for each in waiting.values():
+            notify({"release": each.release, "state": "waits", "reason": type(each).__name__})
+        approval_wait.suspend(waiting, spec_path)
 
 
 def publish_job(

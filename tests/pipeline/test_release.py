@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,16 @@ from distributed import LocalCluster
 import dpdist as dp
 from dpdist import engine
 from dpdist.content import table_rows
-from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, KeyUnavailable, LedgerError, ReleaseConflict, StoreError
+from dpdist.errors import (
+    BudgetExceeded,
+    InvalidInput,
+    InvalidSpec,
+    KeyUnavailable,
+    LedgerError,
+    OutOfMemory,
+    ReleaseConflict,
+    StoreError,
+)
 from dpdist.mechanisms import dense_mechanisms
 from dpdist.pipeline import measure, release_run
 from dpdist.planner import strategy_search
@@ -482,7 +492,16 @@ def test_tables_over_many_cells_are_combined(home: Path) -> None:
     small.write(data, **tables, release="earlier").rename(data / "earlier.yaml")
     earlier = run(data / "earlier.yaml", home)
     later = {**tables, "release": "later", "postprocess": {"consistent_with": ["earlier.yaml"]}}
-    both = run(small.write(data, **later), home)
+    path = small.write(data, **later)
+    with (
+        mock.patch("dpdist.planner.memory_estimate.check"),
+        mock.patch("dpdist.reconstruction.pooled_measurement.MEASURED_COPIES", 10**9),
+        pytest.raises(OutOfMemory, match="joining measurements"),
+    ):
+        run(path, home)
+    with open_ledger(home) as ledger:
+        assert ledger.receipt("later") is None  # refused before the charge
+    both = run(path, home)
     first, joined = (release_folder.load_release(release.folder)[0] for release in (earlier, both))
     np.testing.assert_allclose(joined["standard_error"].to_numpy(), first["standard_error"].to_numpy() / 2**0.5, rtol=1e-3)
     own = load_published(parse_location(both.folder)).ask("count where sex=f")[0]

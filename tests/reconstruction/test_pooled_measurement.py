@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from benchmarks.combine import simulate
-from dpdist.errors import InvalidInput
+from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
 from dpdist.reconstruction import pooled_measurement
 from dpdist.reconstruction.measured_space import NotMeasured
@@ -129,6 +131,55 @@ def test_measurements_of_other_records_disagree() -> None:
     moved[3] += 15.0
     with pytest.raises(InvalidInput, match="different records"):
         pool(SHAPE, [terms[0], IndependentTerm((0, 1), (None, None), moved, 1.0), *terms[2:]]).check_agreement()
+
+
+def test_the_planned_memory_is_an_upper_bound_and_is_refused_before_anything_is_computed() -> None:
+    """Of what all tables over three attributes take, measured twice, with their answers; the refusal itself takes nothing."""
+    shape, state = (60, 50, 40), np.random.default_rng(1)
+    families = [(0, 1, 2), (0, 1), (1, 2), (0, 2), (0,), (1,), (2,)]
+    blocks = [
+        Block(str(axes), axes, tuple(Identity(shape[axis]) for axis in axes), tuple(() for _ in axes)) for axes in families
+    ]
+
+    def terms() -> list[IndependentTerm]:
+        sizes = (np.prod([shape[axis] for axis in axes]) for axes in families)
+        return [
+            IndependentTerm(axes, (None,) * len(axes), state.normal(size=int(size)), 1.0)
+            for axes, size in zip(families, sizes, strict=True)
+        ]
+
+    values = sum(block.queries for block in blocks)
+    planned = pooled_measurement.pooled_bytes(2 * values, values, parts=8)
+    tracemalloc.start()
+    try:
+        pooled = pool(shape, [*terms(), *terms()], blocks, memory_bytes=planned)
+        answers = [pooled.estimate(block) for block in blocks]
+        peak = tracemalloc.get_traced_memory()[1]
+        assert len(answers) == len(blocks)
+        assert 0.3 * planned < peak <= planned
+        measured = [*terms(), *terms()]
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        with pytest.raises(OutOfMemory, match="joining measurements needs"):
+            pool(shape, measured, blocks, memory_bytes=planned - 1)
+        assert tracemalloc.get_traced_memory()[1] - before < values
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_planned_memory_covers_attributes_that_are_put_together() -> None:
+    """Prefix sums over 300 steps, whose normal equations are written down."""
+    steps, state = 300, np.random.default_rng(2)
+    sums = np.tril(np.ones((steps, steps)))
+    terms = [IndependentTerm((0, 1), (sums, None), state.normal(size=steps * 4), 1.0) for _ in range(2)]
+    block = Block("sums", (0, 1), (Prefix(steps), Identity(4)), ((), ()))
+    planned = pooled_measurement.pooled_bytes(2 * steps * 4, steps * 4, parts=2, dense_values=steps)
+    tracemalloc.start()
+    try:
+        pool((steps, 4), terms, [block], memory_bytes=planned).estimate(block)
+        assert 0.3 * planned < tracemalloc.get_traced_memory()[1] <= planned
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_large_table_is_never_put_together() -> None:

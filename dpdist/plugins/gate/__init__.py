@@ -4,7 +4,9 @@ from dpdist.api import Plugin
 
 PLUGIN = Plugin(
     "gate",
+    charge_gates=("dpdist.plugins.gate.file_gate:check_files",),
     gates=("dpdist.plugins.gate.series_gate:check_release",),
+    release_holds=("dpdist.plugins.gate.held_releases:read_holds",),
     commands={"gate": "dpdist.plugins.gate.gate_command:gate"},
 )
 """The key ``gate`` of a spec, and the command ``dpdist gate``."""

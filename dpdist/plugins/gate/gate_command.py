@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dpdist.api import InvalidInput, state_folder
-from flows.api.commands import console
+from dpdist.api.holds import release_holds
+from flows.api.commands import console, resume_runs
 
 
 def gate(
@@ -16,33 +18,17 @@ def gate(
         bool, typer.Option("--publish", help="let the next run publish it, whatever its answers are")
     ] = False,
     void: Annotated[bool, typer.Option("--void", help="never publish it; what it was charged stays charged")] = False,
-    why: Annotated[str, typer.Option(help="the reason, which is kept")] = "",
+    why: Annotated[str, typer.Option(help="the reason, which the site of the data set shows")] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="print as JSON what was held, approved and made void, when and why")
     ] = False,
 ) -> None:
     """Show which releases are held back because of their answers, let one be published, or keep it from ever being."""
-    from dpdist.plugins.gate.series_gate import HeldRelease
+    from dpdist.plugins.gate.held_releases import HeldRelease
 
     home = state_folder()
     if release is None:
-        names = sorted(path.stem for path in (home / "held").glob("*.json"))
-        if as_json:
-            history = {name: (HeldRelease(home, name).facts() or {}).get("events", []) for name in names}
-            console.print_json(data=history)
-            return
-        for name in names:
-            known = HeldRelease(home, name).facts() or {}
-            state = (
-                f"void: {known['void']}"
-                if known.get("void")
-                else f"may be published: {known['why']}"
-                if known.get("why")
-                else "held"
-            )
-            console.print_line(f"{name}: {state}; {len(known.get('outliers', []))} outliers")
-        if not names:
-            console.print_line("no release is held")
+        _print_releases(home, as_json=as_json)
         return
     held = HeldRelease(home, release)
     facts = held.facts()
@@ -55,12 +41,33 @@ def gate(
     if void:
         held.declare_void(why)
         console.print_line(f"{release} is never published; publish the corrected records under a new release id")
-        return
-    if publish:
+    elif publish:
         held.approve(why)
         console.print_line(f"{release} may be published: run it again")
+    if publish or void:
+        for message in resume_runs(release):
+            console.print_line(message)
         return
     for sentence in facts["outliers"]:
         console.print_line(sentence)
     if facts.get("why"):
         console.print_line(f"may be published: {facts['why']}")
+
+
+def _print_releases(home: Path, *, as_json: bool) -> None:
+    """Every release that was held, and how it stands."""
+    holds = release_holds(home)
+    if as_json:
+        console.print_json(data={hold.release: list(hold.events) for hold in holds})
+        return
+    for hold in holds:
+        reason = hold.events[-1]["reason"]
+        state = {
+            "held": "held",
+            "void": f"void: {reason}",
+            "approved": f"may be published: {reason}",
+            "passed": f"published: {reason}",
+        }[hold.state]
+        console.print_line(f"{hold.release}: {state}")
+    if not holds:
+        console.print_line("no release is held")

@@ -16,19 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpdist.api import InvalidInput, ReleaseHeld
-from dpdist.api.gates import Context, StoreError, parse_location, private_file, private_folder, release_folder, rename
+from dpdist.api.gates import Context, StoreError, parse_location, release_folder
+from dpdist.plugins.gate.file_gate import record_files
+from dpdist.plugins.gate.held_releases import HeldRelease
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist.api.gates import Release
+    from dpdist.plugins.gate.drift_test import UnlikelySlope
     from dpdist.plugins.gate.outlier_test import Answers, UnlikelyAnswer
 
 MOST_PERIODS = 110
 """So many earlier periods are compared: two years of weeks."""
 MOST_COMPARISONS = 300
 """So many answers are: groups of queries with the fewest first, for these are of the most records each."""
+DRIFT_SHARE = 0.25
+"""Of the false alarms a year are for slow drifts, the rest for single answers."""
 MOST_NAMED = 5
 """Outliers that a message names."""
 
@@ -58,43 +62,60 @@ def check_release(context: Context, release: Release) -> None:
         return
     if context.ledger.publications(job.release):  # it has passed: a repeated run writes the same bytes, whatever came since
         return
-    held = HeldRelease(context.home, job.release)
-    void_reason = (held.facts() or {}).get("void")
-    if void_reason:
-        raise ReleaseHeld(
-            f"{job.release} is void ({void_reason}) and is never published; correct the records, and publish them under a new release "
-            "id, which is a new charge"
-        )
-    series = read_series(context, release)
-    if series is None:
-        return
-    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year  # it imports scipy.special
+    held = HeldRelease.from_job(context.home, job)
+    held.check_not_void()
+    sentences = _find_outliers(context, release, false_alarms)
+    if action == "warn":
+        for sentence in sentences[:MOST_NAMED]:
+            context.progress("warning", sentence)
+    elif sentences:
+        held.hold_back(sentences, "charged and measured, but not published", "Look at the records")
+    held.let_through()
+    record_files(context, job)
+
+
+def _find_outliers(context: Context, release: Release, false_alarms: float) -> list[str]:
+    """A sentence for each answer that earlier periods make very unlikely."""
+    series, job = read_series(context, release), release.job
+    if series is None or job.guarantee.period is None:
+        return []
+    from dpdist.plugins.gate.outlier_test import periods_a_year
 
     columns = release.columns
     indices = _compared_answers(series.first_rows)
     answers, deviation = (
         np.asarray(column.read(0, column.size), dtype=np.float64)[indices] for column in (columns.answer, columns.error)
     )
-    level = comparison_level(
-        false_alarms, periods_a_year([*series.days, float(job.guarantee.period.toordinal())]), indices.size
+    a_year = periods_a_year([*series.days, float(job.guarantee.period.toordinal())])
+    outliers, drifts = compare_with_history(
+        series.answers[:, indices], series.deviations[:, indices], answers, deviation, false_alarms, a_year
     )
-    outliers = find_outliers(series.answers[:, indices], series.deviations[:, indices], answers, deviation, level)
-    sentences = [_sentence(outlier, series.names[indices[outlier.index]], len(series.days)) for outlier in outliers]
-    if not sentences:
-        return
-    if action == "warn":
-        for sentence in sentences[:MOST_NAMED]:
-            context.progress("warning", sentence)
-        return
-    if held.is_approved(sentences):
-        return
-    held.write_outliers(sentences)
-    more = f", and {len(sentences) - 1:,} more" if len(sentences) > 1 else ""
-    raise ReleaseHeld(
-        f"{job.release} is held, charged and measured, but not published: {sentences[0]}{more}. Look at the records; 'dpdist gate "
-        f"{job.release}' lists all, 'dpdist gate {job.release} --publish --why REASON' lets the next run publish it, --void instead of "
-        "--publish never"
-    )
+    names, periods = [series.names[index] for index in indices], len(series.days)
+    return [
+        *(_outlier_sentence(outlier, names[outlier.index], periods) for outlier in outliers),
+        *(_drift_sentence(drift, names[drift.index], periods) for drift in drifts),
+    ]
+
+
+def compare_with_history(
+    history: Answers, deviations: Answers, answers: Answers, deviation: Answers, false_alarms: float, a_year: float
+) -> tuple[list[UnlikelyAnswer], list[UnlikelySlope]]:
+    """The newest answers that are outliers beside earlier ones, and those that drift.
+
+    Args:
+        history, deviations, answers, deviation: as in ``find_outliers``.
+        false_alarms: so many a year are expected at most, of both.
+        a_year: periods of a year.
+    """
+    from dpdist.plugins.gate.drift_test import find_drifts  # they import scipy.special
+    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers
+
+    level = comparison_level((1 - DRIFT_SHARE) * false_alarms, a_year, answers.size)
+    drift_level = min(0.5, DRIFT_SHARE * false_alarms / (a_year * max(answers.size, 1)))
+    outliers = find_outliers(history, deviations, answers, deviation, level)
+    drifts = find_drifts(np.vstack([history, answers]), np.vstack([deviations, deviation]), a_year, drift_level)
+    unlikely = {outlier.index for outlier in outliers}
+    return outliers, [drift for drift in drifts if drift.index not in unlikely]
 
 
 def read_series(context: Context, release: Release) -> Series | None:
@@ -158,56 +179,11 @@ def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int6
     return np.array(sorted(compared), dtype=np.int64)
 
 
-def _sentence(outlier: UnlikelyAnswer, name: str, periods: int) -> str:
+def _drift_sentence(drift: UnlikelySlope, name: str, periods: int) -> str:
+    growth = f"{drift.growth:+,.4g} a period for {drift.periods} periods beside its trend and season"
+    return f"{name} drifts: it changes by {growth}, where {periods} earlier periods make ± {drift.half_width:,.4g} likely"
+
+
+def _outlier_sentence(outlier: UnlikelyAnswer, name: str, periods: int) -> str:
     likely = f"{outlier.forecast:,.6g} ± {outlier.half_width:,.4g}"
     return f"{name} is {outlier.answer:,.6g}, where {periods} earlier periods make {likely} likely"
-
-
-@dataclass(frozen=True)
-class HeldRelease:
-    """What is known of a release that is held: a file in the state folder, which is the operator's."""
-
-    home: Path
-    release: str
-
-    @property
-    def path(self) -> Path:
-        """Where it stands."""
-        return self.home / "held" / f"{self.release}.json"
-
-    def facts(self) -> dict[str, Any] | None:
-        """The outliers, the reason for which it is published all the same ("why") or never ("void"), and all events with their reasons;
-        None where it is not held."""
-        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else None
-
-    def write_outliers(self, sentences: list[str]) -> None:
-        """Write down why it is held."""
-        if (self.facts() or {}).get("outliers") != sentences:  # a repeated run is held for the same reason
-            self._write({"outliers": sentences}, "held", "; ".join(sentences))
-
-    def approve(self, why: str) -> None:
-        """Let the next run publish it. Raises: InvalidInput for one that is void."""
-        facts = self.facts() or {}
-        if facts.get("void"):
-            raise InvalidInput(
-                f"{self.release} is void ({facts['void']}); publish the corrected records under a new release id"
-            )
-        self._write({"outliers": facts.get("outliers", []), "why": why}, "approved", why)
-
-    def declare_void(self, why: str) -> None:
-        """Keep it from ever being published; what it was charged stays charged."""
-        self._write({"outliers": (self.facts() or {}).get("outliers", []), "void": why}, "void", why)
-
-    def is_approved(self, sentences: list[str]) -> bool:
-        """Whether somebody who saw these outliers lets it be published."""
-        facts = self.facts()
-        return facts is not None and bool(facts.get("why")) and set(sentences) <= set(facts["outliers"])
-
-    def _write(self, facts: dict[str, Any], event: str, reason: str) -> None:
-        private_folder(self.path.parent)
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        facts["events"] = [*(self.facts() or {}).get("events", []), {"event": event, "at": now, "reason": reason}]
-        draft = self.path.with_suffix(".new")
-        private_file(draft)
-        draft.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-        rename(draft, self.path)

@@ -14,6 +14,7 @@ from dpdist.api.sources import (
     ColumnType,
     PathText,
     RecordTable,
+    TableFiles,
     Use,
     locate_records,
     package,
@@ -38,6 +39,11 @@ class DeltaTable(RecordTable):
     @property
     def identity(self) -> str:
         return self.location if self.version is None else f"{self.location}\0{self.version}"
+
+    def read_files(self) -> TableFiles:
+        table = package("deltalake", "delta").DeltaTable(self.location, version=self.version)
+        (commit,) = table.history(1)
+        return TableFiles(len(table.file_uris()), commit["timestamp"] / 1000)
 
     @contextmanager
     def open_records(self, uses: Mapping[str, Use], spill: Path, memory_bytes: int) -> Iterator[tuple[str, ArrowStream]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -21,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dpdist.api.holds import release_holds
 from dpdist.api.releases import DatasetBudget, Loss, period_of
 from flows.api.commands import ledger_access
 from flows.api.observers import BUCKETS, FOLDER, REASONS, PeriodLength, last_complete, periods, read_facts, start_of
@@ -122,6 +124,7 @@ class Installation(Collector):
         yield ledger_up
         yield from _of_ledger(ledgered)
         yield from _of_periods(ledgered, facts)
+        yield _of_holds(self.home, ledgered.budgets)
         yield from _of_runs(facts, sorted({*ledgered.budgets, *facts.get("published", {})}))
         yield from _of_failures(
             facts, sorted({"", *ledgered.budgets, *facts.get("published", {}), *facts.get("failed", {})})
@@ -166,6 +169,16 @@ def _of_periods(ledgered: LedgerFigures, facts: dict[str, Any]) -> Iterator[Metr
             published.add_metric([dataset, period], there)
         missing.add_metric([dataset], len(periods) - sum(periods.values()))
     yield from (published, missing)
+
+
+def _of_holds(home: Path, datasets: Iterable[str]) -> Metric:
+    held = GaugeMetricFamily(
+        "dpdist_releases_held", "Releases that are held back until somebody has looked at them.", labels=DATASET_LABEL
+    )
+    waiting = Counter(hold.dataset for hold in release_holds(home) if hold.state == "held")
+    for dataset in sorted({*datasets, *waiting}):
+        held.add_metric([dataset], waiting[dataset])
+    return held
 
 
 def _of_runs(facts: dict[str, Any], datasets: Iterable[str]) -> Iterator[Metric]:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar, cast
 
-from dpdist.api import ApprovalsMissing, DpdistError, MissingRecords, state_folder
+from dpdist.api import ApprovalsMissing, DpdistError, MissingRecords, ReleaseHeld, state_folder
 from dpdist.api.runs import engine, open_context, preflight, release_run
 from dpdist.plugins.service import restricted_unpickler
 from dpdist.plugins.service.spec_registry import SpecFolder
@@ -87,6 +87,8 @@ def refusal(error: Exception) -> dict[str, Any]:
     if isinstance(refused.error, ApprovalsMissing):
         failure = refused.error
         end["approvals"] = [failure.release, failure.required_count, failure.approval_count, list(failure.unsigned_keys)]
+    if isinstance(refused.error, ReleaseHeld):
+        end["held"] = refused.error.release
     return end
 
 

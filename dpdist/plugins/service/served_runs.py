@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpdist.api import errors
 from dpdist.api.runs import ignore_progress
-from flows.api.service import PATIENCE, Run, plugin_observers, run_best_effort, run_recorder
+from flows.api.service import PATIENCE, WAITING, Run, plugin_observers, run_best_effort, run_recorder
 
 ENDED_WITH_SERVICE = errors.Cancelled.__name__
 """Why a run failed whose process ended because its service did."""
@@ -26,7 +26,7 @@ class ServedRuns:
     def end(self, run: Run, reason: str | None) -> None:
         """Note how a run ended: None where its release is published, else the name of the error."""
         run_best_effort(lambda: run_recorder.ended(self.home, run, reason), PATIENCE)
-        if reason not in (None, errors.ApprovalsMissing.__name__):
+        if reason is not None and reason not in [kind.__name__ for kind in WAITING]:
             for observer in plugin_observers(ignore_progress, served=False):
                 run_best_effort(partial(observer.failed_in_service, run, str(reason)), PATIENCE)
 

@@ -27,6 +27,8 @@ from dpdist.api import (
     InvalidSpec,
     LedgerError,
     NoRecords,
+    ReleaseHeld,
+    ReleaseVoid,
     TaskFailed,
 )
 from dpdist.plugins.service import service_address
@@ -229,6 +231,9 @@ def _raise(end: dict[str, Any]) -> NoReturn:
     if "approvals" in end:
         release, required_count, approval_count, waiting = end["approvals"]
         raise ApprovalsMissing(release, required_count, approval_count, tuple(waiting))
+    if "held" in end:
+        kind = ReleaseVoid if end["reason"] == ReleaseVoid.__name__ else ReleaseHeld
+        raise kind(end["held"], end["line"])
     raise ERRORS_BY_NAME.get(end["reason"], DpdistError)(end["line"])
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from dpdist.api import OUTPUT
+from dpdist.api import OUTPUT, state_folder
 from flows.api.commands import console, error_console, open_local_ledger, shown
 
 
@@ -30,6 +30,7 @@ def site(
     ] = None,
 ) -> None:
     """Write a static site over all releases of a data set: periods, revisions, comparison, search, budget, methodology, calendar."""
+    from dpdist.api.holds import release_holds
     from dpdist.plugins.site import editions
     from dpdist.plugins.site import site_pages as pages
 
@@ -38,9 +39,10 @@ def site(
         site_releases, skipped = editions.releases_in(
             releases, dataset, ledger=ledger.name(), published_releases=published_digests, earlier=target
         )
+        holds = [hold for hold in release_holds(state_folder()) if hold.dataset == dataset]
         days = [day.date() for day in coming or ()]
         folder = pages.write_site(
-            dataset, site_releases, ledger.budgets(dataset, charges=True), target, address=address, coming=days
+            dataset, site_releases, ledger.budgets(dataset, charges=True), target, address=address, coming=days, holds=holds
         )
     console.print(f"{len(site_releases)} releases of {dataset}: {shown(folder)}/index.html")
     for message in skipped:

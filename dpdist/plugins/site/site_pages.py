@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.api import InvalidInput
+from dpdist.api.holds import ReleaseHold
 from dpdist.api.pages import Words, exclusion_sentences, say, use_language, values_from_records
 from dpdist.api.releases import DatasetBudget, atomic_folder, release_folder
 from dpdist.plugins.page.assets import embed_json, format_day, load_template, page_assets
@@ -24,6 +25,7 @@ from dpdist.plugins.page.findings import MOST_FINDINGS
 from dpdist.plugins.site import feeds, release_catalogue, release_comparison
 from dpdist.plugins.site.editions import Edition, copy_stamp, read_stamps, write_stamps
 from dpdist.plugins.site.release_catalogue import CatalogueEntry
+from dpdist.plugins.site.series_certificate import held_releases, write_series_certificate
 from dpdist.plugins.site.trends import (
     Answers,
     group_comparable,
@@ -49,12 +51,14 @@ def write_site(
     *,
     address: str | None = None,
     coming: Sequence[date] = (),
+    holds: Sequence[ReleaseHold] = (),
 ) -> Path:
     """The site: its pages and a copy of every release's page and files. An existing site is replaced as ``drafts`` says.
 
     Args:
         address: where the site will be, for an RSS feed.
         coming: the days of the next releases.
+        holds: the releases of the data set that were held.
     Raises: InvalidInput when the target holds something that is no site, or another data set's, or two folders hold one release.
     """
     if os.path.lexists(target) and not (target / SITE_MARKER).is_file():
@@ -65,7 +69,7 @@ def write_site(
         raise InvalidInput(f"{target} is the site of {other_dataset!r}; choose another folder with --out, or move it away")
     _check_distinct(editions)
     with use_language(editions[-1].certificate.get("language", "en")):
-        return _write_pages(dataset, editions, budgets, target, address, sorted(coming))
+        return _write_pages(dataset, editions, budgets, target, address, sorted(coming), holds)
 
 
 def _write_pages(
@@ -75,6 +79,7 @@ def _write_pages(
     target: Path,
     address: str | None,
     coming: Sequence[date],
+    holds: Sequence[ReleaseHold],
 ) -> Path:
     reader_names = reader_names_by_release(editions)
     answers = {edition.release: read_answers(edition, reader_names[edition.release]) for edition in editions}
@@ -82,6 +87,7 @@ def _write_pages(
     name, budgets = release_catalogue.site_name(entries), [budget for budget in budgets if budget.dataset == dataset]
     links = dict(zip([edition.release for edition in editions], release_links(editions), strict=True))
     changed = release_catalogue.change_sentences(editions, answers, feeds.MOST_ENTRIES)
+    held = held_releases(holds, entries)
     earlier_stamps, stamps = read_stamps(target), dict[str, tuple[str, str]]()
     try:
         with atomic_folder.draft_of(target) as draft:
@@ -91,8 +97,9 @@ def _write_pages(
                     edition, draft / edition.release, target / edition.release, earlier_stamps.get(edition.release)
                 )
             (draft / "index.html").write_text(
-                index_page(name, entries, answers, budgets, links, coming, address), encoding="utf-8"
+                index_page(name, entries, answers, budgets, links, coming, address, held), encoding="utf-8"
             )
+            write_series_certificate(draft, dataset, entries, held)
             (draft / "methodology.html").write_text(methodology_page(name, editions, budgets), encoding="utf-8")
             if (pair := release_comparison.newest_pair(editions)) is not None:
                 (draft / "compare.html").write_text(
@@ -163,6 +170,7 @@ def index_page(
     links: Mapping[str, str],
     coming: Sequence[date],
     address: str | None,
+    held: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The index page: what changed over the periods, the releases, the budget. It loads nothing from anywhere."""
     editions = [entry.edition for entry in entries]
@@ -187,6 +195,7 @@ def index_page(
         newest=newest,
         revised=[row for row, entry in zip(rows[::-1], entries[::-1], strict=True) if entry.replaces],
         coming=[str(entry) for entry in coming],
+        held=held,
         about=release_catalogue.publication_facts(entries[-1]),
         fed=address is not None,
         trends=[{**chart, "place": chart_number} for chart_number, chart in enumerate(charts, 1)],

@@ -17,7 +17,8 @@ class GateSpec(SpecPart):
         "warn",
         description="what happens where answers are very unlikely. 'warn' prints a line for each; 'hold' does not publish the release, "
         "which is charged and measured, before 'dpdist gate RELEASE --publish' says so. Without this section releases with a period are "
-        "compared, and 'warn' holds",
+        "compared, and 'warn' holds. Files that are fewer, older or later than those of earlier periods hold a release before its charge, "
+        "unless this is 'none'",
         examples=["hold"],
     )
     false_alarms: float = Field(

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.errors import InvalidInput
+from dpdist.operators import linear_operator
 from dpdist.plugins.combine.combined_releases import (
     CombinedEdition,
     CombinedEstimates,
@@ -152,3 +154,19 @@ def test_the_command_writes_a_folder(
     write_estimates(combined(releases, "pairs", "whole"), tmp_path / "again", covariance=True)
     for name in ("estimates.csv", "combined.json", "covariance.npy"):
         assert (tmp_path / "again" / name).read_bytes() == (target / name).read_bytes()
+
+
+def test_what_tells_groups_from_others_is_computed_once(releases: Path) -> None:
+    """However many groups are combined: the digest of a factor reads all of its rows."""
+    described: list[int] = []
+    editions = [edition(releases, name) for name in ("pairs", "whole")]
+    update = linear_operator._update_digest
+
+    def note(digest: Any, description: Any) -> None:
+        described.append(1)
+        update(digest, description)
+
+    with mock.patch.object(linear_operator, "_update_digest", note):
+        combine_releases(editions)
+    factors = {id(factor) for each in editions for block in each.queries for factor in block.factors}
+    assert len(described) <= 3 * len(factors)  # nested parts of a description are counted, too

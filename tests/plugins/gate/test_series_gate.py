@@ -13,7 +13,7 @@ import pytest
 
 from dpdist.errors import InvalidInput, InvalidSpec, ReleaseHeld
 from dpdist.pipeline.release_run import Release
-from dpdist.plugins.gate.series_gate import HeldRelease
+from dpdist.plugins.gate.held_releases import HeldRelease
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
@@ -105,7 +105,7 @@ def test_kills_between_hold_approval_and_publication_cost_one_charge_and_change_
         with mock.patch(place, side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
             run(folder, **given)
 
-    rename = "dpdist.plugins.gate.series_gate.rename"
+    rename = "dpdist.plugins.gate.held_releases.rename"
     stop_at(rename)  # before it is known to be held
     held = HeldRelease(folder / "home", "w7")
     assert held.facts() is None

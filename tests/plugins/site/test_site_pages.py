@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dpdist.api.holds import ReleaseHold
 from dpdist.errors import InvalidInput
 from dpdist.plugins.site import editions, release_comparison, site_pages, trends
 from dpdist.privacy import keys
@@ -70,6 +72,28 @@ def test_site(three: Path) -> None:
     assert "1 release charged; 75\N{NO-BREAK SPACE}% is left" in page
     assert "is revision 2 and replaces w2." in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_a_site_shows_what_was_held_voided_and_published_again_with_reasons(three: Path) -> None:
+    """On the page, and in the certificate of the series beside the digests of its releases."""
+    found = editions.releases_in(Path("releases"), "weekly")[0]
+    events = [
+        {"event": "held", "at": "2026-11-23T01:00:00+00:00", "reason": "a is 3, where 7 earlier periods make 9 ± 1 likely"},
+        {"event": "void", "at": "2026-11-24T01:00:00+00:00", "reason": "half of the <files> were missing"},
+    ]
+    folder = site_pages.write_site(
+        "weekly", found, [], Path("site"), holds=[ReleaseHold("w2-first", "weekly", "2026-11-16", events)]
+    )
+    page = (folder / "index.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert "held, because a is 3, where 7 earlier periods make 9 ± 1 likely" in page
+    assert "void and never published, because half of the &lt;files&gt; were missing" in page
+    assert "This period was published as w2, w2-revised." in page
+    series = json.loads((folder / "series.json").read_text())
+    (held,) = series["held"]
+    assert (held["state"], held["events"], held["published_again"]) == ("void", events, ["w2", "w2-revised"])
+    digests = [hashlib.sha256((folder / one.release / "release.json").read_bytes()).hexdigest() for one in found]
+    assert [release["certificate"] for release in series["releases"]] == digests
+    assert [release["replaces"] for release in series["releases"]] == [None, None, "w2"]
 
 
 def test_sites_of_two_data_sets_never_overwrite_each_other(three: Path) -> None:
