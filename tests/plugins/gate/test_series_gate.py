@@ -92,7 +92,7 @@ def test_half_of_the_records_are_held_and_published_once_somebody_has_looked(
     released, _ = run(folder, table=HALF, gate={"action": "hold"})
     assert not released.charged
     assert (folder / "releases" / "w7" / "release.json").exists()
-    assert "may be published: half of the branches closed" in command("gate").out
+    assert "w7: published: half of the branches closed" in command("gate").out
 
 
 @pytest.mark.slow
