@@ -300,12 +300,10 @@ class JointTable:
             total: what all cells together are to be: the floor or the ceiling of their sum; None where nothing else has to agree with it.
         """
         state = np.random.RandomState(seed)  # NumPy keeps its streams the same for ever
+        if rule == "unbiased" and self.kind == "two trees" and total is None:
+            return self._round_in_trees(cells, state, None)
         if rule == "unbiased":
-            return (
-                self._round_in_trees(cells, state, None)
-                if self.kind == "two trees"
-                else self._round_in_order(cells, float(state.random_sample()))
-            )
+            return self._round_in_order(cells, _uniform_given(float(state.random_sample()), float(cells.sum()), total))
         if self.kind != "other" and self.cells * len(self.sums) <= MOST_EXACT:
             return nearest_vertex(self._matrix, cells.ravel(), self._flat(targets), total).reshape(self.shape)
         if self.kind != "other" and self.two_chains is not None:
@@ -395,6 +393,14 @@ class JointTable:
         return np.concatenate([t.ravel() if s.is_asked else np.full(t.size, math.nan) for s, t in pairs])
 
 
+def _uniform_given(uniform: float, total: float, whole: float | None) -> float:
+    """A uniform number given that it makes a total its floor or its ceiling: on average over both it is uniform again."""
+    floor, fraction = (float(part) for part in split_fractions(np.asarray(total)))
+    if whole is None or fraction == 0:
+        return uniform
+    return uniform * (1 - fraction) if whole == floor else 1 - fraction + uniform * fraction
+
+
 def _is_range(sums: QuerySums, order: Sequence[int]) -> bool:
     """Whether every sum is a range of the cells, where attributes are ordered so."""
     axes = [sums.axes[place] for place in order]
@@ -431,16 +437,18 @@ def joint_tables(blocks: Sequence[Block], shape: Sequence[int], known: Sequence[
     for number, block in numbered:
         if not block.separable:
             continue
-        asked, shared = dict[int, AxisSums](), []
+        asked, kinds = dict[int, AxisSums](), []
         for axis, factor in zip(block.axes, block.factors, strict=True):
             sums = axis_sums(factor)
             if sums is None:
-                shared.append((axis, factor.fingerprint))
+                kinds.append((axis, factor.fingerprint))
                 sums = AxisSums(np.arange(factor.shape[0]), None, factor.shape[0])
             asked[axis] = sums
-        families.setdefault(tuple(shared), []).append((number, asked))
-    for members in families.values():
+        families.setdefault(tuple(kinds), []).append((number, asked))
+    for shared, members in families.items():
         for group in _connected(members):
+            if shared and len(group) == 1:
+                continue  # a filter, or one table of sums: nothing is a sum of it
             table = _joint_table(group, shape).without_open_ranges
             if table.sums and table.cells <= MOST_CELLS:
                 yield table
@@ -533,7 +541,8 @@ def round_answers(
     starts = np.concatenate([[0], np.cumsum([block.queries for block in blocks])])
     values, is_joint = np.rint(answers), np.zeros(len(blocks), dtype=bool)
     totals: list[tuple[float, float]] = []  # sums of all cells, and the whole numbers that they became
-    for table in joint_tables(blocks, shape, [block for block, _ in known]):
+    tables = joint_tables(blocks, shape, [block for block, _ in known])
+    for table in sorted(tables, key=lambda table: table.kind != "two trees"):
         targets = [
             (
                 answers[starts[sums.number] : starts[sums.number + 1]]

@@ -221,7 +221,7 @@ class Draw:
     def _after(self) -> Content:
         chances: Content = {
             "non_negative": (0.4, True),
-            "integer": (0.4, True),
+            "integer": (0.4, self.random.choice([True, "nearest", "unbiased"])),
             "suppress": (0.3, {"below": self.random.choice([1, 5, 50])}),
             "known": (0.2, [{"count": 60}]),
         }
