@@ -27,7 +27,6 @@ from dpdist.reconstruction.controlled_rounding import (
     COMPILED_SIZE,
     WHOLE_TOLERANCE,
     circulation_rounding,
-    descend,
     nearest_vertex,
     split_fractions,
     systematic_rounding,
@@ -364,6 +363,8 @@ class JointTable:
                 gaps.append((sums.add_up(whole) - target).ravel())
                 first += target.size
         all_groups, all_gaps = np.array(groups), np.append(np.concatenate(gaps), 0.0)  # -1 reads the last one
+        from dpdist.reconstruction.rounding_cycles import descend  # Numba is loaded where it is needed
+
         compiled = descend if flat.size > COMPILED_SIZE else descend.py_func
         compiled(flat, low, high, all_groups, all_gaps, SWEEPS)
         while all_gaps[0]:
