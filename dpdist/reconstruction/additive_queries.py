@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
@@ -237,16 +237,26 @@ class JointTable:
         """Labels of partitions of all cells, coarse ones first, each finer than the one before it; None where two do not hold all."""
         if not all(sums.is_partition for sums in self.sums):
             return None
-        chains: tuple[list[Matrix], list[Matrix]] = ([], [])
+        partitions = []
         for sums in reversed(self.sums):
-            labels = sums.labels(self.shape)
-            if (labels < 0).any():
-                labels = np.where(labels < 0, math.prod(sums.shape), labels)  # all that it does not count is one more group
-            home = next((chain for chain in chains if not chain or _is_finer(labels, chain[-1])), None)
-            if home is None:
-                return None
-            home.append(labels)
-        return chains
+            labels = sums.labels(self.shape)  # what a partition does not count is one more group of it
+            partitions.append(np.where(labels < 0, math.prod(sums.shape), labels))
+        is_finer = cache(lambda fine, coarse: coarse < 0 or _is_finer(partitions[fine], partitions[coarse]))
+        ends: dict[tuple[int, int], tuple[list[int], list[int]]] = {
+            (-1, -1): ([], [])
+        }  # last ones of both chains, and all before
+        for number in range(len(partitions)):
+            longer: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+            for (first, second), (one, other) in ends.items():
+                if is_finer(number, first):
+                    longer.setdefault((number, second), ([*one, number], other))
+                if is_finer(number, second):
+                    longer.setdefault((first, number), (one, [*other, number]))
+            ends = longer
+        if not ends:
+            return None
+        one, other = next(iter(ends.values()))
+        return [partitions[number] for number in one], [partitions[number] for number in other]
 
     @cached_property
     def kind(self) -> Shape:
