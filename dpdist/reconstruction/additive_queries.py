@@ -71,7 +71,9 @@ class AxisSums:
     @property
     def is_single(self) -> bool:
         """Whether every value is a group of its own."""
-        return self.labels is not None and bool((self.labels >= 0).all()) and np.unique(self.labels).size == self.labels.size
+        if self.labels is None or self.labels.size > self.rows or (self.labels < 0).any():
+            return False
+        return int(np.bincount(self.labels).max()) == 1
 
     @property
     def is_contiguous(self) -> bool:
