@@ -111,8 +111,8 @@ class ReleasePlan(IntegerPlan):
 
     @property
     def adds_up(self) -> bool:
-        """Whether whole answers can add up: those of one estimate do; those of a stream stay, whatever is added to it."""
-        return self.strategy.consistent and not self.job.guarantee.release_mode.grows
+        """Whether whole answers can add up: those of one estimate do, but not numbers of persons in groups; those of a stream stay."""
+        return self.strategy.consistent and not (self.job.measured.persons or self.job.guarantee.release_mode.grows)
 
     @property
     def planned_rounding(self) -> Rounding | None:
