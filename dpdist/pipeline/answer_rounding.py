@@ -48,8 +48,8 @@ def round_to_whole(
                 raise InvalidInput(
                     f"{error}; set 'integer: false' under 'postprocess' and run again (nothing is charged twice)"
                 ) from None
-            rounding = Rounding(rule, made.deviation, len(made.apart) < len(blocks), made.apart)
-            whole = made.values
+            if len(made.apart) < len(blocks):
+                rounding, whole = Rounding(rule, made.deviation, adds_up=True, apart=made.apart), made.values
         stored_facts = (
             work.write(ArrayVector(np.zeros(1) if whole is None else whole), answer_request.rounding, rounding.facts()),
             rounding.facts(),

@@ -84,9 +84,10 @@ class AxisSums:
         runs = self.labels[first_of_run & (self.labels >= 0)]
         return np.unique(runs).size == runs.size
 
-    def cells_of(self, size: int) -> tuple[Matrix, Matrix] | None:
-        """For ranges that tell all values apart, rows whose difference is each of them (the second may be none, -1); else None."""
+    def cells_of(self) -> tuple[Matrix, Matrix] | None:
+        """For ranges that tell their values apart, rows whose difference is each of them (the second may be none, -1); else None."""
         assert self.ranges is not None
+        size = int(self.ranges.max())
         rows = {(int(start), int(stop)): row for row, (start, stop) in enumerate(self.ranges)}
         if all((value, value + 1) in rows for value in range(size)):
             return np.array([rows[value, value + 1] for value in range(size)]), np.full(size, -1)
@@ -173,13 +174,14 @@ class QuerySums:
         axes = list(self.axes)
         for position, (axis, size) in enumerate(zip(self.axes, shape, strict=True)):
             if axis.labels is None:
-                pair = axis.cells_of(size)
+                pair = axis.cells_of()
                 if pair is None:
                     return None
                 less = np.take(
                     np.concatenate([answers, np.zeros_like(np.take(answers, [0], position))], position), pair[1], position
                 )
-                answers, axes[position] = np.take(answers, pair[0], position) - less, AxisSums(np.arange(size), None, size)
+                values = np.where(np.arange(size) < len(pair[0]), np.arange(size), -1)
+                answers, axes[position] = np.take(answers, pair[0], position) - less, AxisSums(values, None, len(pair[0]))
         return QuerySums(self.number, tuple(axes), self.is_asked), answers
 
     def labels(self, shape: Sequence[int]) -> Matrix:
@@ -213,8 +215,8 @@ class JointTable:
     def without_open_ranges(self) -> JointTable:
         """The same without ranges of values that no other query tells apart: nothing says what their cells are."""
         is_told = [
-            any(axis.is_single or (axis.labels is None and axis.cells_of(size)) for axis in column)
-            for column, size in zip(zip(*(sums.axes for sums in self.sums), strict=True), self.shape, strict=True)
+            any(axis.is_single or (axis.labels is None and axis.cells_of() is not None) for axis in column)
+            for column in zip(*(sums.axes for sums in self.sums), strict=True)
         ]
         sums = [
             sums

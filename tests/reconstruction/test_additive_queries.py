@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
+from dpdist.operators.combinators import Padded
 from dpdist.operators.range_operators import AllRanges, ListedRanges, Prefix
 from dpdist.reconstruction import additive_queries, controlled_rounding
 from dpdist.reconstruction.additive_queries import joint_tables, round_answers
@@ -67,7 +68,16 @@ PAIRS: Release = (
     (4, 4, 4),
 )
 APART: Release = ([block("rows", (0, Identity(5))), block("columns", (1, Identity(3))), block("all", (0, Total(5)))], (5, 3))
-RELEASES = {"tree": TREE, "table": TABLE, "geography": GEOGRAPHY, "days": DAYS, "pairs": PAIRS, "apart": APART}
+MISSING: Release = ([block("until", (0, Padded(Prefix(6), 1))), block("all", (0, Total(7)))], (7,))
+RELEASES = {
+    "missing": MISSING,
+    "tree": TREE,
+    "table": TABLE,
+    "geography": GEOGRAPHY,
+    "days": DAYS,
+    "pairs": PAIRS,
+    "apart": APART,
+}
 HELD = {name: release for name, release in RELEASES.items() if name != "pairs"}
 
 
@@ -113,6 +123,7 @@ def test_whole_answers_add_up_and_zeros_stay(name: str, rule: additive_queries.R
 def test_kinds_of_tables() -> None:
     kinds = {name: [table.kind for table in joint_tables(*release)] for name, release in RELEASES.items()}
     assert kinds == {
+        "missing": ["ranges"],
         "tree": ["ranges"], "table": ["two trees"], "geography": ["two trees"], "days": ["ranges"], "pairs": ["other"],
         "apart": ["ranges", "ranges"],
     }  # fmt: skip
