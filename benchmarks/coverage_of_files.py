@@ -120,7 +120,7 @@ class Released:
 
     def _read(self, measured: ArrayVector) -> tuple[np.ndarray, np.ndarray]:
         given, noise = scale_to_records(self.planned, measured)
-        found = self.planned.grid.answers(self.planned.workload, given, noise, AnswerRequest("answers", False), MEMORY)
+        found = self.planned.grid.answers(self.planned.workload, given, noise, AnswerRequest("answers"), MEMORY)
         return to_array(found.answer), to_array(found.half_width)
 
     def _means(self, measured: ArrayVector) -> list[Any]:

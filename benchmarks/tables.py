@@ -93,7 +93,7 @@ def released(workload: Workload, codes: np.ndarray, epsilon: float, *, of: Workl
     grid = marginal_optimum(workload).grid(workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(Loss(rho_for(epsilon, 1e-9)))
     drawn = np.rint(np.random.default_rng(0).standard_normal(grid.rows) * noise.deviation).astype(np.int64)
-    found = grid.answers(of, ArrayVector(drawn), noise, AnswerRequest("x", integer=False), MEMORY)
+    found = grid.answers(of, ArrayVector(drawn), noise, AnswerRequest("x"), MEMORY)
     return Answers(ArrayVector(counted(codes, of) + to_array(found.answer)), found.error, found.half_width)
 
 

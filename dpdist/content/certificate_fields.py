@@ -148,6 +148,15 @@ class MethodFacts(TypedDict):
     sums: NotRequired[dict[str, SumsFacts]]
 
 
+class RoundingFacts(TypedDict):
+    """``rounding`` of a certificate."""
+
+    rule: Literal["nearest", "unbiased"]
+    deviation: float
+    adds_up: bool
+    apart: list[str]
+
+
 class NoiseChoiceFacts(TypedDict):
     """``noise_choice`` of a certificate."""
 
@@ -407,6 +416,7 @@ class Claims(TypedDict):
     versions: dict[str, str]
     method: MethodFacts
     targets: NotRequired[dict[str, Any]]
+    rounding: NotRequired[RoundingFacts]
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]
     noise_choice: NotRequired[NoiseChoiceFacts]

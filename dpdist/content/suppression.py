@@ -57,7 +57,7 @@ class Suppression:
 
     Attributes:
         noise: its kind.
-        extra: half a count where answers are whole numbers: what their intervals have on both sides beyond the noise.
+        extra: what intervals have on both sides beyond the noise: how far whole numbers are from their answers, at most.
 
     Raises: InvalidInput for a negative ``below`` or ``at``.
     """
@@ -188,7 +188,7 @@ def suppress_small_answers(
     Raises: InvalidInput for a negative ``below`` or ``at``, or a table without rows.
     """
     mechanism, noise = certificate["mechanism"], Kind(certificate["privacy"]["noise"].lower())
-    rule = Suppression(below, at, noise=noise, extra=0.5 if mechanism["rounded"] else 0.0)
+    rule = Suppression(below, at, noise=noise, extra=rounding_deviation(certificate))
     errors = table["standard_error"].to_numpy()
     if not errors.size:
         raise InvalidInput("there is no answer to show: the release suppressed all of them")
@@ -197,6 +197,15 @@ def suppress_small_answers(
     if not (fitted or mechanism["biased"]):
         shown_rows = _conditional_intervals(shown_rows, rule, certificate)
     return SuppressionResult(shown_rows, rule, table.num_rows, rule.predict_rates([errors]))
+
+
+def rounding_deviation(certificate: Mapping[str, Any]) -> float:
+    """What the intervals of a release have on both sides beyond the noise; an earlier version rounded each answer by itself."""
+    return (
+        float(certificate["rounding"]["deviation"])
+        if "rounding" in certificate
+        else 0.5 * certificate["mechanism"]["rounded"]
+    )
 
 
 def _conditional_intervals(shown_rows: pa.Table, rule: Suppression, certificate: Mapping[str, Any]) -> pa.Table:

@@ -62,7 +62,7 @@ def truncated_intervals(
 
     Args:
         noise: its kind.
-        extra: what is added to both sides: half a count for whole numbers.
+        extra: what is added to both sides, for whole numbers.
     """
     above = np.maximum(answers - limits, 0.0) / errors
     tails = (normal_tail,) if noise is GAUSSIAN else (normal_tail, laplace_tail)

@@ -191,16 +191,14 @@ class DenseMeasurement(IntegerMeasurement):
         """The cells as they are where they are asked for, read as they are needed; tables of them; else one least-squares estimate."""
         if self.cell_multiple is not None and not workload.kind.is_cells and reads_tables(workload):
             reader = TableReduction(workload, self.spacing)
-            task = partial(reader.answers, z, noise, answer_request.integer)
+            task = partial(reader.answers, z, noise)
             queries = workload.shape[0]
             return Answers(*work.fill(answer_request.names, queries, reader.rows_a_task(), task, report_progress))
         if not self.gives_cells(workload):
             return super().answers(workload, z, noise, answer_request, work, report_progress)
         error = noise.deviation * self.spacing
-        half = error * float(noise.half_width_95(1.0)) + (0.5 if answer_request.integer else 0.0)
-        return Answers(
-            scaled(z, self.spacing, whole=answer_request.integer), Constant(error, z.size), Constant(half, z.size)
-        )
+        half = error * float(noise.half_width_95(1.0))
+        return Answers(scaled(z, self.spacing), Constant(error, z.size), Constant(half, z.size))
 
     def gives_cells(self, workload: Workload) -> bool:
         """Whether the measured cells are the answers."""
@@ -297,7 +295,7 @@ class DirectMeasurement(DenseMeasurement):
         report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Each measurement in the unit of its query."""
-        task = partial(_in_units, z, self.spacing, self._units(workload), noise, answer_request.integer)
+        task = partial(_in_units, z, self.spacing, self._units(workload), noise)
         return Answers(*work.fill(answer_request.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, report_progress))
 
     def _units(self, workload: Workload) -> Matrix:
@@ -319,12 +317,10 @@ DIRECT_ROWS = 2**22
 """Queries that a task of ``DirectGrid`` answers."""
 
 
-def _in_units(
-    measured: Vector, spacing: float, units: Matrix, noise: Noise, integer: bool, start: int, stop: int
-) -> list[Matrix]:
+def _in_units(measured: Vector, spacing: float, units: Matrix, noise: Noise, start: int, stop: int) -> list[Matrix]:
     errors = noise.deviation * spacing / units[start:stop]
     answers, half = measured.read(start, stop) * spacing / units[start:stop], errors * noise.half_width_95(1.0)
-    return [np.rint(answers), errors, half + 0.5] if integer else [answers, errors, half]
+    return [answers, errors, half]
 
 
 def _multiply(factor: int, start: int, count: int, values: Matrix) -> Matrix:

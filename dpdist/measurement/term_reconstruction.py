@@ -157,7 +157,7 @@ def product_answers(
         TransformPass(rows, partial(_answer_first_axis, axis_factors[0], unit), 4 * 8 * max(sizes[0])),
         TransformPass(
             axis_factors[0][0].shape[0],
-            partial(_answer_other_axes, axis_factors[1:], spreads, deviation, half, answer_request.integer),
+            partial(_answer_other_axes, axis_factors[1:], spreads, deviation, half),
             6 * 8 * widest,
         ),
     ]
@@ -184,7 +184,6 @@ def _answer_other_axes(
     spreads: tuple[Matrix, ...],
     deviation: float,
     half: float,
-    integer: bool,
     start: int,
     slab: Matrix,
 ) -> tuple[Matrix, Matrix, Matrix]:
@@ -194,7 +193,7 @@ def _answer_other_axes(
     error = deviation * spreads[0][start : start + slab.shape[0]]
     for axis_norms in spreads[1:]:
         error = np.multiply.outer(error, axis_norms)
-    return (np.rint(tensor), error, half * error + 0.5) if integer else (tensor, error, half * error)
+    return tensor, error, half * error
 
 
 def _apply_operator(factor: Operator, tensor: Matrix, position: int) -> Matrix:

@@ -73,5 +73,5 @@ class TransformedMeasurement(IntegerMeasurement):
                 stored_result = work.write(transformed.answers, name, facts), facts
         values, errors = stored_result[0], tuple(stored_result[1].get("errors") or ())
         error = group_constants(errors, values.size // len(errors)) if stored_errors is None else stored_errors[0]
-        half = scaled(error, float(noise.half_width_95(0.0)), 0.5 if answer_request.integer else 0.0)
-        return Answers(scaled(values, 1.0, whole=answer_request.integer), error, half)
+        half = scaled(error, float(noise.half_width_95(0.0)))
+        return Answers(scaled(values, 1.0), error, half)

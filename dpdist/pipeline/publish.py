@@ -128,7 +128,7 @@ def publish(
         return location
     noisy, about = published_measurements(context, planned, measured)
     statistic_tables = _statistics(context, planned, measured)
-    rule, extra = outputs.postprocess.suppress, 0.5 if outputs.postprocess.integer else 0.0
+    rule, extra = outputs.postprocess.suppress, 0.0 if answers.rounding is None else answers.rounding.deviation
     suppression = None if rule is None else Suppression(rule.below, rule.at, noise=planned.noise.kind, extra=extra)
     windowed_blocks = zip(planned.workload.blocks, job.workload.answered_steps, strict=False)
     whole = tuple(None if steps is None else AnsweredSteps.of(block, steps) for block, steps in windowed_blocks)

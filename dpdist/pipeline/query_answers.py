@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.consistency.table_fitting import fit_answers
 from dpdist.measurement.integer_measurement import IntegerMeasurement, NoisyMeasurement
 from dpdist.operators import Matrix
+from dpdist.pipeline.answer_rounding import round_to_whole
 from dpdist.pipeline.histogram import count, digested_files
 from dpdist.pipeline.release_charge import BoundRecords
 from dpdist.planner.certificate import possible_counts
@@ -106,7 +108,7 @@ def _answer_pooled(
     half = errors * planned.noise.half_width_95(0.0 if planned.noise.kind is Kind.GAUSSIAN else 1.0)
     if not options.non_negative:
         return stored_answers(answers / scale, errors, half, requested_columns, work)
-    unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased", integer=False)
+    unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased")
     unbiased = stored_answers(answers / scale, errors, half, unbiased_columns, work)
     context.progress("answer", FITTING)
     return fit_answers(workload, unbiased, possible_counts(planned.job).records, None, requested_columns, seed, work)
@@ -146,19 +148,50 @@ def _companion(context: Context, other_job: Job, records: str) -> Companion:
 def answer(
     context: Context, planned: ReleasePlan, measured: StoredArray, companion_releases: tuple[Companion, ...] = ()
 ) -> Answers:
-    """Every answer and its standard error.
+    """Every answer and its standard error, as whole numbers where these are asked for.
 
     Args:
         companion_releases: releases whose measurements join the estimate.
     """
-    options, known_blocks = planned.job.outputs.postprocess, planned.job.outputs.known_blocks
-    settings = {"asked": options, "others": [stored.digest for _, stored in companion_releases]}
+    requested_columns = _requested_columns(planned, measured, companion_releases)
+    unrounded = _unrounded_answers(context, planned, measured, companion_releases, requested_columns)
+    if planned.job.outputs.postprocess.rounding is None:
+        return unrounded
+    whole_columns = AnswerRequest(requested_columns.folder.removesuffix("/unrounded") + "/whole")
+    with StoreWorkspace(context.store, context.engine).scratch() as work:
+        return round_to_whole(planned, unrounded, measured.digest, whole_columns, work)
+
+
+def _post_processing_settings(planned: ReleasePlan, companion_releases: tuple[Companion, ...]) -> dict[str, Any]:
+    """What answers depend on beside the measurement."""
+    options = planned.job.outputs.postprocess
+    settings: dict[str, Any] = {"asked": options, "others": [stored.digest for _, stored in companion_releases]}
     if options.non_negative:
         settings["rule"] = RULE
     if planned.grid.postprocessing is not None:
         settings["done"] = planned.grid.postprocessing
-    processing = compute_digest("post-processing", settings)[:16]
-    requested_columns = AnswerRequest(f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}", options.integer)
+    return settings
+
+
+def _requested_columns(
+    planned: ReleasePlan, measured: StoredArray, companion_releases: tuple[Companion, ...]
+) -> AnswerRequest:
+    """Where answers are kept before they are rounded."""
+    processing = compute_digest("post-processing", _post_processing_settings(planned, companion_releases))[:16]
+    folder = f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}"
+    return AnswerRequest(folder if planned.job.outputs.postprocess.rounding is None else f"{folder}/unrounded")
+
+
+def _unrounded_answers(
+    context: Context,
+    planned: ReleasePlan,
+    measured: StoredArray,
+    companion_releases: tuple[Companion, ...],
+    requested_columns: AnswerRequest,
+) -> Answers:
+    """Every answer and its standard error, as they are computed."""
+    options, known_blocks = planned.job.outputs.postprocess, planned.job.outputs.known_blocks
+    settings = _post_processing_settings(planned, companion_releases)
     cached_answers = _load_cached_answers(context, requested_columns)
     if cached_answers is not None:
         return cached_answers
@@ -205,7 +238,7 @@ def _answer_without_estimate(
     """Answers that are read from the measurement, and then held to the number of records and fitted, without an estimate of the cells."""
     workload, options, noise = planned.workload, planned.job.outputs.postprocess, measurement[1]
     records = possible_counts(planned.job).records
-    unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased", integer=False)
+    unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased")
 
     def read_answers(measured: Vector, records: float | None, inner: Workspace) -> Answers:
         grid_answers = grid.answers(workload, measured, noise, unbiased_columns, inner)

@@ -230,7 +230,7 @@ def _measure_and_answer(
     answers = step("answer", lambda: answer(context, planned, measured, companion_releases))
     # the budget has the charges up to this one: the same whenever it is asked for
     name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
-    certificate = planned.certificate(budget, answers.effect, ledger=name)
+    certificate = planned.certificate(budget, answers.effect, ledger=name, rounding=answers.rounding)
     location = published_at(job.release, job.outputs.output.folder)
     measurements = {
         job.release: measured.digest,

@@ -20,6 +20,7 @@ from dpdist.privacy.ledger.receipts import DatasetBudget
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.privacy.risk_in_words import describe_loss
+from dpdist.reconstruction.answer_vectors import Rounding
 from dpdist.reconstruction.nonnegative_cells import Effect, Group
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.sections.output import PostprocessSpec
@@ -142,7 +143,7 @@ def mechanism_facts(
         "name": strategy.name,
         "consistent": strategy.consistent,
         "biased": strategy.biased,
-        "rounded": job.outputs.postprocess.integer,
+        "rounded": job.outputs.postprocess.rounding is not None,
         "objective": job_workload.objective,
         "certified_gap_of_the_worst": worst,
         "cost": chosen_row.cost,
@@ -188,11 +189,14 @@ def _comparison_row(row: Candidate, queries: int, multiplier: float, unit: Error
     return {**asdict(row), "rmse": unit.mean(row.rmse(queries, multiplier)), "worst": worst}
 
 
-def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bool = False) -> list[str]:
+def post_processing(
+    outputs: Outputs, effect: Effect | None = None, rounding: Rounding | None = None, *, whole: bool = False
+) -> list[str]:
     """What was done to the answers, and to their error bars.
 
     Args:
         effect: what a fit of non-negative cells did to the errors, once it was made.
+        rounding: how answers became whole numbers.
         whole: whether windows that reach beyond their series are not answered.
     """
     options = outputs.postprocess
@@ -218,10 +222,8 @@ def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bo
             "and each "
             "interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
         )
-    if options.integer:
-        sentences.append(
-            "answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off"
-        )
+    if rounding is not None:
+        sentences += _rounding_sentences(rounding)
     if options.suppress:
         rule = options.suppress
         sentences.append(
@@ -230,6 +232,18 @@ def post_processing(outputs: Outputs, effect: Effect | None = None, *, whole: bo
             "intervals are those of noise that is known to exceed it (truncated), which hold the true counts of shown answers, too"
         )
     return sentences
+
+
+def _rounding_sentences(rounding: Rounding) -> list[str]:
+    """How answers became whole numbers."""
+    if not rounding.adds_up:
+        return ["answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off"]
+    how = "whole numbers together, without a bias" if rounding.rule == "unbiased" else "near whole numbers together"
+    sentence = (
+        f"answers were rounded to {how}: totals are the sums of their parts, and intervals are {rounding.deviation:g} wider on each side, "
+        "since no answer moved by more"
+    )
+    return [sentence, *(f"answers of {name} were rounded to whole numbers one by one" for name in rounding.apart)]
 
 
 def _fit_sentence(effect: Effect | None, options: PostprocessSpec) -> str:

@@ -60,6 +60,7 @@ def predict_errors(
     Raises: InvalidInput where the errors depend on the data, or there are too many.
     """
     workload, half_widths = planned.job.workload.queries, to_array(_valueless_answers(planned).half_width)
+    half_widths = half_widths + (0.0 if planned.planned_rounding is None else planned.planned_rounding.deviation)
     words = unit_words(planned.job)
     errors = []
     answered = planned.job.workload.answered_steps or (None,) * len(workload.blocks)
@@ -196,8 +197,7 @@ def standard_errors(planned: ReleasePlan) -> Matrix:
 def _valueless_answers(planned: ReleasePlan) -> Answers:
     """What would be read of a measurement without a value, in records. Raises: as ``predicted``."""
     _check_predictable(planned)
-    integer = planned.job.outputs.postprocess.integer
-    return valueless_answers(planned.grid, planned.job.workload.queries, planned.noise_in_records, integer=integer)
+    return valueless_answers(planned.grid, planned.job.workload.queries, planned.noise_in_records)
 
 
 def _check_predictable(planned: ReleasePlan) -> None:

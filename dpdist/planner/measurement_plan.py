@@ -62,7 +62,7 @@ def _integer_largest_variance(queries: Workload, strategy: Strategy, grid: Integ
     if max(queries.shape[0], grid.rows) > MOST_QUERIES:
         return None
     noise = Noise(Kind.hiding(grid.norm), LARGE)
-    error = to_array(valueless_answers(grid, queries, noise, integer=False).error) / noise.deviation
+    error = to_array(valueless_answers(grid, queries, noise).error) / noise.deviation
     starts = queries.block_starts()
     largest = max(
         float((block.weights * error[first_query : first_query + block.queries]).max()) for first_query, block in starts
@@ -70,10 +70,10 @@ def _integer_largest_variance(queries: Workload, strategy: Strategy, grid: Integ
     return (largest * column_norm(strategy, grid)) ** 2 * UNIT_VARIANCE[grid.norm]
 
 
-def valueless_answers(grid: IntegerMeasurement, queries: Workload, noise: Noise, *, integer: bool) -> Answers:
+def valueless_answers(grid: IntegerMeasurement, queries: Workload, noise: Noise) -> Answers:
     """What would be read of a measurement without a value: its errors are those of every measurement."""
     nothing = ArrayVector(np.zeros(grid.rows, dtype=np.int64))
-    return grid.answers(queries, nothing, noise, AnswerRequest("planned", integer=integer), MEMORY)
+    return grid.answers(queries, nothing, noise, AnswerRequest("planned"), MEMORY)
 
 
 def adjust_table_to_persons(

@@ -30,6 +30,7 @@ from dpdist.privacy.ledger.budget_ledger import DatasetBudget, Ledger, StreamPar
 from dpdist.privacy.ledger.charges import period_of, price_of_extension
 from dpdist.privacy.ledger.receipts import Receipt
 from dpdist.publish import notebook_view
+from dpdist.reconstruction.answer_vectors import Rounding
 from dpdist.reconstruction.nonnegative_cells import Effect
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
@@ -62,7 +63,12 @@ class ReleasePlan(IntegerPlan):
     former_plan: ReleasePlan | None = None
 
     def certificate(
-        self, budget: DatasetBudget | None = None, effect: Effect | None = None, *, ledger: str | None = None
+        self,
+        budget: DatasetBudget | None = None,
+        effect: Effect | None = None,
+        *,
+        ledger: str | None = None,
+        rounding: Rounding | None = None,
     ) -> Claims:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
@@ -70,7 +76,9 @@ class ReleasePlan(IntegerPlan):
             budget: what the data set had been charged when the release was, unless it is only planned.
             ledger: the name of the ledger that charged it, by which a copy that was rolled back is recognised.
             effect: what a fit of non-negative cells did to the errors, once it was made.
+            rounding: how answers became whole numbers, once they did; by default what is planned.
         """
+        rounding = rounding or self.planned_rounding
         job, guarantee = self.job, self.job.guarantee
         series = guarantee.release_mode.facts(self.cells)
         claims = {
@@ -92,13 +100,27 @@ class ReleasePlan(IntegerPlan):
             "stream": series and {**series, **self._extension_facts},
             "post_processing": [
                 *filter(None, [self.grid.postprocessing]),
-                *certificate.post_processing(job.outputs, effect, whole=bool(job.workload.answered_steps)),
+                *certificate.post_processing(job.outputs, effect, rounding, whole=bool(job.workload.answered_steps)),
             ],
+            **({} if rounding is None else {"rounding": rounding.facts()}),
             **({} if effect is None or not effect.is_reported else {"non_negative": effect.facts()}),
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible_counts(job).facts()},
             "versions": versions(),
         }
         return cast("Claims", claims)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether whole answers can add up: those of one estimate do, but not numbers of persons in groups; those of a stream stay."""
+        return self.strategy.consistent and not (self.job.measured.persons or self.job.guarantee.release_mode.grows)
+
+    @property
+    def planned_rounding(self) -> Rounding | None:
+        """How answers are to become whole numbers; None where they do not."""
+        rule = self.job.outputs.postprocess.rounding
+        if rule is None:
+            return None
+        return Rounding(rule, 1.0, adds_up=True) if self.adds_up else Rounding("nearest", 0.5, adds_up=False)
 
     @property
     def cells(self) -> int:

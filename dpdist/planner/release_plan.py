@@ -26,6 +26,7 @@ from dpdist.planner.release_kinds import ReleasePlan, StreamPlan
 from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, lower_bound_bytes, plan_strategy
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.process.durable_files import private_files
+from dpdist.reconstruction.additive_queries import joint_tables
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
 from dpdist.stability import ONE_RECORD
@@ -255,12 +256,29 @@ def _grids(job: Job) -> Callable[[Strategy], IntegerMeasurement]:
     return grid_of
 
 
+def _check_known_counts_hold(job: Job) -> None:
+    """Accept known counts that whole numbers can hold together with the queries. Raises: InvalidInput."""
+    known, queries = job.outputs.postprocess.known, job.workload.queries
+    if all(known_count.where is None for known_count in known):
+        return  # the number of all records is held whatever is asked
+    tables = joint_tables(queries.blocks, queries.domain.shape, job.outputs.known_blocks)
+    held = {sums.number for table in tables if table.kind != "other" for sums in table.sums}
+    for number, known_count in enumerate(known):
+        if known_count.where is not None and -1 - number not in held:
+            raise InvalidInput(
+                f"the known count of {known_count.where!r} cannot be held by whole numbers that add up to these queries: ask for counts of "
+                "its attribute alone, or of one table, or leave 'integer' out"
+            )
+
+
 def _check_fit(job: Job, strategy: Strategy, grid: IntegerMeasurement) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits_estimate:
         return
     options, queries = job.outputs.postprocess, job.workload.queries
     cells = queries.shape[1]
+    if options.rounding is not None and strategy.consistent:
+        _check_known_counts_hold(job)
     if skips_cell_estimate(grid, queries, options) and not strategy.biased:
         return
     if options.consistent_with and cells > JOINT_CELLS and not options.known and grid.row_blocks() is not None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import Any
 
 from dpdist.arrays.array_workspace import Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
@@ -19,11 +18,9 @@ class AnswerRequest:
 
     Attributes:
         folder: their vectors are kept below it.
-        integer: whether answers are rounded to whole numbers.
     """
 
     folder: str
-    integer: bool
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -36,9 +33,40 @@ class AnswerRequest:
         return f"{self.folder}/bounds"
 
     @property
+    def rounding(self) -> str:
+        """Name of the facts of a rounding, where one is asked for."""
+        return f"{self.folder}/rounding"
+
+    @property
     def cells(self) -> str:
         """Name of fitted non-negative cells, where they are asked for."""
         return f"{self.folder}/cells"
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How answers became whole numbers.
+
+    Attributes:
+        rule: "nearest", or "unbiased".
+        deviation: by how much intervals are wider on each side: no answer moved by more.
+        adds_up: whether totals are the sums of their parts, but for ``apart``.
+        apart: names of the groups of queries of which each answer was rounded by itself.
+    """
+
+    rule: str
+    deviation: float
+    adds_up: bool
+    apart: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"rule": self.rule, "deviation": self.deviation, "adds_up": self.adds_up, "apart": list(self.apart)}
+
+
+def rounding_of(facts: Mapping[str, Any]) -> Rounding:
+    """The rounding that facts were taken of."""
+    return Rounding(facts["rule"], facts["deviation"], facts["adds_up"], tuple(facts["apart"]))
 
 
 @dataclass(frozen=True)
@@ -49,6 +77,7 @@ class Answers:
         effect: what a fit of non-negative cells did to the errors; None where none was made.
         modelled: of each table that was asked for and comes from a model: a bound of the sum of its absolute errors, in counts, which holds
             with a probability of 95 % for all of them at once, whatever the data are.
+        rounding: how answers became whole numbers; None where they did not.
     """
 
     answer: Vector
@@ -56,11 +85,12 @@ class Answers:
     half_width: Vector
     effect: Effect | None = field(default=None, kw_only=True)
     modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
+    rounding: Rounding | None = field(default=None, kw_only=True)
 
 
 def stored_answers(answer: Matrix, error: Matrix, half: Matrix, answer_request: AnswerRequest, work: Workspace) -> Answers:
-    """Answers that were computed in one piece, kept under their names; rounded if that is asked for."""
-    columns = (np.rint(answer), error, half + 0.5) if answer_request.integer else (answer, error, half)
+    """Answers that were computed in one piece, kept under their names."""
+    columns = (answer, error, half)
     return Answers(
         *(work.write(ArrayVector(values), name) for name, values in zip(answer_request.names, columns, strict=True))
     )

@@ -188,7 +188,6 @@ class Estimate:
                 values,
                 cells,
                 self.noise,
-                answer_request.integer,
                 self.biased,
             )
             rows = min(reader.rows_a_task(), max(1, queries))
@@ -217,7 +216,6 @@ def _answer_queries(
     estimate: SharedArray,
     cells: SharedArray | None,
     noise: Noise,
-    integer: bool,
     biased: bool,
     start: int,
     stop: int,
@@ -234,8 +232,6 @@ def _answer_queries(
         fitted = rows @ cells.values
         lower_limits = np.where(rows.min(axis=1) >= 0, 0.0, -np.inf)
         answers, half = fitted, covering_half_widths(fitted, answers, half, lower_limits)
-    if integer:
-        answers, half = np.rint(answers), half + 0.5
     if biased:
         half = np.full_like(half, np.nan)  # the error bars know the noise only
     return [answers, errors, half]

@@ -75,7 +75,7 @@ class TableReduction:
             if block_start < stop and start < block_start + block.queries
         ]
 
-    def answers(self, measured: Vector, noise: Noise, integer: bool, start: int, stop: int) -> list[Matrix]:
+    def answers(self, measured: Vector, noise: Noise, start: int, stop: int) -> list[Matrix]:
         """Answers of the unweighted queries start..stop, their standard errors, and half widths of 95 % intervals: a task."""
         blocks = self._blocks(start, stop)
         tables = self._tables(measured, [block for _, block in blocks])
@@ -89,7 +89,7 @@ class TableReduction:
         values, squares, fourths = (np.concatenate(column) for column in zip(*columns, strict=True))
         errors = np.sqrt(squares) * noise.deviation * self.spacing
         half = errors * noise.half_width_95(fourths / np.maximum(squares**2, 1e-300))
-        return [np.rint(values), errors, half + 0.5] if integer else [values, errors, half]
+        return [values, errors, half]
 
     def _tables(self, measured: Vector, blocks: Sequence[Block]) -> dict[Axes, Matrix]:
         """The noisy tables that some blocks need, by their attributes, in counts."""

@@ -141,8 +141,8 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(in_the_other_order(grid, z), same.measure(table))
 
     noisy = z + NOISE.draw(b"1" * 32, start=0, count=z.size)
-    answers = grid.answers(workload, work.write(ArrayVector(noisy)), NOISE, AnswerRequest("stored", False), work)
-    others = same.answers(workload, ArrayVector(in_the_other_order(grid, noisy)), NOISE, AnswerRequest("held", False), work)
+    answers = grid.answers(workload, work.write(ArrayVector(noisy)), NOISE, AnswerRequest("stored"), work)
+    others = same.answers(workload, ArrayVector(in_the_other_order(grid, noisy)), NOISE, AnswerRequest("held"), work)
     scale = float(np.abs(to_array(others.answer)).max())
     np.testing.assert_allclose(to_array(answers.answer), to_array(others.answer), rtol=1e-9, atol=1e-9 * scale)
     np.testing.assert_allclose(to_array(answers.error), to_array(others.error), rtol=1e-9)
@@ -150,7 +150,7 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     assert float(to_array(answers.error).max()) == pytest.approx(
         max(strategy.coefficients.deviations) * NOISE.deviation * GRID_UNIT, rel=1e-3
     )
-    quiet = grid.answers(workload, exact, NOISE, AnswerRequest("quiet", True), work)
+    quiet = grid.answers(workload, exact, NOISE, AnswerRequest("quiet"), work)
     shape = workload.domain.shape
     spread = [size if axis in grid.axes else 1 for axis, size in enumerate(shape)]
     whole = np.zeros(shape)
@@ -158,9 +158,7 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
         [size for size in spread if size > 1]
     )
     truth = workload.unweighted.matvec(whole.ravel())
-    np.testing.assert_allclose(to_array(quiet.answer), np.rint(to_array(quiet.answer)))
-    np.testing.assert_allclose(to_array(quiet.answer), truth, atol=0.5 + 1e-6 * float(np.abs(truth).max()))
-    np.testing.assert_allclose(to_array(quiet.half_width), to_array(answers.half_width) + 0.5)
+    np.testing.assert_allclose(to_array(quiet.answer), truth, atol=1e-6 * float(np.abs(truth).max()) + 1e-6)
     work.delete(exact, counts.values)
     assert len(list((tmp_path / "scratch").rglob("manifest.json"))) == 1  # the noisy values
 

@@ -115,7 +115,7 @@ class Draw:
     kinds_of_values: ClassVar[Mapping[str, Kind]] = KINDS
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        self.seed, self.random = seed, Random(seed)
         drawn = [self.random.choice(list(self.kinds_of_values)) for _ in range(self.random.choice([1, 2, 2, 3]))]
         self.kinds = dict(zip(self.random.sample(NAMES, len(drawn)), drawn, strict=True))
         self.declared = {name: self.kinds_of_values[kind].declared(self.random) for name, kind in self.kinds.items()}
@@ -221,7 +221,7 @@ class Draw:
     def _after(self) -> Content:
         chances: Content = {
             "non_negative": (0.4, True),
-            "integer": (0.4, True),
+            "integer": (0.4, (True, "unbiased", "nearest")[self.seed % 3]),
             "suppress": (0.3, {"below": self.random.choice([1, 5, 50])}),
             "known": (0.2, [{"count": 60}]),
         }

@@ -124,16 +124,27 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
         np.testing.assert_allclose(end[~cut], uncut[~cut], atol=digit / 100)
         assert (uncut[cut] < digit).all()
 
-    def answered(**options: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def processed(**options: Any) -> Answers:
         """The same measurement, processed in another way."""
         outputs = replace(done.job.outputs, postprocess=PostprocessSpec.model_validate(options))
         planned = replace(done.plan, job=replace(done.job, outputs=outputs))
-        return columns(answers_of(context, planned, handed["measure"][0]))
+        return answers_of(context, planned, handed["measure"][0])
 
-    whole, same, wider = answered(integer=True)
-    np.testing.assert_array_equal(whole, np.rint(answer))
-    np.testing.assert_allclose(same, error, rtol=1e-12)
-    np.testing.assert_allclose(wider, half + 0.5, rtol=1e-12)
+    def answered(**options: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return columns(processed(**options))
+
+    def check_whole(rounded: Answers, before: np.ndarray, width: np.ndarray) -> None:
+        """Whole numbers whose intervals hold those of the answers before."""
+        values, _, wider = columns(rounded)
+        assert rounded.rounding is not None
+        assert (values == np.rint(values)).all()
+        assert np.abs(values - before).max() <= rounded.rounding.deviation + 1e-9
+        np.testing.assert_allclose(wider, width + rounded.rounding.deviation, rtol=1e-6, atol=1e-6)
+
+    whole = processed(integer=True)
+    np.testing.assert_allclose(columns(whole)[1], error, rtol=1e-12)
+    check_whole(whole, answer, half)
+    check_whole(processed(integer="unbiased"), answer, half)
     if case not in FITTED:
         return
     fitted, same, wider = answered(non_negative=True)
@@ -142,9 +153,9 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
     np.testing.assert_allclose(same, error, rtol=1e-6)
     around = np.maximum(most - fitted, fitted - least)  # holds what the interval of the unbiased answer holds above 0
     np.testing.assert_allclose(wider, around, rtol=1e-6, atol=1e-6)
-    both, same, wider = answered(non_negative=True, integer=True)
-    np.testing.assert_array_equal(both, np.rint(fitted))
-    np.testing.assert_allclose(wider, around + 0.5, rtol=1e-6, atol=1e-6)
+    both = processed(non_negative=True, integer=True)
+    check_whole(both, fitted, around)
+    assert columns(both)[0].min() >= 0
     _, less, narrower = answered(known=[{"count": 60}])
     assert (less <= error * (1 + 1e-6)).all()
     if case in FITTED - {"identity, Laplace noise"}:
@@ -158,7 +169,9 @@ def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path) -> 
     path = small.write(home.parent / "data", mechanism="kronecker", **changes)
     done = small.run(path, home, sizes=Sizes(streamed_cells=10))
     _, error, half = columns(done.columns)
-    np.testing.assert_allclose(half, NORMAL * error + (0.5 if rounded else 0.0), rtol=1e-9)
+    np.testing.assert_allclose(
+        half, NORMAL * error + (done.columns.rounding.deviation if done.columns.rounding else 0.0), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("rounded", always([True], [False, True]))
@@ -176,6 +189,8 @@ def test_half_widths_of_long_series_and_formulas(
     )
     done = small.run(path, home, sizes=Sizes(long_steps=5))
     answer, error, half = columns(done.columns)
-    np.testing.assert_allclose(half, NORMAL * error + (0.5 if rounded else 0.0), rtol=1e-9)
+    np.testing.assert_allclose(
+        half, NORMAL * error + (done.columns.rounding.deviation if done.columns.rounding else 0.0), rtol=1e-9
+    )
     if rounded:
         np.testing.assert_array_equal(answer, np.rint(answer))

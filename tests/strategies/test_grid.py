@@ -101,7 +101,7 @@ def test_means_of_windows_that_are_measured_one_by_one_are_no_rounding_away(name
     x = np.random.default_rng(3).integers(0, 10**7, 330)
     kind = LAPLACE if name == "laplace" else GAUSSIAN
     measured = ArrayVector(np.asarray(grid.mixing) @ x)
-    answers = grid.answers(windows, measured, Noise(kind, 2**30), AnswerRequest("answers", integer=False), MEMORY)
+    answers = grid.answers(windows, measured, Noise(kind, 2**30), AnswerRequest("answers"), MEMORY)
     np.testing.assert_allclose(to_array(answers.answer), windows.unweighted.dense() @ x, rtol=1e-12)
 
 

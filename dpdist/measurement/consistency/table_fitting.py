@@ -179,7 +179,7 @@ def fit_answers(
                 )
         work.write(ArrayVector(np.zeros(1)), answer_request.cells, effect.facts())
         kinds = tuple((group.stop, group.kind != "any") for group in groups)
-        task = partial(_answer_queries, fitted, unbiased, kinds, records, answer_request.integer)
+        task = partial(_answer_queries, fitted, unbiased, kinds, records)
         columns = work.fill(answer_request.names, size, min(size, 2**22), task, report_progress)
     return Answers(*columns, effect=effect)
 
@@ -282,7 +282,6 @@ def _answer_queries(
     unbiased: Answers,
     kinds: Sequence[tuple[int, bool]],
     records: float | None,
-    integer: bool,
     start: int,
     stop: int,
 ) -> list[Matrix]:
@@ -293,7 +292,7 @@ def _answer_queries(
     ends = np.array([end for end, _ in kinds])
     counts = np.array([is_count for _, is_count in kinds])[np.searchsorted(ends, np.arange(start, stop), side="right")]
     half = covering_half_widths(values, answers, half, np.where(counts, 0.0, -np.inf))
-    return [np.rint(values), errors, half + 0.5] if integer else [values, errors, half]
+    return [values, errors, half]
 
 
 def _effect(

@@ -1575,10 +1575,20 @@ class ReleaseClaims:
         distance = (min, max)[end_index](candidate_ends)
         distance = -math.inf if distance <= -40 + 1e-6 else distance
         end = np.clip(
-            limit + distance * error + (end_index - 0.5) * self.mechanism["rounded"], *self.ends[row["group"].lstrip("'")]
+            limit + distance * error + (2 * end_index - 1) * self.rounding_deviation, *self.ends[row["group"].lstrip("'")]
         )
         tolerance = 0.56 * 10.0 ** -int(self.certificate["decimals"]) + 1e-6 * error
         return float(end) - tolerance, float(end) + tolerance
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether whole numbers were rounded together."""
+        return bool(self.certificate.get("rounding", {}).get("adds_up"))
+
+    @property
+    def rounding_deviation(self) -> float:
+        """What intervals have on both sides beyond the noise, for whole numbers; an earlier version rounded each by itself."""
+        return float(self.certificate.get("rounding", {"deviation": 0.5 * self.mechanism["rounded"]})["deviation"])
 
     @property
     def changed(self) -> list[str]:
@@ -1614,12 +1624,14 @@ class ReleaseClaims:
             estimates = self.answers_given(float(total[1])) if total else estimates
         values, variances, draws = (np.concatenate(entry) for entry in zip(*estimates, strict=True))
         errors, whole = np.sqrt(variances), any("whole numbers" in text for text in post_processing)
-        values, narrow = np.rint(values) if whole else values, NORMAL_95 * errors
+        deviation, moved = self.rounding_deviation, self.rounding_deviation if self.adds_up else 0.0
+        values, narrow = np.rint(values) if whole and not moved else values, NORMAL_95 * errors
         widest = (LAPLACE_95 if self.laplace else NORMAL_95) * errors  # an interval may be as wide as that of one draw
-        half, widest = narrow + (widest - narrow) * draws * (1.44 - 0.44 * draws) + whole / 2, widest + whole / 2
-        columns = {"answer": (values, values, 0.51), "standard_error": (errors, errors, 0.0051)}
+        half, widest = narrow + (widest - narrow) * draws * (1.44 - 0.44 * draws) + deviation, widest + deviation
+        columns = {"answer": (values - moved, values + moved, 0.51), "standard_error": (errors, errors, 0.0051)}
         low, inner_low, inner_high, high = (
-            np.clip(values + entry, *self.possible_ranges.T) for entry in (-widest, -half, half, widest)
+            np.clip(values + entry, *self.possible_ranges.T)
+            for entry in (-widest - moved, -half + moved, half - moved, widest + moved)
         )
         columns |= {"low_95": (low, inner_low, 0.56), "high_95": (inner_high, high, 0.56)}
         if self.changed and not self.is_adaptive and total:  # how intervals end at the public total is not recomputed
@@ -1642,10 +1654,57 @@ class ReleaseClaims:
                 [answered_rows(group.rows, entry) for group, entry in zip(self.groups, windows, strict=True)]
             )
         names = np.repeat([group.name for group in self.groups], [group.rows for group in self.groups])
+        if rule is not None and moved:
+            shown = self.shown_among(names, values, errors, moved, shown)
         column_bounds = ((name, low, high, floor + unit * 10.0**-digits) for name, (low, high, unit) in columns.items())
         return names[shown], {
             name: ((low - tolerance)[shown], (high + tolerance)[shown]) for name, low, high, tolerance in column_bounds
         }
+
+    def shown_among(self, names: Array, values: Array, errors: Array, moved: float, asked: Array) -> Array:
+        """Which answers are shown, where whole numbers that were rounded together decided: those that the table fits.
+
+        Args:
+            values: before they were rounded, each within ``moved`` of its whole number.
+            asked: which of the others, that are shown whatever they are, are answered.
+        """
+        rule, digits = self.certificate["suppression"], int(self.certificate["decimals"])
+        counted = np.repeat([self.counts_records(group) for group in self.groups], [group.rows for group in self.groups])
+        limits = rule["below"] + rule["at"] * np.round(errors, digits + 2)
+        must = np.where(counted, np.ceil(values - moved - 1e-6) >= limits, asked)
+        may = np.where(counted, np.floor(values + moved + 1e-6) >= limits, asked)
+        table = list(self.rows_by_file.get("answers.csv") or table_of(self, "answers.csv"))
+        check_size(len(values), MOST_SHOWN, "the answers of which some are shown")
+
+        def fits(place: int, row: int) -> bool:
+            shown, error = float(table[row]["answer"]), float(table[row]["standard_error"])
+            is_near = (
+                abs(shown - values[place]) <= moved + 1e-6 and abs(error - errors[place]) <= 1e-6 * error + 10.0**-digits
+            )
+            return bool(is_near and table[row]["group"].lstrip("'") == names[place].lstrip("'"))
+
+        taken, choices, failed, place, row = (
+            np.zeros(len(values), dtype=bool),
+            list[tuple[int, int]](),
+            set[tuple[int, int]](),
+            0,
+            0,
+        )
+        while place < len(values) or row < len(table):
+            if place < len(values) and may[place] and row < len(table) and (place, row) not in failed and fits(place, row):
+                if not must[place]:
+                    choices.append((place, row))
+                taken[place], place, row = True, place + 1, row + 1
+            elif place < len(values) and not must[place]:
+                taken[place], place = False, place + 1
+            elif choices:  # a row was taken for an answer too early
+                place, row = choices.pop()
+                failed.add((place, row))
+            else:
+                raise WrongClaim(
+                    f"row {row + 1}: no answer that is shown is near it, or one that must be is missing before it"
+                )
+        return taken
 
     def check_column(self, column: str) -> str:
         names, columns = self.published
@@ -2264,6 +2323,7 @@ RECOMPUTED: dict[str, str] = {
     "confidence": "confidence.level confidence.columns[] confidence.possible.least confidence.possible.records",
     "post-processing": "post_processing[] whole_windows[] whole_windows[].shape[] whole_windows[].axis whole_windows[].first "
     "whole_windows[].stop",
+    "whole numbers": "rounding.rule rounding.deviation rounding.adds_up rounding.apart[]",
     "suppression": "suppression.below suppression.at suppression.shown suppression.answers suppression.hidden_groups[] "
     "suppression.shown_at_zero suppression.shown_at_limit suppression.dropped_at_double suppression.sure_from",
     "decimals": "decimals",
@@ -2693,6 +2753,11 @@ WINDOWS = (
     "answers at steps where a window reaches beyond its series were left out: the first full window is the first answer"
 )
 WHOLE = "answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off"
+WHOLE_TOGETHER = (
+    "answers were rounded to {how}: totals are the sums of their parts, and intervals are {deviation:g} wider on each side, since no "
+    "answer moved by more"
+)
+WHOLE_APART = "answers of {name} were rounded to whole numbers one by one"
 MODEL = (
     "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and where no "
     "table that holds them was measured, of a model (attributes are independent given those between them): the latter have no standard "
@@ -2736,7 +2801,8 @@ def check_post_processing(release: ReleaseClaims) -> str:
     wanted = {
         WINDOWS: "whole_windows" in certificate,
         TOGETHER.format(names=", ".join(others)): bool(others),
-        WHOLE: bool(release.mechanism["rounded"]),
+        WHOLE: bool(release.mechanism["rounded"]) and not release.adds_up,
+        **rounding_sentences(release),
         MODEL: release.is_adaptive,
         "" if rule is None else SUPPRESSED.format(**rule): rule is not None,
     }
@@ -2758,6 +2824,76 @@ def check_post_processing(release: ReleaseClaims) -> str:
             if each is not None:
                 check_window(group, each)
     return ""
+
+
+def rounding_sentences(release: ReleaseClaims) -> dict[str, bool]:
+    """What is said of whole numbers that were rounded together."""
+    if not release.adds_up:
+        return {}
+    facts = release.certificate["rounding"]
+    how = {"unbiased": "whole numbers together, without a bias", "nearest": "near whole numbers together"}.get(
+        facts["rule"], ""
+    )
+    names = {WHOLE_APART.format(name=name): True for name in facts["apart"]}
+    return {WHOLE_TOGETHER.format(how=how, deviation=facts["deviation"]): True, **names}
+
+
+def check_whole_numbers(release: ReleaseClaims) -> str:
+    """Whole numbers that were rounded together add up: what is a sum of the answers of another group of queries is their sum."""
+    facts = release.certificate.get("rounding")
+    near(
+        facts is not None or release.earlier,
+        bool(release.mechanism["rounded"]) or release.earlier,
+        label="facts of a rounding: ",
+    )
+    if facts is None:
+        return ""
+    near(set(facts), {"rule", "deviation", "adds_up", "apart"}, label="parts: ")
+    near(facts["rule"] in {"nearest", "unbiased"}, True, label=f"a rule {facts['rule']!r}: ")
+    near(facts["deviation"] >= (1.0 if facts["adds_up"] else 0.5), True, label=f"a deviation of {facts['deviation']}: ")
+    near(set(facts["apart"]) <= {group.name for group in release.groups}, True, label="names of groups: ")
+    if not facts["adds_up"]:
+        return near((facts["deviation"], facts["apart"]), (0.5, []), label="rounded one by one: ")
+    if {"suppression", "whole_windows"} & set(release.certificate):
+        return "some answers are left out: sums are not compared"
+    rows = table_of(release, "answers.csv")
+    near(len(rows) in {0, release.queries}, True, label="rows: ")
+    values, parts, compared = np.array([float(row["answer"]) for row in rows]), [], 0
+    near(bool((values == np.rint(values)).all()), True, label="whether all answers are whole: ")
+    ends = np.cumsum([group.rows for group in release.groups])
+    for group, end in zip(release.groups, ends, strict=True):
+        if rows and group.separable and group.name not in facts["apart"]:
+            check_size(
+                sum(factor.size * factor.rows for factor in group.factors), MOST_NUMBERS, f"the factors of {group.name!r}"
+            )
+            parts.append((group, values[end - group.rows : end]))
+    for coarse, totals in parts:
+        for fine, answers in parts:
+            sums = None if coarse is fine else sums_of_parts(coarse, fine, answers, release.shape)
+            if sums is not None:
+                compared += 1
+                wrong = np.flatnonzero(sums != totals)
+                if wrong.size:
+                    raise WrongClaim(
+                        f"row {wrong[0] + 1} of {coarse.name!r}: found {totals[wrong[0]]:g}, its parts in {fine.name!r} add up to "
+                        f"{sums[wrong[0]]:g}"
+                    )
+    return f"{compared} pairs of groups add up" if compared else ""
+
+
+def sums_of_parts(coarse: Rows, fine: Rows, answers: Array, shape: Sequence[int]) -> Array | None:
+    """Answers of a group of queries as sums of those of another one that counts every cell once; None where they are no such sums."""
+    table = answers
+    for axis, size in enumerate(shape):
+        own, parts = (group.factor_of_axis(axis, size).dense for group in (coarse, fine))
+        is_counted = parts.any(axis=0)
+        if not (np.isin(parts, (0, 1)).all() and (parts.sum(axis=0) <= 1).all() and parts.any(axis=1).all()):
+            return None
+        matrix = own[:, parts.argmax(axis=1)]
+        if own[:, ~is_counted].any() or (matrix @ parts != own).any():
+            return None
+        table = np.moveaxis(np.tensordot(matrix, table.reshape(*table.shape[:axis], len(parts), -1), (1, axis)), 0, axis)
+    return table.ravel()
 
 
 def check_window(group: Rows, facts: Facts) -> None:
@@ -4119,6 +4255,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "targets": check_targets,
     "confidence": check_confidence,
     "post-processing": check_post_processing,
+    "whole numbers": check_whole_numbers,
     "suppression": check_suppression,
     "method": check_method,
     "decimals": check_decimals,

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from dpdist.errors import InvalidInput
 from dpdist.language import LANGUAGES
@@ -225,10 +225,18 @@ class PostprocessSpec(SpecPart):
         "falls. Small counts are biased upwards",
         examples=[True],
     )
-    integer: bool = Field(
+    integer: bool | Literal["nearest", "unbiased"] = Field(
         False,
-        description="rounds answers to whole numbers. A total may then differ from the sum of its parts",
-        examples=[True],
+        description="rounds answers to whole numbers. Those of tables, levels and ranges that share attributes are rounded together: "
+        "totals are the sums of their parts, also those that are known, and what is 0 stays 0. 'true' and 'nearest' keep the squared error "
+        "small; 'unbiased' keeps the mean of every answer",
+        examples=[True, "unbiased"],
+    )
+    zeros: Literal["structural"] = Field(
+        "structural",
+        description="which cells stay 0 when answers become whole numbers: those whose noisy answers are 0, such as what a public "
+        "count of 0 rules out. Cells that happen to hold no record are not kept: an exact 0 would tell whether somebody is there",
+        examples=["structural"],
     )
     consistent_with: tuple[PathText, ...] = Field(
         (),
@@ -236,9 +244,36 @@ class PostprocessSpec(SpecPart):
         "the errors smaller",
         examples=[["first.yaml"]],
     )
+
     suppress: SuppressSpec | None = Field(
         None,
         description="leaves out answers that are not clearly above a number, judged by the noisy answers alone. This adds no protection: "
         "it spares readers rows that are mostly noise. The certificate predicts how often this decision is wrong",
         examples=[{"below": 50, "at": "2 standard errors"}],
     )
+
+    @field_validator("zeros", mode="before")
+    @classmethod
+    def _keeps_no_sampling_zeros(cls, value: Any) -> Any:
+        if value == "kept":
+            raise ValueError(
+                "'zeros: kept' would publish an exact 0 for every cell without a record and noise for all others: whoever knows all "
+                "others sees whether one person is there, whatever epsilon is. Write 'zeros: structural', and name what cannot occur by "
+                "'known' counts of 0"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _known_counts_are_whole(self) -> PostprocessSpec:
+        fraction = next((known for known in self.known if not known.count.is_integer()), None)
+        if self.rounding is not None and fraction is not None:
+            raise ValueError(
+                f"the known count {fraction.count:g} of {fraction.where or 'all records'} is no whole number, so that whole answers cannot "
+                "add up to it: correct it, or leave 'integer' out"
+            )
+        return self
+
+    @property
+    def rounding(self) -> Literal["nearest", "unbiased"] | None:
+        """How answers become whole numbers; None where they do not."""
+        return ("nearest" if self.integer else None) if isinstance(self.integer, bool) else self.integer

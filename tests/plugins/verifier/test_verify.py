@@ -153,6 +153,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "epsilon and delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "x", "cap": {"epsilon": 2, "delta": 1e-5}}},
     "suppressed": {"postprocess": {"suppress": {"below": 50}}},
     "whole numbers, suppressed": {"postprocess": {"integer": True, "suppress": {"below": 50}}},
+    "whole numbers": {"postprocess": {"integer": "unbiased"}},
     "non-negative": {"postprocess": {"non_negative": True}, "mechanism": "coa"},
     "values left out": {"domain": {"age": {"from": 0, "to": 9, "outside": "drop"}, "sex": {"categories": ["f", "m"]}},
                         "workload": [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"ways": [1]}}]},
