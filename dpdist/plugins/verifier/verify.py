@@ -1639,7 +1639,7 @@ class ReleaseClaims:
         elif self.changed and not self.is_adaptive:  # each interval holds that of the answer before the fit
             infinite, unrounded = np.full(len(values), np.inf), np.concatenate([entry[0] for entry in estimates])
             inner_low, inner_high = (
-                np.clip(unrounded + sign * (half - whole / 2), *self.possible_ranges.T) for sign in (-1, 1)
+                np.clip(unrounded + sign * (half - deviation), *self.possible_ranges.T) for sign in (-1, 1)
             )
             columns |= {"low_95": (-infinite, inner_low, 0.56), "high_95": (inner_high, infinite, 0.56)}
             del columns["answer"]
