@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -145,11 +145,32 @@ class Dealing:
         is_counted = cells >= 0
         tally = replace(tally, dropped=tally.dropped + int((is_counted & dropped).sum()))
         is_counted &= ~dropped
-        rows = np.empty(int(is_counted.sum()), dtype=self.dtype)
-        rows["high"], rows["low"], rows["cell"] = persons[is_counted, 0], persons[is_counted, 1], cells[is_counted]
-        for column_index, column in enumerate(self.columns):
-            rows[amount_of(column_index)] = amounts_of(table, column, self.source, partition.source_label)[is_counted]
-        return tally, rows
+        amounts = {
+            amount_of(column_index): amounts_of(table, column, self.source, partition.source_label)
+            for column_index, column in enumerate(self.columns)
+        }
+        return tally, person_rows(persons, cells, is_counted, self.dtype, amounts)
+
+
+def person_rows(
+    hashes: NDArray[np.uint64],
+    cells: NDArray[np.int64],
+    is_counted: NDArray[np.bool_],
+    dtype: np.dtype[Any] = HASHED,
+    amounts: Mapping[str, NDArray[np.float64]] | None = None,
+) -> Rows:
+    """The records that count, as they are dealt out.
+
+    Args:
+        hashes: of the person of every record, (records, 2).
+        cells: of every record.
+        amounts: further fields, of every record.
+    """
+    rows = np.empty(cells.size, dtype=dtype)
+    columns = {"high": hashes[:, 0], "low": hashes[:, 1], "cell": cells, **(amounts or {})}
+    for name, values in columns.items():
+        rows[name] = values
+    return rows if is_counted.all() else rows.compress(is_counted)
 
 
 def deal_by_person(

@@ -15,7 +15,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, check_complete, choose_part_count, deal_by_person, pending_rows
+from dpdist.counting.contribution_bounding import (
+    HASHED,
+    check_complete,
+    choose_part_count,
+    deal_by_person,
+    pending_rows,
+    person_rows,
+)
 from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.person_keys import PersonKey, person_hashes
@@ -136,8 +143,14 @@ def bound_cells(
 
 def sum_by_cell(cells: Integers, counts: Integers) -> Rows:
     """The cells in rising order, each once, with the sum of its counts."""
-    order = np.argsort(cells)
-    cells, counts = cells[order], counts[order]
+    most, cell_bits = int(counts.max(initial=0)), int(cells.max(initial=0)).bit_length()
+    if cell_bits + most.bit_length() < 64:  # values are sorted in a fifth of the time of places
+        count_bits = most.bit_length()
+        packed = np.sort(cells << count_bits | counts)
+        cells, counts = packed >> count_bits, packed & (1 << count_bits) - 1
+    else:
+        order = np.argsort(cells)
+        cells, counts = cells[order], counts[order]
     starts = np.flatnonzero(np.diff(cells, prepend=-1))
     rows = np.empty(starts.size, dtype=CELL_COUNT)
     rows["cell"], rows["count"] = cells[starts], np.add.reduceat(counts, starts) if starts.size else counts
@@ -193,13 +206,10 @@ class CellCounting:
         partitions, keys = task
         read_counts = [0]
 
-        def person_rows() -> Iterator[Rows]:
+        def rows_of_persons() -> Iterator[Rows]:
             for hashed, cells, numbers in self._tables(partitions, keys.persons):
                 read_counts.append(int(numbers.sum()))
-                is_counted = cells >= 0
-                rows = np.empty(int(is_counted.sum()), dtype=HASHED)
-                rows["high"], rows["low"], rows["cell"] = hashed[is_counted, 0], hashed[is_counted, 1], cells[is_counted]
-                yield rows
+                yield person_rows(hashed, cells, cells >= 0)
 
         def cell_rows() -> Iterator[tuple[Integers, Integers]]:
             for _, cells, numbers in self._tables(partitions, keys.persons):
@@ -210,7 +220,9 @@ class CellCounting:
             dealt = self._deal_cells(cell_rows(), keys.run)
         else:
             no_rows = np.zeros(0, dtype=HASHED)
-            dealt = deal_by_person(person_rows(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending)
+            dealt = deal_by_person(
+                rows_of_persons(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending
+            )
         return sum(read_counts), dealt
 
     def bound_persons(self, index: ShuffleIndex, task: tuple[range, CountingKeys]) -> list[DealtObject]:

@@ -134,7 +134,7 @@ class ThresholdedRows(BudgetedStep):
 
     def rows(self, published_numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The published rows in the order of their cells, with intervals that hold the true count given that the row is shown."""
-        spec, noise = self.step_spec, self.rule.noise
+        spec, space, noise = self.step_spec, self.step_spec.space, self.rule.noise
         # intervals follow from the numbers that are published
         values = np.round(np.array(published_numbers["values"], dtype=np.float64) / 2**UNIT_BITS, DECIMALS)
         errors, limits = np.full(values.size, noise.deviation / 2**UNIT_BITS), np.full(values.size, float(spec.at_least))
@@ -142,7 +142,7 @@ class ThresholdedRows(BudgetedStep):
         low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)  # no count is below 0
         for cell, *numbers in zip(published_numbers["cells"], values.tolist(), low.tolist(), high.tolist(), strict=True):
             value, low_end, high_end = (round(number, DECIMALS) for number in numbers)
-            keys = dict(zip(spec.of, spec.space.keys_at(cell), strict=True))
+            keys = dict(zip(spec.of, space.keys_at(cell), strict=True))
             yield {"keys": keys, "value": value, "low_95": low_end, "high_95": high_end}
 
     def plan_sentences(self) -> list[str]:
