@@ -357,6 +357,7 @@ class OfFacts(TypedDict):
     integers: list[int] | None
     alphabet: str | None
     length: int | None
+    sha256: NotRequired[str]
 
 
 class PublishedRowsFacts(TypedDict):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, check_complete, number_persons, person_rows
+from dpdist.counting.contribution_bounding import check_complete, number_persons, person_rows
 from dpdist.counting.group_choice import choose_groups
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.person_keys import person_hashes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 from pathlib import Path
@@ -163,6 +164,22 @@ def test_what_cannot_be_published_is_refused_before_the_charge(
         small.run(small.write(home.parent / "data", table=views(50), **content), home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
+
+
+def test_keys_of_a_file_are_counted_and_another_file_is_refused(home: Path) -> None:
+    keys, digest = b"DE\nFR\n", hashlib.sha256(b"DE\nFR\n").hexdigest()
+    content = changes()
+    content["thresholded"]["of"]["country"] = {"codes": {"file": "keys.txt", "sha256": digest}}
+    path = small.write(home.parent / "data", table=views(600), **content)
+    (path.parent / "keys.txt").write_bytes(b"DE\nIT\n")
+    with pytest.raises(InvalidSpec, match="keys.txt has the SHA-256 .* the spec says"):
+        small.run(path, home)
+    with open_ledger(home) as ledger:
+        assert ledger.entries() == []
+    (path.parent / "keys.txt").write_bytes(keys)
+    facts = small.run(path, home).certificate["thresholded"]
+    assert facts["of"]["country"] == {"codes": 2, "sha256": digest, "integers": None, "alphabet": None, "length": None}
+    assert {row["keys"]["country"] for row in facts["published_rows"]} == {"DE", "FR"}
 
 
 def test_daily_releases_of_one_cap(home: Path) -> None:

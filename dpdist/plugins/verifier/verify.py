@@ -2325,6 +2325,7 @@ BELIEVED: dict[str, str] = {
     "noises[].releases": "what else the ledger charged decides it",
     "noise_choice.why": "words on why one of the kinds was chosen",
     "non_negative.**": "it is simulated from the noisy data, with random numbers",
+    "thresholded.of.*.sha256": "the digest of a public file of keys: whoever has the file can count them",
     "selections[].most": "the spec says it, and it costs nothing; that no more are named is checked",
     "chosen_bound.values[]": "noisy numbers; what is said of them is recomputed",
     "chosen_groups.values[]": "noisy numbers; what is said of them is recomputed",

@@ -11,6 +11,7 @@ import numpy as np
 from dpdist.content.truncated_intervals import truncated_intervals
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.sparse_counts import SparseCounts, count_cells
+from dpdist.domain.key_spaces import KeySpace
 from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger.charges import THRESHOLDED
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
@@ -52,7 +53,12 @@ class ThresholdedRows(BudgetedStep):
                 f"{both!r} is an attribute or column of amounts, too: call the keys otherwise, and name their column under 'records: "
                 "columns'"
             )
-        _ = self.step_spec.space
+        _ = self.step_spec.space(measured.folder)
+
+    @cached_property
+    def space(self) -> KeySpace:
+        """The cells."""
+        return self.step_spec.space(self.job.measured.folder)
 
     @cached_property
     def rule(self) -> ThresholdedHistogram:
@@ -61,7 +67,7 @@ class ThresholdedRows(BudgetedStep):
         if self.job.guarantee.person.column is not None:
             moved = Distance(spec.records_per_cell, distance.replaced, groups=spec.cells_per_person)
         kind = LAPLACE if self.step_budget.pure else GAUSSIAN
-        return thresholded_histogram(kind, self.step_budget, moved, spec.space.size, spec.at_least)
+        return thresholded_histogram(kind, self.step_budget, moved, self.space.size, spec.at_least)
 
     @property
     def draw_facts(self) -> Mapping[str, Any]:
@@ -92,7 +98,7 @@ class ThresholdedRows(BudgetedStep):
         spec = self.step_spec
         return count_cells(
             records,
-            spec.space,
+            self.space,
             cells_per_person=self.cells_per_person,
             records_per_cell=spec.records_per_cell,
             shards=self.rule.shards,
@@ -117,7 +123,7 @@ class ThresholdedRows(BudgetedStep):
         thresholded_facts = {
             "share": float(spec.share),
             "rho": str(self.loss.zcdp),
-            "of": {name: keys.facts() for name, keys in spec.of.items()},
+            "of": {name: keys.facts(self.space.columns[name]) for name, keys in spec.of.items()},
             "cells": str(rule.cells),
             "at_least": float(spec.at_least),
             "cells_per_person": self.cells_per_person,
@@ -134,7 +140,7 @@ class ThresholdedRows(BudgetedStep):
 
     def rows(self, published_numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The published rows in the order of their cells, with intervals that hold the true count given that the row is shown."""
-        spec, space, noise = self.step_spec, self.step_spec.space, self.rule.noise
+        spec, noise = self.step_spec, self.rule.noise
         # intervals follow from the numbers that are published
         values = np.round(np.array(published_numbers["values"], dtype=np.float64) / 2**UNIT_BITS, DECIMALS)
         errors, limits = np.full(values.size, noise.deviation / 2**UNIT_BITS), np.full(values.size, float(spec.at_least))
@@ -142,7 +148,7 @@ class ThresholdedRows(BudgetedStep):
         low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)  # no count is below 0
         for cell, *numbers in zip(published_numbers["cells"], values.tolist(), low.tolist(), high.tolist(), strict=True):
             value, low_end, high_end = (round(number, DECIMALS) for number in numbers)
-            keys = dict(zip(spec.of, space.keys_at(cell), strict=True))
+            keys = dict(zip(spec.of, self.space.keys_at(cell), strict=True))
             yield {"keys": keys, "value": value, "low_95": low_end, "high_95": high_end}
 
     def plan_sentences(self) -> list[str]:
