@@ -8,6 +8,7 @@ shards of the result are those of the thresholded histogram: every so-manieth ce
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,6 +69,18 @@ class SparseCounts:
         for number in numbers:
             rows = np.concatenate([np.zeros(0, dtype=CELL_COUNT), *opened.rows_of_part(number)])
             yield number, np.ascontiguousarray(rows["cell"]), np.ascontiguousarray(rows["count"])
+
+    def sum_others(self, published_cells: Integers, space: KeySpace, names: Sequence[str]) -> Integers:
+        """The records in all cells but some, for every combination of the keys of some columns, shard by shard.
+
+        Args:
+            published_cells: those that are left out.
+        """
+        totals = np.zeros(math.prod(space.columns[name].size for name in names), dtype=np.int64)
+        for _, cells, counts in self.read_shards(range(self.shards)):
+            is_other = ~np.isin(cells, published_cells)
+            np.add.at(totals, space.project(cells[is_other], names), counts[is_other])
+        return totals
 
     def delete(self) -> None:
         """Delete what is in the store."""

@@ -195,6 +195,16 @@ class KeySpace:
             has_cell &= numbers[name] >= 0
         return np.where(has_cell, cells, -1)
 
+    def project(self, cells: Integers, names: Sequence[str]) -> Integers:
+        """The cell of each cell in the space of some of the columns, in the order of this one."""
+        projected, factor = np.zeros_like(cells), 1
+        for name, keys in reversed([*self.columns.items()]):
+            if name in names:
+                projected += cells % keys.size * factor
+                factor *= keys.size
+            cells = cells // keys.size
+        return projected
+
     def keys_at(self, cell: int) -> tuple[str, ...]:
         """The keys of a cell."""
         parts = []

@@ -190,7 +190,7 @@ def _write(
     """Draw the noise, and keep what is found. It is not read back here."""
     if isinstance(step, ThresholdedRows):
         claim = Claim(step.release, facts["attempt"], facts["charge"], counted.digest)
-        values = step.stored_rows(*draw_rows(context, claim, step.rule, counted, key))
+        values = step.stored_rows(*draw_rows(context, claim, step.rule, counted, key), counted, key.reveal())
     else:
         values = step.values_to_store(counted, key.reveal(), errors)
     context.store.put_if_absent(name, encode_values(values), {**step.draw_facts, **facts})

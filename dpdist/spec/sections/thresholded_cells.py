@@ -101,6 +101,21 @@ class KeySpec(SpecPart):
         }
 
 
+class RestSpec(ShareSpec):
+    """Totals of all rows that are not published."""
+
+    share: Exact = Field(
+        Fraction(1, 5),
+        description="what part of the histogram's budget they take; the rows have the rest of it",
+        examples=[0.2],
+    )
+    by: tuple[str, ...] = Field(
+        (),
+        description="a total for each combination of the keys of these columns; without any, one total",
+        examples=[["country"]],
+    )
+
+
 class ThresholdedSpec(ShareSpec):
     """Rows of all combinations of keys whose noisy counts reach a threshold, from a part of the budget."""
 
@@ -126,6 +141,23 @@ class ThresholdedSpec(ShareSpec):
     records_per_cell: int = Field(
         1, ge=1, le=10_000, description="how many records of a person count in each of these cells", examples=[1]
     )
+
+    rest: RestSpec | None = Field(
+        None,
+        description="also publishes how many records all other rows have together, such as 'all other pages of DE'. Published rows and "
+        "these totals add up to all records that count",
+        examples=[{"by": ["country"]}],
+    )
+
+    @model_validator(mode="after")
+    def _check_rest(self) -> ThresholdedSpec:
+        if self.rest is not None:
+            unknown = [name for name in self.rest.by if name not in self.of]
+            if unknown or len(set(self.rest.by)) < len(self.rest.by):
+                raise ValueError("'rest: by' names columns of 'of', each once")
+            if not 0 < self.rest.share < 1:
+                raise ValueError("the share of 'rest' is between 0 and 1")
+        return self
 
     @model_validator(mode="after")
     def _check_decimals(self) -> ThresholdedSpec:
