@@ -20,6 +20,7 @@ from dpdist.engine import Engine, ProgressCallback
 from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.errors import InvalidSpec
 from dpdist.process import arrow_arrays
+from dpdist.size_limits import Sizes
 from dpdist.sources.formats.column_conversion import (
     convert_column,
 )
@@ -42,12 +43,12 @@ def choose_part_count(source: Source, engine: Engine, tasks: int) -> int:
     return tasks * max(1, math.ceil(DEALT_BYTES * sum(tags.size for tags in source.tags) / part_bytes / tasks))
 
 
-def pending_rows(store: Store, engine: Engine) -> int:
+def pending_rows(sizes: Sizes, engine: Engine) -> int:
     """Records that a task holds before it deals them out: few enough that those of a part are gathered from a processor's caches.
 
     A quarter of them takes a tenth less CPU time than all (benchmarks/page_views.py).
     """
-    return min(max(1, store.sizes.pending_pairs // 4), max(BATCH_ROWS, engine.memory_bytes // (8 * HASHED.itemsize)))
+    return min(max(1, sizes.pending_pairs // 4), max(BATCH_ROWS, engine.memory_bytes // (8 * HASHED.itemsize)))
 
 
 def count_by_person(
@@ -66,7 +67,7 @@ def count_by_person(
         groups: of partitions, in the order of files and rows, a task each.
     """
     part_count = choose_part_count(source, engine, tasks)
-    pending = pending_rows(counter.store, engine)
+    pending = pending_rows(counter.store.sizes, engine)
     dealing = Dealing(without_files(source), domain, counter.store, counter.work, part_count, pending)
     summary, shuffle_index = dealing.deal_all(engine, key, groups, report_progress)
     counting = partial(_count_parts, without_files(source), domain, counter, shuffle_index)

@@ -30,14 +30,19 @@ from dpdist.counting.person_keys import PersonKey, person_hashes
 from dpdist.counting.record_cells import cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, Keys, KeySpace
+from dpdist.engine import Engine
 from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.process import arrow_arrays
+from dpdist.size_limits import SIZES
 from dpdist.sources.formats.column_conversion import Column, short_number_texts, short_numbers, texts_of
-from dpdist.sources.formats.record_format import Partition
+from dpdist.sources.formats.record_format import BATCH_ROWS, Partition
 from dpdist.sources.formats.weighted_rows import counted_rows
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
 from dpdist.storage.array_store import Store
+
+PENDING_COPIES = 4
+"""Of rows that wait to be dealt out: as they came, in one array, in the order of their parts, and sealed."""
 
 Integers = NDArray[np.int64]
 CELL_COUNT = np.dtype([("cell", "<i8"), ("count", "<i8")])
@@ -123,7 +128,7 @@ def count_cells(
         store.scratch(),
         part_count,
         min(part_count, shards),
-        pending_rows(store, engine),
+        pending_rows(store.sizes, engine),
     )
     try:
         parts_per_task = part_count // tasks
@@ -142,6 +147,12 @@ def count_cells(
         raise
     digest = hashlib.sha256(b"".join(digests for _, digests in summed)).hexdigest()
     return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read)
+
+
+def task_bytes(engine: Engine) -> int:
+    """What a task takes: a batch that is read, and rows that wait to be dealt out or those of a part (``choose_part_count``)."""
+    waiting = PENDING_COPIES * HASHED.itemsize * pending_rows(SIZES, engine)
+    return max(waiting, engine.memory_bytes // 4) + 2 * BATCH_ROWS * 64
 
 
 def bound_cells(

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
+from dpdist import engine
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, ReleaseConflict
+from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
 from tests.forked import exit_code, killed_run
@@ -92,6 +94,7 @@ def test_rows_are_published_charged_and_drawn_once(home: Path, more: dict[str, A
         assert abs(row["value"] - others) < 8 * facts["rest"]["deviation"]
         assert row["low_95"] <= max(0, row["value"]) <= row["high_95"]
     assert (folder / "thresholded_rest.csv").read_bytes().count(b"\n") == 3
+    assert "thresholded" in {stage.stage for stage in stage_memory(done.plan, engine.inline())}
     with open_ledger(home) as ledger:
         charges = ledger.charges("small", "total")
         assert list(charges) == ["small-1~thresholded", "small-1"]

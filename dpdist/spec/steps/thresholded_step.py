@@ -11,8 +11,9 @@ import numpy as np
 
 from dpdist.content.truncated_intervals import truncated_intervals
 from dpdist.counting.person_histograms import PartitionedRecords
-from dpdist.counting.sparse_counts import SparseCounts, count_cells
+from dpdist.counting.sparse_counts import SparseCounts, count_cells, task_bytes
 from dpdist.domain.key_spaces import KeySpace
+from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.contribution_histogram import split_budget
@@ -149,6 +150,9 @@ class ThresholdedRows(BudgetedStep):
             records_per_cell=spec.records_per_cell,
             shards=self.rule.shards,
         )
+
+    def task_bytes(self, engine: Engine) -> int:
+        return task_bytes(engine)
 
     def values_to_store(self, counted: SparseCounts, key: bytes, errors: CandidateErrors | None) -> Any:
         shards = counted.read_shards(range(self.rule.shards))
