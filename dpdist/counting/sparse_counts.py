@@ -27,7 +27,7 @@ from dpdist.counting.contribution_bounding import (
 from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.person_keys import PersonKey, person_hashes
-from dpdist.counting.record_cells import cells_of, tables_of
+from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, Keys, KeySpace
 from dpdist.engine import Engine
@@ -57,6 +57,7 @@ class SparseCounts:
         shards: how many there are. The cells of a shard are those that leave its number when they are divided by this.
         index: of what was written, each shard under its number.
         key: under which it is sealed: it is handed to tasks in their items, as the records' is.
+        summary: how reading the records as cells of the domain went.
         digest: SHA-256 of the cells and counts of all shards: only a commitment of it may be written down.
     """
 
@@ -67,6 +68,7 @@ class SparseCounts:
     key: RunKey = field(repr=False)
     digest: str = field(repr=False)
     records_read: int = field(repr=False)
+    summary: CountSummary = field(repr=False)
 
     def read_shards(self, numbers: Sequence[int]) -> Iterator[tuple[int, Integers, Integers]]:
         """The number, the occupied cells in rising order and the counts of some shards. Raises: StoreError."""
@@ -133,7 +135,9 @@ def count_cells(
     try:
         parts_per_task = part_count // tasks
         read = engine.map(counting.deal_records, [(group, keys) for group in partitions])
-        records_read, dealt_counts = sum(number for number, _ in read), [entry for _, entries in read for entry in entries]
+        records_read = sum(number for number, _, _ in read)
+        summary = sum((task_summary for _, task_summary, _ in read), CountSummary())
+        dealt_counts = [entry for _, _, entries in read for entry in entries]
         if cells_per_person is not None:
             index = gather(store, counting.work, keys.run, part_count, dealt_counts)
             ranges = [range(task * parts_per_task, (task + 1) * parts_per_task) for task in range(tasks)]
@@ -146,7 +150,7 @@ def count_cells(
         store.delete(counting.work)
         raise
     digest = hashlib.sha256(b"".join(digests for _, digests in summed)).hexdigest()
-    return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read)
+    return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read, summary)
 
 
 def task_bytes(engine: Engine) -> int:
@@ -225,19 +229,24 @@ class CellCounting:
     cell_parts: int
     pending: int
 
-    def deal_records(self, task: tuple[list[Partition], CountingKeys]) -> tuple[int, list[DealtObject]]:
-        """Read some partitions and deal their records out: by person, or by cell where records count."""
+    def deal_records(self, task: tuple[list[Partition], CountingKeys]) -> tuple[int, CountSummary, list[DealtObject]]:
+        """Read some partitions and deal their records out: by person, or by cell where records count.
+
+        Returns: how many records were read, how reading them as cells of the domain went, and what was dealt.
+        """
         partitions, keys = task
-        read_counts = [0]
+        read_counts, summaries = [0], [CountSummary()]
 
         def rows_of_persons() -> Iterator[Rows]:
-            for hashed, cells, numbers in self._tables(partitions, keys.persons):
+            for hashed, cells, numbers, summary in self._tables(partitions, keys.persons):
                 read_counts.append(int(numbers.sum()))
+                summaries.append(summary)
                 yield person_rows(hashed, cells, cells >= 0)
 
         def cell_rows() -> Iterator[tuple[Integers, Integers]]:
-            for _, cells, numbers in self._tables(partitions, keys.persons):
+            for _, cells, numbers, summary in self._tables(partitions, keys.persons):
                 read_counts.append(int(numbers.sum()))
+                summaries.append(summary)
                 yield cells[cells >= 0], numbers[cells >= 0]
 
         if self.cells_per_person is None:
@@ -247,7 +256,7 @@ class CellCounting:
             dealt = deal_by_person(
                 rows_of_persons(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending
             )
-        return sum(read_counts), dealt
+        return sum(read_counts), sum(summaries, CountSummary()), dealt
 
     def bound_persons(self, index: ShuffleIndex, task: tuple[range, CountingKeys]) -> list[DealtObject]:
         """Deal out by cell what counts of the persons of some parts."""
@@ -292,8 +301,8 @@ class CellCounting:
 
     def _tables(
         self, partitions: list[Partition], person_key: PersonKey
-    ) -> Iterator[tuple[NDArray[np.uint64], Integers, Integers]]:
-        """The hash of each row's person, its cell, -1 where it has none, and how many records it stands for."""
+    ) -> Iterator[tuple[NDArray[np.uint64], Integers, Integers, CountSummary]]:
+        """The hash of each row's person, its cell, -1 where it has none, how many records it stands for, and how reading went."""
         source, domain = self.source, self.domain
         for partition in partitions:
             for table_index, read_table in enumerate(tables_of(source, domain, partition)):
@@ -301,7 +310,7 @@ class CellCounting:
                 if source.counts is not None:
                     table, numbers = counted_rows(read_table, source.counts, partition.source_label)
                 # what counting will refuse later is refused before anything is charged
-                domain_cells, _ = cells_of(table, source, domain, partition.source_label)
+                domain_cells, summary = cells_of(table, source, domain, partition.source_label)
                 check_complete(table, self.complete, source, domain_cells, partition.source_label)
                 with reading(partition.source_label):
                     key_numbers = {
@@ -313,4 +322,4 @@ class CellCounting:
                 if source.person is not None:
                     hashed, dropped = person_hashes(table, source, partition, table_index, person_key)
                     cells = np.where(dropped, -1, cells)
-                yield hashed, cells, numbers
+                yield hashed, cells, numbers, summary
