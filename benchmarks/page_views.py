@@ -87,7 +87,7 @@ def count_with_duckdb(path: Path) -> tuple[float, int]:
     import duckdb
 
     start = time.process_time()
-    ((rows,),) = duckdb.sql(
+    ((rows,),) = duckdb.execute(
         f"SELECT count(*) FROM (SELECT country, page, count(*) AS n FROM '{path}' GROUP BY ALL) WHERE n >= 90"
     ).fetchall()
     return time.process_time() - start, rows
@@ -97,7 +97,7 @@ def rows_with_views(folder: Path, published: Path) -> tuple[int, int]:
     """How many published rows have views, and how many have none."""
     import duckdb
 
-    ((shown, seen),) = duckdb.sql(
+    ((shown, seen),) = duckdb.execute(
         f"WITH shown AS (SELECT DISTINCT land, page FROM read_csv('{published}')), "
         f"seen AS (SELECT DISTINCT country AS land, page FROM '{folder / 'views.parquet'}') "
         "SELECT (SELECT count(*) FROM shown), (SELECT count(*) FROM shown SEMI JOIN seen USING (land, page))"

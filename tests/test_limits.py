@@ -66,6 +66,7 @@ WHY_NOT = {
     "domain.numeric_columns.FEW": REACHED,
     "domain.numeric_columns.MOST_STEPS": REFUSAL,
     "domain.key_spaces.MOST_CELLS": REFUSAL,
+    "sources.key_files.MOST_KEYS": REFUSAL,
     "privacy.thresholded_histogram.MOST_FALSE_ROWS": REFUSAL,
     "privacy.noise_tails.SUMMED_SCALE": REACHED,
     "reconstruction.posterior_tables.MIN_CELLS": "cells of which a mixture is estimated: its quantiles hold what they say",

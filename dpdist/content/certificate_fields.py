@@ -366,6 +366,27 @@ class OfFacts(TypedDict):
     integers: list[int] | None
     alphabet: str | None
     length: int | None
+    sha256: NotRequired[str]
+
+
+class TotalsFacts(TypedDict):
+    """``thresholded.rest.totals[]`` of a certificate."""
+
+    keys: dict[str, str]
+    value: float
+    low_95: float
+    high_95: float
+
+
+class RestFacts(TypedDict):
+    """``thresholded.rest`` of a certificate."""
+
+    share: float
+    rho: str
+    by: list[str]
+    scale: str
+    deviation: float
+    totals: list[TotalsFacts]
 
 
 class PublishedRowsFacts(TypedDict):
@@ -390,6 +411,7 @@ class ThresholdedFacts(TypedDict):
     scale: str
     deviation: float
     expected_false_rows: float
+    rest: NotRequired[RestFacts]
     published_half_of_the_time: int
     published_almost_always: int
     rows: int

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, check_complete, number_persons
+from dpdist.counting.contribution_bounding import check_complete, number_persons, person_rows
 from dpdist.counting.group_choice import choose_groups
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.person_keys import person_hashes
@@ -177,9 +177,7 @@ class _NameReader:
         for table, (partition, table_index), codes, _ in self.tables():
             hashed, dropped = person_hashes(table, self.records.source, partition, table_index, key)
             is_counted = (codes >= 0) & ~dropped
-            rows = np.empty(int(is_counted.sum()), dtype=HASHED)
-            rows["high"], rows["low"], rows["cell"] = hashed[is_counted, 0], hashed[is_counted, 1], codes[is_counted]
-            yield rows
+            yield person_rows(hashed, codes, is_counted)
 
     @cached_property
     def sorted_numbers(self) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from dpdist.engine import Engine, ProgressCallback
 from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.errors import InvalidSpec
 from dpdist.process import arrow_arrays
+from dpdist.size_limits import Sizes
 from dpdist.sources.formats.column_conversion import (
     convert_column,
 )
@@ -42,12 +43,12 @@ def choose_part_count(source: Source, engine: Engine, tasks: int) -> int:
     return tasks * max(1, math.ceil(DEALT_BYTES * sum(tags.size for tags in source.tags) / part_bytes / tasks))
 
 
-def pending_rows(store: Store, engine: Engine) -> int:
+def pending_rows(sizes: Sizes, engine: Engine) -> int:
     """Records that a task holds before it deals them out: few enough that those of a part are gathered from a processor's caches.
 
     A quarter of them takes a tenth less CPU time than all (benchmarks/page_views.py).
     """
-    return min(max(1, store.sizes.pending_pairs // 4), max(BATCH_ROWS, engine.memory_bytes // (8 * HASHED.itemsize)))
+    return min(max(1, sizes.pending_pairs // 4), max(BATCH_ROWS, engine.memory_bytes // (8 * HASHED.itemsize)))
 
 
 def count_by_person(
@@ -66,7 +67,7 @@ def count_by_person(
         groups: of partitions, in the order of files and rows, a task each.
     """
     part_count = choose_part_count(source, engine, tasks)
-    pending = pending_rows(counter.store, engine)
+    pending = pending_rows(counter.store.sizes, engine)
     dealing = Dealing(without_files(source), domain, counter.store, counter.work, part_count, pending)
     summary, shuffle_index = dealing.deal_all(engine, key, groups, report_progress)
     counting = partial(_count_parts, without_files(source), domain, counter, shuffle_index)
@@ -145,11 +146,32 @@ class Dealing:
         is_counted = cells >= 0
         tally = replace(tally, dropped=tally.dropped + int((is_counted & dropped).sum()))
         is_counted &= ~dropped
-        rows = np.empty(int(is_counted.sum()), dtype=self.dtype)
-        rows["high"], rows["low"], rows["cell"] = persons[is_counted, 0], persons[is_counted, 1], cells[is_counted]
-        for column_index, column in enumerate(self.columns):
-            rows[amount_of(column_index)] = amounts_of(table, column, self.source, partition.source_label)[is_counted]
-        return tally, rows
+        amounts = {
+            amount_of(column_index): amounts_of(table, column, self.source, partition.source_label)
+            for column_index, column in enumerate(self.columns)
+        }
+        return tally, person_rows(persons, cells, is_counted, self.dtype, amounts)
+
+
+def person_rows(
+    hashes: NDArray[np.uint64],
+    cells: NDArray[np.int64],
+    is_counted: NDArray[np.bool_],
+    dtype: np.dtype[Any] = HASHED,
+    amounts: Mapping[str, NDArray[np.float64]] | None = None,
+) -> Rows:
+    """The records that count, as they are dealt out.
+
+    Args:
+        hashes: of the person of every record, (records, 2).
+        cells: of every record.
+        amounts: further fields, of every record.
+    """
+    rows = np.empty(cells.size, dtype=dtype)
+    columns = {"high": hashes[:, 0], "low": hashes[:, 1], "cell": cells, **(amounts or {})}
+    for name, values in columns.items():
+        rows[name] = values
+    return rows if is_counted.all() else rows.compress(is_counted)
 
 
 def deal_by_person(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import find_runs, order_by_person
 from dpdist.engine.shuffle import Rows
 
 
@@ -21,48 +22,53 @@ def choose_groups(
         groups: of every record. Two groups with one hash are taken in rising order.
         group_words: a keyed hash of every record's group.
     """
-    order, person_starts, rank = order_by_person(rows)
-    person = np.cumsum(rank == 0, dtype=np.int64) - 1
-    words, groups = mix_bits(rows["high"] ^ group_words)[order], groups[order]
-    within = _order_by_word(person, words, groups, persons=person_starts.size)
-    order, person, groups = order[within], person[within], groups[within]
-    starts, _ = find_runs(person, groups)
-    record_counts = np.diff(np.append(starts, rows.size))
-    chosen = find_runs(person[starts])[1] < group_bound
-    return order[starts[chosen]], record_counts[chosen]
+    words = mix_bits(rows["high"] ^ group_words)
+    order = _order_by_person_and_word(rows, words, groups)
+    is_new_person = _differs(rows["high"].take(order)) | _differs(rows["low"].take(order))
+    starts = np.flatnonzero(is_new_person | _differs(groups.take(order)))
+    person = np.cumsum(is_new_person[starts])
+    is_chosen = np.ones(starts.size, dtype=bool)
+    is_chosen[group_bound:] = person[group_bound:] != person[:-group_bound]
+    return order[starts[is_chosen]], np.diff(starts, append=rows.size)[is_chosen]
 
 
-def _order_by_word(
-    person: NDArray[np.int64], words: NDArray[np.uint64], groups: NDArray[np.int64], *, persons: int
-) -> NDArray[np.int64]:
-    """The places of records in the order of persons, of words, and of groups where words are equal.
+def _differs(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Of every value whether it is the first one, or another than the one before."""
+    differs = np.ones(values.size, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return differs
 
-    Args:
-        person: rising numbers from zero on, below ``persons``.
-    """
-    # one sorted number holds the person, as many bits of the word as have room, and the place
-    place_bits, person_bits = person.size.bit_length(), persons.bit_length()
-    word_bits = 64 - place_bits - person_bits
-    if word_bits < 1:
-        return np.lexsort((groups, words, person))
-    short_words = words >> np.uint64(64 - word_bits)
-    packed = person.astype(np.uint64) << np.uint64(64 - person_bits)
-    packed |= short_words << np.uint64(place_bits)
-    packed |= np.arange(person.size, dtype=np.uint64)
+
+def _order_by_person_and_word(rows: Rows, words: NDArray[np.uint64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of records in an order of persons, in it of words, and of groups where words are equal."""
+    # values are sorted in a fifth of the time of places: one number holds the first bits of the person, some of the word, and the place
+    place_bits = max(1, rows.size.bit_length())
+    word_bits = (64 - place_bits) // 3
+    person_bits = 64 - place_bits - word_bits
+    packed = rows["high"] >> np.uint64(64 - person_bits) << np.uint64(64 - person_bits)
+    packed |= words >> np.uint64(64 - word_bits) << np.uint64(place_bits)
+    packed |= np.arange(rows.size, dtype=np.uint64)
     packed.sort()
     order = (packed & np.uint64((1 << place_bits) - 1)).astype(np.int64)
-    person, groups = person[order], groups[order]
-    same_bits = (packed[1:] ^ packed[:-1]) >> np.uint64(place_bits) == 0
-    doubtful_persons = person[1:][same_bits & (groups[1:] != groups[:-1])]
-    if doubtful_persons.size:  # some of their groups share these bits
-        (places,) = np.nonzero(np.isin(person, doubtful_persons))
-        exact = np.lexsort((groups[places], words[order[places]], person[places]))
-        order[places] = order[places][exact]
+    packed >>= np.uint64(place_bits)
+    other_person = _differs(rows["high"].take(order)) | _differs(rows["low"].take(order))
+    is_doubtful = ~_differs(packed) & _differs(groups.take(order))  # two groups that share these bits of their words
+    packed >>= np.uint64(word_bits)
+    run_begins = _differs(packed)
+    is_doubtful |= ~run_begins & other_person  # two persons who share these bits
+    if is_doubtful.any():
+        run = np.cumsum(run_begins) - 1
+        places = np.flatnonzero(np.bincount(run[is_doubtful], minlength=int(run[-1]) + 1).astype(bool)[run])
+        doubtful = order[places]
+        order[places] = doubtful[
+            np.lexsort((groups[doubtful], words[doubtful], rows["low"][doubtful], rows["high"][doubtful]))
+        ]
     return order
 
 
 def mix_bits(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A permutation of 64-bit words that makes one bit move half of them: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
+        words = words ^ (words >> np.uint64(shift))
+        words *= np.uint64(factor)
     return words ^ (words >> np.uint64(31))

@@ -115,7 +115,7 @@ class PartitionedRecords:
         tallies = [CountSummary()]
 
         def deal_records(key: RunKey, work: str, part_count: int) -> ShuffleIndex:
-            tasks, pending = group_partitions(partitions, self.engine.workers), pending_rows(self.store, self.engine)
+            tasks, pending = group_partitions(partitions, self.engine.workers), pending_rows(self.store.sizes, self.engine)
             dealing = Dealing(
                 without_files(self.source), self.domain, self.store, work, part_count, pending, columns, self.complete
             )
@@ -133,7 +133,7 @@ class PartitionedRecords:
         """Records that are made in this process, some after others: all of each of their persons."""
 
         def deal_records(key: RunKey, work: str, part_count: int) -> ShuffleIndex:
-            pending = pending_rows(self.store, self.engine)
+            pending = pending_rows(self.store.sizes, self.engine)
             dealt_rows = deal_by_person(batches, np.zeros(0, dtype=HASHED), self.store, work, key, part_count, pending)
             return gather(self.store, work, key, part_count, dealt_rows)
 

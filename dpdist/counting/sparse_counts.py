@@ -8,6 +8,7 @@ shards of the result are those of the thresholded histogram: every so-manieth ce
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,21 +16,33 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, check_complete, choose_part_count, deal_by_person, pending_rows
+from dpdist.counting.contribution_bounding import (
+    HASHED,
+    check_complete,
+    choose_part_count,
+    deal_by_person,
+    pending_rows,
+    person_rows,
+)
 from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.person_keys import PersonKey, person_hashes
-from dpdist.counting.record_cells import cells_of, tables_of
+from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, Keys, KeySpace
+from dpdist.engine import Engine
 from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.process import arrow_arrays
+from dpdist.size_limits import SIZES
 from dpdist.sources.formats.column_conversion import Column, short_number_texts, short_numbers, texts_of
-from dpdist.sources.formats.record_format import Partition
+from dpdist.sources.formats.record_format import BATCH_ROWS, Partition
 from dpdist.sources.formats.weighted_rows import counted_rows
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
 from dpdist.storage.array_store import Store
+
+PENDING_COPIES = 4
+"""Of rows that wait to be dealt out: as they came, in one array, in the order of their parts, and sealed."""
 
 Integers = NDArray[np.int64]
 CELL_COUNT = np.dtype([("cell", "<i8"), ("count", "<i8")])
@@ -44,6 +57,7 @@ class SparseCounts:
         shards: how many there are. The cells of a shard are those that leave its number when they are divided by this.
         index: of what was written, each shard under its number.
         key: under which it is sealed: it is handed to tasks in their items, as the records' is.
+        summary: how reading the records as cells of the domain went.
         digest: SHA-256 of the cells and counts of all shards: only a commitment of it may be written down.
     """
 
@@ -54,6 +68,7 @@ class SparseCounts:
     key: RunKey = field(repr=False)
     digest: str = field(repr=False)
     records_read: int = field(repr=False)
+    summary: CountSummary = field(repr=False)
 
     def read_shards(self, numbers: Sequence[int]) -> Iterator[tuple[int, Integers, Integers]]:
         """The number, the occupied cells in rising order and the counts of some shards. Raises: StoreError."""
@@ -61,6 +76,18 @@ class SparseCounts:
         for number in numbers:
             rows = np.concatenate([np.zeros(0, dtype=CELL_COUNT), *opened.rows_of_part(number)])
             yield number, np.ascontiguousarray(rows["cell"]), np.ascontiguousarray(rows["count"])
+
+    def sum_others(self, published_cells: Integers, space: KeySpace, names: Sequence[str]) -> Integers:
+        """The records in all cells but some, for every combination of the keys of some columns, shard by shard.
+
+        Args:
+            published_cells: those that are left out.
+        """
+        totals = np.zeros(math.prod(space.columns[name].size for name in names), dtype=np.int64)
+        for _, cells, counts in self.read_shards(range(self.shards)):
+            is_other = ~np.isin(cells, published_cells)
+            np.add.at(totals, space.project(cells[is_other], names), counts[is_other])
+        return totals
 
     def delete(self) -> None:
         """Delete what is in the store."""
@@ -103,12 +130,14 @@ def count_cells(
         store.scratch(),
         part_count,
         min(part_count, shards),
-        pending_rows(store, engine),
+        pending_rows(store.sizes, engine),
     )
     try:
         parts_per_task = part_count // tasks
         read = engine.map(counting.deal_records, [(group, keys) for group in partitions])
-        records_read, dealt_counts = sum(number for number, _ in read), [entry for _, entries in read for entry in entries]
+        records_read = sum(number for number, _, _ in read)
+        summary = sum((task_summary for _, task_summary, _ in read), CountSummary())
+        dealt_counts = [entry for _, _, entries in read for entry in entries]
         if cells_per_person is not None:
             index = gather(store, counting.work, keys.run, part_count, dealt_counts)
             ranges = [range(task * parts_per_task, (task + 1) * parts_per_task) for task in range(tasks)]
@@ -121,7 +150,13 @@ def count_cells(
         store.delete(counting.work)
         raise
     digest = hashlib.sha256(b"".join(digests for _, digests in summed)).hexdigest()
-    return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read)
+    return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read, summary)
+
+
+def task_bytes(engine: Engine) -> int:
+    """What a task takes: a batch that is read, and rows that wait to be dealt out or those of a part (``choose_part_count``)."""
+    waiting = PENDING_COPIES * HASHED.itemsize * pending_rows(SIZES, engine)
+    return max(waiting, engine.memory_bytes // 4) + 2 * BATCH_ROWS * 64
 
 
 def bound_cells(
@@ -136,8 +171,14 @@ def bound_cells(
 
 def sum_by_cell(cells: Integers, counts: Integers) -> Rows:
     """The cells in rising order, each once, with the sum of its counts."""
-    order = np.argsort(cells)
-    cells, counts = cells[order], counts[order]
+    most, cell_bits = int(counts.max(initial=0)), int(cells.max(initial=0)).bit_length()
+    if cell_bits + most.bit_length() < 64:  # values are sorted in a fifth of the time of places
+        count_bits = most.bit_length()
+        packed = np.sort(cells << count_bits | counts)
+        cells, counts = packed >> count_bits, packed & (1 << count_bits) - 1
+    else:
+        order = np.argsort(cells)
+        cells, counts = cells[order], counts[order]
     starts = np.flatnonzero(np.diff(cells, prepend=-1))
     rows = np.empty(starts.size, dtype=CELL_COUNT)
     rows["cell"], rows["count"] = cells[starts], np.add.reduceat(counts, starts) if starts.size else counts
@@ -188,30 +229,34 @@ class CellCounting:
     cell_parts: int
     pending: int
 
-    def deal_records(self, task: tuple[list[Partition], CountingKeys]) -> tuple[int, list[DealtObject]]:
-        """Read some partitions and deal their records out: by person, or by cell where records count."""
-        partitions, keys = task
-        read_counts = [0]
+    def deal_records(self, task: tuple[list[Partition], CountingKeys]) -> tuple[int, CountSummary, list[DealtObject]]:
+        """Read some partitions and deal their records out: by person, or by cell where records count.
 
-        def person_rows() -> Iterator[Rows]:
-            for hashed, cells, numbers in self._tables(partitions, keys.persons):
+        Returns: how many records were read, how reading them as cells of the domain went, and what was dealt.
+        """
+        partitions, keys = task
+        read_counts, summaries = [0], [CountSummary()]
+
+        def rows_of_persons() -> Iterator[Rows]:
+            for hashed, cells, numbers, summary in self._tables(partitions, keys.persons):
                 read_counts.append(int(numbers.sum()))
-                is_counted = cells >= 0
-                rows = np.empty(int(is_counted.sum()), dtype=HASHED)
-                rows["high"], rows["low"], rows["cell"] = hashed[is_counted, 0], hashed[is_counted, 1], cells[is_counted]
-                yield rows
+                summaries.append(summary)
+                yield person_rows(hashed, cells, cells >= 0)
 
         def cell_rows() -> Iterator[tuple[Integers, Integers]]:
-            for _, cells, numbers in self._tables(partitions, keys.persons):
+            for _, cells, numbers, summary in self._tables(partitions, keys.persons):
                 read_counts.append(int(numbers.sum()))
+                summaries.append(summary)
                 yield cells[cells >= 0], numbers[cells >= 0]
 
         if self.cells_per_person is None:
             dealt = self._deal_cells(cell_rows(), keys.run)
         else:
             no_rows = np.zeros(0, dtype=HASHED)
-            dealt = deal_by_person(person_rows(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending)
-        return sum(read_counts), dealt
+            dealt = deal_by_person(
+                rows_of_persons(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending
+            )
+        return sum(read_counts), sum(summaries, CountSummary()), dealt
 
     def bound_persons(self, index: ShuffleIndex, task: tuple[range, CountingKeys]) -> list[DealtObject]:
         """Deal out by cell what counts of the persons of some parts."""
@@ -256,8 +301,8 @@ class CellCounting:
 
     def _tables(
         self, partitions: list[Partition], person_key: PersonKey
-    ) -> Iterator[tuple[NDArray[np.uint64], Integers, Integers]]:
-        """The hash of each row's person, its cell, -1 where it has none, and how many records it stands for."""
+    ) -> Iterator[tuple[NDArray[np.uint64], Integers, Integers, CountSummary]]:
+        """The hash of each row's person, its cell, -1 where it has none, how many records it stands for, and how reading went."""
         source, domain = self.source, self.domain
         for partition in partitions:
             for table_index, read_table in enumerate(tables_of(source, domain, partition)):
@@ -265,7 +310,7 @@ class CellCounting:
                 if source.counts is not None:
                     table, numbers = counted_rows(read_table, source.counts, partition.source_label)
                 # what counting will refuse later is refused before anything is charged
-                domain_cells, _ = cells_of(table, source, domain, partition.source_label)
+                domain_cells, summary = cells_of(table, source, domain, partition.source_label)
                 check_complete(table, self.complete, source, domain_cells, partition.source_label)
                 with reading(partition.source_label):
                     key_numbers = {
@@ -277,4 +322,4 @@ class CellCounting:
                 if source.person is not None:
                     hashed, dropped = person_hashes(table, source, partition, table_index, person_key)
                     cells = np.where(dropped, -1, cells)
-                yield hashed, cells, numbers
+                yield hashed, cells, numbers, summary

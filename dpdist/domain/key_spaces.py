@@ -149,10 +149,14 @@ class ListedKeys(Keys):
     def numbers_of(self, texts: Sequence[str]) -> Integers:
         if not texts:
             return np.zeros(0, dtype=np.int64)
-        wanted = np.array([text.encode() for text in texts], dtype=np.bytes_)
-        ends_in_zero = np.array([text.endswith("\0") for text in texts], dtype=bool)  # which arrays of bytes leave out
-        places = np.minimum(np.searchsorted(self.codes, wanted), self.size - 1)
-        return np.where((self.codes[places] == wanted) & ~ends_in_zero, places, -1)
+        encoded = [text.encode() for text in texts]
+        wanted = np.array(encoded, dtype=self.codes.dtype)  # of the same width, or all codes would be copied
+        # what an array of bytes cuts off or leaves out
+        fits = np.array([len(code) <= wanted.itemsize and not code.endswith(b"\0") for code in encoded], dtype=bool)
+        order = np.argsort(wanted)  # neighbours are near each other in a file
+        places = np.empty(wanted.size, dtype=np.int64)
+        places[order] = np.minimum(np.searchsorted(self.codes, wanted[order]), self.size - 1)
+        return np.where((self.codes[places] == wanted) & fits, places, -1)
 
     def key_at(self, number: int) -> str:
         return bytes(self.codes[number]).decode()
@@ -190,6 +194,16 @@ class KeySpace:
             cells = cells * keys.size + np.maximum(numbers[name], 0)
             has_cell &= numbers[name] >= 0
         return np.where(has_cell, cells, -1)
+
+    def project(self, cells: Integers, names: Sequence[str]) -> Integers:
+        """The cell of each cell in the space of some of the columns, in the order of this one."""
+        projected, factor = np.zeros_like(cells), 1
+        for name, keys in reversed([*self.columns.items()]):
+            if name in names:
+                projected += cells % keys.size * factor
+                factor *= keys.size
+            cells = cells // keys.size
+        return projected
 
     def keys_at(self, cell: int) -> tuple[str, ...]:
         """The keys of a cell."""

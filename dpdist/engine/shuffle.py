@@ -95,9 +95,9 @@ def deal(
         part_numbers: of every row, 0..parts.
     """
     ends = np.cumsum(np.bincount(part_numbers, minlength=part_count))
-    # small numbers are sorted in a fifth of the time
+    # small numbers are sorted in a fifth of the time, and to take rows is half of indexing them
     narrow_numbers = part_numbers.astype(np.min_scalar_type(part_count))
-    ordered = rows if part_count == 1 else rows[np.argsort(narrow_numbers, kind="stable")]
+    ordered = rows if part_count == 1 else rows.take(np.argsort(narrow_numbers, kind="stable"))
     dealt_object = DealtObject(f"{folder}/{uuid.uuid4().hex}", os.urandom(SEED_BYTES), ordered.dtype.descr, ends)
     cipher, sealed_bytes = key.cipher(dealt_object.seed), bytearray()
     for number in np.flatnonzero(np.diff(ends, prepend=0)):

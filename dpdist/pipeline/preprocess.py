@@ -14,6 +14,7 @@ from typing import Any
 from dpdist.counting.histogram_counting import summary_of
 from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amounts
 from dpdist.counting.person_keys import PersonKey
+from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_limit
 from dpdist.pipeline.distributed_noise import Claim
@@ -70,15 +71,20 @@ def check_steps(context: Context, job: Job, measured: Charge) -> None:
         ledger.rehearse(step_charge(step, None, None, None))
 
 
-def check_missing_ahead(context: Context, job: Job, release: str) -> None:
-    """Accept records of which few are missing or outside the domain, before what is found first is charged. Raises: MissingRecords."""
+def check_missing_ahead(context: Context, job: Job, release: str, summary: CountSummary | None = None) -> None:
+    """Accept records of which few are missing or outside the domain, before what is found first is charged. Raises: MissingRecords.
+
+    Args:
+        summary: of a reading by the whole domain, if there was one.
+    """
     if job.source.records.most_missing == 1:
         return
     domain, names = job.measured.domain, attributes_with_private_names(job)
     known = tuple(attribute for attribute in domain.attributes if attribute.name not in names)
     if any(attribute.amounts is None for attribute in known):
         counted = replace(domain, attributes=known, tables=())
-        check_missing(context, job, release, summary_of(digested_files(context, job.source), counted, context.engine))
+        summary = summary or summary_of(digested_files(context, job.source), counted, context.engine)
+        check_missing(context, job, release, summary)
 
 
 @private_files()
@@ -114,11 +120,14 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
     if receipt is not None and receipt.state == "committed":
         _check_same(step, receipt, root, source)
         return _job_after(context, step, committed_measurement(context.store, receipt))
-    if not job.guarantee.step_results:  # at what is charged first
+    is_first = not job.guarantee.step_results  # of all that is charged
+    if is_first and not isinstance(step, ThresholdedRows):
         check_missing_ahead(context, job, step.release)
     errors = step.errors(partial(planned_errors, context, step))
     counted = step.count_records(records_in_parts(context, job))
     try:
+        if is_first and isinstance(step, ThresholdedRows):  # which comes last, and reads the records by the whole domain
+            check_missing_ahead(context, job, step.release, counted.summary)
         stored = _draw_step(context, job, step, counted, errors)
     finally:
         step.delete_scratch(counted)
@@ -190,7 +199,7 @@ def _write(
     """Draw the noise, and keep what is found. It is not read back here."""
     if isinstance(step, ThresholdedRows):
         claim = Claim(step.release, facts["attempt"], facts["charge"], counted.digest)
-        values = step.stored_rows(*draw_rows(context, claim, step.rule, counted, key))
+        values = step.stored_rows(*draw_rows(context, claim, step.rule, counted, key), counted, key.reveal())
     else:
         values = step.values_to_store(counted, key.reveal(), errors)
     context.store.put_if_absent(name, encode_values(values), {**step.draw_facts, **facts})

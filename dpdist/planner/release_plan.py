@@ -230,7 +230,7 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
     """What every stage of a planned release takes."""
     outputs = planned.job.outputs
     skips_estimate = skips_cell_estimate(planned.grid, planned.workload, outputs.postprocess)
-    return memory_estimate.memory_plan(
+    stages = memory_estimate.memory_plan(
         planned.workload,
         planned.grid,
         planned.layout,
@@ -242,6 +242,8 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
         non_negative=outputs.postprocess.non_negative,
         delivered=bool(outputs.output.to),
     )
+    found = [(step.purpose, step.task_bytes(engine)) for step, _ in planned.job.found_steps]
+    return [*(memory_estimate.StageMemory(name, size, engine.task_bytes, True) for name, size in found if size), *stages]
 
 
 def _grids(job: Job) -> Callable[[Strategy], IntegerMeasurement]:

@@ -136,6 +136,46 @@ class ThresholdedHistogram:
         return row_cells[order], values[order]
 
 
+@dataclass(frozen=True)
+class UnpublishedTotals:
+    """The noise of totals, by public groups, over the cells that a thresholded histogram did not publish.
+
+    Attributes:
+        noise: of every total, units.
+        loss: what all totals reveal of one change, whichever cells are published.
+    """
+
+    noise: Noise
+    loss: Loss
+
+    def draw(self, totals: Integers, key: bytes) -> Integers:
+        """The noisy totals in units.
+
+        Args:
+            totals: exact ones of the cells that ``draw_shard`` does not publish under the same key.
+            key: 32 secret bytes of the release.
+        """
+        return (totals << UNIT_BITS) + self.noise.draw(_subkey(key, 0, b"unpublished"), count=totals.size)
+
+
+def unpublished_totals(kind: Kind, budget: Loss, moved: Distance, groups: int) -> UnpublishedTotals:
+    """The totals that a budget buys.
+
+    Args:
+        moved: how far one change of the files moves the counts of the cells.
+        groups: how many totals there are; each cell is in one.
+    Raises: InvalidInput where the noise is too large.
+    """
+    # all cells of a person may be in one total; of two persons, one replaced by the other, each moves its own
+    persons, cells = 2 if moved.replaced else 1, moved.groups * (moved.participations or 1)
+    length = persons * cells * moved.records << UNIT_BITS
+    squared = length**2 if kind.norm == "l1" else persons * (cells * moved.records << UNIT_BITS) ** 2
+    scale = kind.scale(squared, budget)
+    if scale > SCALE_LIMIT:
+        raise InvalidInput("the totals of unpublished rows have noise beyond 2^26 records: raise the 'share' of 'rest'")
+    return UnpublishedTotals(Noise(kind, scale), kind.loss(budget, squared, scale, min(groups, persons * cells)))
+
+
 def in_order(shard_rows: Iterable[tuple[Integers, Integers]]) -> tuple[Integers, Integers]:
     """The rows of all shards in rising order of their cells."""
     cells, values = (np.concatenate(columns) for columns in zip(*shard_rows, strict=True))

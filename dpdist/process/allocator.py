@@ -16,8 +16,8 @@ KEPT_BYTES = 256 * MIB
 """Freed memory that a process keeps at most at the end of a heap; larger blocks go back at once."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
 _TOP_BYTES = 64 * MIB
-_GIVEN_BYTES = 128 * 2**10
-"""What glibc begins with, for all three."""
+_REUSED_BYTES = 32 * MIB
+"""Up to which size glibc learns by itself to use blocks again, until somebody sets a limit: from then on it learns no more."""
 
 
 def keep_freed_memory() -> None:
@@ -32,7 +32,7 @@ def freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        _set(_GIVEN_BYTES, _GIVEN_BYTES)
+        _set(_REUSED_BYTES, _REUSED_BYTES // 32)
 
 
 def _set(kept_bytes: int, top: int) -> None:

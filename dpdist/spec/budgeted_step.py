@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.digests import compute_digest
 from dpdist.domain import Attribute
+from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
@@ -251,6 +252,10 @@ class BudgetedStep(ABC):
     @abstractmethod
     def count_records(self, records: PartitionedRecords) -> Any:
         """What is counted of the records (``StepCount``). Raises: DpdistError; whatever counting would refuse is refused here."""
+
+    def task_bytes(self, engine: Engine) -> int:
+        """What a task of workers takes while records are counted for it; 0 where this process counts them."""
+        return 0
 
     @abstractmethod
     def values_to_store(self, counted: Any, key: bytes, errors: CandidateErrors | None) -> Any:

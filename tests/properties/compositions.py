@@ -140,7 +140,7 @@ def _quantiles(content: Content) -> None:
 
 def _thresholded(content: Content) -> None:
     """Rows of many keys from a part of the budget."""
-    content["thresholded"] = {"of": {"k": {"integers": {"from": 0, "to": 10**12}}}, "at_least": 5000}
+    content["thresholded"] = {"of": {"k": {"integers": {"from": 0, "to": 10**12}}}, "at_least": 5000, "rest": {}}
 
 
 def _persons(content: Content) -> None:

@@ -126,7 +126,8 @@ def _of_quantiles(found: QuantileChoice) -> Owned:
 
 def _of_shards(found: ThresholdedRows) -> Owned:
     ends = {"occupied": 2**62, "number": 1, "cells": 2**62, "values": 2**128}
-    return {f"{purpose} {shard}": [(0, end)] for shard in range(found.rule.shards) for purpose, end in ends.items()}
+    owned = {f"{purpose} {shard}": [(0, end)] for shard in range(found.rule.shards) for purpose, end in ends.items()}
+    return owned | {"unpublished 0": [(0, 2**20)]}
 
 
 PURPOSES: dict[type[BudgetedStep], Callable[[Any], Owned]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import datetime
+import hashlib
 import math
 import os
 from collections.abc import Mapping
@@ -27,6 +28,8 @@ DATABASE = "DPDIST_RANDOM_RECORDS"
 """The environment variable that holds the address of a drawn database."""
 FILES = {"queries.npy": (3, None), "coefficients.npy": (2,)}
 """Matrices that specs name, with their shapes; None: the cells of the domain."""
+KEYS = b"0\n1\n2\n"
+"""Of the file of keys that specs name."""
 ATTEMPTS = 8
 """To find a part whose absence makes a spec readable, before any part is taken out."""
 Path_ = tuple[Any, ...]
@@ -68,6 +71,7 @@ class Wider(Draw):
 
     def write_matrices(self, folder: Path) -> None:
         """The files that queries and filters name."""
+        (folder / "keys.txt").write_bytes(KEYS)
         for name, shape in FILES.items():
             sizes = [self._cells() if size is None else size for size in shape]
             np.save(folder / name, np.arange(math.prod(sizes)).reshape(sizes) % 3)
@@ -288,9 +292,11 @@ class Wider(Draw):
             {"codes": ["0", "1", "x"]},
             {"integers": {"from": 0, "to": 10**9}},
             {"text": {"alphabet": "0123", "length": 1}},
+            {"codes": {"file": "keys.txt", "sha256": hashlib.sha256(KEYS).hexdigest()}},
         ]
         part: Content = {"of": {"key": self.random.choice(keys)}, "at_least": self.random.choice([3000, 10**6])}
-        for name, value in (("share", 0.25), ("cells_per_person", 2), ("records_per_cell", 2)):
+        rest = {"share": 0.1, "by": [] if "integers" in part["of"]["key"] else ["key"]}
+        for name, value in (("share", 0.25), ("cells_per_person", 2), ("records_per_cell", 2), ("rest", rest)):
             part |= {name: value} if self.maybe(0.5) else {}
         self._add(0.2, "thresholded", part=part)
 

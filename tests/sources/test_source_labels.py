@@ -73,6 +73,9 @@ FIXED = {
     "fault",
     "float(kinds)",
     "found",
+    "MOST_KEYS",
+    "digest",  # of a public file of keys
+    "key_count",  # of a public file
     "kind",
     "kind_name",
     "len(names)",
@@ -84,6 +87,7 @@ FIXED = {
     "record",  # of csv_lines: "line" or "record"
     "record_bound",
     "requirement",
+    "sha256",  # that the spec has
     "shown",
     "type(records).__name__",  # the class of an object that is no table
     "text",  # of an environment variable

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +16,13 @@ from dpdist.counting.contribution_bounding import PersonKey
 from dpdist.counting.sparse_counts import count_cells
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, KeySpace, TextKeys
+from dpdist.privacy import thresholded_histogram
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
+from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
 from dpdist.sources import record_sources
+from dpdist.stability import Distance
 from tests import small
 from tests.often import always
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts
@@ -129,6 +137,69 @@ def test_what_is_counted_is_sealed_and_digested(tmp_path: Path) -> None:
         found.delete()
         assert not [path for path in (tmp_path / str(number)).rglob("*") if path.is_file() and found.folder in str(path)]
     assert digests[0] == digests[1] != digests[2]
+
+
+def totals_moved(folder: Path, protection: Protection, cells: int, names: list[str]) -> tuple[int, int]:
+    """The largest squared L2 and L1 move of totals of unpublished cells over all neighbours, whichever cells are published."""
+    folder.mkdir()
+
+    def totals(data: Data, name: str) -> dict[tuple[int, ...], np.ndarray]:
+        (folder / name).mkdir()
+        facts = {"person": protection.person, "most_records": 1, "counts": None}
+        source = record_sources.source_of(as_parquet(data, folder / name), columns={}, **small.whose(**facts))
+        bound = None if protection.person is None else cells
+        found = count_cells(
+            in_parts(source, DOMAIN, folder / name),
+            SPACE,
+            cells_per_person=bound,
+            records_per_cell=protection.most_records,
+            shards=SHARDS,
+        )
+        return {hidden: found.sum_others(np.array(hidden, dtype=np.int64), SPACE, names) for hidden in ((), (3, 5), (7,))}
+
+    base, squared, length = totals(BASE, "base"), 0, 0
+    for number, data in enumerate(changed(BASE, protection)):
+        for hidden, other in totals(data, str(number)).items() if data else ():
+            steps = base[hidden] - other
+            squared, length = max(squared, int(steps @ steps)), max(length, int(np.abs(steps).sum()))
+    return squared, length
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    ("unit", "cells", "most"), always([("persons", 2, 1)], [("records", 1, 1), ("persons", 2, 1), ("persons", 2, 2)])
+)
+@pytest.mark.parametrize("names", always([[]], [[], ["b"]]))
+def test_totals_of_unpublished_cells_move_as_their_noise_allows(
+    tmp_path: Path, neighbours: str, unit: str, cells: int, most: int, names: list[str]
+) -> None:
+    """The scale of the product's rule at rho 1/2 and epsilon 1 is the move that it allows, and the bound is reached."""
+    persons = unit == "persons"
+    protection = ProtectedPersons(neighbours, most, "who") if persons else ProtectedRecords(neighbours, most)
+    moved = Distance(most, neighbours == "replace-one", groups=cells)
+    squared, length = totals_moved(tmp_path / "files", protection, cells, names)
+    gaussian = thresholded_histogram.unpublished_totals(GAUSSIAN, Loss.gaussian(Fraction(1, 2)), moved, 3).noise.scale
+    laplace = thresholded_histogram.unpublished_totals(LAPLACE, Loss.laplace(Fraction(1)), moved, 3).noise.scale
+    assert squared << 2 * UNIT_BITS <= gaussian**2
+    assert length << UNIT_BITS <= laplace
+    if (unit, most, neighbours, names) == ("persons", 1, "add-remove", []):
+        assert gaussian == laplace == cells << UNIT_BITS == length << UNIT_BITS
+
+
+@pytest.mark.parametrize("planted", ["cells of a person in different totals", "one person where two change"])
+def test_a_fault_in_the_noise_of_totals_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    rule = thresholded_histogram.unpublished_totals
+    smaller: dict[str, Any] = {"groups": 1}
+    case: tuple[str, str, int, int, list[str]] = ("add-remove", "persons", 2, 1, [])
+    if planted == "one person where two change":
+        smaller, case = {"replaced": False}, ("replace-one", "records", 1, 1, ["b"])
+    monkeypatch.setattr(
+        thresholded_histogram,
+        "unpublished_totals",
+        lambda kind, budget, moved, groups: rule(kind, budget, dataclasses.replace(moved, **smaller), groups),
+    )
+    with pytest.raises(AssertionError):
+        test_totals_of_unpublished_cells_move_as_their_noise_allows(tmp_path, *case)
 
 
 @pytest.mark.parametrize("planted", ["another key in each run", "a bound that is forgotten", "records without a bound"])

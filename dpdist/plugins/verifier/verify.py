@@ -1127,14 +1127,13 @@ class ReleaseClaims:
     @property
     def preliminary_rhos(self) -> list[Fraction]:
         """The rho of each choice of bounds, edges and quantiles, and of what the bounds leave out."""
-        choices = [
-            self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "quantiles", "thresholded")
-        ]
+        choices = [self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "quantiles")]
         all_choices = [
             *choices,
             *(choice for name in ("chosen_ranges", "chosen_edges") for choice in self.certificate.get(name, ())),
         ]
-        return [Fraction(choice["rho"]) for choice in all_choices if choice is not None]
+        found_rhos = [Fraction(choice["rho"]) for choice in all_choices if choice is not None]
+        return [*found_rhos, *self.charged_apart["thresholded"]]
 
     @property
     def charged_apart(self) -> dict[str, list[Fraction]]:
@@ -1146,9 +1145,11 @@ class ReleaseClaims:
             "range": self.certificate.get("chosen_ranges", ()),
             "left-out": [self.certificate["left_out"]] if self.certificate.get("left_out") else (),
             "quantiles": [self.certificate["quantiles"]] if self.certificate.get("quantiles") else (),
-            "thresholded": [self.certificate["thresholded"]] if self.certificate.get("thresholded") else (),
         }
-        return {kind: [Fraction(choice["rho"]) for choice in choices] for kind, choices in kinds.items()}
+        rhos = {kind: [Fraction(choice["rho"]) for choice in choices] for kind, choices in kinds.items()}
+        thresholded = self.certificate.get("thresholded") or {}
+        drawn = [Fraction(each["rho"]) for each in (thresholded, thresholded.get("rest")) if each]
+        return rhos | {"thresholded": [charged_together(drawn, laplace=self.laplace)] if drawn else []}
 
     @property
     def preliminary_rho(self) -> Fraction:
@@ -2362,7 +2363,8 @@ RECOMPUTED: dict[str, str] = {
     "thresholded.expected_false_rows thresholded.published_half_of_the_time thresholded.published_almost_always thresholded.at_least "
     "thresholded.of.*.integers thresholded.of.*.integers[] thresholded.of.*.codes thresholded.of.*.alphabet thresholded.of.*.length "
     "thresholded.cells_per_person thresholded.records_per_cell thresholded.rows thresholded.published_rows[].keys.* "
-    "thresholded.published_rows[].value thresholded.published_rows[].low_95 thresholded.published_rows[].high_95",
+    "thresholded.published_rows[].value thresholded.published_rows[].low_95 thresholded.published_rows[].high_95 "
+    "thresholded.rest.**",
     "rounds": "rounds[].table[] rounds[].standard_error modelled[].table[]",
 }
 """The leaves of release.json that each claim recomputes; ``*`` stands for any name, ``[]`` for a place in a list, ``**`` for all within."""
@@ -2402,6 +2404,7 @@ BELIEVED: dict[str, str] = {
     "noises[].releases": "what else the ledger charged decides it",
     "noise_choice.why": "words on why one of the kinds was chosen",
     "non_negative.**": "it is simulated from the noisy data, with random numbers",
+    "thresholded.of.*.sha256": "the digest of a public file of keys: whoever has the file can count them",
     "selections[].most": "the spec says it, and it costs nothing; that no more are named is checked",
     "chosen_bound.values[]": "noisy numbers; what is said of them is recomputed",
     "chosen_groups.values[]": "noisy numbers; what is said of them is recomputed",
@@ -3436,7 +3439,15 @@ def check_thresholded(release: ReleaseClaims) -> str:
         records = int(privacy["most_records_of_one_person"]) * int(privacy.get("participations_of_one_person") or 1)
     changed = cells_of_unit * (2 if privacy["neighbours"] == "replace-one" else 1)
     scale = int(facts["scale"])
-    check_cost(release, facts, scale, changed * records * unit, changed * (records * unit) ** 2, "the thresholded histogram")
+    rest, laplace = facts.get("rest"), release.laplace
+    (both,) = release.charged_apart["thresholded"]
+    check_share(release, {**facts, "rho": both}, "the thresholded histogram")
+    near(rest is not None, "thresholded_rest.csv" in certificate["files"], label="whether there is thresholded_rest.csv: ")
+    charged = Fraction(facts["rho"])
+    if rest is not None:
+        check_unpublished_totals(release, facts, rest, cells_of_unit * records * unit)
+    smallest_scale = least_scale(charged, changed * records * unit, changed * (records * unit) ** 2, laplace=laplace)
+    near(scale, smallest_scale, label="scale of the noise of the thresholded histogram: ")
     exact = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
     near(float(facts["deviation"]) * unit, exact, 1e-9, label="deviation of its noise: ")
     cells = math.prod(map(keys_in, facts["of"].values()))
@@ -3456,6 +3467,49 @@ def check_thresholded(release: ReleaseClaims) -> str:
         near([chance(each) >= least for each in (count - 1, count)], [False, True], label=f"{name}: ")
     check_thresholded_rows(release, facts)
     return ""
+
+
+def check_unpublished_totals(release: ReleaseClaims, facts: Facts, rest: Facts, moved: int) -> None:
+    """What totals of unpublished rows cost, their intervals, and thresholded_rest.csv.
+
+    Args:
+        moved: by how much all counts of one person move at most, in units: all may be in one total.
+    """
+    sides = 2 if release.privacy["neighbours"] == "replace-one" else 1
+    scale, unit, charged = int(rest["scale"]), 1 << UNIT_BITS, Fraction(rest["rho"])
+    both = charged_together([Fraction(facts["rho"]), charged], laplace=release.laplace)
+    share = math.sqrt(charged / both) if release.laplace else float(charged / both)
+    near(float(rest["share"]), share, 1e-9, label="share of unpublished totals: ")
+    least = least_scale(charged, sides * moved, sides * moved**2, laplace=release.laplace)
+    near(scale, least, label="scale of the noise of unpublished totals: ")
+    deviation = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
+    near(float(rest["deviation"]) * unit, deviation, 1e-9, label="deviation of unpublished totals: ")
+    width = float(rest["deviation"]) * (LAPLACE_95 if release.laplace else NORMAL_95)
+    names = rest["by"]
+    near(names, [name for name in facts["of"] if name in names], label="columns of unpublished totals: ")
+    near(len(rest["totals"]), math.prod(keys_in(facts["of"][name]) for name in names), label="unpublished totals: ")
+    near(len({tuple(row["keys"].items()) for row in rest["totals"]}), len(rest["totals"]), label="different totals: ")
+    with (release.folder / "thresholded_rest.csv").open(encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    for row, written in zip(rest["totals"], table, strict=True):
+        near(
+            [written[name].lstrip("'") for name in names], [key.lstrip("'") for key in row["keys"].values()], label="keys: "
+        )
+        near(list(row["keys"]), names, label="keys of a total: ")
+        near(all(is_key(facts["of"][name], row["keys"][name]) for name in names), True, label="keys of a total: ")
+        for name in ("value", "low_95", "high_95"):
+            near(float(written[name]), row[name], 1e-9, label=f"{name} in thresholded_rest.csv: ")
+        for name, sign in (("low_95", -1), ("high_95", 1)):
+            end = max(0.0, float(row["value"]) + sign * width)
+            near(abs(float(row[name]) - end) <= 0.002, True, label=f"{name} of a total: ")
+
+
+def charged_together(rhos: Sequence[Fraction], *, laplace: bool) -> Fraction:
+    """The rho of one charge for several draws: epsilons of Laplace noise, which are rational, add up."""
+    if not laplace:
+        return sum(rhos, Fraction(0))
+    epsilons = [Fraction(math.isqrt(2 * rho.numerator * rho.denominator), rho.denominator) for rho in rhos]
+    return sum(epsilons, Fraction(0)) ** 2 / 2
 
 
 def keys_in(keys: Facts) -> int:

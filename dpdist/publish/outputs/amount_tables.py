@@ -75,17 +75,22 @@ class Quantiles(Output):
 class ThresholdedTable(Output):
     """A row for each published cell of a thresholded histogram, where one is asked for."""
 
-    files = r"thresholded\.csv"
+    files = r"thresholded(_rest)?\.csv"
     about = (
         "With `thresholded` in the spec: one row for each combination of keys whose noisy count reached the threshold, with a 95 % "
-        "interval that allows for this choice."
+        "interval that allows for this choice. With `rest` also `thresholded_rest.csv`: totals of all other combinations."
     )
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         facts = release.content.certificate.get("thresholded")
         if facts is None:
             return []
-        rows = facts["published_rows"]
-        keys = {column_of(name): pa.array([row["keys"][name] for row in rows], pa.string()) for name in facts["of"]}
-        columns = {name: pa.array([row[name] for row in rows], pa.float64()) for name in ("value", "low_95", "high_95")}
-        return write_statistics(release, "thresholded.csv", pa.table({**keys, **columns}))
+        tables = [("thresholded.csv", list(facts["of"]), facts["published_rows"])]
+        if "rest" in facts:
+            tables.append(("thresholded_rest.csv", facts["rest"]["by"], facts["rest"]["totals"]))
+        written: list[WrittenFile] = []
+        for file_name, names, rows in tables:
+            keys = {column_of(name): pa.array([row["keys"][name] for row in rows], pa.string()) for name in names}
+            columns = {name: pa.array([row[name] for row in rows], pa.float64()) for name in ("value", "low_95", "high_95")}
+            written += write_statistics(release, file_name, pa.table({**keys, **columns}))
+        return written

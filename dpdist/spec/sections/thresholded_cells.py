@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
 from dpdist.domain.key_spaces import IntegerKeys, Keys, KeySpace, ListedKeys, TextKeys
+from dpdist.sources.file_listing import locate_records
+from dpdist.sources.key_files import FileKeys
 from dpdist.spec.sections.private_bounds import SHARE_DESCRIPTION, ShareSpec
-from dpdist.spec.value_types import Exact, SpecPart, Text
+from dpdist.spec.value_types import Exact, PathText, SpecPart, Text
 
 MOST_CODES = 100_000
 
@@ -31,11 +34,26 @@ class TextsSpec(SpecPart):
     length: int = Field(ge=1, le=62, description="how many characters a key has", examples=[15])
 
 
+class KeyFileSpec(SpecPart):
+    """Keys of a public file."""
+
+    file: PathText = Field(
+        description="a text file in UTF-8 with a key in each line, or a .parquet file with one column of texts; up to 10^9 keys, each "
+        "once, in the order of their bytes (LC_ALL=C sort -u). A path or URL, as of records; workers read it, too",
+        examples=["pages.txt"],
+    )
+    sha256: str = Field(
+        pattern="^[0-9a-f]{64}$",
+        description="the SHA-256 of the file, as sha256sum prints it. Another file is refused before anything is charged",
+        examples=["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
+    )
+
+
 class KeySpec(SpecPart):
     """The keys that a column may have, from public knowledge. Records with other ones are in no row."""
 
-    codes: tuple[Text, ...] | None = Field(
-        None, min_length=1, max_length=MOST_CODES, description="all keys, listed", examples=[["DE", "FR"]]
+    codes: Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_CODES)] | KeyFileSpec | None = Field(
+        None, description="all keys, listed here or in a public file", examples=[["DE", "FR"]]
     )
     integers: IntegersSpec | None = Field(
         None, description="the whole numbers of a range", examples=[{"from": 1, "to": 125_000_000}]
@@ -52,9 +70,14 @@ class KeySpec(SpecPart):
             raise ValueError("a column of keys has one of 'codes', 'integers' and 'text'")
         return self
 
-    @property
-    def keys(self) -> Keys:
-        """The keys. Raises: InvalidInput where there are none, or two are alike."""
+    def keys(self, folder: Path) -> Keys:
+        """The keys. Raises: InvalidInput where there are none, or two are alike; also for a file that is not as the spec says.
+
+        Args:
+            folder: where relative paths start.
+        """
+        if isinstance(self.codes, KeyFileSpec):
+            return FileKeys.of_location(locate_records(self.codes.file, below=folder).location, self.codes.sha256)
         if self.codes is not None:
             return ListedKeys.of_texts(self.codes)
         if self.integers is not None:
@@ -66,14 +89,31 @@ class KeySpec(SpecPart):
         """The column where it is read for rows of its own, and counted in no cell of the domain."""
         return Attribute(name, categories=("a key",), other="other keys", missing="no key")
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, keys: Keys) -> dict[str, Any]:
         """What a certificate says of the keys."""
+        file_facts = {"sha256": self.codes.sha256} if isinstance(self.codes, KeyFileSpec) else {}
         return {
-            "codes": None if self.codes is None else len(self.codes),
+            "codes": None if self.codes is None else keys.size,
+            **file_facts,
             "integers": None if self.integers is None else [self.integers.first, self.integers.last],
             "alphabet": None if self.text is None else self.text.alphabet,
             "length": None if self.text is None else self.text.length,
         }
+
+
+class RestSpec(ShareSpec):
+    """Totals of all rows that are not published."""
+
+    share: Exact = Field(
+        Fraction(1, 5),
+        description="what part of the histogram's budget they take; the rows have the rest of it",
+        examples=[0.2],
+    )
+    by: tuple[str, ...] = Field(
+        (),
+        description="a total for each combination of the keys of these columns; without any, one total",
+        examples=[["country"]],
+    )
 
 
 class ThresholdedSpec(ShareSpec):
@@ -102,13 +142,29 @@ class ThresholdedSpec(ShareSpec):
         1, ge=1, le=10_000, description="how many records of a person count in each of these cells", examples=[1]
     )
 
+    rest: RestSpec | None = Field(
+        None,
+        description="also publishes how many records all other rows have together, such as 'all other pages of DE'. Published rows and "
+        "these totals add up to all records that count",
+        examples=[{"by": ["country"]}],
+    )
+
+    @model_validator(mode="after")
+    def _check_rest(self) -> ThresholdedSpec:
+        if self.rest is not None:
+            unknown = [name for name in self.rest.by if name not in self.of]
+            if unknown or len(set(self.rest.by)) < len(self.rest.by):
+                raise ValueError("'rest: by' names columns of 'of', each once")
+            if not 0 < self.rest.share < 1:
+                raise ValueError("the share of 'rest' is between 0 and 1")
+        return self
+
     @model_validator(mode="after")
     def _check_decimals(self) -> ThresholdedSpec:
         if (self.at_least * 1000).denominator != 1:
             raise ValueError("'at_least' is a whole number of thousandths of a record: round it")
         return self
 
-    @property
-    def space(self) -> KeySpace:
+    def space(self, folder: Path) -> KeySpace:
         """The cells. Raises: InvalidInput for too many of them."""
-        return KeySpace({name: keys.keys for name, keys in self.of.items()})
+        return KeySpace({name: keys.keys(folder) for name, keys in self.of.items()})

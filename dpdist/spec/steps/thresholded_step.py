@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -10,12 +11,23 @@ import numpy as np
 
 from dpdist.content.truncated_intervals import truncated_intervals
 from dpdist.counting.person_histograms import PartitionedRecords
-from dpdist.counting.sparse_counts import SparseCounts, count_cells
+from dpdist.counting.sparse_counts import SparseCounts, count_cells, task_bytes
+from dpdist.domain.key_spaces import KeySpace
+from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
+from dpdist.privacy.accounting import Loss
+from dpdist.privacy.contribution_histogram import split_budget
 from dpdist.privacy.ledger.charges import THRESHOLDED
-from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
 from dpdist.privacy.partition_selection import UNIT_BITS
-from dpdist.privacy.thresholded_histogram import Integers, ThresholdedHistogram, in_order, thresholded_histogram
+from dpdist.privacy.thresholded_histogram import (
+    Integers,
+    ThresholdedHistogram,
+    UnpublishedTotals,
+    in_order,
+    thresholded_histogram,
+    unpublished_totals,
+)
 from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, StepDeclaration
 from dpdist.spec.job import Job
 from dpdist.spec.job_histogram import CountedCells
@@ -24,6 +36,8 @@ from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.sections.thresholded_cells import ThresholdedSpec
 from dpdist.stability import Distance
 
+MOST_TOTALS = 100_000
+"""Of unpublished rows."""
 DECIMALS = 3
 """Of noisy counts, and of the ends of their intervals."""
 
@@ -52,16 +66,54 @@ class ThresholdedRows(BudgetedStep):
                 f"{both!r} is an attribute or column of amounts, too: call the keys otherwise, and name their column under 'records: "
                 "columns'"
             )
-        _ = self.step_spec.space
+        space, rest = self.step_spec.space(measured.folder), self.step_spec.rest
+        totals = 0 if rest is None else math.prod(space.columns[name].size for name in rest.by)
+        if totals > MOST_TOTALS:
+            raise InvalidInput(
+                f"'rest: by' asks for {totals:,} totals, and at most {MOST_TOTALS:,} are published: name fewer columns"
+            )
+
+    @cached_property
+    def space(self) -> KeySpace:
+        """The cells."""
+        return self.step_spec.space(self.job.measured.folder)
+
+    @cached_property
+    def moved(self) -> Distance:
+        """How far one change of the files moves the counts of the cells."""
+        spec, distance = self.step_spec, self.job.guarantee.protection.distance
+        if self.job.guarantee.person.column is not None:
+            return Distance(spec.records_per_cell, distance.replaced, groups=spec.cells_per_person)
+        return Distance(distance.records * (distance.participations or 1), distance.replaced)
+
+    @property
+    def kind(self) -> Kind:
+        """Of the noise."""
+        return LAPLACE if self.step_budget.pure else GAUSSIAN
 
     @cached_property
     def rule(self) -> ThresholdedHistogram:
-        spec, distance = self.step_spec, self.job.guarantee.protection.distance
-        moved = Distance(distance.records * (distance.participations or 1), distance.replaced)
-        if self.job.guarantee.person.column is not None:
-            moved = Distance(spec.records_per_cell, distance.replaced, groups=spec.cells_per_person)
-        kind = LAPLACE if self.step_budget.pure else GAUSSIAN
-        return thresholded_histogram(kind, self.step_budget, moved, spec.space.size, spec.at_least)
+        spec, budget = self.step_spec, self.step_budget
+        if spec.rest is not None:
+            _, budget = split_budget(budget, spec.rest.share)
+        return thresholded_histogram(self.kind, budget, self.moved, self.space.size, spec.at_least)
+
+    @cached_property
+    def totals(self) -> UnpublishedTotals | None:
+        """The totals of unpublished rows, where they are asked for."""
+        rest = self.step_spec.rest
+        if rest is None:
+            return None
+        groups = math.prod(self.space.columns[name].size for name in rest.by)
+        return unpublished_totals(self.kind, split_budget(self.step_budget, rest.share)[0], self.moved, groups)
+
+    @property
+    def loss(self) -> Loss:
+        if self.totals is None:
+            return self.rule.loss
+        if self.step_budget.pure:  # one charge has one epsilon
+            return Loss.laplace(self.rule.loss.pure + self.totals.loss.pure)
+        return self.rule.loss + self.totals.loss
 
     @property
     def draw_facts(self) -> Mapping[str, Any]:
@@ -86,26 +138,39 @@ class ThresholdedRows(BudgetedStep):
             "scale": self.rule.noise.scale,
             "threshold": str(self.rule.threshold),
             "bits": UNIT_BITS,
+            **({} if self.totals is None else {"rest": spec.rest, "rest_scale": self.totals.noise.scale}),
         }
 
     def count_records(self, records: PartitionedRecords) -> SparseCounts:
         spec = self.step_spec
         return count_cells(
             records,
-            spec.space,
+            self.space,
             cells_per_person=self.cells_per_person,
             records_per_cell=spec.records_per_cell,
             shards=self.rule.shards,
         )
 
+    def task_bytes(self, engine: Engine) -> int:
+        return task_bytes(engine)
+
     def values_to_store(self, counted: SparseCounts, key: bytes, errors: CandidateErrors | None) -> Any:
         shards = counted.read_shards(range(self.rule.shards))
-        return self.stored_rows(*in_order(self.rule.draw_shard(*shard, key) for shard in shards))
+        return self.stored_rows(*in_order(self.rule.draw_shard(*shard, key) for shard in shards), counted, key)
 
-    @staticmethod
-    def stored_rows(cells: Integers, values: Integers) -> dict[str, list[int]]:
-        """What the store keeps of the rows that were drawn, here or by workers."""
-        return {"cells": cells.tolist(), "values": values.tolist()}
+    def stored_rows(self, cells: Integers, values: Integers, counted: SparseCounts, key: bytes) -> dict[str, list[int]]:
+        """What the store keeps of the rows that were drawn, here or by workers, with the totals of all others."""
+        stored = {"cells": cells.tolist(), "values": values.tolist()}
+        if self.totals is not None:
+            exact = counted.sum_others(cells, self.space, self.total_columns)
+            stored["rest"] = self.totals.draw(exact, key).tolist()
+        return stored
+
+    @property
+    def total_columns(self) -> list[str]:
+        """The columns by whose keys there are totals, in the order of the key space."""
+        rest = self.step_spec.rest
+        return [] if rest is None else [name for name in self.space.columns if name in rest.by]
 
     def delete_scratch(self, counted: SparseCounts) -> None:
         counted.delete()
@@ -116,8 +181,8 @@ class ThresholdedRows(BudgetedStep):
         spec, rule = self.step_spec, self.rule
         thresholded_facts = {
             "share": float(spec.share),
-            "rho": str(self.loss.zcdp),
-            "of": {name: keys.facts() for name, keys in spec.of.items()},
+            "rho": str(rule.loss.zcdp),
+            "of": {name: keys.facts(self.space.columns[name]) for name, keys in spec.of.items()},
             "cells": str(rule.cells),
             "at_least": float(spec.at_least),
             "cells_per_person": self.cells_per_person,
@@ -129,8 +194,32 @@ class ThresholdedRows(BudgetedStep):
             "published_almost_always": rule.count_with(0.975),
             "rows": len(published_numbers["cells"]),
             "published_rows": list(self.rows(published_numbers)),
+            **self.rest_facts(published_numbers),
         }
         return {"thresholded": thresholded_facts}
+
+    def rest_facts(self, published_numbers: Mapping[str, Any]) -> dict[str, Any]:
+        """The totals of unpublished rows, where they are asked for."""
+        rest, names = self.step_spec.rest, self.total_columns
+        if rest is None or self.totals is None:
+            return {}
+        noise, totals = self.totals.noise, []
+        width = noise.half_width_95(1.0) * noise.deviation
+        # without columns there is one total, and a space has one column or more
+        space = KeySpace({name: self.space.columns[name] for name in names}) if names else None
+        for number, total in enumerate(published_numbers["rest"]):
+            keys = dict(zip(names, space.keys_at(number), strict=True)) if space else {}
+            low, high = (round(max(0.0, (total + sign * width) / 2**UNIT_BITS), DECIMALS) for sign in (-1, 1))
+            totals.append({"keys": keys, "value": round(total / 2**UNIT_BITS, DECIMALS), "low_95": low, "high_95": high})
+        rest_facts = {
+            "share": float(rest.share),
+            "rho": str(self.totals.loss.zcdp),
+            "by": names,
+            "scale": str(noise.scale),
+            "deviation": noise.deviation / 2**UNIT_BITS,
+            "totals": totals,
+        }
+        return {"rest": rest_facts}
 
     def rows(self, published_numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The published rows in the order of their cells, with intervals that hold the true count given that the row is shown."""
@@ -142,14 +231,18 @@ class ThresholdedRows(BudgetedStep):
         low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)  # no count is below 0
         for cell, *numbers in zip(published_numbers["cells"], values.tolist(), low.tolist(), high.tolist(), strict=True):
             value, low_end, high_end = (round(number, DECIMALS) for number in numbers)
-            keys = dict(zip(spec.of, spec.space.keys_at(cell), strict=True))
+            keys = dict(zip(spec.of, self.space.keys_at(cell), strict=True))
             yield {"keys": keys, "value": value, "low_95": low_end, "high_95": high_end}
 
     def plan_sentences(self) -> list[str]:
         """How large the noise is, how many rows are false, and how large a row must be to be published."""
         rule = self.rule
-        return [
+        sentences = [
             f"thresholded histogram of {rule.cells:,} cells: noise of {rule.noise.deviation / 2**UNIT_BITS:.3g} records; "
             f"{rule.false_rows:,.3g} rows without records are expected to be published, a row of {rule.count_with(0.5):,} records is half "
             f"of the time, and one of {rule.count_with(0.975):,} almost always"
         ]
+        if self.totals is None:
+            return sentences
+        width = self.totals.noise.half_width_95(1.0) * self.totals.noise.deviation / 2**UNIT_BITS
+        return [*sentences, f"each total of the rows that are not published is \u00b1 {width:,.3g} records"]

@@ -138,10 +138,14 @@ OTHERS: dict[str, dict[str, Any]] = {
         "neighbours": "replace-one", "domain": {"age": {"edges": [0, 6, 12]}}, "workload": [{"marginals": {"ways": [1], "ranges": True}}],
     },
     "private categories": {"table": test_private_categories.towns(), **test_private_categories.ASKED},
-    "a thresholded histogram": {"table": test_thresholded.views(), **test_thresholded.changes(mechanism="identity")},
+    "a thresholded histogram": {
+        "table": test_thresholded.views(), **test_thresholded.changes(mechanism="identity"),
+        "thresholded": {**test_thresholded.changes()["thresholded"], "rest": {"by": ["country"], "share": "1/3"}},
+    },
     "a thresholded histogram, Laplace noise": {
         "table": test_thresholded.views(),
-        **test_thresholded.changes(neighbours="replace-one", budget={"epsilon": 6}, ledger={"dataset": "small", "cap": {"epsilon": 6}}),
+        **test_thresholded.changes(neighbours="replace-one", budget={"epsilon": 8}, ledger={"dataset": "small", "cap": {"epsilon": 8}}),
+        "thresholded": {**test_thresholded.changes()["thresholded"], "rest": {}},
     },
     "a thresholded histogram of records": {
         "table": test_thresholded.views(), **test_thresholded.changes(records={"path": "records.parquet"}),
