@@ -23,6 +23,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "databases": ("records.sql", "records.connection"),
     "deployment": ("doctor", "sizes"),
     "gate": ("gate",),
+    "geography": ("mechanism.nested",),
     "languages": ("language",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
@@ -50,6 +51,7 @@ class Plugin:
         notebook_charts: references of functions that turn a page into images for notebooks.
         mechanisms: references of ``Mechanism`` objects, in the order in which ``auto`` compares them, after those of the core.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
+        fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
         gates: references of functions that are given a measured release before it is published, and refuse it by ``ReleaseHeld``.
@@ -70,6 +72,7 @@ class Plugin:
     notebook_charts: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
+    fits: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     gates: Sequence[str] = ()

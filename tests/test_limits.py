@@ -93,7 +93,6 @@ WHY_NOT = {
     "privacy.noise_distributions.BATCH": REACHED,
     "sources.file_columns.MOST_TEXTS": "how many texts a suggested spec lists",
     "sources.formats.json_lines.LONGEST_BYTES": REFUSAL,
-    "measurement.hierarchy_measurement.LINE_COPIES": "how much a held table takes: tests shrink the size at which one is held",
     "counting.partial_counts.DENSE_COPIES": "whether tasks write pairs: tests count both ways",
     "sources.formats.column_conversion._PLAIN_DIGITS": REACHED,
     "planner.size_estimate.ANSWERS": EXTENT,

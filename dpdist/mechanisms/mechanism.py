@@ -13,7 +13,7 @@ from dpdist.measurement.integer_measurement import Norm
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.operators import Matrix
 from dpdist.stability import ONE_RECORD, Distance
-from dpdist.strategies.solver_resources import Effort, Limits, Optimiser, effort
+from dpdist.strategies.solver_resources import Effort, Limits, effort
 from dpdist.strategies.strategy import OnStep, Strategy
 from dpdist.workloads import Gram, Workload
 
@@ -188,7 +188,7 @@ class Mechanism(ABC):
     is_data_dependent: ClassVar[bool] = False
     supports_fractional_records: ClassVar[bool] = False
     supports_sums: ClassVar[bool] = False
-    optimiser: ClassVar[Optimiser | None] = None
+    optimiser: ClassVar[str | None] = None
 
     def reason_unable(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload over this domain: one that counts whole records has no sums."""

@@ -9,7 +9,6 @@ from dpdist.errors import InvalidInput
 from dpdist.mechanisms.baseline_mechanisms import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
 from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing, WeightedDesign
 from dpdist.mechanisms.filter_mechanisms import Banded, Buffered, Convolution, SquareRoot, Triangular
-from dpdist.mechanisms.hierarchy_mechanism import Nested
 from dpdist.mechanisms.marginal_mechanisms import DataCube, FourierMechanism, Marginals
 from dpdist.mechanisms.mechanism import Mechanism
 from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, PIdentityProducts, Residual, WeightedMarginals
@@ -50,7 +49,6 @@ REGISTRY = MechanismRegistry(
     Marginals(),
     KroneckerMechanism(),
     Symmetric(),
-    Nested(),
     Coa(),
     Eigen(),
     Residual(),

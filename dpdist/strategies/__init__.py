@@ -23,7 +23,6 @@ from dpdist.strategies.streams.buffered_toeplitz import buffered
 from dpdist.strategies.streams.triangular_factor import triangular
 from dpdist.strategies.symmetric_optimum import symmetric
 from dpdist.strategies.tables.laplace_marginals import weighted_marginals
-from dpdist.strategies.tables.level_weights import nested
 from dpdist.strategies.tables.marginal_optimum import datacube, fourier, marginal_minimax
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum as marginals
 from dpdist.strategies.tables.p_identity_products import p_identity, p_identity_products
@@ -58,7 +57,6 @@ __all__ = [
     "marginal_minimax",
     "marginals",
     "matrix_mechanism_cost",
-    "nested",
     "oblique",
     "p_identity",
     "p_identity_products",

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
@@ -26,25 +25,8 @@ from dpdist.strategies.symmetric_optimum import starts_from_orbits, symmetry_for
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.strategies.tables.residual_bases import stored_optima_count
 from dpdist.workloads import Gram, Workload, integer_basis
-from dpdist.workloads.nested_groups import nested_of
 from dpdist.workloads.orbits import LOOKED_THROUGH, is_tabled
 
-Optimiser = Literal[
-    "coa",
-    "persons",
-    "worst",
-    "newton",
-    "eigen",
-    "low_rank",
-    "p_identity",
-    "p_identity_products",
-    "weighted_design",
-    "smoothing",
-    "kronecker",
-    "marginals",
-    "symmetric",
-    "nested",
-]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
 """Copies of a factor while it is rounded and its columns are distinguished."""
@@ -83,10 +65,6 @@ DESIGN_PRODUCTS = 600.0
 """Five designs, a tree among them whose left inverse is found anew a dozen times."""
 VARIANCE_COPIES = 8
 """Arrays over all queries that predicting the worst error over orbits holds."""
-NODE_VECTORS, VALUE_VECTORS = 100, 30
-"""Vectors over the nodes of nested levels, and over the values of their attribute, that optimising takes (benchmarks/geography.py)."""
-NODE_PRODUCTS = 6e5
-"""Of one number a node: 20 microseconds a node on the nominal processor, the most that was seen (benchmarks/geography.py)."""
 HESSIAN_PRODUCTS = 20
 """Products with the Hessian in each of them."""
 
@@ -156,7 +134,7 @@ NOMINAL_RATE = 6e10
 2020, or one of a server of 2023."""
 
 
-def effort(workload: Workload | Gram, optimiser: Optimiser = "coa") -> Effort:
+def effort(workload: Workload | Gram, optimiser: str = "coa") -> Effort:
     """The bytes and matrix products that an optimiser needs, predicted before it runs.
 
     Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
@@ -227,14 +205,6 @@ def _symmetric_effort(workload: Workload | Gram) -> Effort:
     memory = 8 * (factor_doubles + max(largest + hessian, pairs)) + worst_orbit_bytes(workload) + 2**20
     step = sum(2.0 * rank**2 * cells * (2 + 2 * HESSIAN_PRODUCTS) + 20.0 * rank**3 for rank, cells in sizes)
     return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
-
-
-def _nested_effort(workload: Workload | Gram) -> Effort:
-    """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
-    assert isinstance(workload, Workload)
-    nodes = sum(nested_of(workload).tree.sizes)
-    values = workload.domain.shape[nested_of(workload).axis]
-    return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
 
 
 def _minimax_effort(workload: Workload | Gram) -> Effort:
@@ -364,7 +334,7 @@ def worst_orbit_bytes(workload: Workload) -> int:
     return few + 8 * VARIANCE_COPIES * workload.shape[0] if large else few
 
 
-_EFFORTS: dict[Optimiser, Callable[[Workload | Gram], Effort]] = {
+_EFFORTS: dict[str, Callable[[Workload | Gram], Effort]] = {
     "coa": _coa_effort,
     "persons": _persons_effort,
     "worst": _minimax_effort,
@@ -378,6 +348,5 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Gram], Effort]] = {
     "kronecker": _kronecker_effort,
     "marginals": _marginal_effort,
     "symmetric": _symmetric_effort,
-    "nested": _nested_effort,
 }
 """The optimisers' public names with what each takes."""

@@ -12,17 +12,17 @@ import pytest
 from dpdist.domain import Attribute, Domain, Level
 from dpdist.errors import InvalidInput
 from dpdist.measurement.coefficient_vectors import Form
-from dpdist.measurement.hierarchy_measurement import LINE_COPIES
 from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.operators import Matrix
-from dpdist.reconstruction.node_variances import MergedHierarchy
+from dpdist.plugins.geography.hierarchy_measurement import LINE_COPIES
+from dpdist.plugins.geography.level_weights import _WeightSearch, nested, node_weights, root_of_dual, square_root_poles
+from dpdist.plugins.geography.nested_groups import Hierarchy, nested_of
+from dpdist.plugins.geography.node_variances import MergedHierarchy
 from dpdist.size_limits import Sizes
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.solver_resources import Limits
 from dpdist.strategies.strategy import ignore_step
-from dpdist.strategies.tables.level_weights import _WeightSearch, nested, node_weights, root_of_dual, square_root_poles
 from dpdist.workloads import Gram, Workload, prefix
-from dpdist.workloads.nested_groups import Hierarchy, nested_of
 from dpdist.workloads.product_queries import listed_marginals
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
@@ -198,5 +198,5 @@ def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: P
 def test_a_search_that_takes_all_its_steps_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     search = _WeightSearch(MergedHierarchy.of(hierarchy(0, 3, 4, 3, unlike=True))[0])
     assert search.minimise(1e-9, ignore_step)[2] == "converged"
-    monkeypatch.setattr("dpdist.strategies.tables.level_weights.MOST_STEPS", 2)
+    monkeypatch.setattr("dpdist.plugins.geography.level_weights.MOST_STEPS", 2)
     assert search.minimise(1e-9, ignore_step)[2] == "iteration limit"

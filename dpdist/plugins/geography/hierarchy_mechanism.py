@@ -5,16 +5,32 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from dpdist.errors import InvalidInput
-from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request, reason_beaten
-from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import name_strategy
-from dpdist.operators import Matrix
-from dpdist.strategies.solver_resources import effort
-from dpdist.strategies.strategy import Solve, Step, Strategy
-from dpdist.strategies.tables.level_weights import NestedStrategy, nested, nested_strategy, restore_rows, whole_numbers
-from dpdist.workloads import Workload
-from dpdist.workloads.nested_groups import nested_of
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    SINGLE_RECORD,
+    AutoComparison,
+    Effort,
+    Matrix,
+    Mechanism,
+    Optimality,
+    PlanSetting,
+    PlanWorkspace,
+    Request,
+    Solve,
+    Step,
+    Strategy,
+    Workload,
+    effort,
+    name_strategy,
+    reason_beaten,
+)
+from dpdist.plugins.geography.level_weights import NestedStrategy, nested, nested_strategy, restore_rows, whole_numbers
+from dpdist.plugins.geography.nested_groups import nested_of
+
+NODE_VECTORS, VALUE_VECTORS = 100, 30
+"""Vectors over the nodes of nested levels, and over the values of their attribute, that optimising takes (benchmarks/geography.py)."""
+NODE_PRODUCTS = 6e5
+"""Of one number a node: 20 microseconds a node on the nominal processor, the most that was seen (benchmarks/geography.py)."""
 
 
 class Nested(Mechanism):
@@ -33,6 +49,12 @@ class Nested(Mechanism):
         except InvalidInput as reason:
             return str(reason)
         return None
+
+    def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
+        """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
+        levels = nested_of(workload)
+        nodes, values = sum(levels.tree.sizes), workload.domain.shape[levels.axis]
+        return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         """Where the optimum over all cells is out of reach and this one is not."""
@@ -78,3 +100,6 @@ def _solve_facts(solved: NestedStrategy) -> dict[str, Any]:
         "gap": last_step.gap,
         "bound": last_step.objective / (1.0 + last_step.gap),
     }
+
+
+NESTED = Nested()

@@ -11,31 +11,48 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Vector, repeat_values, to_array
-from dpdist.arrays.transpose_passes import MEMORY_SHARE, Target, TransformPass, slab_bytes
-from dpdist.domain import Layout
-from dpdist.errors import InvalidInput
-from dpdist.measurement.coefficient_vectors import Form
-from dpdist.measurement.integer_measurement import (
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
     GRID_BITS,
     MEMORY_COPIES,
+    MEMORY_SHARE,
+    SIZES,
+    ArrayVector,
     Counts,
+    Form,
+    Identity,
+    IdentityFactor,
+    JointMeasurement,
+    Kronecker,
+    Layout,
+    Matrix,
+    MatrixFactor,
+    MeasuredSpace,
+    ProductSpace,
+    ProgressCallback,
+    SharedArray,
+    Sizes,
+    SpaceTerm,
+    Sparse,
     StageBytes,
+    Target,
+    Total,
+    TransformedAnswers,
+    TransformedMeasurement,
+    TransformPass,
+    Vector,
+    Workload,
+    Workspace,
     answer_bytes,
     check_published_size,
+    repeat_values,
     shard_bytes,
+    slab_bytes,
+    to_array,
 )
-from dpdist.measurement.joint_measurement import JointMeasurement
-from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
-from dpdist.operators import Identity, Kronecker, Matrix, Operator, Sparse, Total
-from dpdist.reconstruction.least_squares import SharedArray
-from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.node_variances import MergedHierarchy, NodeVariances
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
-from dpdist.size_limits import SIZES, Sizes
-from dpdist.workloads import Workload
-from dpdist.workloads.nested_groups import CountedNodes, NestedLevels
+from dpdist.api.pages import Operator
+from dpdist.plugins.geography.nested_groups import CountedNodes, NestedLevels
+from dpdist.plugins.geography.node_variances import MergedHierarchy, NodeVariances
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
 from dpdist.measurement import dense_measurement, joint_measurement
 from dpdist.measurement.consistency import table_fitting
-from dpdist.measurement.consistency.level_fitting import LevelFit, line_bytes
-from dpdist.measurement.consistency.table_fitting import fit_answers, has_levels
+from dpdist.measurement.consistency.table_fitting import fit_answers, special_fit
 from dpdist.operators import Matrix
 from dpdist.planner import release_plan
+from dpdist.plugins.geography.level_fitting import NESTED_LEVELS, LevelFit
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.runtime.stored_vectors import StoreWorkspace
@@ -31,7 +31,7 @@ from dpdist.storage.array_store import Store
 from dpdist.workloads import Workload, union
 from dpdist.workloads.product_queries import listed_marginals
 from tests import small
-from tests.strategies.test_level_weights import SEX, by_levels, places
+from tests.plugins.geography.test_level_weights import SEX, by_levels, places
 
 GROUPS = [0, 2, 1, 0, 3, 2, 2, 4]
 
@@ -96,7 +96,7 @@ def test_levels_are_fitted_alike_in_memory_and_through_the_store(workload: Workl
     """Each column by itself, whatever the slabs: the same bits."""
     values = np.random.default_rng(2).normal(0.3, 4, workload.shape[0])
     here = fit_of(workload).fit_in_memory(values, None)
-    fit_bytes = line_bytes(workload)
+    fit_bytes = NESTED_LEVELS.line_bytes(workload)
     engine = Engine(workers=2, memory_bytes=3 * fit_bytes, threads=1, connect=None, local=True)
     work = StoreWorkspace(Store(tmp_path, Sizes(slab_bytes=fit_bytes, shard_bytes=64, tile_bytes=8)), engine)
     there = LevelFit.of(workload, work)
@@ -130,15 +130,15 @@ def test_a_tree_of_many_leaves_is_fitted_in_the_memory_that_is_planned() -> None
     fit._fit_columns(lines, 0.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert line_bytes(workload) / 3 < peak < line_bytes(workload)
+    assert NESTED_LEVELS.line_bytes(workload) / 3 < peak < NESTED_LEVELS.line_bytes(workload)
 
 
 def test_only_levels_are_levels() -> None:
     """Whole tables are fitted to each other, with their number of records; tables that differ from level to level are not nested."""
     domain = places(GROUPS, SEX)
-    assert has_levels(WORKLOADS[0])
-    assert not has_levels(listed_marginals(domain, [("sex",), ("block", "sex")]))
-    assert not has_levels(listed_marginals(domain, [("county",), ("block", "sex")]))
+    assert special_fit(WORKLOADS[0]) is NESTED_LEVELS
+    assert special_fit(listed_marginals(domain, [("sex",), ("block", "sex")])) is None
+    assert special_fit(listed_marginals(domain, [("county",), ("block", "sex")])) is None
 
 
 LEVELS = {

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from dpdist.operators import Matrix
-from dpdist.workloads.nested_groups import Hierarchy
+from dpdist.api.mechanisms import Matrix
+from dpdist.plugins.geography.nested_groups import Hierarchy
 
 
 @dataclass(frozen=True)

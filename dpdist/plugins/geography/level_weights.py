@@ -9,14 +9,27 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpdist.measurement.hierarchy_measurement import SPACING, HierarchyMeasurement, NodeRows
-from dpdist.measurement.integer_measurement import GRID_BITS, IntegerMeasurement
-from dpdist.operators import Identity, Kronecker, Matrix, Operator, Total
-from dpdist.reconstruction.node_variances import MergedHierarchy, NodeVariances
-from dpdist.stability import Neighbours
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, Strategy, check_workload, ignore_step
-from dpdist.workloads import Workload
-from dpdist.workloads.nested_groups import Hierarchy, NestedLevels, nested_of
+from dpdist.api.mechanisms import (
+    GRID_BITS,
+    Identity,
+    IntegerMeasurement,
+    Kronecker,
+    Matrix,
+    Neighbours,
+    OnStep,
+    Solve,
+    Step,
+    Stop,
+    Strategy,
+    Total,
+    Workload,
+    check_workload,
+    ignore_step,
+)
+from dpdist.api.pages import Operator
+from dpdist.plugins.geography.hierarchy_measurement import SPACING, HierarchyMeasurement, NodeRows
+from dpdist.plugins.geography.nested_groups import Hierarchy, NestedLevels, nested_of
+from dpdist.plugins.geography.node_variances import MergedHierarchy, NodeVariances
 
 MOST_STEPS = 500
 """Steps of L-BFGS: hierarchies of up to 10^6 leaves take 50 to 200 (benchmarks/geography.py)."""

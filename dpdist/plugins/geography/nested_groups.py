@@ -8,10 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpdist.errors import InvalidInput
-from dpdist.operators import Groups, Identity, Matrix, Operator, Padded, Total
-from dpdist.workloads.block import Block
-from dpdist.workloads.workload import Workload
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import Identity, Matrix, Padded, Total, Workload
+from dpdist.api.pages import Block, Groups, Operator
 
 NONE = -1
 """Number of the group of a value that is in none."""

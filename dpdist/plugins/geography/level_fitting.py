@@ -12,14 +12,23 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
-from dpdist.arrays.transpose_passes import Target, TransformPass
-from dpdist.measurement.hierarchy_measurement import transpose_rows, unchanged_rows
-from dpdist.operators import Matrix
-from dpdist.reconstruction.least_squares import SharedArray
-from dpdist.workloads import Workload
-from dpdist.workloads.nested_groups import Hierarchy, NestedLevels, nested_of
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    MEMORY,
+    AnswerFit,
+    ArrayVector,
+    Matrix,
+    PreparedFit,
+    SharedArray,
+    Target,
+    TransformPass,
+    Vector,
+    Workload,
+    Workspace,
+    to_array,
+)
+from dpdist.plugins.geography.hierarchy_measurement import transpose_rows, unchanged_rows
+from dpdist.plugins.geography.nested_groups import Hierarchy, NestedLevels, nested_of
 
 UNQUERIED_WEIGHT = 1e-9
 """Weight of finest groups that no query counts, relative to the largest: without any their counts would not be determined."""
@@ -30,7 +39,7 @@ NEWTON_STEPS = 60
 
 
 @dataclass(frozen=True)
-class LevelFit:
+class LevelFit(PreparedFit):
     """The fit of a workload of nested levels.
 
     Attributes:
@@ -75,18 +84,16 @@ class LevelFit:
     def __reduce__(self) -> tuple[type[LevelFit], tuple[object, ...]]:
         return LevelFit, (self.blocks, self.before, self.after, self.nodes, self.inner, self.flat)
 
-    def fit_stored(
-        self, answers: Vector, work: Workspace, price: float = 0.0, report_progress: ProgressCallback | None = None
-    ) -> Vector:
+    def fit_stored(self, answers: Vector, work: Workspace) -> Vector:
         """The closest answers, line by line."""
         line_count = self.before * sum(self.blocks)
-        fit = TransformPass(self.after, partial(_fit_slab, self, price), _line_bytes(self.before, self.blocks, self.nodes))
+        fit = TransformPass(self.after, partial(_fit_slab, self), _line_bytes(self.before, self.blocks, self.nodes))
         sides = [
             TransformPass(line_count, transpose_rows, 4 * 8 * self.after),
             fit,
             TransformPass(line_count, unchanged_rows, 4 * 8 * self.after),
         ]
-        return work.run_passes(answers, sides, [Target(self.after, np.float64)], report_progress)[0]
+        return work.run_passes(answers, sides, [Target(self.after, np.float64)])[0]
 
     def fit_in_memory(self, values: Matrix, records: float | None) -> Matrix:
         """The same of answers in memory, given the number of all records where it is public."""
@@ -106,7 +113,7 @@ class LevelFit:
 
     def _fit_columns(self, line_values: Matrix, price: float) -> tuple[Matrix, float, float]:
         """Fitted lines, what all columns hold, and how fast that grows with the price."""
-        from dpdist.reconstruction.nonnegative_tree import nearest_counts
+        from dpdist.plugins.geography.nonnegative_tree import nearest_counts
 
         first_child, low, high, query_nodes, weights, weight_shares = self._tree
         block_values = np.split(line_values.T, np.cumsum(self.blocks)[:-1] * self.before, axis=1)
@@ -123,11 +130,26 @@ class LevelFit:
         return np.concatenate(list(block_answers), axis=1).T, float(counts[:, 0].sum()), growth
 
 
-def line_bytes(workload: Workload) -> int:
-    """What a line of a workload of nested levels takes while it is fitted."""
-    levels = nested_of(workload)
-    blocks = tuple(query_level.nodes.size for query_level in levels.counted_nodes)
-    return _line_bytes(levels.surrounding_cells(workload.domain.shape)[0], blocks, sum(levels.tree.sizes))
+class NestedLevelFit(AnswerFit):
+    """The fit of workloads of nested levels."""
+
+    def can_fit(self, workload: Workload) -> bool:
+        try:
+            nested_of(workload)
+        except InvalidInput:
+            return False
+        return True
+
+    def line_bytes(self, workload: Workload) -> int:
+        levels = nested_of(workload)
+        blocks = tuple(query_level.nodes.size for query_level in levels.counted_nodes)
+        return _line_bytes(levels.surrounding_cells(workload.domain.shape)[0], blocks, sum(levels.tree.sizes))
+
+    def prepare(self, workload: Workload, work: Workspace) -> PreparedFit:
+        return LevelFit.of(workload, work)
+
+
+NESTED_LEVELS = NestedLevelFit()
 
 
 def _line_bytes(before: int, blocks: tuple[int, ...], nodes: int) -> int:
@@ -135,9 +157,9 @@ def _line_bytes(before: int, blocks: tuple[int, ...], nodes: int) -> int:
     return 8 * (before * (4 * sum(blocks) + 3 * nodes) + NODE_COPIES * nodes)
 
 
-def _fit_slab(fit: LevelFit, price: float, start: int, slab: Matrix) -> Matrix:
+def _fit_slab(fit: LevelFit, start: int, slab: Matrix) -> Matrix:
     """Fitted answers of some lines, (queries of a line, lines)."""
-    return fit._fit_columns(slab.reshape(slab.shape[0], -1).T, price)[0]
+    return fit._fit_columns(slab.reshape(slab.shape[0], -1).T, 0.0)[0]
 
 
 def _tree_arrays(levels: NestedLevels) -> tuple[Matrix, ...]:
