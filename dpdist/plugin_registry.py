@@ -49,7 +49,7 @@ class Plugin:
         outputs: references of ``Output`` objects, which write files of every release, in this order.
         pages: references of ``Output`` objects that are written last, for they list what there is; they stand in place of the plain page.
         notebook_charts: references of functions that turn a page into images for notebooks.
-        mechanisms: references of ``Mechanism`` objects, in the order in which ``auto`` compares them, after those of the core.
+        mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.

@@ -51,8 +51,7 @@ def compared_mechanisms(
     if mechanism != AUTO:
         return (mechanism,)
     question = _auto_comparison(norm, workload, limits, setting)
-    names = (name for name, registered in REGISTRY.items() if _reason_not_compared(registered, question) is None)
-    return tuple(sorted(names, key=lambda name: question.best is None or name != question.best.name))
+    return tuple(name for name, registered in REGISTRY.items() if _reason_not_compared(registered, question) is None)
 
 
 def compared_for_norms(

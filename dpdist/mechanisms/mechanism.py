@@ -164,6 +164,7 @@ class Mechanism(ABC):
 
     Attributes:
         name: in specs and certificates.
+        follows: for a plugin: the mechanism after which ``auto`` compares it; "": after all that are there.
         summary: what it does, for the documentation: one sentence without its full stop.
         answers: the workloads it answers, for the documentation.
         noises: the norms whose noise it knows.
@@ -178,6 +179,7 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
+    follows: ClassVar[str] = ""
     summary: ClassVar[str]
     answers: ClassVar[str] = "every workload"
     noises: ClassVar[frozenset[Norm]] = GAUSSIAN

@@ -20,14 +20,19 @@ AUTO = "auto"
 
 
 class MechanismRegistry(MutableMapping[str, Mechanism]):
-    """Mechanisms by their names; those of plugins, which come last, are imported when it is first read."""
+    """Mechanisms by their names; those of plugins are imported when it is first read."""
 
     def __init__(self, *mechanisms: Mechanism) -> None:
         self._own_mechanisms = mechanisms
 
     @cached_property
     def _by_name(self) -> dict[str, Mechanism]:
-        return {mechanism.name: mechanism for mechanism in (*self._own_mechanisms, *plugin_objects("mechanisms"))}
+        mechanisms = [*self._own_mechanisms]
+        for mechanism in plugin_objects("mechanisms"):
+            names = [registered.name for registered in mechanisms]
+            place = names.index(mechanism.follows) + 1 if mechanism.follows in names else len(names)
+            mechanisms.insert(place, mechanism)
+        return {mechanism.name: mechanism for mechanism in mechanisms}
 
     def __getitem__(self, name: str) -> Mechanism:
         return self._by_name[name]

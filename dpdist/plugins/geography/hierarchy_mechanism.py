@@ -37,6 +37,7 @@ class Nested(Mechanism):
     """One weight a group of values and one scale a value, in linear time."""
 
     name = "nested"
+    follows = "symmetric"
     summary = (
         "weighted sums over the groups of nested levels, in linear time: within 1 % of the optimum, as its certificate shows"
     )
