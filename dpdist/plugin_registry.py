@@ -30,6 +30,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "page": ("export", "domain.map", "spec.site"),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
+    "streams": ("mechanism.triangular", "mechanism.buffered", "mechanism.banded"),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
     "verifier": ("output.verifier",),

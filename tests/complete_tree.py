@@ -14,6 +14,11 @@ def needs_plugin(word: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing_plugin(word)), reason=f"the plugin of {word} is missing")
 
 
+def installed_mechanisms(*names: str) -> list[str]:
+    """Those of some names, which a spec takes, whose plugins are there."""
+    return [name for name in names if not missing_plugin(f"mechanism.{name}")]
+
+
 class Deleted:
     """Stands for what a plugin names that was deleted: nothing is an instance of it."""
 

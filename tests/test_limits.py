@@ -59,7 +59,6 @@ WHY_NOT = {
     "publish.release_folder.FORMAT": "the number of a stored form: another one is refused",
     "runtime.reconciliation.FORMAT": "the number of a stored form: another one is refused",
     "strategies.dense.completing_rows.WORK": "how long a search goes on: the certificate has the error of what it found",
-    "strategies.streams.banded_participation.WORK": "how long a search goes on: the certificate has the error of what it found",
     "strategies.dense.coa_fixed_point.SINGULAR_PATIENCE": "how long a search goes on: the certificate has the error of what it found",
     "strategies.dense.trace_problem.NEARLY_FULL_CELLS": "which of two solvers is taken: both are certified, and compared",
     "query.attribute_conditions.MOST_SEARCHED_LABELS": "a label among very many is read as a number: the answer or a refusal",

@@ -2,13 +2,16 @@
 
 from dpdist.arrays import lapack
 from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
+from dpdist.arrays.causal_filters import binomials, divide_series, multiply_series, padded_coefficients
 from dpdist.arrays.lazy_vector import ArrayVector, Vector, repeat_values, to_array
 from dpdist.arrays.transpose_passes import MEMORY_SHARE, Target, TransformPass, slab_bytes
 from dpdist.domain import Domain, Layout
-from dpdist.measurement.coefficient_vectors import Form
+from dpdist.errors import NotPositiveDefinite
+from dpdist.measurement.coefficient_vectors import GRID_UNIT, Form
 from dpdist.measurement.consistency.answer_fit import AnswerFit, PreparedFit
 from dpdist.measurement.consistency.table_fitting import has_only_tables, query_groups
 from dpdist.measurement.dense_measurement import DenseMeasurement
+from dpdist.measurement.filter_measurement import SeriesMeasurement
 from dpdist.measurement.integer_measurement import (
     GRID_BITS,
     MEMORY_COPIES,
@@ -19,12 +22,32 @@ from dpdist.measurement.integer_measurement import (
     StageBytes,
     answer_bytes,
     check_published_size,
+    check_record_limit,
     shard_bytes,
 )
 from dpdist.measurement.joint_measurement import JointMeasurement
+from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
+from dpdist.measurement.sensitivity.participation import (
+    CHAINS,
+    Crossing,
+    band_of,
+    chains_squared,
+    columns_to_the_end,
+    fitting_participations,
+    gram_squared_bound,
+    heaviest_chain,
+    lag_products,
+    longest_chain_steps,
+    number_of_chains,
+    rows_squared_bound,
+    trace_chain,
+)
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
+from dpdist.mechanisms.filter_mechanisms import StreamMechanism
 from dpdist.mechanisms.mechanism import (
+    AUTO_LIMITS,
+    DENSE_CELLS,
     SINGLE_RECORD,
     AutoComparison,
     Mechanism,
@@ -34,8 +57,8 @@ from dpdist.mechanisms.mechanism import (
     reason_beaten,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import name_strategy
-from dpdist.operators import Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Total, Tree
+from dpdist.mechanisms.strategy_cache import get_dense_strategy, name_person_strategy, name_strategy
+from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Total, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
 from dpdist.privacy.exponential_mechanism import RATE_BITS, choose, rate_for
 from dpdist.privacy.keys import Secret
@@ -50,19 +73,40 @@ from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import Axes
 from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.stability import Neighbours
-from dpdist.strategies.solver_resources import Effort, effort
-from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, Strategy, check_workload, ignore_step
-from dpdist.workloads import Workload
+from dpdist.stability import ONE_RECORD, Distance, Neighbours
+from dpdist.strategies.chain_search import best_chain
+from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound
+from dpdist.strategies.dual_certificates import Contribution, PersonsBound
+from dpdist.strategies.filter_strategies import (
+    answers_growing,
+    coefficients_of,
+    finite_series_bound,
+    has_square_root,
+    rows_over_cells,
+)
+from dpdist.strategies.optimal import coa
+from dpdist.strategies.representations import DenseStrategy, FilterStrategy
+from dpdist.strategies.solver_resources import Effort, Limits, effort
+from dpdist.strategies.strategy import CLOSED_FORM, OnStep, Solve, Step, Stop, Strategy, check_workload, ignore_step
+from dpdist.workloads import Filter, Workload, filtered
+from dpdist.workloads.time_filters import coefficients
+from dpdist.workloads.workload_kind import is_running_sum
 
 __all__ = [
+    "AUTO_LIMITS",
+    "CHAINS",
+    "CLOSED_FORM",
+    "DENSE_CELLS",
     "GAUSSIAN",
     "GRID_BITS",
+    "GRID_UNIT",
     "LAPLACE",
     "MEMORY",
     "MEMORY_COPIES",
     "MEMORY_SHARE",
+    "ONE_RECORD",
     "RATE_BITS",
+    "ROUNDS",
     "SINGLE_RECORD",
     "SIZES",
     "AnswerFit",
@@ -71,10 +115,17 @@ __all__ = [
     "ArrayVector",
     "AutoComparison",
     "Axes",
+    "Contribution",
     "Counts",
+    "Crossing",
+    "Dense",
     "DenseMeasurement",
+    "DenseStrategy",
+    "Distance",
     "Domain",
     "Effort",
+    "Filter",
+    "FilterStrategy",
     "Form",
     "FormulaMechanism",
     "Identity",
@@ -83,6 +134,7 @@ __all__ = [
     "JointMeasurement",
     "Kronecker",
     "Layout",
+    "Limits",
     "ListedRanges",
     "Loss",
     "Matrix",
@@ -93,9 +145,12 @@ __all__ = [
     "Neighbours",
     "Noise",
     "Norm",
+    "NotPositiveDefinite",
     "OnStep",
     "Optimality",
     "Padded",
+    "PersonsBound",
+    "PersonsOptimum",
     "PlanSetting",
     "PlanWorkspace",
     "PreparedFit",
@@ -105,6 +160,7 @@ __all__ = [
     "Request",
     "Secret",
     "SelectedTable",
+    "SeriesMeasurement",
     "SharedArray",
     "Sizes",
     "Solve",
@@ -114,6 +170,7 @@ __all__ = [
     "Step",
     "Stop",
     "Strategy",
+    "StreamMechanism",
     "TableModel",
     "Target",
     "Total",
@@ -125,26 +182,57 @@ __all__ = [
     "Workload",
     "Workspace",
     "answer_bytes",
+    "answers_growing",
+    "band_of",
+    "best_chain",
+    "binomials",
+    "chains_squared",
     "check_published_size",
+    "check_record_limit",
     "check_workload",
     "choose",
+    "coa",
+    "coefficients",
+    "coefficients_of",
+    "columns_to_the_end",
     "covering_half_widths",
+    "divide_series",
     "effort",
+    "filtered",
+    "finite_series_bound",
     "first_holding",
+    "fitting_participations",
+    "get_dense_strategy",
+    "gram_squared_bound",
     "has_only_tables",
+    "has_square_root",
+    "heaviest_chain",
     "ignore_step",
     "independent_table",
+    "is_running_sum",
+    "lag_products",
     "lapack",
     "laplace_scale",
+    "least_error",
+    "longest_chain_steps",
     "margin",
     "model_unbiased_tables",
+    "multiply_series",
+    "name_person_strategy",
     "name_strategy",
+    "number_of_chains",
+    "padded_coefficients",
+    "persons_bound",
     "query_groups",
     "rate_for",
     "reason_beaten",
     "repeat_values",
+    "rows_over_cells",
+    "rows_squared_bound",
+    "sensitivity_squared",
     "shard_bytes",
     "slab_bytes",
     "stored_answers",
     "to_array",
+    "trace_chain",
 ]

@@ -13,6 +13,7 @@ from dpdist.measurement.integer_measurement import Norm
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.operators import Matrix
 from dpdist.stability import ONE_RECORD, Distance
+from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.solver_resources import Effort, Limits, effort
 from dpdist.strategies.strategy import OnStep, Strategy
 from dpdist.workloads import Gram, Workload
@@ -204,6 +205,10 @@ class Mechanism(ABC):
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         """What the strategy that it plans for a release is the certified optimum of; None where nothing is certified beforehand."""
+        return None
+
+    def find_persons_bound(self, workload: Workload) -> Callable[[Workload, Distance], PersonsBound] | None:
+        """What computes a bound that no strategy beats for persons in several steps of a series; None where none is known."""
         return None
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.baseline_mechanisms import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
 from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing, WeightedDesign
-from dpdist.mechanisms.filter_mechanisms import Banded, Buffered, Convolution, SquareRoot, Triangular
+from dpdist.mechanisms.filter_mechanisms import Convolution, SquareRoot
 from dpdist.mechanisms.marginal_mechanisms import DataCube, FourierMechanism, Marginals
 from dpdist.mechanisms.mechanism import Mechanism
 from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, PIdentityProducts, Residual, WeightedMarginals
@@ -60,9 +60,6 @@ REGISTRY = MechanismRegistry(
     Oblique(),
     Convolution(),
     SquareRoot(),
-    Triangular(),
-    Buffered(),
-    Banded(),
     LowRank(),
     Smoothing(),
     PIdentity(),

@@ -18,9 +18,6 @@ from dpdist.strategies.lower_bounds import (
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.solver_resources import Effort, effort
 from dpdist.strategies.strategy import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
-from dpdist.strategies.streams.banded_toeplitz import banded
-from dpdist.strategies.streams.buffered_toeplitz import buffered
-from dpdist.strategies.streams.triangular_factor import triangular
 from dpdist.strategies.symmetric_optimum import symmetric
 from dpdist.strategies.tables.laplace_marginals import weighted_marginals
 from dpdist.strategies.tables.marginal_optimum import datacube, fourier, marginal_minimax
@@ -36,8 +33,6 @@ __all__ = [
     "Solve",
     "Step",
     "Strategy",
-    "banded",
-    "buffered",
     "coa",
     "convolution",
     "datacube",
@@ -65,7 +60,6 @@ __all__ = [
     "smoothing",
     "square_root",
     "symmetric",
-    "triangular",
     "wavelet",
     "weighted_design",
     "weighted_marginals",

@@ -49,9 +49,6 @@ THIN_PRODUCTS, NEAR_PRODUCTS = 70.0, 10.0
 PERSONS_SQUARES, PERSONS_PRODUCTS, PERSONS_ROWS, CUT_ROWS = 12, 50.0, 5e8, 1.4e9
 """Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers;
 and those of its search, and of cutting planes over few cells, times the square of the number of cells."""
-PARTICIPATION_ROWS, BAND_CUBES, BAND_PRODUCTS = 5e7, 1.2e11, 150.0
-"""Products of an optimum for persons in several steps, times the number of steps; those of a strategy in bands for them, whose search is as
-long for few steps as for many, times its cube, and beside them."""
 RESIDUAL_PRODUCTS = 10.0
 """Of the largest attribute's rows: columns are distinguished and rows inverted once for each table."""
 EIGEN_ARRAYS, ERROR_PRODUCTS, DESIGN_START_PRODUCTS = 16, 12.0, 26.0

@@ -37,6 +37,7 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
 from tests import small
+from tests.complete_tree import needs_plugin
 from tests.fit import assert_errors_fit, assert_release_fits
 from tests.often import always, first_of
 from tests.properties.asked import AGES, PURE
@@ -192,6 +193,7 @@ def test_volatility_around_a_public_mean(home: Path, mechanism: str) -> None:
 
 @pytest.mark.statistical
 @pytest.mark.slow
+@needs_plugin("mechanism.buffered")
 def test_a_long_series(home: Path) -> None:
     """20,000 steps, beyond what can be written down: the best filter is taken, errors are as predicted, a person's records count."""
     state = np.random.default_rng(4)

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from tests.complete_tree import installed_mechanisms
+
 Content = dict[str, Any]
 """What a spec says."""
 Record = dict[str, Any]
@@ -169,7 +171,9 @@ def composed(state: Random, content: Content) -> Content:
     if kind == "groups in a series":
         return {**_of(plain, groups), **made}
     if kind == "steps of a series":
-        made["mechanism"] = state.choice(["auto", "convolution", "square-root", "triangular", "coa", "identity"])
+        made["mechanism"] = state.choice(
+            installed_mechanisms("auto", "convolution", "square-root", "triangular", "coa", "identity")
+        )
         return {**_of(plain, {**who, **steps}), **made}
     if kind in ("replaced around", "persons around", "stream around"):
         filtered["around"] = state.choice([0, 1, 2, 5])
@@ -315,9 +319,9 @@ def _series(state: Random, domain: Content, sums: Content) -> list[Content]:
 
 def _mechanism(state: Random, unit: str, *, series: bool, sums: bool) -> str:
     if unit == "participations":
-        return state.choice(["auto", "square-root", "triangular", "buffered", "convolution"])
+        return state.choice(installed_mechanisms("auto", "square-root", "triangular", "buffered", "convolution"))
     if series:
-        return state.choice(["auto", "convolution", "square-root", "triangular"])
+        return state.choice(installed_mechanisms("auto", "convolution", "square-root", "triangular"))
     if unit == "groups":
         return state.choice(["auto", "identity"])
     return state.choice(("auto",) * 8 + DIVIDING + (() if sums else WHOLE))

@@ -11,6 +11,7 @@ import scipy.sparse.linalg
 
 import dpdist as dp
 from dpdist.errors import InvalidInput
+from tests.complete_tree import needs_plugin
 
 QUERIES = np.eye(8) + np.ones((8, 8))
 """Symmetric, and positive definite, so that it could be a gram, too."""
@@ -27,7 +28,7 @@ WORKLOADS_ALONE = [
     "symmetric",
     "oblique",
     "residual",
-    "triangular",
+    pytest.param("triangular", marks=needs_plugin("mechanism.triangular")),
     "kronecker",
     "fourier",
     "datacube",

@@ -7,8 +7,8 @@ import pytest
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.mechanism_registry import mechanism_of
+from dpdist.plugins.streams.buffered_toeplitz import buffered, fit_buffers
 from dpdist.strategies import square_root
-from dpdist.strategies.streams.buffered_toeplitz import buffered, fit_buffers
 from dpdist.workloads import filtered, prefix
 from dpdist.workloads.time_filters import exponential, running_sum
 

@@ -17,15 +17,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpdist.arrays import lapack
-from dpdist.measurement.sensitivity.participation import number_of_chains
-from dpdist.operators import Matrix, Toeplitz
-from dpdist.stability import Distance
-from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import Solve
-from dpdist.strategies.streams.banded_toeplitz import StreamParticipation, banded
-from dpdist.strategies.streams.triangular_factor import single_series_workload, triangular_strategy
-from dpdist.workloads import Workload
+from dpdist.api.mechanisms import DenseStrategy, Distance, Matrix, Solve, Workload, lapack, number_of_chains
+from dpdist.api.pages import Toeplitz
+from dpdist.plugins.streams.banded_toeplitz import StreamParticipation, banded
+from dpdist.plugins.streams.triangular_factor import single_series_workload, triangular_strategy
 
 SHARPNESSES, STEPS = (20.0, 100.0, 500.0), 60
 """How much larger the largest weighs than the number of chains, in turn; and steps of L-BFGS for each."""

@@ -13,15 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from dpdist.arrays.array_workspace import MEMORY, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector
-from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix
-from dpdist.strategies.filter_strategies import coefficients_of, finite_series_bound, rows_over_cells
-from dpdist.strategies.representations import FilterStrategy
-from dpdist.strategies.strategy import CLOSED_FORM, check_workload
-from dpdist.workloads import Workload
-from dpdist.workloads.workload_kind import is_running_sum
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    CLOSED_FORM,
+    MEMORY,
+    ArrayVector,
+    FilterStrategy,
+    Matrix,
+    Workload,
+    Workspace,
+    check_workload,
+    coefficients_of,
+    finite_series_bound,
+    is_running_sum,
+    rows_over_cells,
+)
 
 BUFFER_COUNT = 6
 """Seven would gain less than one part in a thousand up to 2^20 steps (benchmarks/buffers.py)."""

@@ -9,37 +9,40 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
-from dpdist.domain import Layout
-from dpdist.measurement.coefficient_vectors import GRID_UNIT, Form
-from dpdist.measurement.filter_measurement import SeriesMeasurement
-from dpdist.measurement.integer_measurement import (
-    MEMORY_COPIES,
-    Counts,
-    StageBytes,
-    answer_bytes,
-    check_published_size,
-    check_record_limit,
-)
-from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
-from dpdist.measurement.sensitivity.participation import (
+from dpdist.api.mechanisms import (
     CHAINS,
+    GRID_UNIT,
+    MEMORY_COPIES,
+    ArrayVector,
+    Counts,
     Crossing,
+    Form,
+    Identity,
+    Layout,
+    Matrix,
+    MatrixFactor,
+    MeasuredSpace,
+    Neighbours,
+    ProgressCallback,
+    SeriesMeasurement,
+    Sizes,
+    StageBytes,
+    TransformedAnswers,
+    Vector,
+    Workload,
+    Workspace,
+    answer_bytes,
     band_of,
     chains_squared,
+    check_published_size,
+    check_record_limit,
     gram_squared_bound,
+    lapack,
     number_of_chains,
     rows_squared_bound,
+    sensitivity_squared,
+    to_array,
 )
-from dpdist.measurement.transformed_answers import TransformedAnswers
-from dpdist.operators import Identity, Matrix
-from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import MatrixFactor
-from dpdist.size_limits import Sizes
-from dpdist.stability import Neighbours
-from dpdist.workloads import Workload
 
 MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
 """Arrays over pairs of steps that measuring and answering hold at once."""

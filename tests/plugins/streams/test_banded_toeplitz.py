@@ -19,10 +19,14 @@ from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.measurement.sensitivity.participation import band_of
-from dpdist.measurement.triangular_measurement import TriangularMeasurement
 from dpdist.operators import Toeplitz
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.streams import participation_optimum
+from dpdist.plugins.streams.banded_participation import ChainSums, banded_person_strategy
+from dpdist.plugins.streams.banded_toeplitz import FilterReader, StreamParticipation, _chain_objective
+from dpdist.plugins.streams.triangular_factor import strategy_over_series
+from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
@@ -30,10 +34,6 @@ from dpdist.stability import Distance
 from dpdist.storage.array_store import Store
 from dpdist.strategies import banded, square_root
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.streams import participation_optimum
-from dpdist.strategies.streams.banded_participation import ChainSums, banded_person_strategy
-from dpdist.strategies.streams.banded_toeplitz import FilterReader, StreamParticipation, _chain_objective
-from dpdist.strategies.streams.triangular_factor import strategy_over_series
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
 from tests import small

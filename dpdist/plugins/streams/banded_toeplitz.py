@@ -17,22 +17,30 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from dpdist.arrays.array_workspace import MEMORY, Workspace
-from dpdist.arrays.causal_filters import binomials, divide_series, multiply_series, padded_coefficients
-from dpdist.arrays.lazy_vector import ArrayVector
-from dpdist.errors import InvalidInput
-from dpdist.measurement.sensitivity.participation import (
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    CLOSED_FORM,
+    MEMORY,
+    ONE_RECORD,
+    ArrayVector,
+    Distance,
+    FilterStrategy,
+    Matrix,
+    Workload,
+    Workspace,
+    answers_growing,
+    binomials,
+    check_workload,
+    coefficients_of,
     columns_to_the_end,
+    divide_series,
     fitting_participations,
     heaviest_chain,
     lag_products,
+    multiply_series,
+    padded_coefficients,
+    rows_over_cells,
 )
-from dpdist.operators import Matrix
-from dpdist.stability import ONE_RECORD, Distance
-from dpdist.strategies.filter_strategies import answers_growing, coefficients_of, rows_over_cells
-from dpdist.strategies.representations import FilterStrategy
-from dpdist.strategies.strategy import CLOSED_FORM, check_workload
-from dpdist.workloads import Workload
 
 ROUNDS, STEPS = 16, 30
 """Of cutting planes, and of L-BFGS in each: more gain less than one part in a thousand up to 1,024 steps."""

@@ -14,19 +14,31 @@ from typing import Any
 import numpy as np
 import scipy
 
-from dpdist.arrays import lapack
-from dpdist.domain import Domain
-from dpdist.errors import InvalidInput, NotPositiveDefinite
-from dpdist.measurement.integer_measurement import IntegerMeasurement
-from dpdist.measurement.triangular_measurement import triangular_measurement
-from dpdist.operators import Dense, Identity, Kronecker, Matrix, Operator, Total
-from dpdist.stability import Neighbours
-from dpdist.strategies.dual_certificates import PersonsBound
-from dpdist.strategies.filter_strategies import answers_growing
-from dpdist.strategies.optimal import coa
-from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import OnStep, Solve, Strategy, check_workload, ignore_step
-from dpdist.workloads import Block, Workload
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    Dense,
+    DenseStrategy,
+    Domain,
+    Identity,
+    IntegerMeasurement,
+    Kronecker,
+    Matrix,
+    Neighbours,
+    NotPositiveDefinite,
+    OnStep,
+    PersonsBound,
+    Solve,
+    Strategy,
+    Total,
+    Workload,
+    answers_growing,
+    check_workload,
+    coa,
+    ignore_step,
+    lapack,
+)
+from dpdist.api.pages import Block, Operator
+from dpdist.plugins.streams.triangular_measurement import triangular_measurement
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,9 +23,9 @@ from dpdist.engine import inline
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec, LedgerError
 from dpdist.measurement.filter_measurement import FilterMeasurement, SeriesMeasurement, round_up_decimal
 from dpdist.measurement.integer_measurement import IntegerMeasurement
-from dpdist.measurement.triangular_measurement import TriangularMeasurement, triangular_measurement
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement, triangular_measurement
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import database
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
@@ -131,7 +131,7 @@ def test_an_extension_keeps_what_was_released_and_charges_the_rest(mechanism: st
         "of": 40,
         "extended_from": {"of": 24, "rho": str(whole[1]), "extended_from": {"of": 16, "rho": str(RHO)}},
     }
-    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
     again = run(spec(home, 1, 11, 11, (7,), **given), home)
     assert not again.charged
     assert again.plan.loss == second.plan.loss

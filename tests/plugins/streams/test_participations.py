@@ -35,9 +35,10 @@ from dpdist.measurement.sensitivity.participation import (
     rows_squared_bound,
 )
 from dpdist.measurement.sensitivity.participation import band_of as band_width
-from dpdist.measurement.triangular_measurement import TriangularMeasurement
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.streams import participation_optimum
+from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement
 from dpdist.privacy import keys
 from dpdist.privacy.privacy_unit import RecordsInSteps
 from dpdist.runtime.context import Context, ignore_progress
@@ -45,7 +46,6 @@ from dpdist.sources import record_sources
 from dpdist.sources.record_sources import Participations
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from dpdist.strategies.streams import participation_optimum
 from tests import small
 
 Record = tuple[str, int, str]
@@ -506,7 +506,7 @@ def test_persons_of_rows_in_bands_move_the_integers_no_further(
 ) -> None:
     """In a whole plan, for more steps than the optimum is found for: as good as exact for one series, whose steps meet below zero."""
     monkeypatch.setattr(participation_optimum, "DENSE_STEPS", 0)
-    monkeypatch.setattr("dpdist.measurement.triangular_measurement.CHAINS", 0)
+    monkeypatch.setattr("dpdist.plugins.streams.triangular_measurement.CHAINS", 0)
     given: dict[str, Any] = {"mechanism": "triangular", "person": None, "apart": (3, 2)}
     given |= {} if case == "series" else ONE_SERIES
     given |= {"neighbours": "replace-one"} if case == "replaced" else {}

@@ -11,12 +11,12 @@ import pytest
 from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.streams.triangular_factor import strategy_over_series, triangular
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import square_root
-from dpdist.strategies.streams.triangular_factor import strategy_over_series, triangular
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
 from tests import small
