@@ -6,14 +6,3 @@ from dpdist.process.durable_files import private_file, private_folder, rename
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
 from dpdist.storage.objects import parse_location
-
-__all__ = [
-    "Context",
-    "Release",
-    "StoreError",
-    "parse_location",
-    "private_file",
-    "private_folder",
-    "release_folder",
-    "rename",
-]

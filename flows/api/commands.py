@@ -7,22 +7,3 @@ from flows.commands.init_command import dataset_of
 from flows.commands.options import Delimiter, EngineAddress, NamesInFirstRow, Period, ReleaseName, grammar_of
 from flows.ledger_access import open_local_ledger
 from flows.release_services import SERVICE
-
-__all__ = [
-    "GROUPS",
-    "SERVICE",
-    "Delimiter",
-    "EngineAddress",
-    "NamesInFirstRow",
-    "Period",
-    "ReleaseName",
-    "check_program",
-    "console",
-    "dataset_of",
-    "error_console",
-    "grammar_of",
-    "ledger_access",
-    "open_local_ledger",
-    "progress",
-    "shown",
-]
