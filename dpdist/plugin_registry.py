@@ -24,6 +24,11 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "deployment": ("doctor", "sizes"),
     "gate": ("gate",),
     "geography": ("mechanism.nested",),
+    "laplace_designs": (
+        "mechanism.weighted-design",
+        "mechanism.p-identity-products",
+        "mechanism.weighted-marginals",
+    ),
     "languages": ("language",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
@@ -53,6 +58,7 @@ class Plugin:
         mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
+        efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
         gates: references of functions that are given a measured release before it is published, and refuse it by ``ReleaseHeld``.
@@ -73,6 +79,7 @@ class Plugin:
     notebook_charts: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
+    efforts: Mapping[str, str] = field(default_factory=dict)
     fits: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()

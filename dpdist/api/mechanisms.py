@@ -23,9 +23,12 @@ from dpdist.measurement.integer_measurement import (
     answer_bytes,
     check_published_size,
     check_record_limit,
+    grid_bits,
     shard_bytes,
 )
+from dpdist.measurement.integer_terms import IntegerTerm, round_term
 from dpdist.measurement.joint_measurement import JointMeasurement
+from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.measurement.sensitivity.participation import (
     CHAINS,
@@ -42,8 +45,11 @@ from dpdist.measurement.sensitivity.participation import (
     rows_squared_bound,
     trace_chain,
 )
+from dpdist.measurement.term_measurement import TermMeasurement
+from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, invert_terms, read_term
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
+from dpdist.mechanisms.dense_mechanisms import REPLACED
 from dpdist.mechanisms.filter_mechanisms import StreamMechanism
 from dpdist.mechanisms.mechanism import (
     AUTO_LIMITS,
@@ -55,10 +61,12 @@ from dpdist.mechanisms.mechanism import (
     PlanWorkspace,
     Request,
     reason_beaten,
+    reason_slow,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import get_dense_strategy, name_person_strategy, name_strategy
-from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Total, Tree
+from dpdist.mechanisms.product_mechanisms import UnionMechanism
+from dpdist.mechanisms.strategy_cache import get_dense_strategy, get_term_strategy, name_person_strategy, name_strategy
+from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Stack, Total, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
 from dpdist.privacy.exponential_mechanism import RATE_BITS, choose, rate_for
 from dpdist.privacy.keys import Secret
@@ -66,16 +74,31 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
 from dpdist.reconstruction.junction_tree import TableModel, first_holding, independent_table, margin
-from dpdist.reconstruction.least_squares import SharedArray
+from dpdist.reconstruction.kronecker_terms import (
+    Term,
+    block_variances,
+    contrast_subsets,
+    contrasts,
+    row_fourths,
+    row_squares,
+    subsets,
+    total_variance,
+)
+from dpdist.reconstruction.least_squares import SharedArray, left_inverse
 from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.reconstruction.measured_tables import MeasuredTables, model_unbiased_tables
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import Axes
 from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.separate_products import SeparateProducts
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours
+from dpdist.strategies import linear_algebra
+from dpdist.strategies.baselines import BRANCHINGS, hierarchical, largest_tree_rows, wavelet
 from dpdist.strategies.chain_search import best_chain
 from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound
+from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, program_1
+from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.dual_certificates import Contribution, PersonsBound
 from dpdist.strategies.filter_strategies import (
     answers_growing,
@@ -84,10 +107,34 @@ from dpdist.strategies.filter_strategies import (
     has_square_root,
     rows_over_cells,
 )
+from dpdist.strategies.lower_bounds import laplace_bound
 from dpdist.strategies.optimal import coa
-from dpdist.strategies.representations import DenseStrategy, FilterStrategy
-from dpdist.strategies.solver_resources import Effort, Limits, effort
-from dpdist.strategies.strategy import CLOSED_FORM, OnStep, Solve, Step, Stop, Strategy, check_workload, ignore_step
-from dpdist.workloads import Filter, Workload, filtered
+from dpdist.strategies.p_identity_design import CELLS_A_QUERY, fit_p_identity
+from dpdist.strategies.representations import WORST_ANSWERS, WORST_WORK, DenseStrategy, FilterStrategy, TermStrategy
+from dpdist.strategies.solver_resources import (
+    SOLVE_COPIES,
+    TERM_COPIES,
+    Effort,
+    Limits,
+    effort,
+    worst_factor_bytes,
+    worst_row_bytes,
+)
+from dpdist.strategies.strategy import (
+    CLOSED_FORM,
+    UNIT_VARIANCE,
+    OnStep,
+    Solve,
+    Step,
+    Stop,
+    Strategy,
+    check_not_empty,
+    check_workload,
+    gram_of,
+    ignore_step,
+    laplace_cost,
+    matrix_mechanism_cost,
+)
+from dpdist.workloads import Filter, Gram, Workload, filtered
 from dpdist.workloads.time_filters import coefficients
 from dpdist.workloads.workload_kind import is_running_sum

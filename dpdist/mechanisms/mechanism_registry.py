@@ -7,11 +7,11 @@ from functools import cached_property
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.baseline_mechanisms import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
-from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing, WeightedDesign
+from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing
 from dpdist.mechanisms.filter_mechanisms import Convolution, SquareRoot
 from dpdist.mechanisms.marginal_mechanisms import DataCube, FourierMechanism, Marginals
 from dpdist.mechanisms.mechanism import Mechanism
-from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, PIdentityProducts, Residual, WeightedMarginals
+from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, Residual
 from dpdist.mechanisms.symmetric_mechanism import Symmetric
 from dpdist.plugin_registry import missing_plugin, missing_plugin_text, plugin_objects
 
@@ -63,7 +63,6 @@ REGISTRY = MechanismRegistry(
     LowRank(),
     Smoothing(),
     PIdentity(),
-    WeightedDesign(),
     FourierMechanism(),
     DataCube(),
     IdentityMechanism(),
@@ -71,8 +70,6 @@ REGISTRY = MechanismRegistry(
     Laplace(),
     Wavelet(),
     Hierarchical(),
-    PIdentityProducts(),
-    WeightedMarginals(),
 )
 
 

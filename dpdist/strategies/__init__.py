@@ -16,16 +16,14 @@ from dpdist.strategies.lower_bounds import (
     singular_value_bound,
 )
 from dpdist.strategies.optimal import coa
+from dpdist.strategies.p_identity_design import p_identity
 from dpdist.strategies.solver_resources import Effort, effort
 from dpdist.strategies.strategy import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.symmetric_optimum import symmetric
-from dpdist.strategies.tables.laplace_marginals import weighted_marginals
 from dpdist.strategies.tables.marginal_optimum import datacube, fourier, marginal_minimax
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum as marginals
-from dpdist.strategies.tables.p_identity_products import p_identity, p_identity_products
 from dpdist.strategies.tables.product_bound import kronecker
 from dpdist.strategies.tables.residual_bases import oblique, residual
-from dpdist.strategies.weighted_designs import weighted_design
 
 __all__ = [
     "Effort",
@@ -54,15 +52,12 @@ __all__ = [
     "matrix_mechanism_cost",
     "oblique",
     "p_identity",
-    "p_identity_products",
     "residual",
     "singular_value_bound",
     "smoothing",
     "square_root",
     "symmetric",
     "wavelet",
-    "weighted_design",
-    "weighted_marginals",
 ]
 
 

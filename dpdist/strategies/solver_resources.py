@@ -13,9 +13,9 @@ import numpy as np
 from dpdist.measurement.orbit_measurement import PAIRED_ORBITS, PAIRS_AT_ONCE
 from dpdist.operators import AllRanges, Identity, Prefix, Total
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
+from dpdist.plugin_registry import installed_plugins, load_object
 from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.coa_barrier import HESSIAN_CELLS
 from dpdist.strategies.dense.completing_rows import POWERS, completion_steps
 from dpdist.strategies.group_optimum import UNLIKE_CELLS
@@ -56,10 +56,6 @@ EIGEN_ARRAYS, ERROR_PRODUCTS, DESIGN_START_PRODUCTS = 16, 12.0, 26.0
 comes before: an eigen-decomposition, weights, and a design of each."""
 SMOOTHING_PRODUCTS = 12_000.0
 """Of 200 steps with a few eigen-decompositions each."""
-DESIGN_SQUARES, DESIGN_ROWS = 8, 8
-"""Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
-DESIGN_PRODUCTS = 600.0
-"""Five designs, a tree among them whose left inverse is found anew a dozen times."""
 VARIANCE_COPIES = 8
 """Arrays over all queries that predicting the worst error over orbits holds."""
 HESSIAN_PRODUCTS = 20
@@ -140,6 +136,10 @@ def effort(workload: Workload | Gram, optimiser: str = "coa") -> Effort:
         workload: a workload, or its gram W'W, (n, n), float64.
         optimiser: which optimiser is asked about.
     """
+    for plugin in installed_plugins():
+        if optimiser in plugin.efforts:
+            estimate: Callable[[Workload | Gram], Effort] = load_object(plugin.efforts[optimiser])
+            return estimate(workload)
     return _EFFORTS[optimiser](workload)
 
 
@@ -226,14 +226,6 @@ def _array_effort(arrays: int, products: float, workload: Workload | Gram) -> Ef
     return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
 
 
-def _design_effort(workload: Workload | Gram) -> Effort:
-    """Grams and left inverses over pairs of cells, and the rows of the largest tree with their inverse and the factors of both."""
-    cells = _size(workload)[0] if not isinstance(workload, Workload) else workload.shape[1]
-    rows = largest_tree_rows(workload) if isinstance(workload, Workload) else 2 * cells
-    doubles = DESIGN_SQUARES * cells**2 + DESIGN_ROWS * rows * cells
-    return Effort(cells, cells, 8 * doubles + 2**20, DESIGN_PRODUCTS)
-
-
 def _kronecker_effort(workload: Workload | Gram) -> Effort:
     """The largest factor's memory, and the products of all."""
     if not isinstance(workload, Workload):
@@ -251,27 +243,6 @@ def _marginal_effort(workload: Workload | Gram) -> Effort:
     spaces = marginal_weights(workload)
     largest = max((shape[axis] for space in spaces for axis in space), default=1)
     return Effort(largest, largest, residual_bytes(workload, spaces), RESIDUAL_PRODUCTS)
-
-
-def _product_effort(workload: Workload | Gram) -> Effort:
-    """Grams of all factors, and the solves of the largest attribute: limited steps from two starts and a few rounds after them."""
-    if not isinstance(workload, Workload):
-        return _array_effort(9, 3 * 500 * 0.3, workload)
-    largest = max(workload.domain.shape)
-    return Effort(largest, largest, factor_bytes(workload), 6 * 500 * 0.3 * len(workload.domain.shape))
-
-
-def factor_bytes(workload: Workload) -> int:
-    """What strategies of single attributes take: each factor's gram, the terms while they are kept and made whole, and a solve."""
-    shape = workload.domain.shape
-    distinct_factors = {
-        (axis, f.fingerprint) for block in workload.blocks for axis, f in zip(block.axes, block.factors, strict=True)
-    }
-    grams = sum(shape[axis] ** 2 for axis, _ in distinct_factors) + sum(size**2 for size in shape)
-    subsets_kept = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
-    term_doubles = sum(shape[axis] ** 2 for subset in subsets_kept for axis in subset)
-    doubles = grams + TERM_COPIES * term_doubles + SOLVE_COPIES * 2 * max(size**2 for size in shape)
-    return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(subsets_kept))
 
 
 def residual_bytes(workload: Workload, spaces: Iterable[tuple[int, ...]]) -> int:
@@ -339,8 +310,6 @@ _EFFORTS: dict[str, Callable[[Workload | Gram], Effort]] = {
     "eigen": _of_eigen,
     "low_rank": partial(_array_effort, 22, 100 * 22.0),
     "p_identity": partial(_array_effort, 9, 3 * 500 * 0.3),
-    "p_identity_products": _product_effort,
-    "weighted_design": _design_effort,
     "smoothing": partial(_array_effort, 15, SMOOTHING_PRODUCTS),
     "kronecker": _kronecker_effort,
     "marginals": _marginal_effort,

@@ -18,16 +18,16 @@ Record = dict[str, Any]
 UNITS = ("records", "records", "persons", "persons", "persons", "groups", "participations")
 STEPS = 5
 """Of a stream whose persons take part several times."""
-DIVIDING = (
+DIVIDING = installed_mechanisms(
     *("coa", "identity", "residual", "kronecker", "p-identity", "p-identity-products", "weighted-design", "low-rank"),
     "eigen",
 )
 """Mechanisms that measure sums, too."""
-WHOLE = (
+WHOLE = installed_mechanisms(
     *("marginals", "laplace", "gaussian", "symmetric", "wavelet", "hierarchical", "weighted-marginals", "oblique"),
     *("fourier", "datacube", "smoothing"),
 )
-PURE = ("p-identity", "p-identity-products", "laplace")
+PURE = installed_mechanisms("p-identity", "p-identity-products", "laplace")
 """Mechanisms that are measured with Laplace noise alone."""
 
 PEOPLE = ("u", "v", "w", "p\u00e9", "pe\u0301")

@@ -5,6 +5,7 @@ from dpdist.api import Plugin
 PLUGIN = Plugin(
     "geography",
     mechanisms=("dpdist.plugins.geography.hierarchy_mechanism:NESTED",),
+    efforts={"nested": "dpdist.plugins.geography.hierarchy_mechanism:nested_effort"},
     strategies={"nested": "dpdist.plugins.geography.level_weights:nested"},
     fits=("dpdist.plugins.geography.level_fitting:NESTED_LEVELS",),
 )

@@ -7,13 +7,12 @@ from typing import Any
 
 from dpdist.api import InvalidInput
 from dpdist.api.mechanisms import (
-    SINGLE_RECORD,
     AutoComparison,
     Effort,
+    Gram,
     Matrix,
     Mechanism,
     Optimality,
-    PlanSetting,
     PlanWorkspace,
     Request,
     Solve,
@@ -50,12 +49,6 @@ class Nested(Mechanism):
         except InvalidInput as reason:
             return str(reason)
         return None
-
-    def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
-        """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
-        levels = nested_of(workload)
-        nodes, values = sum(levels.tree.sizes), workload.domain.shape[levels.axis]
-        return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         """Where the optimum over all cells is out of reach and this one is not."""
@@ -101,6 +94,14 @@ def _solve_facts(solved: NestedStrategy) -> dict[str, Any]:
         "gap": last_step.gap,
         "bound": last_step.objective / (1.0 + last_step.gap),
     }
+
+
+def nested_effort(workload: Workload | Gram) -> Effort:
+    """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
+    assert isinstance(workload, Workload)
+    levels = nested_of(workload)
+    nodes, values = sum(levels.tree.sizes), workload.domain.shape[levels.axis]
+    return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
 
 
 NESTED = Nested()

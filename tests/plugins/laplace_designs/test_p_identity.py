@@ -15,8 +15,8 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, low_rank, p_identity
+from dpdist.strategies.p_identity_design import cost_and_gradient, fit_p_identity
 from dpdist.strategies.strategy import Step
-from dpdist.strategies.tables.p_identity_products import cost_and_gradient, fit_p_identity
 from dpdist.workloads import Gram, Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
 from tests import small
 from tests.fit import RATE

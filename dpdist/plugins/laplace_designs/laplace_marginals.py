@@ -13,11 +13,10 @@ from itertools import chain, combinations
 import numpy as np
 import scipy
 
-from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix
-from dpdist.reconstruction.kronecker_terms import subsets
-from dpdist.strategies.strategy import Solve, Step, check_workload
-from dpdist.strategies.tables.laplace_products import (
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import Matrix, Solve, Step, Workload, check_workload, subsets
+from dpdist.api.pages import Block
+from dpdist.plugins.laplace_designs.laplace_products import (
     Subset,
     WeightedMarginalsStrategy,
     marginal_terms,
@@ -26,7 +25,6 @@ from dpdist.strategies.tables.laplace_products import (
     residual_traces,
     stack_terms,
 )
-from dpdist.workloads import Block, Workload
 
 ALL_SUBSETS = 10
 """Up to so many asked attributes every marginal may be measured; beyond, those inside asked ones, unions of two, and all together."""

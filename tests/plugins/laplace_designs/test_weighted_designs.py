@@ -13,11 +13,11 @@ from scipy.optimize import minimize
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.operators import Haar, Matrix
+from dpdist.plugins.laplace_designs.weighted_designs import fourier_queries, weight_design
 from dpdist.strategies import effort, hierarchical, identity, laplace_bound, p_identity, wavelet, weighted_design
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries, program_1
 from dpdist.strategies.solver_resources import worst_row_bytes
 from dpdist.strategies.strategy import Step
-from dpdist.strategies.weighted_designs import fourier_queries, weight_design
 from dpdist.workloads import Gram, Workload, all_ranges, marginals, prefix, random_ranges, ranges
 
 

@@ -16,6 +16,14 @@ from dpdist.domain.attributes import Level
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import Counts
 from dpdist.operators import Identity, Operator, Prefix, Total
+from dpdist.plugins.laplace_designs.laplace_marginals import log_cost
+from dpdist.plugins.laplace_designs.laplace_products import (
+    ProductsStrategy,
+    WeightedMarginalsStrategy,
+    marginal_terms,
+    stack_terms,
+)
+from dpdist.plugins.laplace_designs.p_identity_products import _Factor
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import LAPLACE
 from dpdist.reconstruction.answer_vectors import AnswerRequest
@@ -23,14 +31,6 @@ from dpdist.reconstruction.kronecker_terms import Term
 from dpdist.stability import Neighbours
 from dpdist.strategies import identity, laplace_bound, p_identity, p_identity_products, weighted_marginals
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.tables.laplace_marginals import log_cost
-from dpdist.strategies.tables.laplace_products import (
-    ProductsStrategy,
-    WeightedMarginalsStrategy,
-    marginal_terms,
-    stack_terms,
-)
-from dpdist.strategies.tables.p_identity_products import _Factor
 from dpdist.workloads import Block, Gram, Workload, explicit, marginals, prefix
 from dpdist.workloads.product_queries import listed_marginals
 from tests import small

@@ -14,22 +14,42 @@ from functools import cached_property
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import Vector, to_array
-from dpdist.domain import Domain
-from dpdist.measurement.integer_measurement import Norm, grid_bits
-from dpdist.measurement.integer_terms import IntegerTerm, round_term
-from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
-from dpdist.measurement.term_measurement import TermMeasurement
-from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, invert_terms, read_term
-from dpdist.operators import Matrix, Total
-from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
-from dpdist.reconstruction.kronecker_terms import Term, contrast_subsets, row_fourths, row_squares, total_variance
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace
-from dpdist.reconstruction.separate_products import SeparateProducts
-from dpdist.stability import Neighbours
-from dpdist.workloads import Block, Workload
+from dpdist.api.mechanisms import (
+    AnswerRequest,
+    Answers,
+    Domain,
+    IdentityFactor,
+    IntegerTerm,
+    Matrix,
+    MeasuredTerm,
+    Neighbours,
+    Noise,
+    Norm,
+    ProductSpace,
+    ProgressCallback,
+    SeparateProducts,
+    Term,
+    TermMeasurement,
+    Total,
+    Totals,
+    Vector,
+    Workload,
+    Workspace,
+    block_answers,
+    contrast_subsets,
+    grid_bits,
+    inverses_of,
+    invert_terms,
+    read_term,
+    round_term,
+    row_fourths,
+    row_squares,
+    stored_answers,
+    term_l1,
+    to_array,
+    total_variance,
+)
+from dpdist.api.pages import Block
 
 Subset = tuple[int, ...]
 

@@ -16,26 +16,31 @@ from collections.abc import Iterator
 import numpy as np
 import scipy
 
-from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Matrix
-from dpdist.reconstruction.least_squares import left_inverse
-from dpdist.strategies import linear_algebra
-from dpdist.strategies.baselines import hierarchical, wavelet
-from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, program_1
-from dpdist.strategies.dense.trace_problem import EPSILON
-from dpdist.strategies.lower_bounds import laplace_bound
-from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import (
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    EPSILON,
+    Dense,
+    DenseStrategy,
+    Gram,
+    Matrix,
     OnStep,
     Solve,
     Step,
+    Weights,
+    Workload,
     check_not_empty,
+    eigen_queries,
     gram_of,
+    hierarchical,
     ignore_step,
+    laplace_bound,
     laplace_cost,
+    left_inverse,
+    linear_algebra,
     matrix_mechanism_cost,
+    program_1,
+    wavelet,
 )
-from dpdist.workloads import Gram, Workload
 
 ROUNDS = 30
 """Times that lengths and left inverse take turns."""

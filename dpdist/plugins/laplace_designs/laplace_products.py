@@ -5,18 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
-from dpdist.measurement.laplace_terms import MarginalMeasurement, laplace_term_measurement
-from dpdist.operators import Matrix, Operator, Stack
-from dpdist.reconstruction.kronecker_terms import Term, block_variances, contrast_subsets, contrasts, subsets
-from dpdist.stability import Neighbours
-from dpdist.strategies.representations import WORST_ANSWERS, WORST_WORK, TermStrategy
-from dpdist.strategies.strategy import UNIT_VARIANCE
-from dpdist.workloads import Gram, Workload
+from dpdist.api.mechanisms import (
+    UNIT_VARIANCE,
+    WORST_ANSWERS,
+    WORST_WORK,
+    Gram,
+    IntegerMeasurement,
+    Matrix,
+    Neighbours,
+    Norm,
+    Stack,
+    Term,
+    TermStrategy,
+    Workload,
+    block_variances,
+    contrast_subsets,
+    contrasts,
+    subsets,
+)
+from dpdist.api.pages import Operator
+from dpdist.plugins.laplace_designs.laplace_terms import MarginalMeasurement, laplace_term_measurement
 
 Subset = tuple[int, ...]
 
@@ -30,6 +42,13 @@ class ProductsStrategy(TermStrategy):
     """
 
     groups: tuple[tuple[int, ...], ...] = field(kw_only=True)
+
+    def form_facts(self) -> dict[str, Any]:
+        return {"groups": [list(group) for group in self.groups]}
+
+    @classmethod
+    def restored_options(cls, facts: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+        return {"groups": tuple(tuple(group) for group in facts["groups"])}
 
     @property
     def consistent(self) -> bool:
@@ -85,6 +104,13 @@ class WeightedMarginalsStrategy(TermStrategy):
 
     supports_fractional_records: ClassVar[bool] = False
     sizes: tuple[int, ...] = field(kw_only=True)
+
+    def form_facts(self) -> dict[str, Any]:
+        return {"weights": [term.scale for term in self.terms]}
+
+    @classmethod
+    def restored_options(cls, facts: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+        return {"sizes": shape}
 
     @property
     def norm(self) -> Norm:
