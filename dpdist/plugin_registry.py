@@ -55,6 +55,7 @@ class Plugin:
         outputs: references of ``Output`` objects, which write files of every release, in this order.
         pages: references of ``Output`` objects that are written last, for they list what there is; they stand in place of the plain page.
         notebook_charts: references of functions that turn a page into images for notebooks.
+        maps: references of functions that find the outlines of the values of an attribute (``Boundaries``).
         mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
@@ -77,6 +78,7 @@ class Plugin:
     outputs: Sequence[str] = ()
     pages: Sequence[str] = ()
     notebook_charts: Sequence[str] = ()
+    maps: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
     efforts: Mapping[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from dpdist.content.suppression import suppression_sentence
 from dpdist.content.table_rows import MOST_QUERIES, VALUES, column_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import FINER_THAN_DAYS, CalendarUnit, Times
-from dpdist.domain.map_boundaries import Boundaries, Ring
+from dpdist.domain.map_boundaries import Boundaries, Names, Ring
 from dpdist.domain.numeric_columns import AMOUNT, PRESENCE
 from dpdist.language import (
     current_language,

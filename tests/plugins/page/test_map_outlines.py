@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.domain.map_boundaries import Boundaries, Ring, _projected, boundaries
+from dpdist.domain.map_boundaries import Boundaries, Ring
 from dpdist.errors import InvalidInput
+from dpdist.plugins.page.map_outlines import _projected, boundaries
 
 
 def area(rings: tuple[Ring, ...]) -> float:
@@ -45,7 +46,7 @@ def two(folder: Path, points: int) -> Boundaries:
 
 def test_what_two_areas_have_in_common_they_keep_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fine = two(tmp_path, 900)
-    monkeypatch.setattr("dpdist.domain.map_boundaries.MOST_POINTS", 300)
+    monkeypatch.setattr("dpdist.plugins.page.map_outlines.MOST_POINTS", 300)
     coarse = two(tmp_path, 900)
     sizes = []
     for found in (fine, coarse):
@@ -58,7 +59,7 @@ def test_what_two_areas_have_in_common_they_keep_in_common(tmp_path: Path, monke
         west, east = ({point for ring in areas[name] for point in ring} for name in ("w", "e"))
         assert len(west & east) >= 0.8 * min(len(west), len(east))
         sizes.append(len(west))
-    monkeypatch.setattr("dpdist.domain.map_boundaries.MOST_POINTS", 3)
+    monkeypatch.setattr("dpdist.plugins.page.map_outlines.MOST_POINTS", 3)
     with pytest.raises(InvalidInput, match="give fewer"):
         two(tmp_path, 5)
     assert sizes[1] < 300 < sizes[0]
@@ -91,7 +92,7 @@ def test_areas_on_both_sides_of_180_degrees_lie_side_by_side(tmp_path: Path, mon
         file(tmp_path, [*sides, ("over", box(-100, 100)), ("more", box(90, 110))]), "code", ("w", "over"), tmp_path
     )
     assert max(x for x, _ in dict(over.areas)["w"][0]) == over.size[0]
-    monkeypatch.setattr("dpdist.domain.map_boundaries.LEAST_GAP", 350.0)
+    monkeypatch.setattr("dpdist.plugins.page.map_outlines.LEAST_GAP", 350.0)
     cut = boundaries(file(tmp_path, sides), "code", ("w", "e", "far"), tmp_path)
     assert min(x for x, _ in dict(cut.areas)["w"][0]) > cut.size[0] * 0.9
 
@@ -144,6 +145,6 @@ def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             boundaries(name, "code", ("w",), tmp_path)
     with pytest.raises(InvalidInput, match="ISO 3166-1"):
         boundaries("countries", "", ("Germany",), Path())
-    monkeypatch.setattr("dpdist.domain.map_boundaries.FILE_BYTES", 10)
+    monkeypatch.setattr("dpdist.plugins.page.map_outlines.FILE_BYTES", 10)
     with pytest.raises(InvalidInput, match="larger"):
         two(tmp_path, 5)
