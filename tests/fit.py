@@ -14,7 +14,7 @@ import pyarrow as pa
 import scipy.optimize
 from scipy import stats
 
-from dpdist.arrays import ArrayVector, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.measurement.dense_measurement import DenseMeasurement
 from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.measurement.hadamard_measurement import HadamardMeasurement

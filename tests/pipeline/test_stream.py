@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.arrays import scaled
 from dpdist.arrays.causal_filters import FilterSquareRoot, root_of
+from dpdist.arrays.lazy_vector import scaled
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.privacy.accounting import rho_for

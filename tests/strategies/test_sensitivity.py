@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays import ArrayVector, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
 from dpdist.measurement.coefficient_vectors import Coefficients, Form

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays import ArrayVector, to_array
 from dpdist.arrays.array_workspace import InMemory
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain, Layout
 from dpdist.domain.attributes import Level
 from dpdist.errors import InvalidInput

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.arrays import ArrayVector, Constant
+from dpdist.arrays.lazy_vector import ArrayVector, Constant
 from dpdist.content.release_content import ReleaseContent
 from dpdist.domain import Attribute, Domain
 from dpdist.plugins.page import release_page
