@@ -20,7 +20,7 @@ import numpy as np
 import scipy
 from buffers import bound, square_root
 
-from dpdist.strategies.streams.buffered_toeplitz import BUFFER_COUNT, fit_buffers
+from dpdist.plugins.streams.buffered_toeplitz import BUFFER_COUNT, fit_buffers
 
 DENSE_STEPS = 256
 

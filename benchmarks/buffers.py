@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpdist.strategies.streams.buffered_toeplitz import fit_buffers
+from dpdist.plugins.streams.buffered_toeplitz import fit_buffers
 
 
 def square_root(steps: int) -> float:

@@ -34,14 +34,14 @@ import pyarrow.parquet
 
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.domain import Attribute, Domain, Level
-from dpdist.measurement.consistency.level_fitting import LevelFit
-from dpdist.measurement.hierarchy_measurement import NodeRows
 from dpdist.operators import Matrix
+from dpdist.plugins.geography.hierarchy_measurement import NodeRows
+from dpdist.plugins.geography.level_fitting import LevelFit
+from dpdist.plugins.geography.nested_groups import Hierarchy, nested_of
+from dpdist.plugins.geography.node_variances import MergedHierarchy, NodeVariances
 from dpdist.reconstruction.answer_vectors import Answers
-from dpdist.reconstruction.node_variances import MergedHierarchy, NodeVariances
 from dpdist.strategies import nested
 from dpdist.workloads import Workload
-from dpdist.workloads.nested_groups import Hierarchy, nested_of
 from dpdist.workloads.product_queries import listed_marginals
 
 LEVELS = ("state", "county", "tract", "group")

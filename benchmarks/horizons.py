@@ -14,10 +14,10 @@ from pathlib import Path
 
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.measurement.filter_measurement import FilterMeasurement
+from dpdist.plugins.streams.buffered_toeplitz import buffered
 from dpdist.strategies import square_root
 from dpdist.strategies.filter_strategies import through_horizons
 from dpdist.strategies.representations import FilterStrategy
-from dpdist.strategies.streams.buffered_toeplitz import buffered
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import running_sum
 

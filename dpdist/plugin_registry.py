@@ -23,12 +23,19 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "databases": ("records.sql", "records.connection"),
     "deployment": ("doctor", "sizes"),
     "gate": ("gate",),
+    "geography": ("mechanism.nested",),
+    "laplace_designs": (
+        "mechanism.weighted-design",
+        "mechanism.p-identity-products",
+        "mechanism.weighted-marginals",
+    ),
     "languages": ("language",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
+    "streams": ("mechanism.triangular", "mechanism.buffered", "mechanism.banded"),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
     "verifier": ("output.verifier",),
@@ -48,8 +55,11 @@ class Plugin:
         outputs: references of ``Output`` objects, which write files of every release, in this order.
         pages: references of ``Output`` objects that are written last, for they list what there is; they stand in place of the plain page.
         notebook_charts: references of functions that turn a page into images for notebooks.
-        mechanisms: references of ``Mechanism`` objects, in the order in which ``auto`` compares them, after those of the core.
+        maps: references of functions that find the outlines of the values of an attribute (``Boundaries``).
+        mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
+        fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
+        efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
         charge_gates: references of functions that are given a release before anything of it is charged, and refuse it by ``ReleaseHeld``.
@@ -70,8 +80,11 @@ class Plugin:
     outputs: Sequence[str] = ()
     pages: Sequence[str] = ()
     notebook_charts: Sequence[str] = ()
+    maps: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
+    efforts: Mapping[str, str] = field(default_factory=dict)
+    fits: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     charge_gates: Sequence[str] = ()

@@ -14,6 +14,16 @@ def needs_plugin(word: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing_plugin(word)), reason=f"the plugin of {word} is missing")
 
 
+def installed_mechanisms(*names: str) -> tuple[str, ...]:
+    """Those of some names, which a spec takes, whose plugins are there."""
+    return tuple(name for name in names if not missing_plugin(f"mechanism.{name}"))
+
+
+def installed_releases(releases: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Those of some releases, given by changes of a spec, whose mechanism is there."""
+    return {name: changes for name, changes in releases.items() if installed_mechanisms(changes.get("mechanism", "auto"))}
+
+
 class Deleted:
     """Stands for what a plugin names that was deleted: nothing is an instance of it."""
 

@@ -14,15 +14,17 @@ import pyarrow as pa
 import scipy.optimize
 from scipy import stats
 
-from dpdist.arrays import ArrayVector, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.measurement.dense_measurement import DenseMeasurement
 from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.measurement.hadamard_measurement import HadamardMeasurement
-from dpdist.measurement.laplace_terms import LaplaceTermMeasurement
 from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.pipeline.release_run import Release
 from dpdist.reconstruction.answer_vectors import AnswerRequest
+from tests.complete_tree import plugin_object
 from tests.readers import Remembering, filtered_answers, formula_answers, of_block, reader_of
+
+LaplaceTermMeasurement = plugin_object("dpdist.plugins.laplace_designs.laplace_terms:LaplaceTermMeasurement")
 
 RATE = 1e-4
 """False alarms a check. The tests draw the same noise each time: one is met when noise or strategy change, not in every run."""

@@ -310,6 +310,7 @@ def test_symmetry(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@needs_plugin("mechanism.nested")
 def test_geography(tmp_path: Path) -> None:
     """At a small size; and the error is that of noise which was drawn."""
     table = table_of(tmp_path, "geography", "--blocks", "20000", "--cells", "2", "--columns", "2")

@@ -1,4 +1,4 @@
-"""The countries that come with dpdist, ``dpdist/domain/countries.json``: Natural Earth's shapes at 1:110,000,000, and names.
+"""The countries that come with dpdist, ``dpdist/plugins/page/countries.json``: Natural Earth's shapes at 1:110,000,000, and names.
 
     pip download --no-deps geopandas==0.14.4 && pip install pycountry==26.2.16 babel==2.18.0 numpy
     python tools/countries.py geopandas-0.14.4-py3-none-any.whl
@@ -24,10 +24,10 @@ import numpy as np
 import pycountry
 from babel import Locale
 
-from dpdist.domain.map_boundaries import snap_to_grid
 from dpdist.language import LANGUAGES
+from dpdist.plugins.page.map_outlines import snap_to_grid
 
-TARGET = Path(__file__).parents[1] / "dpdist" / "domain" / "countries.json"
+TARGET = Path(__file__).parents[1] / "dpdist" / "plugins" / "page" / "countries.json"
 PLACE = "geopandas/datasets/naturalearth_lowres/naturalearth_lowres"
 UNITS_PER_DEGREE = 5
 LEFT_OUT = ("Antarctica",)

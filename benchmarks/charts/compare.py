@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.domain.map_boundaries import boundaries
 from dpdist.plugins.page.chart_embedding import embed_chart
 from dpdist.plugins.page.charts import NARROW, STYLE, WIDE, Axis, Figure, draw
 from dpdist.plugins.page.charts.chart_data import Outlines
 from dpdist.plugins.page.charts.heat_map import cell_classes, class_limits
+from dpdist.plugins.page.map_outlines import boundaries
 from dpdist.theme import DEFAULT_THEME
 
 HERE = Path(__file__).parent

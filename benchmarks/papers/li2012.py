@@ -22,6 +22,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from mechanisms import SHAPES, makers, workloads
 
 from dpdist.operators import Matrix
+from dpdist.plugins.laplace_designs.weighted_designs import fourier_queries
 from dpdist.strategies import (
     Strategy,
     coa,
@@ -34,7 +35,6 @@ from dpdist.strategies import (
     weighted_design,
 )
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
-from dpdist.strategies.weighted_designs import fourier_queries
 from dpdist.workloads import (
     Gram,
     Workload,

@@ -17,23 +17,3 @@ from dpdist.errors import (
 )
 from dpdist.plugin_registry import Plugin
 from dpdist.storage.home_folder import OUTPUT, release_location, state_folder
-
-__all__ = [
-    "OUTPUT",
-    "ApprovalsMissing",
-    "DpdistError",
-    "EngineError",
-    "InvalidInput",
-    "InvalidSpec",
-    "LedgerError",
-    "MissingRecords",
-    "NoRecords",
-    "Plugin",
-    "ReleaseHeld",
-    "ReleaseVoid",
-    "StoreError",
-    "TaskFailed",
-    "errors",
-    "release_location",
-    "state_folder",
-]

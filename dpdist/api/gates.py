@@ -8,16 +8,3 @@ from dpdist.publish import release_folder
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
 from dpdist.storage.objects import Missing, file_at, parse_location
-
-__all__ = [
-    "Context",
-    "Job",
-    "Missing",
-    "Release",
-    "StoreError",
-    "charged_ids",
-    "file_at",
-    "meaning_digest",
-    "parse_location",
-    "release_folder",
-]

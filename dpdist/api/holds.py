@@ -2,12 +2,3 @@
 
 from dpdist.process.durable_files import private_file, private_folder, rename
 from dpdist.runtime.release_holds import HoldState, ReleaseHold, release_holds
-
-__all__ = [
-    "HoldState",
-    "ReleaseHold",
-    "private_file",
-    "private_folder",
-    "release_holds",
-    "rename",
-]

@@ -1,11 +1,17 @@
 """For plugins that add mechanisms: what a mechanism, a strategy and a measurement are, and what they are made of."""
 
 from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
-from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
+from dpdist.arrays.array_workspace import MEMORY, ProgressCallback, Workspace
+from dpdist.arrays.causal_filters import binomials, divide_series, multiply_series, padded_coefficients
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, repeat_values, to_array
+from dpdist.arrays.transpose_passes import MEMORY_SHARE, Target, TransformPass, slab_bytes
 from dpdist.domain import Domain, Layout
+from dpdist.errors import NotPositiveDefinite
+from dpdist.measurement.coefficient_vectors import GRID_UNIT, Form
+from dpdist.measurement.consistency.answer_fit import AnswerFit, PreparedFit
 from dpdist.measurement.consistency.table_fitting import has_only_tables, query_groups
 from dpdist.measurement.dense_measurement import DenseMeasurement
+from dpdist.measurement.filter_measurement import SeriesMeasurement
 from dpdist.measurement.integer_measurement import (
     GRID_BITS,
     MEMORY_COPIES,
@@ -15,10 +21,52 @@ from dpdist.measurement.integer_measurement import (
     SelectedTable,
     StageBytes,
     answer_bytes,
+    check_published_size,
+    check_record_limit,
+    grid_bits,
+    shard_bytes,
 )
+from dpdist.measurement.integer_terms import IntegerTerm, round_term
+from dpdist.measurement.joint_measurement import JointMeasurement
+from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
+from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
+from dpdist.measurement.sensitivity.participation import (
+    CHAINS,
+    Crossing,
+    band_of,
+    chains_squared,
+    columns_to_the_end,
+    fitting_participations,
+    gram_squared_bound,
+    heaviest_chain,
+    lag_products,
+    longest_chain_steps,
+    number_of_chains,
+    rows_squared_bound,
+    trace_chain,
+)
+from dpdist.measurement.term_measurement import TermMeasurement
+from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, invert_terms, read_term
+from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
-from dpdist.mechanisms.mechanism import AutoComparison, Mechanism, PlanWorkspace, Request
-from dpdist.operators import Identity, Kronecker, ListedRanges, Matrix, Product, Sparse, Total, Tree
+from dpdist.mechanisms.dense_mechanisms import REPLACED
+from dpdist.mechanisms.filter_mechanisms import StreamMechanism
+from dpdist.mechanisms.mechanism import (
+    AUTO_LIMITS,
+    DENSE_CELLS,
+    SINGLE_RECORD,
+    AutoComparison,
+    Mechanism,
+    PlanSetting,
+    PlanWorkspace,
+    Request,
+    reason_beaten,
+    reason_slow,
+)
+from dpdist.mechanisms.optimality import Optimality
+from dpdist.mechanisms.product_mechanisms import UnionMechanism
+from dpdist.mechanisms.strategy_cache import get_dense_strategy, get_term_strategy, name_person_strategy, name_strategy
+from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Stack, Total, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
 from dpdist.privacy.exponential_mechanism import RATE_BITS, choose, rate_for
 from dpdist.privacy.keys import Secret
@@ -26,71 +74,67 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
 from dpdist.reconstruction.junction_tree import TableModel, first_holding, independent_table, margin
+from dpdist.reconstruction.kronecker_terms import (
+    Term,
+    block_variances,
+    contrast_subsets,
+    contrasts,
+    row_fourths,
+    row_squares,
+    subsets,
+    total_variance,
+)
+from dpdist.reconstruction.least_squares import SharedArray, left_inverse
+from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.reconstruction.measured_tables import MeasuredTables, model_unbiased_tables
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import Axes
-from dpdist.reconstruction.product_space import IdentityFactor, SpaceTerm
-from dpdist.stability import Neighbours
-from dpdist.strategies.strategy import Strategy, check_workload
-from dpdist.workloads import Workload
-
-__all__ = [
-    "GAUSSIAN",
-    "GRID_BITS",
-    "LAPLACE",
-    "MEMORY_COPIES",
-    "RATE_BITS",
-    "AnswerRequest",
-    "Answers",
-    "ArrayVector",
-    "AutoComparison",
-    "Axes",
-    "Counts",
-    "DenseMeasurement",
-    "Domain",
-    "FormulaMechanism",
-    "Identity",
-    "IdentityFactor",
-    "IntegerMeasurement",
-    "Kronecker",
-    "Layout",
-    "ListedRanges",
-    "Loss",
-    "Matrix",
-    "MeasuredTables",
-    "Mechanism",
-    "Neighbours",
-    "Noise",
-    "Norm",
-    "PlanWorkspace",
-    "Product",
-    "ProgressCallback",
-    "Request",
-    "Secret",
-    "SelectedTable",
-    "SpaceTerm",
-    "Sparse",
-    "StageBytes",
-    "Strategy",
-    "TableModel",
-    "Total",
-    "Tree",
-    "Vector",
-    "Workload",
-    "Workspace",
-    "answer_bytes",
-    "check_workload",
-    "choose",
-    "covering_half_widths",
-    "first_holding",
-    "has_only_tables",
-    "independent_table",
-    "lapack",
-    "laplace_scale",
-    "margin",
-    "model_unbiased_tables",
-    "query_groups",
-    "rate_for",
-    "stored_answers",
-    "to_array",
-]
+from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.separate_products import SeparateProducts
+from dpdist.size_limits import SIZES, Sizes
+from dpdist.stability import ONE_RECORD, Distance, Neighbours
+from dpdist.strategies import linear_algebra
+from dpdist.strategies.baselines import BRANCHINGS, hierarchical, largest_tree_rows, wavelet
+from dpdist.strategies.chain_search import best_chain
+from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound
+from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, program_1
+from dpdist.strategies.dense.trace_problem import EPSILON
+from dpdist.strategies.dual_certificates import Contribution, PersonsBound
+from dpdist.strategies.filter_strategies import (
+    answers_growing,
+    coefficients_of,
+    finite_series_bound,
+    has_square_root,
+    rows_over_cells,
+)
+from dpdist.strategies.lower_bounds import laplace_bound
+from dpdist.strategies.optimal import coa
+from dpdist.strategies.p_identity_design import CELLS_A_QUERY, fit_p_identity
+from dpdist.strategies.representations import WORST_ANSWERS, WORST_WORK, DenseStrategy, FilterStrategy, TermStrategy
+from dpdist.strategies.solver_resources import (
+    SOLVE_COPIES,
+    TERM_COPIES,
+    Effort,
+    Limits,
+    effort,
+    worst_factor_bytes,
+    worst_row_bytes,
+)
+from dpdist.strategies.strategy import (
+    CLOSED_FORM,
+    UNIT_VARIANCE,
+    OnStep,
+    Solve,
+    Step,
+    Stop,
+    Strategy,
+    check_not_empty,
+    check_workload,
+    gram_of,
+    ignore_step,
+    laplace_cost,
+    matrix_mechanism_cost,
+)
+from dpdist.workloads import Filter, Gram, Workload, filtered
+from dpdist.workloads.time_filters import coefficients
+from dpdist.workloads.workload_kind import is_running_sum

@@ -8,19 +8,3 @@ from dpdist.process import arrow_arrays
 from dpdist.publish.column_descriptions import columns_of_answers, description, guarantee_in_numbers
 from dpdist.publish.output_file import Output, ReleaseDraft, json_text, yaml_document
 from dpdist.publish.outputs.amount_tables import write_statistics
-
-__all__ = [
-    "Output",
-    "ReleaseContent",
-    "ReleaseDraft",
-    "WrittenFile",
-    "answer_batches",
-    "arrow_arrays",
-    "columns_of_answers",
-    "description",
-    "guarantee_in_numbers",
-    "json_text",
-    "mechanism_of",
-    "write_statistics",
-    "yaml_document",
-]

@@ -20,38 +20,3 @@ from dpdist.spec.load import PERIOD, load
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.sections.sources import FileSource
-
-__all__ = [
-    "PERIOD",
-    "TERMINATED_SHARE",
-    "WORKER_BYTES",
-    "Column",
-    "FileSource",
-    "Grammar",
-    "PlannedRelease",
-    "PredictedErrors",
-    "QuerySpec",
-    "RecordsSpec",
-    "ReleasePlan",
-    "Shape",
-    "assumed_answers",
-    "check_program",
-    "check_refusals",
-    "columns_of",
-    "compute_digest",
-    "ensure_key",
-    "first_row",
-    "has_names",
-    "is_person",
-    "load",
-    "open_context",
-    "plan",
-    "plans_in_one_process",
-    "predict_errors",
-    "predict_statistic_errors",
-    "stage_memory",
-    "total_loss",
-    "validate_section",
-    "whole_amounts",
-    "yaml_text",
-]

@@ -11,24 +11,3 @@ from dpdist.reconstruction.nonnegative_tables import Axes
 from dpdist.reconstruction.pooled_measurement import PooledMeasurement, independent_terms, pool
 from dpdist.reconstruction.posterior_tables import posterior_tables
 from dpdist.workloads import Block
-
-__all__ = [
-    "FILE",
-    "MOST_PRODUCTS",
-    "Attribute",
-    "Axes",
-    "Block",
-    "CellConstraints",
-    "NotMeasured",
-    "PooledMeasurement",
-    "PublishedRelease",
-    "TableEstimates",
-    "arrow_compute",
-    "independent_terms",
-    "interval",
-    "load_published",
-    "pool",
-    "posterior_tables",
-    "read_queries",
-    "without_formulas",
-]

@@ -10,23 +10,3 @@ from dpdist.privacy.ledger.charges import period_of
 from dpdist.publish import release_folder
 from dpdist.storage.objects import StorageLocation, atomic_folder, parse_location
 from dpdist.version import version
-
-__all__ = [
-    "MOST_QUERIES",
-    "NUMBERS",
-    "VALUES",
-    "DatasetBudget",
-    "Loss",
-    "Matrix",
-    "StorageLocation",
-    "atomic_folder",
-    "count_answered",
-    "half_width",
-    "parse_location",
-    "period_of",
-    "ratio_to_bound",
-    "read_value_labels",
-    "release_folder",
-    "titled_query",
-    "version",
-]

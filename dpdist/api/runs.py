@@ -9,20 +9,3 @@ from dpdist.process.yaml_text import SPEC_BYTES
 from dpdist.runtime.context import ignore_progress, open_context
 from dpdist.spec import Job, check_many_periods, load
 from dpdist.storage.objects import parse_location
-
-__all__ = [
-    "SPEC_BYTES",
-    "Job",
-    "check_many_periods",
-    "engine",
-    "ignore_progress",
-    "keys",
-    "load",
-    "open_context",
-    "parse_location",
-    "preflight",
-    "private_file",
-    "private_folder",
-    "release_run",
-    "yaml_text",
-]

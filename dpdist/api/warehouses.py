@@ -11,15 +11,3 @@ from dpdist.spec.warehouse_target import (
     other_columns,
     translate_target_errors,
 )
-
-__all__ = [
-    "PACKAGE_PURPOSE",
-    "TARGETS",
-    "PathText",
-    "PublishedRows",
-    "TargetKind",
-    "other_columns",
-    "package",
-    "synthetic_rows",
-    "translate_target_errors",
-]

@@ -26,7 +26,6 @@ from dpdist.mechanisms.mechanism import (
 )
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_dense_strategy, name_person_strategy, name_strategy
-from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design
 from dpdist.strategies.dense.completing_rows import completed_design
 from dpdist.strategies.dense.minimax import least_worst
@@ -34,10 +33,9 @@ from dpdist.strategies.exponential_smoothing import smoothing
 from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.low_rank_factorisation import low_rank
 from dpdist.strategies.optimal import coa
+from dpdist.strategies.p_identity_design import p_identity
 from dpdist.strategies.solver_resources import FULL_RANK_PRODUCTS, Effort, Limits, effort, worst_row_bytes
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.tables.p_identity_products import p_identity
-from dpdist.strategies.weighted_designs import weighted_design
 from dpdist.workloads import Gram, Workload, integer_basis
 
 LOW_RANK_CELLS = 256
@@ -267,38 +265,3 @@ class PIdentity(GramMechanism):
 
     def solver(self, request: Request) -> Callable[[Gram], Strategy]:
         return p_identity
-
-
-class WeightedDesign(Mechanism):
-    """The adaptive mechanism's section 3.5: 'eigen' for Laplace noise, with other designs beside the eigen-queries."""
-
-    name = "weighted-design"
-    summary = (
-        "the best lengths for the queries of a tree, of wavelets, of Fourier's basis, or for the workload's eigenvectors"
-    )
-    noises = LAPLACE
-    supports_fractional_records = True
-    optimiser = "weighted_design"
-
-    def reason_not_compared(self, question: AutoComparison) -> str | None:
-        if question.optimality.moved.replaced:  # it moves cells twice as far, and sums hardly
-            return super().reason_not_compared(question) or question.reason_out_of_reach(
-                self.effort(question.workload), REPLACED
-            )
-        return "has more error than 'p-identity' on ranges, but may have less on marginals; ask for it by name to compare"
-
-    def planning_bytes(self, workload: Workload) -> int:
-        return max(
-            super().planning_bytes(workload), worst_row_bytes(workload, largest_tree_rows(workload) + workload.shape[1])
-        )
-
-    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        workload = request.workload
-
-        def solve() -> Strategy:
-            work.show_message("weighting the queries of known designs")
-            return work.run_on_largest_worker(partial(weighted_design, tolerance=request.tolerance), workload)
-
-        return get_dense_strategy(
-            work, name_strategy(workload, f"weighted-design-{request.tolerance:g}"), self.name, solve, norm="l1"
-        )

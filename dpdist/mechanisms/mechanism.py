@@ -13,7 +13,8 @@ from dpdist.measurement.integer_measurement import Norm
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.operators import Matrix
 from dpdist.stability import ONE_RECORD, Distance
-from dpdist.strategies.solver_resources import Effort, Limits, Optimiser, effort
+from dpdist.strategies.dual_certificates import PersonsBound
+from dpdist.strategies.solver_resources import Effort, Limits, effort
 from dpdist.strategies.strategy import OnStep, Strategy
 from dpdist.workloads import Gram, Workload
 
@@ -164,6 +165,7 @@ class Mechanism(ABC):
 
     Attributes:
         name: in specs and certificates.
+        follows: for a plugin: the mechanism after which ``auto`` compares it; "": after all that are there.
         summary: what it does, for the documentation: one sentence without its full stop.
         answers: the workloads it answers, for the documentation.
         noises: the norms whose noise it knows.
@@ -178,6 +180,7 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
+    follows: ClassVar[str] = ""
     summary: ClassVar[str]
     answers: ClassVar[str] = "every workload"
     noises: ClassVar[frozenset[Norm]] = GAUSSIAN
@@ -188,7 +191,7 @@ class Mechanism(ABC):
     is_data_dependent: ClassVar[bool] = False
     supports_fractional_records: ClassVar[bool] = False
     supports_sums: ClassVar[bool] = False
-    optimiser: ClassVar[Optimiser | None] = None
+    optimiser: ClassVar[str | None] = None
 
     def reason_unable(self, workload: Workload) -> str | None:
         """Why the mechanism cannot answer a workload over this domain: one that counts whole records has no sums."""
@@ -202,6 +205,10 @@ class Mechanism(ABC):
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         """What the strategy that it plans for a release is the certified optimum of; None where nothing is certified beforehand."""
+        return None
+
+    def find_persons_bound(self, workload: Workload) -> Callable[[Workload, Distance], PersonsBound] | None:
+        """What computes a bound that no strategy beats for persons in several steps of a series; None where none is known."""
         return None
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:

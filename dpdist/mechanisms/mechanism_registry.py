@@ -7,12 +7,11 @@ from functools import cached_property
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.baseline_mechanisms import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
-from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing, WeightedDesign
-from dpdist.mechanisms.filter_mechanisms import Banded, Buffered, Convolution, SquareRoot, Triangular
-from dpdist.mechanisms.hierarchy_mechanism import Nested
+from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing
+from dpdist.mechanisms.filter_mechanisms import Convolution, SquareRoot
 from dpdist.mechanisms.marginal_mechanisms import DataCube, FourierMechanism, Marginals
 from dpdist.mechanisms.mechanism import Mechanism
-from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, PIdentityProducts, Residual, WeightedMarginals
+from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, Residual
 from dpdist.mechanisms.symmetric_mechanism import Symmetric
 from dpdist.plugin_registry import missing_plugin, missing_plugin_text, plugin_objects
 
@@ -21,14 +20,19 @@ AUTO = "auto"
 
 
 class MechanismRegistry(MutableMapping[str, Mechanism]):
-    """Mechanisms by their names; those of plugins, which come last, are imported when it is first read."""
+    """Mechanisms by their names; those of plugins are imported when it is first read."""
 
     def __init__(self, *mechanisms: Mechanism) -> None:
         self._own_mechanisms = mechanisms
 
     @cached_property
     def _by_name(self) -> dict[str, Mechanism]:
-        return {mechanism.name: mechanism for mechanism in (*self._own_mechanisms, *plugin_objects("mechanisms"))}
+        mechanisms = [*self._own_mechanisms]
+        for mechanism in plugin_objects("mechanisms"):
+            names = [registered.name for registered in mechanisms]
+            place = names.index(mechanism.follows) + 1 if mechanism.follows in names else len(names)
+            mechanisms.insert(place, mechanism)
+        return {mechanism.name: mechanism for mechanism in mechanisms}
 
     def __getitem__(self, name: str) -> Mechanism:
         return self._by_name[name]
@@ -50,20 +54,15 @@ REGISTRY = MechanismRegistry(
     Marginals(),
     KroneckerMechanism(),
     Symmetric(),
-    Nested(),
     Coa(),
     Eigen(),
     Residual(),
     Oblique(),
     Convolution(),
     SquareRoot(),
-    Triangular(),
-    Buffered(),
-    Banded(),
     LowRank(),
     Smoothing(),
     PIdentity(),
-    WeightedDesign(),
     FourierMechanism(),
     DataCube(),
     IdentityMechanism(),
@@ -71,8 +70,6 @@ REGISTRY = MechanismRegistry(
     Laplace(),
     Wavelet(),
     Hierarchical(),
-    PIdentityProducts(),
-    WeightedMarginals(),
 )
 
 

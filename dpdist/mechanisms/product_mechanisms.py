@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from dpdist.mechanisms.mechanism import (
     AUTO_MEMORY_BYTES,
-    DENSE_CELLS,
-    LAPLACE,
     SINGLE_RECORD,
     AutoComparison,
     Mechanism,
@@ -17,24 +15,20 @@ from dpdist.mechanisms.mechanism import (
     PlanWorkspace,
     Request,
     reason_beaten,
-    reason_slow,
 )
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_term_strategy, name_strategy
 from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
-from dpdist.strategies.representations import TermStrategy
+from dpdist.strategies.representations import ObliqueStrategy, TermStrategy
 from dpdist.strategies.solver_resources import (
     FULL_RANK_PRODUCTS,
     Effort,
     Limits,
-    factor_bytes,
     product_bytes,
     product_copy_bytes,
     worst_factor_bytes,
 )
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.tables.laplace_marginals import reason_unmeasurable, weighted_marginals
-from dpdist.strategies.tables.p_identity_products import p_identity_products
 from dpdist.strategies.tables.product_bound import kronecker, kronecker_worst
 from dpdist.strategies.tables.residual_bases import oblique, residual
 from dpdist.workloads import Workload
@@ -118,6 +112,7 @@ class Residual(UnionMechanism):
     solves: ClassVar[int] = 8
     """Optima of the largest attribute that planning takes."""
     find: ClassVar[Callable[..., TermStrategy]] = staticmethod(residual)
+    form: ClassVar[type[TermStrategy]] = TermStrategy
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         has_one_attribute = len(question.workload.domain.shape) == 1
@@ -147,7 +142,11 @@ class Residual(UnionMechanism):
         work.show_message(f"optimising {self.name}")
         solve = partial(self.find, tolerance=request.tolerance)
         return get_term_strategy(
-            work, name_strategy(request.workload, f"{self.name}-{request.tolerance:g}"), request.workload, solve
+            work,
+            name_strategy(request.workload, f"{self.name}-{request.tolerance:g}"),
+            request.workload,
+            solve,
+            form=self.form,
         )
 
 
@@ -161,59 +160,7 @@ class Oblique(Residual):
     supports_fractional_records = False
     solves = 24
     find = staticmethod(oblique)
+    form = ObliqueStrategy
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         return "'oblique' (seconds to minutes; certified by 'dpdist plan')"
-
-
-class PIdentityProducts(UnionMechanism):
-    """Products of p-Identity strategies and trees, for pure epsilon: one product for all queries, or one for each set of attributes."""
-
-    name = "p-identity-products"
-    summary = (
-        "products of p-Identity strategies and trees of single attributes, under Laplace noise, for domains of any size"
-    )
-    noises = LAPLACE
-    supports_fractional_records = True
-    optimiser = "p_identity_products"
-
-    def reason_not_compared(self, question: AutoComparison) -> str | None:
-        shape = question.workload.domain.shape
-        if len(shape) == 1 and shape[0] <= DENSE_CELLS:
-            return "of one attribute it is 'p-identity'; ask for it by name to compare"
-        return reason_slow() if question.has_special_queries or max(shape) > DENSE_CELLS else None
-
-    def planning_bytes(self, workload: Workload) -> int:
-        return max(super().planning_bytes(workload), factor_bytes(workload))
-
-    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        work.show_message("optimising products of p-Identity strategies")
-        return get_term_strategy(work, name_strategy(request.workload, self.name), request.workload, p_identity_products)
-
-
-class WeightedMarginals(UnionMechanism):
-    """Whole marginals with optimised weights, for pure epsilon: which to measure, and how well."""
-
-    name = "weighted-marginals"
-    summary = (
-        "Laplace noise on the cells of marginals whose weights are optimised; answers are least squares over all of them"
-    )
-    noises = LAPLACE
-
-    def reason_refused(self, workload: Workload) -> str | None:
-        return super().reason_refused(workload) or reason_unmeasurable(workload)
-
-    def reason_not_compared(self, question: AutoComparison) -> str | None:
-        has_one_attribute = len(question.workload.domain.shape) == 1
-        return (
-            reason_slow()
-            if question.has_special_queries
-            else ("of one attribute it is 'identity'" if has_one_attribute else None)
-        )
-
-    def planning_bytes(self, workload: Workload) -> int:
-        return factor_bytes(workload)
-
-    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        work.show_message("optimising weighted marginals")
-        return get_term_strategy(work, name_strategy(request.workload, self.name), request.workload, weighted_marginals)

@@ -14,10 +14,9 @@ from dpdist.reconstruction.kronecker_terms import Term
 from dpdist.stability import Distance
 from dpdist.strategies.dual_certificates import LargestBound, PersonsBound
 from dpdist.strategies.lower_bounds import MAX_STORED_WEIGHTS
-from dpdist.strategies.representations import DenseStrategy, ObliqueStrategy, TermStrategy
+from dpdist.strategies.representations import DenseStrategy, TermStrategy
 from dpdist.strategies.strategy import Solve, Step, Strategy
 from dpdist.strategies.symmetric_optimum import SymmetricStrategy, symmetric_strategy, symmetry_for
-from dpdist.strategies.tables.laplace_products import ProductsStrategy, WeightedMarginalsStrategy
 from dpdist.workloads import Workload
 
 WORST_TOLERANCE = 1e-4
@@ -86,8 +85,9 @@ def get_term_strategy(
     solve: Callable[[Workload], TermStrategy],
     *,
     worst: bool = False,
+    form: type[TermStrategy] = TermStrategy,
 ) -> TermStrategy:
-    """A strategy over tables, kept as the entries of its factors; ``worst``: with its largest error."""
+    """A strategy over tables, kept as the entries of its factors; ``worst``: with its largest error; ``form``: what ``solve`` returns."""
 
     def find() -> tuple[Matrix, dict[str, Any]]:
         solved = work.run_on_largest_worker(solve, workload)
@@ -96,18 +96,12 @@ def get_term_strategy(
         history = solved.solve.history if solved.solve is not None else ()
         facts = {**_strategy_facts(solved), "terms": shapes, "gap": history[-1].gap if history else None}
         facts |= {"worst": history[-1].objective} if worst else {}
-        if isinstance(solved, ProductsStrategy):
-            facts["groups"] = [list(group) for group in solved.groups]
-        if isinstance(solved, WeightedMarginalsStrategy):
-            facts["weights"] = [term.scale for term in solved.terms]
-        if isinstance(solved, ObliqueStrategy):
-            facts["directions"] = {str(axis): numbers.tolist() for axis, numbers in solved.directions.items()}
-        return np.append(flat, 0.0), facts
+        return np.append(flat, 0.0), facts | solved.form_facts()
 
-    return _restore_terms(workload, *work.get_or_compute(name, find))
+    return _restore_terms(form, workload, *work.get_or_compute(name, find))
 
 
-def _restore_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> TermStrategy:
+def _restore_terms(form: type[TermStrategy], workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -> TermStrategy:
     terms, start = [], 0
     for axes, scale, shapes in facts["terms"]:
         factors = []
@@ -120,14 +114,7 @@ def _restore_terms(workload: Workload, flat: Matrix, facts: Mapping[str, Any]) -
     history = () if facts["gap"] is None else (Step(facts["iterations"], facts.get("worst", facts["cost"]), facts["gap"]),)
     record = Solve(facts["method"], facts["stop"], history, largest=LargestBound.of(facts.get("largest")))
     solved = (facts["name"], operator, facts["cost"], facts["lower_bound"], record)
-    if "groups" in facts:
-        return ProductsStrategy(*solved, terms=tuple(terms), groups=tuple(tuple(group) for group in facts["groups"]))
-    if "weights" in facts:
-        return WeightedMarginalsStrategy(*solved, terms=tuple(terms), sizes=workload.domain.shape)
-    if "directions" not in facts:
-        return TermStrategy(*solved, terms=tuple(terms))
-    directions = {int(axis): np.array(numbers, dtype=np.int64) for axis, numbers in facts["directions"].items()}
-    return ObliqueStrategy(*solved, terms=tuple(terms), directions=directions)
+    return form(*solved, terms=tuple(terms), **form.restored_options(facts, workload.domain.shape))
 
 
 def get_symmetric_strategy(

@@ -11,8 +11,7 @@ from dpdist.counting import histogram_counting
 from dpdist.domain import Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory
-from dpdist.measurement.consistency.level_fitting import line_bytes
-from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory, has_levels
+from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory, special_fit
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
@@ -99,8 +98,9 @@ def memory_plan(
         stages.insert(3, StageMemory("fit", fit_bytes, engine.largest_worker_bytes, False))
     if by_tables and fits_in_memory(workload):
         stages.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
-    elif by_tables and has_levels(workload):
-        stages.insert(3, StageMemory("fit", max(grid_memory.answer, MEMORY_SHARE * line_bytes(workload)), worker, True))
+    elif by_tables and (special := special_fit(workload)) is not None:
+        fit_bytes = max(grid_memory.answer, MEMORY_SHARE * special.line_bytes(workload))
+        stages.insert(3, StageMemory("fit", fit_bytes, worker, True))
     if any(isinstance(factor, TallMatrix) for block in workload.blocks for factor in block.factors):
         stages.insert(
             1, StageMemory("gram", gram_computation.task_bytes(workload.shape[1], engine.memory_bytes), worker, True)

@@ -33,7 +33,6 @@ from dpdist.stability import ONE_RECORD
 from dpdist.strategies import Strategy
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.group_optimum import cells_bound
-from dpdist.strategies.streams.participation_optimum import has_steps_bound, steps_bound
 from dpdist.workloads import integer_basis
 
 
@@ -208,17 +207,15 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     queries, moved = job.workload.queries, job.moved
     if not proofs and moved.groups > 1 and not moved.signed and job.measured.domain.whole_records and queries.kind.is_cells:
         proofs.append(cells_bound(queries, moved))
-    if (
-        not proofs
-        and job.guarantee.release_mode.grows
-        and job.setting.has_several_contributions
-        and has_steps_bound(queries)
-    ):
+    grows = not proofs and job.guarantee.release_mode.grows and job.setting.has_several_contributions
+    finders = (mechanism.find_persons_bound(queries) for mechanism in REGISTRY.values()) if grows else iter(())
+    find_bound = next(filter(None, finders), None)
+    if find_bound is not None:
         work = Planning(context)
 
         def find() -> tuple[Matrix, dict[str, Any]]:
             work.show_message("bounding the optimum for persons")
-            bound = work.run_on_largest_worker(steps_bound, queries, moved)
+            bound = work.run_on_largest_worker(find_bound, queries, moved)
             return bound.numbers, bound.facts()
 
         numbers, facts = work.get_or_compute(name_person_strategy(queries, "chain", moved, "bounds"), find)

@@ -16,20 +16,14 @@ from dpdist.strategies.lower_bounds import (
     singular_value_bound,
 )
 from dpdist.strategies.optimal import coa
+from dpdist.strategies.p_identity_design import p_identity
 from dpdist.strategies.solver_resources import Effort, effort
 from dpdist.strategies.strategy import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
-from dpdist.strategies.streams.banded_toeplitz import banded
-from dpdist.strategies.streams.buffered_toeplitz import buffered
-from dpdist.strategies.streams.triangular_factor import triangular
 from dpdist.strategies.symmetric_optimum import symmetric
-from dpdist.strategies.tables.laplace_marginals import weighted_marginals
-from dpdist.strategies.tables.level_weights import nested
 from dpdist.strategies.tables.marginal_optimum import datacube, fourier, marginal_minimax
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum as marginals
-from dpdist.strategies.tables.p_identity_products import p_identity, p_identity_products
 from dpdist.strategies.tables.product_bound import kronecker
 from dpdist.strategies.tables.residual_bases import oblique, residual
-from dpdist.strategies.weighted_designs import weighted_design
 
 __all__ = [
     "Effort",
@@ -37,8 +31,6 @@ __all__ = [
     "Solve",
     "Step",
     "Strategy",
-    "banded",
-    "buffered",
     "coa",
     "convolution",
     "datacube",
@@ -58,19 +50,14 @@ __all__ = [
     "marginal_minimax",
     "marginals",
     "matrix_mechanism_cost",
-    "nested",
     "oblique",
     "p_identity",
-    "p_identity_products",
     "residual",
     "singular_value_bound",
     "smoothing",
     "square_root",
     "symmetric",
-    "triangular",
     "wavelet",
-    "weighted_design",
-    "weighted_marginals",
 ]
 
 

@@ -16,14 +16,15 @@ import numpy as np
 import scipy
 
 from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, number_of_sets, squared_cells_bound
+from dpdist.measurement.sensitivity.participation import longest_chain_steps
 from dpdist.operators import Dense, Matrix
 from dpdist.stability import Distance
+from dpdist.strategies.chain_search import best_chain
 from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound, root_of, squared_length
 from dpdist.strategies.dual_certificates import Contribution, PersonsBound, entries_of_sizes
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import Solve, Step, gram_of
-from dpdist.strategies.streams.participation_optimum import best_chain
 from dpdist.workloads import Gram, Workload
 
 UNLIKE_CELLS = 64
@@ -272,9 +273,7 @@ def _long_persons(precision: Matrix, max_cells: int) -> Iterator[Contribution]:
             yield person
     sets = number_of_sets(cells, max_cells)
     if sets <= (LISTED_SETS if long <= 1.0 + NEAR_LONGEST else ALWAYS_LISTED):
-        from dpdist.measurement.sensitivity.exhaustive_search import longest_chain
-
-        yield tuple(int(cell) for cell in longest_chain(precision, max_cells, 1)[1])
+        yield longest_chain_steps(precision, max_cells, 1)
 
 
 def _climb(precision: Matrix, members: Matrix, max_cells: int, visited: set[Contribution]) -> Iterator[Contribution]:

@@ -19,6 +19,7 @@ from dpdist.operators import Dense, Matrix
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.dense.trace_problem import EPSILON
 from dpdist.strategies.lower_bounds import singular_value_bound
+from dpdist.strategies.p_identity_design import CELLS_A_QUERY, fit_p_identity
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import (
     OnStep,
@@ -31,7 +32,6 @@ from dpdist.strategies.strategy import (
     gram_of,
     ignore_step,
 )
-from dpdist.strategies.tables.p_identity_products import CELLS_A_QUERY, fit_p_identity
 from dpdist.workloads import Gram, Workload
 
 INNER_STEPS = 20

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -140,6 +141,15 @@ class TermStrategy(Strategy):
     supports_fractional_records: ClassVar[bool] = True
     terms: tuple[Term, ...] = field(kw_only=True)
 
+    def form_facts(self) -> dict[str, Any]:
+        """What is kept of the strategy beside its terms, for JSON."""
+        return {}
+
+    @classmethod
+    def restored_options(cls, facts: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+        """What the constructor takes beside the terms, from what was kept; shape: of the domain."""
+        return {}
+
     @property
     def l2_sensitivity(self) -> float:
         return float(np.sqrt(sum(term.square for term in self.terms)))
@@ -177,6 +187,13 @@ class ObliqueStrategy(TermStrategy):
 
     supports_fractional_records: ClassVar[bool] = False
     directions: Directions = field(kw_only=True)
+
+    def form_facts(self) -> dict[str, Any]:
+        return {"directions": {str(axis): numbers.tolist() for axis, numbers in self.directions.items()}}
+
+    @classmethod
+    def restored_options(cls, facts: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+        return {"directions": {int(axis): np.array(row, dtype=np.int64) for axis, row in facts["directions"].items()}}
 
     def worst(self, workload: Workload) -> float | None:
         work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)

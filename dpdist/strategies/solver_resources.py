@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from dpdist.measurement.orbit_measurement import PAIRED_ORBITS, PAIRS_AT_ONCE
 from dpdist.operators import AllRanges, Identity, Prefix, Total
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
+from dpdist.plugin_registry import installed_plugins, load_object
 from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies import linear_algebra
-from dpdist.strategies.baselines import largest_tree_rows
 from dpdist.strategies.dense.coa_barrier import HESSIAN_CELLS
 from dpdist.strategies.dense.completing_rows import POWERS, completion_steps
 from dpdist.strategies.group_optimum import UNLIKE_CELLS
@@ -26,25 +25,8 @@ from dpdist.strategies.symmetric_optimum import starts_from_orbits, symmetry_for
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.strategies.tables.residual_bases import stored_optima_count
 from dpdist.workloads import Gram, Workload, integer_basis
-from dpdist.workloads.nested_groups import nested_of
 from dpdist.workloads.orbits import LOOKED_THROUGH, is_tabled
 
-Optimiser = Literal[
-    "coa",
-    "persons",
-    "worst",
-    "newton",
-    "eigen",
-    "low_rank",
-    "p_identity",
-    "p_identity_products",
-    "weighted_design",
-    "smoothing",
-    "kronecker",
-    "marginals",
-    "symmetric",
-    "nested",
-]
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
 """Copies of a factor while it is rounded and its columns are distinguished."""
@@ -67,9 +49,6 @@ THIN_PRODUCTS, NEAR_PRODUCTS = 70.0, 10.0
 PERSONS_SQUARES, PERSONS_PRODUCTS, PERSONS_ROWS, CUT_ROWS = 12, 50.0, 5e8, 1.4e9
 """Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers;
 and those of its search, and of cutting planes over few cells, times the square of the number of cells."""
-PARTICIPATION_ROWS, BAND_CUBES, BAND_PRODUCTS = 5e7, 1.2e11, 150.0
-"""Products of an optimum for persons in several steps, times the number of steps; those of a strategy in bands for them, whose search is as
-long for few steps as for many, times its cube, and beside them."""
 RESIDUAL_PRODUCTS = 10.0
 """Of the largest attribute's rows: columns are distinguished and rows inverted once for each table."""
 EIGEN_ARRAYS, ERROR_PRODUCTS, DESIGN_START_PRODUCTS = 16, 12.0, 26.0
@@ -77,16 +56,8 @@ EIGEN_ARRAYS, ERROR_PRODUCTS, DESIGN_START_PRODUCTS = 16, 12.0, 26.0
 comes before: an eigen-decomposition, weights, and a design of each."""
 SMOOTHING_PRODUCTS = 12_000.0
 """Of 200 steps with a few eigen-decompositions each."""
-DESIGN_SQUARES, DESIGN_ROWS = 8, 8
-"""Arrays over pairs of cells, and over rows and cells, that weighting design queries holds at once."""
-DESIGN_PRODUCTS = 600.0
-"""Five designs, a tree among them whose left inverse is found anew a dozen times."""
 VARIANCE_COPIES = 8
 """Arrays over all queries that predicting the worst error over orbits holds."""
-NODE_VECTORS, VALUE_VECTORS = 100, 30
-"""Vectors over the nodes of nested levels, and over the values of their attribute, that optimising takes (benchmarks/geography.py)."""
-NODE_PRODUCTS = 6e5
-"""Of one number a node: 20 microseconds a node on the nominal processor, the most that was seen (benchmarks/geography.py)."""
 HESSIAN_PRODUCTS = 20
 """Products with the Hessian in each of them."""
 
@@ -156,7 +127,7 @@ NOMINAL_RATE = 6e10
 2020, or one of a server of 2023."""
 
 
-def effort(workload: Workload | Gram, optimiser: Optimiser = "coa") -> Effort:
+def effort(workload: Workload | Gram, optimiser: str = "coa") -> Effort:
     """The bytes and matrix products that an optimiser needs, predicted before it runs.
 
     Memory is an upper bound (tests compare it with the measured peak); products are those of a typical solve to 1e-6.
@@ -165,6 +136,10 @@ def effort(workload: Workload | Gram, optimiser: Optimiser = "coa") -> Effort:
         workload: a workload, or its gram W'W, (n, n), float64.
         optimiser: which optimiser is asked about.
     """
+    for plugin in installed_plugins():
+        if optimiser in plugin.efforts:
+            estimate: Callable[[Workload | Gram], Effort] = load_object(plugin.efforts[optimiser])
+            return estimate(workload)
     return _EFFORTS[optimiser](workload)
 
 
@@ -229,14 +204,6 @@ def _symmetric_effort(workload: Workload | Gram) -> Effort:
     return Effort(weights, rank, memory, TYPICAL_STEPS * step / (2.0 * rank**2 * weights))
 
 
-def _nested_effort(workload: Workload | Gram) -> Effort:
-    """Vectors over the nodes of all levels: those that a search remembers, and those of both passes."""
-    assert isinstance(workload, Workload)
-    nodes = sum(nested_of(workload).tree.sizes)
-    values = workload.domain.shape[nested_of(workload).axis]
-    return Effort(nodes, 1, 8 * (NODE_VECTORS * nodes + VALUE_VECTORS * values) + 2**20, NODE_PRODUCTS)
-
-
 def _minimax_effort(workload: Workload | Gram) -> Effort:
     """Grams, roots and eigenvectors over the coordinates, factors over the cells, and weights of all queries with those of before."""
     assert isinstance(workload, Workload)
@@ -259,14 +226,6 @@ def _array_effort(arrays: int, products: float, workload: Workload | Gram) -> Ef
     return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
 
 
-def _design_effort(workload: Workload | Gram) -> Effort:
-    """Grams and left inverses over pairs of cells, and the rows of the largest tree with their inverse and the factors of both."""
-    cells = _size(workload)[0] if not isinstance(workload, Workload) else workload.shape[1]
-    rows = largest_tree_rows(workload) if isinstance(workload, Workload) else 2 * cells
-    doubles = DESIGN_SQUARES * cells**2 + DESIGN_ROWS * rows * cells
-    return Effort(cells, cells, 8 * doubles + 2**20, DESIGN_PRODUCTS)
-
-
 def _kronecker_effort(workload: Workload | Gram) -> Effort:
     """The largest factor's memory, and the products of all."""
     if not isinstance(workload, Workload):
@@ -284,27 +243,6 @@ def _marginal_effort(workload: Workload | Gram) -> Effort:
     spaces = marginal_weights(workload)
     largest = max((shape[axis] for space in spaces for axis in space), default=1)
     return Effort(largest, largest, residual_bytes(workload, spaces), RESIDUAL_PRODUCTS)
-
-
-def _product_effort(workload: Workload | Gram) -> Effort:
-    """Grams of all factors, and the solves of the largest attribute: limited steps from two starts and a few rounds after them."""
-    if not isinstance(workload, Workload):
-        return _array_effort(9, 3 * 500 * 0.3, workload)
-    largest = max(workload.domain.shape)
-    return Effort(largest, largest, factor_bytes(workload), 6 * 500 * 0.3 * len(workload.domain.shape))
-
-
-def factor_bytes(workload: Workload) -> int:
-    """What strategies of single attributes take: each factor's gram, the terms while they are kept and made whole, and a solve."""
-    shape = workload.domain.shape
-    distinct_factors = {
-        (axis, f.fingerprint) for block in workload.blocks for axis, f in zip(block.axes, block.factors, strict=True)
-    }
-    grams = sum(shape[axis] ** 2 for axis, _ in distinct_factors) + sum(size**2 for size in shape)
-    subsets_kept = {subset for block in workload.blocks for subset in subsets(block.asked_axes)}
-    term_doubles = sum(shape[axis] ** 2 for subset in subsets_kept for axis in subset)
-    doubles = grams + TERM_COPIES * term_doubles + SOLVE_COPIES * 2 * max(size**2 for size in shape)
-    return 8 * doubles + 2**20 + worst_factor_bytes(workload, len(subsets_kept))
 
 
 def residual_bytes(workload: Workload, spaces: Iterable[tuple[int, ...]]) -> int:
@@ -364,7 +302,7 @@ def worst_orbit_bytes(workload: Workload) -> int:
     return few + 8 * VARIANCE_COPIES * workload.shape[0] if large else few
 
 
-_EFFORTS: dict[Optimiser, Callable[[Workload | Gram], Effort]] = {
+_EFFORTS: dict[str, Callable[[Workload | Gram], Effort]] = {
     "coa": _coa_effort,
     "persons": _persons_effort,
     "worst": _minimax_effort,
@@ -372,12 +310,9 @@ _EFFORTS: dict[Optimiser, Callable[[Workload | Gram], Effort]] = {
     "eigen": _of_eigen,
     "low_rank": partial(_array_effort, 22, 100 * 22.0),
     "p_identity": partial(_array_effort, 9, 3 * 500 * 0.3),
-    "p_identity_products": _product_effort,
-    "weighted_design": _design_effort,
     "smoothing": partial(_array_effort, 15, SMOOTHING_PRODUCTS),
     "kronecker": _kronecker_effort,
     "marginals": _marginal_effort,
     "symmetric": _symmetric_effort,
-    "nested": _nested_effort,
 }
 """The optimisers' public names with what each takes."""

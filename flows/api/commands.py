@@ -8,23 +8,3 @@ from flows.commands.options import Delimiter, EngineAddress, NamesInFirstRow, Pe
 from flows.ledger_access import open_local_ledger
 from flows.prefect.prefect_settings import resume_runs
 from flows.release_services import SERVICE
-
-__all__ = [
-    "GROUPS",
-    "SERVICE",
-    "Delimiter",
-    "EngineAddress",
-    "NamesInFirstRow",
-    "Period",
-    "ReleaseName",
-    "check_program",
-    "console",
-    "dataset_of",
-    "error_console",
-    "grammar_of",
-    "ledger_access",
-    "open_local_ledger",
-    "progress",
-    "resume_runs",
-    "shown",
-]

@@ -5,19 +5,3 @@ from flows.observability.run_events import Observer, Run, RunResult
 from flows.observability.run_recorder import BUCKETS, FOLDER, REASONS, read_facts
 from flows.periods import PeriodLength, last_complete, periods, start_of
 from flows.public_facts import StageTime
-
-__all__ = [
-    "BUCKETS",
-    "FOLDER",
-    "REASONS",
-    "Observer",
-    "PeriodLength",
-    "Progress",
-    "Run",
-    "RunResult",
-    "StageTime",
-    "last_complete",
-    "periods",
-    "read_facts",
-    "start_of",
-]

@@ -10,28 +10,3 @@ from flows.observability.run_recorder import PATIENCE
 from flows.periods import PeriodLength, check_period_length, next_period, start_of
 from flows.public_facts import WAITING, PublicEvent, PublicRefusal, PublicStage, UnknownSpec, UnofferedPeriod, tell_operator
 from flows.signals import Terminated, run_guarded
-
-__all__ = [
-    "PATIENCE",
-    "WAITING",
-    "PeriodLength",
-    "PublicEvent",
-    "PublicRefusal",
-    "PublicStage",
-    "Run",
-    "Terminated",
-    "UnknownSpec",
-    "UnofferedPeriod",
-    "check_period_length",
-    "next_period",
-    "open_local_ledger",
-    "plugin_observers",
-    "process_group",
-    "release_stages",
-    "run_best_effort",
-    "run_guarded",
-    "run_recorder",
-    "start_of",
-    "tell_operator",
-    "watching",
-]

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpdist import engine
-from dpdist.arrays import ArrayVector, LazyVector, Workspace, to_array
-from dpdist.arrays.array_workspace import MEMORY
+from dpdist.arrays.array_workspace import MEMORY, Workspace
 from dpdist.arrays.convolution import exact_convolution
 from dpdist.arrays.fourier import fourier, inverse_fourier, roots, stored_shape
 from dpdist.arrays.kronecker_transform import hadamard, kronecker_product
+from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, to_array
 from dpdist.arrays.transpose_passes import Target, TransformPass, cut, slab_bytes
 from dpdist.errors import InvalidInput, OutOfMemory, StoreError
 from dpdist.operators import AllRanges, Dense, Hadamard, Identity, Kronecker, Prefix, Total

@@ -10,7 +10,7 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from dpdist.arrays import (
+from dpdist.arrays.lazy_vector import (
     ArrayVector,
     Constant,
     LazyVector,

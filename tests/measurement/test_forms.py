@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.arrays import ArrayVector, Vector, to_array
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.causal_filters import binomials
+from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.domain import Attribute, Domain, EvenEdges, Layout
 from dpdist.engine import Engine
 from dpdist.errors import OutOfMemory

@@ -21,6 +21,7 @@ from dpdist.spec import load
 from dpdist.spec.release_spec import json_schema
 from dpdist.workloads import Workload
 from tests import small
+from tests.complete_tree import needs_every_plugin
 
 MOST_CELLS = 100
 CDF = [{"cdf": {"of": "age"}}]
@@ -115,6 +116,7 @@ def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.Mo
         load(small.write(tmp_path, mechanism="rotation"))
 
 
+@needs_every_plugin
 def test_the_documents_are_those_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table of mechanisms, the reference of spec keys and the schema's names."""
     monkeypatch.delitem(REGISTRY, "rotation")

@@ -18,6 +18,7 @@ from dpdist.pipeline.query_answers import answer
 from dpdist.session import PlannedRelease
 from dpdist.spec import load
 from tests import small
+from tests.complete_tree import needs_plugin
 from tests.forked import exit_code, killed_run
 from tests.pipeline.test_sums import noises_of, planned_in
 from tests.readers import measured
@@ -179,7 +180,11 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
             {"domain": {"hour": {"from": 0, "to": 2**23}, "branch": {"categories": ["a", "b"]}}},
             "a series that is too long to be held",
         ),
-        ({"mechanism": "buffered"}, "this mechanism counts whole records"),
+        pytest.param(
+            {"mechanism": "buffered"},
+            "this mechanism counts whole records",
+            marks=needs_plugin("mechanism.buffered"),
+        ),
         ({"postprocess": {"known": [{"count": 9}]}}, "sums alone"),
         (
             {

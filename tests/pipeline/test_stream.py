@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.arrays import scaled
 from dpdist.arrays.causal_filters import FilterSquareRoot, root_of
+from dpdist.arrays.lazy_vector import scaled
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.measurement.filter_measurement import FilterMeasurement
-from dpdist.mechanisms.filter_mechanisms import Triangular
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
@@ -97,26 +96,6 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     assert not again.charged
     shutil.rmtree(again.folder)
     np.testing.assert_array_equal(release_folder.load_release(run(path, home).folder)[0]["answer"].to_numpy(), answers[1])
-
-
-def test_auto_goes_on_with_the_mechanism_that_a_stream_was_begun_with(home: Path) -> None:
-    """The least error for a new stream; one that another version began otherwise is not begun anew, and is charged nothing."""
-    begun = run(release(home, 0, 3), home)
-    compared = {row.mechanism: row.cost for row in begun.plan.table}
-    assert compared.keys() == {"square-root", "triangular"}
-    assert begun.plan.strategy.name == min(compared, key=lambda name: compared[name] or 0) == "triangular"
-    with mock.patch.object(Triangular, "reason_not_compared", return_value="an earlier version did not know it"):
-        other = run(release(home, 10, 3, stream={"name": "early", "through": 3}), home)
-        assert other.plan.strategy.name == "square-root"
-    later = run(release(home, 11, 6, stream={"name": "early", "through": 6}), home)
-    assert (later.plan.strategy.name, later.charged) == ("square-root", False)
-    np.testing.assert_allclose(
-        release_folder.load_release(later.folder)[0]["answer"].to_numpy()[:8],
-        release_folder.load_release(other.folder)[0]["answer"].to_numpy(),
-        atol=0.01,
-    )
-    again = run(release(home, 1, 6), home)
-    assert (again.plan.strategy.name, again.charged) == ("triangular", False)
 
 
 def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:

@@ -39,6 +39,7 @@ from dpdist.storage.array_store import Store
 from dpdist.strategies.strategy import Strategy
 from tests import small
 from tests.command_line import CommandLine
+from tests.complete_tree import installed_releases, needs_plugin
 from tests.fit import covered_share_limits
 from tests.forked import exit_code, killed_run
 from tests.readers import Remembering, measured
@@ -95,17 +96,19 @@ def truth(records: pa.Table, condition: Any = None) -> tuple[Fraction, int]:
     return total, number
 
 
-MECHANISMS = {
-    "coa": {"mechanism": "coa"},
-    "identity": {"mechanism": "identity"},
-    "eigen": {"mechanism": "eigen"},
-    "residual": {"mechanism": "residual"},
-    "p-identity": {"mechanism": "p-identity", "pure": True},
-    "p-identity-products": {"mechanism": "p-identity-products", "pure": True},
-    "weighted-design": {"mechanism": "weighted-design", "pure": True},
-    "low-rank, Laplace noise": {"mechanism": "low-rank", "pure": True},
-    "identity, Laplace noise": {"mechanism": "identity", "pure": True},
-}
+MECHANISMS = installed_releases(
+    {
+        "coa": {"mechanism": "coa"},
+        "identity": {"mechanism": "identity"},
+        "eigen": {"mechanism": "eigen"},
+        "residual": {"mechanism": "residual"},
+        "p-identity": {"mechanism": "p-identity", "pure": True},
+        "p-identity-products": {"mechanism": "p-identity-products", "pure": True},
+        "weighted-design": {"mechanism": "weighted-design", "pure": True},
+        "low-rank, Laplace noise": {"mechanism": "low-rank", "pure": True},
+        "identity, Laplace noise": {"mechanism": "identity", "pure": True},
+    }
+)
 SMALL = ("coa", "residual", "p-identity-products")
 
 
@@ -260,6 +263,7 @@ def pairs_of(planned: Any) -> list[tuple[Any, Any]]:
     ]
 
 
+@needs_plugin("export")
 def test_means_and_sums_are_published_shown_and_asked_for_alike(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist import engine
-from dpdist.arrays import ArrayVector, Constant
+from dpdist.arrays.lazy_vector import ArrayVector, Constant
 from dpdist.content.release_content import ReleaseContent
 from dpdist.planner.release_plan import plan
 from dpdist.publish import release_folder

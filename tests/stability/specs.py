@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
+from tests.complete_tree import installed_mechanisms
+
 Content = dict[str, Any]
 """What a spec says."""
 Record = dict[str, Any]
@@ -16,16 +18,16 @@ Record = dict[str, Any]
 UNITS = ("records", "records", "persons", "persons", "persons", "groups", "participations")
 STEPS = 5
 """Of a stream whose persons take part several times."""
-DIVIDING = (
+DIVIDING = installed_mechanisms(
     *("coa", "identity", "residual", "kronecker", "p-identity", "p-identity-products", "weighted-design", "low-rank"),
     "eigen",
 )
 """Mechanisms that measure sums, too."""
-WHOLE = (
+WHOLE = installed_mechanisms(
     *("marginals", "laplace", "gaussian", "symmetric", "wavelet", "hierarchical", "weighted-marginals", "oblique"),
     *("fourier", "datacube", "smoothing"),
 )
-PURE = ("p-identity", "p-identity-products", "laplace")
+PURE = installed_mechanisms("p-identity", "p-identity-products", "laplace")
 """Mechanisms that are measured with Laplace noise alone."""
 
 PEOPLE = ("u", "v", "w", "p\u00e9", "pe\u0301")
@@ -169,7 +171,9 @@ def composed(state: Random, content: Content) -> Content:
     if kind == "groups in a series":
         return {**_of(plain, groups), **made}
     if kind == "steps of a series":
-        made["mechanism"] = state.choice(["auto", "convolution", "square-root", "triangular", "coa", "identity"])
+        made["mechanism"] = state.choice(
+            installed_mechanisms("auto", "convolution", "square-root", "triangular", "coa", "identity")
+        )
         return {**_of(plain, {**who, **steps}), **made}
     if kind in ("replaced around", "persons around", "stream around"):
         filtered["around"] = state.choice([0, 1, 2, 5])
@@ -315,9 +319,9 @@ def _series(state: Random, domain: Content, sums: Content) -> list[Content]:
 
 def _mechanism(state: Random, unit: str, *, series: bool, sums: bool) -> str:
     if unit == "participations":
-        return state.choice(["auto", "square-root", "triangular", "buffered", "convolution"])
+        return state.choice(installed_mechanisms("auto", "square-root", "triangular", "buffered", "convolution"))
     if series:
-        return state.choice(["auto", "convolution", "square-root", "triangular"])
+        return state.choice(installed_mechanisms("auto", "convolution", "square-root", "triangular"))
     if unit == "groups":
         return state.choice(["auto", "identity"])
     return state.choice(("auto",) * 8 + DIVIDING + (() if sums else WHOLE))

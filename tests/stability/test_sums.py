@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from dpdist.spec import load
 from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.complete_tree import installed_releases
 from tests.stability.files import FORMS, PROTECTIONS, Data, tells
 from tests.stability.test_files import Pipeline, farthest
 
@@ -33,14 +33,16 @@ ASKED = {
     "means alone": [{**BY_B, "mean": "a"}],
     "variances": [{**BY_B, "variance": "a"}],
 }
-MECHANISMS: dict[str, dict[str, Any]] = {
-    "coa": {"mechanism": "coa"},
-    "identity": {"mechanism": "identity"},
-    "residual": {"mechanism": "residual"},
-    "p-identity": {"mechanism": "p-identity", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
-    "weighted-design": {"mechanism": "weighted-design", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
-    "p-identity-products": {"mechanism": "p-identity-products", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
-}
+MECHANISMS = installed_releases(
+    {
+        "coa": {"mechanism": "coa"},
+        "identity": {"mechanism": "identity"},
+        "residual": {"mechanism": "residual"},
+        "p-identity": {"mechanism": "p-identity", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
+        "weighted-design": {"mechanism": "weighted-design", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
+        "p-identity-products": {"mechanism": "p-identity-products", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
+    }
+)
 
 
 def plan_of(folder: Path, mechanism: str, protection: Protection, asked: str) -> ReleasePlan:

@@ -21,31 +21,32 @@ from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import Amounts, Bound
 from dpdist.engine import inline
 from dpdist.errors import InvalidInput
-from dpdist.measurement import laplace_terms
 from dpdist.measurement.integer_measurement import Counts, check_record_limit
 from dpdist.measurement.sensitivity import bounded_totals
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.reconstruction.kronecker_terms import Term
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.complete_tree import installed_releases
 
 BY_B = {"marginals": {"of": [[], ["b"]]}}
 AMOUNTS, GROUPS, WIDTH = (None, 0, 1, 2, 9), ("x", "y"), 2
 """Missing, at both ends of a range of two steps, between them and beyond."""
 Person = tuple[tuple[int | None, str], ...]
-MECHANISMS: dict[str, dict[str, Any]] = {
-    "coa": {"mechanism": "coa"},
-    "identity": {"mechanism": "identity"},
-    "residual": {"mechanism": "residual"},
-    "p-identity": {"mechanism": "p-identity", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
-    "p-identity-products": {"mechanism": "p-identity-products", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
-}
+MECHANISMS = installed_releases(
+    {
+        "coa": {"mechanism": "coa"},
+        "identity": {"mechanism": "identity"},
+        "residual": {"mechanism": "residual"},
+        "p-identity": {"mechanism": "p-identity", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
+        "p-identity-products": {"mechanism": "p-identity-products", "budget": {"epsilon": 1}, "cap": {"epsilon": 1}},
+    }
+)
 EXACT = ("coa", "identity", "p-identity")
 """Strategies over cells, whose sensitivity is that of a person that there is; of terms it is a bound, as with 'replace-one'."""
 BOUNDS = ((2, 1), (4, 1), (3, 2))
@@ -319,30 +320,6 @@ def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypa
     monkeypatch.setattr(bounded_totals, "MOST_CORNERS", 3)
     assert found(bound, iter([rows]), neighbours, sizes) >= exact
     assert found(bound, iter([rows]), neighbours, small.Sizes(pair_cells=2, pair_work=2)) >= exact
-
-
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-def test_rounding_moves_every_value_that_a_person_touches(neighbours: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a coarse grid, where a person moves values by less than a unit: each may be rounded another way, at both ends of a range."""
-    monkeypatch.setattr(laplace_terms, "grid_bits", lambda shares: -4)
-    bound = bounded_totals.Totals(1, 1, 2, (6, 3), (3, 6))
-    term = Term((0, 1), (0.5 * np.eye(2), 0.5 * np.eye(2)))
-    monkeypatch.setattr(bounded_totals.Totals, "of", lambda domain: bound)
-    domain = Domain.of_shape((2, 2))
-    grid = laplace_terms.laplace_term_measurement([term], domain, neighbours=neighbours, most_records=1, groups=((0,),))
-    (whole,) = grid.terms
-    assert whole.shift > 0
-    people = [np.multiply.outer(group, ends) for group in np.eye(2, dtype=int) for ends in (bound.none, bound.full)]
-    before = [np.zeros((2, 2), dtype=int)] if neighbours == "add-remove" else people
-
-    def values(person: np.ndarray) -> np.ndarray:
-        return np.array([whole.measure(np.full((2, 2), rest) + person) for rest in range(64)])
-
-    # every value is of one cell, so the others' records in each of them are what its rounding is worst for
-    sides = [[values(person) for person in some] for some in (before, people)]
-    farthest = max(int(np.abs(other - one).max(axis=0).sum()) for one, other in product(*sides))
-    assert farthest**2 <= grid.sensitivity_squared
-    assert farthest == (2 if neighbours == "add-remove" else 4)
 
 
 def test_all_cells_alike_are_known_from_a_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

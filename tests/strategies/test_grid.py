@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdist.arrays import ArrayVector, Constant
 from dpdist.arrays.array_workspace import MEMORY
-from dpdist.arrays.lazy_vector import to_array
+from dpdist.arrays.lazy_vector import ArrayVector, Constant, to_array
 from dpdist.content.release_content import decimals_of
 from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidInput

@@ -23,9 +23,9 @@ from dpdist.strategies import (
     p_identity,
     singular_value_bound,
     smoothing,
-    weighted_design,
 )
 from dpdist.workloads import Gram, all_ranges, marginals, prefix, random_ranges, related
+from tests.complete_tree import installed_mechanisms, plugin_object
 
 
 def strict(values: Matrix) -> Any:
@@ -98,8 +98,9 @@ OTHERS: dict[str, Callable[..., Strategy]] = {
     "low rank, pure": partial(low_rank, max_iterations=5, norm="l1"),
     "smoothing": partial(smoothing, max_iterations=20),
     "p-Identity": partial(p_identity, max_iterations=5),
-    "weighted design": weighted_design,
 }
+if installed_mechanisms("weighted-design"):
+    OTHERS["weighted design"] = plugin_object("dpdist.plugins.laplace_designs.weighted_designs:weighted_design")
 
 
 @pytest.mark.parametrize("name", OTHERS)

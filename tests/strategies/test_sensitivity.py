@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.arrays import ArrayVector, to_array
+from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import inline
 from dpdist.measurement.coefficient_vectors import Coefficients, Form
@@ -32,13 +32,13 @@ from dpdist.strategies import (
     laplace,
     low_rank,
     square_root,
-    weighted_design,
 )
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
 from dpdist.strategies.representations import DirectStrategy
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import Workload, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.time_filters import exponential, running_sum
+from tests.complete_tree import installed_mechanisms, plugin_object
 from tests.oracles import brute_force_sensitivity
 from tests.readers import filter_of
 
@@ -116,9 +116,12 @@ GRIDS: dict[str, tuple[Strategy, Workload]] = {
     "laplace": (laplace(prefix(3)), prefix(3)),
     "hierarchical, L1": (hierarchical((4,), prefix(4), branching=2, norm="l1"), prefix(4)),
     "low rank, L1": (low_rank(prefix(3), norm="l1"), prefix(3)),
-    "weighted design, L1": (weighted_design(prefix(3)), prefix(3)),
-    "weighted eigen-queries, L1": (weighted_design(prefix(4), design=eigen_queries(prefix(4).gram())[0]), prefix(4)),
 }
+if installed_mechanisms("weighted-design"):
+    weighted_design = plugin_object("dpdist.plugins.laplace_designs.weighted_designs:weighted_design")
+    eigenvectors = eigen_queries(prefix(4).gram())[0]
+    GRIDS["weighted design, L1"] = (weighted_design(prefix(3)), prefix(3))
+    GRIDS["weighted eigen-queries, L1"] = (weighted_design(prefix(4), design=eigenvectors), prefix(4))
 
 
 @pytest.mark.parametrize("name", GRIDS)

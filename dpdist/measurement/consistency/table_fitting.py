@@ -1,11 +1,11 @@
 """Non-negative answers of workloads over more cells than can be written down: tables are fitted, whatever the mechanism (rule 3).
 
 Tables of plain attributes are fitted together (``nearest_tables``): a cell means the same in all of them. The same table at nested levels
-is fitted so that levels add up (``nearest_levels``). Other groups of queries that count every record at most once, such as those of other
+is fitted by a plugin, so that levels add up. Other groups of queries that count every record at most once, such as those of other
 levels, are brought to the number of records that they hold together, group by group; and of all others what cannot be negative is cut at 0.
 Each is a projection onto a convex set that the true answers lie in, so that the total squared error never rises where the number of
 records is public. Where it is estimated, the set of tables holds the true answers but for their scale: the error can rise by at most the
-error of that number, squared, times the sum of the squared shares of all cells. Levels need no number of records.
+error of that number, squared, times the sum of the squared shares of all cells.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ import numpy as np
 
 from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, batches, to_array
-from dpdist.errors import InvalidInput
-from dpdist.measurement.consistency.level_fitting import LevelFit
+from dpdist.measurement.consistency.answer_fit import AnswerFit, PreparedFit, answer_fit_for
 from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.nonnegative_cells import RULE, ZERO_ERROR, Effect, covering_half_widths, ratios
 from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables, threshold
 from dpdist.workloads import Block, Workload
-from dpdist.workloads.nested_groups import nested_of
 
 FEW_CELLS = 2**14
 """Cells up to which queries that are no tables are fitted over all cells, which is better and takes the cube of their number."""
@@ -113,23 +111,17 @@ def _counts_once(factor: Operator) -> bool:
 def fits_in_memory(workload: Workload) -> bool:
     """Whether all answers are fitted in memory, which only tables that share attributes have to be."""
     kinds = [classify_block(block, workload.domain.shape) for block in workload.blocks]
-    joined = kinds.count("table") > 1 and not has_levels(workload)
+    joined = kinds.count("table") > 1 and special_fit(workload) is None
     return workload.shape[0] <= (MAX_FITTED_TOGETHER if joined else MAX_IN_MEMORY)
 
 
-def has_levels(workload: Workload) -> bool:
-    """Whether answers are those of nested levels that are more than tables of whole attributes."""
-    if has_only_tables(workload):
-        return False
-    try:
-        nested_of(workload)
-    except InvalidInput:
-        return False
-    return True
+def special_fit(workload: Workload) -> AnswerFit | None:
+    """The fit that a plugin has for answers that are more than tables of whole attributes."""
+    return None if has_only_tables(workload) else answer_fit_for(workload)
 
 
-def _fit_levels(levels: LevelFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:
-    return levels.fit_in_memory(values, records), None
+def _fit_specially(fit: PreparedFit, records: float | None, values: Matrix) -> tuple[Matrix, None]:
+    return fit.fit_in_memory(values, records), None
 
 
 def fit_answers(
@@ -152,13 +144,14 @@ def fit_answers(
     """
     groups, size = query_groups(workload), unbiased.answer.size
     with work.scratch() as inner:
-        levels = LevelFit.of(workload, inner) if has_levels(workload) else None
+        special = special_fit(workload)
+        prepared = None if special is None else special.prepare(workload, inner)
         effect = Effect(RULE)
-        if not fits_in_memory(workload) and levels is not None and records is None:
-            fitted = levels.fit_stored(unbiased.answer, inner)
+        if not fits_in_memory(workload) and prepared is not None and records is None:
+            fitted = prepared.fit_stored(unbiased.answer, inner)
         elif not fits_in_memory(workload):
-            # too many to be held: each group by itself, levels too where the number of records is public, by a threshold that one pass
-            # over the stored answers finds
+            # too many to be held: each group by itself, those of a special fit too where the number of records is
+            # public, by a threshold that one pass over the stored answers finds
             cuts = tuple(
                 (group.stop, group.kind, _stored_group_cut(group, unbiased.answer, records, inner)) for group in groups
             )
@@ -167,10 +160,10 @@ def fit_answers(
         else:
             values, errors = to_array(unbiased.answer), to_array(unbiased.error)
             fit: Callable[[Matrix], tuple[Matrix, float | None]]
-            if levels is None:
+            if prepared is None:
                 fit = partial(fit_together, groups, workload.domain.shape, records, tolerance_for(groups, errors))
             else:
-                fit = partial(_fit_levels, levels, records)
+                fit = partial(_fit_specially, prepared, records)
             fitted_values, distance = inner.largest(fit, values, needed_bytes=COPIES * 8 * size)
             fitted, effect = inner.write(ArrayVector(fitted_values)), Effect(RULE, distance=distance)
             if simulate is not None:

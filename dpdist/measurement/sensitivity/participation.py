@@ -272,3 +272,10 @@ def best_separated_sums(weights: Matrix, max_participations: int, separation: in
             break
         best = running_best
     return np.asarray(best[:, -1])
+
+
+def longest_chain_steps(precision: Matrix, max_steps: int, separation: int) -> tuple[int, ...]:
+    """The cells or steps of the longest person for a precision: every choice is tried."""
+    from dpdist.measurement.sensitivity.exhaustive_search import longest_chain  # compiled: its import takes long
+
+    return tuple(int(step) for step in longest_chain(precision, max_steps, separation)[1])

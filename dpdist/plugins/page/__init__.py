@@ -10,5 +10,6 @@ PLUGIN = Plugin(
         "dpdist.plugins.page.page_outputs:APPEARANCE",
         "dpdist.plugins.page.page_outputs:PAGE",
     ),
+    maps=("dpdist.plugins.page.map_outlines:boundaries",),
     notebook_charts=("dpdist.plugins.page.notebook_charts:chart_images",),
 )

@@ -30,6 +30,7 @@ from dpdist.plugins.page.chart_words import ChartWords
 from dpdist.plugins.page.charts import Axis, Figure
 from dpdist.plugins.page.charts.area_map import MOST_PANELS
 from dpdist.plugins.page.charts.chart_data import CumulativeKind, Outlines
+from dpdist.plugins.page.map_outlines import join_groups
 
 MOST_SERIES = 4
 """More values of the smaller attribute make a map."""
@@ -100,7 +101,7 @@ def _area_maps(block: Block, domain: Domain, words: ChartWords, values: Matrix, 
     level = next((level for level in attribute.levels if level.name == heads[map_axis]), None)
     kinds: Sequence[str] = attribute.categories
     if level is not None:
-        shapes = shapes.join_groups({kinds[k]: level.labels[group] for k, group in enumerate(level.groups)})
+        shapes = join_groups(shapes, {kinds[k]: level.labels[group] for k, group in enumerate(level.groups)})
         kinds = level.labels
     areas = dict(shapes.areas)
     picked = np.array([k for k, value in enumerate(kinds) if value in areas])

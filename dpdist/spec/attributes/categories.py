@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
-from dpdist.domain.map_boundaries import Boundaries, boundaries
-from dpdist.plugin_registry import require_plugin
+from dpdist.domain.map_boundaries import Boundaries
+from dpdist.plugin_registry import plugin_objects, require_plugin
 from dpdist.process.yaml_text import quoted
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.file_columns import Column
@@ -66,7 +66,9 @@ class Categories(LabelledValues):
         if self.map is None:
             return None
         map_source, prop = (self.map, "") if isinstance(self.map, str) else (self.map.file, self.map.property)
-        return boundaries(map_source, prop, self.categories, folder)
+        find_boundaries = next(plugin_objects("maps"))
+        found: Boundaries = find_boundaries(map_source, prop, self.categories, folder)
+        return found
 
     @property
     def digest_form(self) -> Values:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.arrays import ArrayVector, Constant
+from dpdist.arrays.lazy_vector import ArrayVector, Constant
 from dpdist.content.release_content import ReleaseContent
 from dpdist.domain import Attribute, Domain
-from dpdist.domain.map_boundaries import boundaries
 from dpdist.plugins.page import release_page
+from dpdist.plugins.page.map_outlines import boundaries
 from dpdist.workloads import Workload, filtered, predicates, union
 from dpdist.workloads.product_queries import marginals
 from dpdist.workloads.range_workloads import cdf

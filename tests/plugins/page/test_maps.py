@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.domain.map_boundaries import Boundaries, boundaries
+from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import DpdistError
+from dpdist.plugins.page.map_outlines import boundaries, join_groups
 from dpdist.spec import load
 from tests import small
 from tests.page.browsing import browser, page, shown, unfolded
@@ -163,7 +164,7 @@ def test_groups_of_areas_cover_what_their_areas_cover_without_borders_between_th
     countries = ["FRA", "DEU", "BEL", "NLD", "CHE", "AUT", "ITA", "USA", "CAN", "MEX"]
     shapes = boundaries("countries", "", countries, Path())
     groups = {code: "America" if code in ("USA", "CAN", "MEX") else "Europe" for code in countries}
-    joined = dict(shapes.join_groups(groups).areas)
+    joined = dict(join_groups(shapes, groups).areas)
     assert set(joined) == {"America", "Europe"}
     drawn = np.random.default_rng(7)
     for x, y in drawn.uniform((0, 0), shapes.size, (2000, 2)):
@@ -176,7 +177,7 @@ def test_groups_of_areas_cover_what_their_areas_cover_without_borders_between_th
     two = Boundaries(
         (("a", (((0, 0), (4, 0), (4, 4), (0, 4)),)), ("b", (((4, 4), (4, 2), (4, 0), (8, 0), (8, 4)),))), (), (8, 4)
     )
-    assert [{*ring} for ring in two.join_groups(square).areas[0][1]] == [{(0, 0), (8, 0), (8, 4), (0, 4)}]
+    assert [{*ring} for ring in join_groups(two, square).areas[0][1]] == [{(0, 0), (8, 0), (8, 4), (0, 4)}]
 
 
 def test_maps_that_cannot_be_drawn_are_refused_before_the_charge(tmp_path: Path) -> None:

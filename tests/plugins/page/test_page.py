@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpdist import workloads
-from dpdist.arrays import ArrayVector, Constant
+from dpdist.arrays.lazy_vector import ArrayVector, Constant
 from dpdist.content.release_content import ReleaseContent
 from dpdist.content.release_summary import summary_line
 from dpdist.domain import Attribute, Domain

@@ -16,7 +16,6 @@ import pytest
 from dpdist.content.release_content import ReleaseContent
 from dpdist.domain import Attribute, Domain, even_edges
 from dpdist.domain.calendar import Times
-from dpdist.domain.map_boundaries import boundaries
 from dpdist.language.translation import use_language
 from dpdist.plugins.page import release_page
 from dpdist.plugins.page.answer_list import ListedGroup
@@ -24,6 +23,7 @@ from dpdist.plugins.page.chart_choice import figures_of
 from dpdist.plugins.page.chart_words import ChartWords
 from dpdist.plugins.page.charts import WIDE, draw
 from dpdist.plugins.page.findings import finding_sentence
+from dpdist.plugins.page.map_outlines import boundaries
 from dpdist.plugins.page.value_labels import column_value_labels, relabel_for_tables, with_place_names
 from dpdist.workloads.product_queries import listed_marginals, marginals
 from tests import small

@@ -1,0 +1,6 @@
+"""Tests of the plugin 'streams'."""
+
+WHY_NOT = {
+    "plugins.streams.banded_participation.WORK": "how long a search goes on: the certificate has the error of what it found",
+}
+"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
