@@ -77,6 +77,8 @@ def test_it_is_released_and_shown(home: Path) -> None:
     off = (found["answer"].to_numpy() - truth) / found["standard_error"].to_numpy()
     assert np.abs(off).max() < 5  # fails once in 10^5 seeds
     assert np.abs(off).max() > 0.01
+    told = [line for line in small.verified(home, done.certificate["release"]) if "wrong" in line]
+    assert told == []  # what the verifier does not know of a mechanism of somebody else is not checked, and not wrong
     result = CliRunner().invoke(app, ["show", str(done.folder), "--json"])
     assert result.exit_code == 0
     assert json.loads(result.output)["certificate"]["mechanism"]["name"] == "rotation"

@@ -2668,13 +2668,19 @@ MECHANISMS_TEXT = """
     gaussian laplace
 """
 MECHANISMS = tuple(MECHANISMS_TEXT.split())
-"""Every mechanism."""
+"""Every mechanism of dpdist itself; packages of others add more."""
+
+
+def check_known(names: Iterable[str]) -> None:
+    """Refuse to judge mechanisms that a package of somebody else added. Raises: UncheckedClaim."""
+    if strange := sorted({*names} - {*MECHANISMS}):
+        raise UncheckedClaim(f"mechanisms that dpdist itself does not have: {', '.join(map(repr, strange))}")
 
 
 def check_mechanism(release: ReleaseClaims) -> str:
     """Its name, its unit, and what is said of its answers."""
     name, compared = release.mechanism["name"], [row["mechanism"] for row in release.mechanism["compared"]]
-    if name not in compared or name not in MECHANISMS:
+    if name not in compared:
         raise WrongClaim(f"found the mechanism {name!r}, which is none of those that were compared: {', '.join(compared)}")
     near(release.mechanism["biased"], name in BIASED, label="biased: ")
     rounded = any("whole numbers" in text for text in release.certificate["post_processing"])
@@ -2688,6 +2694,7 @@ def check_mechanism(release: ReleaseClaims) -> str:
     separate = name == "p-identity-products" and len(release.terms) > 1
     if name == "marginals" and not release.facts["strategy"].get("terms"):  # cells of tables, each measured by itself
         separate = any(len(group.axes) < len(release.shape) for group in release.groups)
+    check_known([name])
     return near(release.mechanism["consistent"], not separate, label="consistent: ")
 
 
@@ -2695,8 +2702,6 @@ def check_compared(release: ReleaseClaims) -> str:
     """That cost, gap and error of each mechanism agree, and that the row of the chosen one is the mechanism's."""
     facts, rows = release.in_one_unit, release.mechanism["compared"]
     names = [row["mechanism"] for row in rows]
-    strange = sorted({*names} - {*MECHANISMS})
-    near(strange, [], label="mechanisms that are none: ")
     near(len({*names}), len(names), label="mechanisms that were compared once: ")
     if facts["name"] not in names:
         raise WrongClaim(f"{facts['name']!r} is none of the mechanisms that were compared")
@@ -2723,6 +2728,7 @@ def check_compared(release: ReleaseClaims) -> str:
                 1e-6,
                 label=f"error of {row['mechanism']}: ",
             )
+    check_known(names)
     return ""
 
 
@@ -2730,6 +2736,7 @@ def check_grid(release: ReleaseClaims) -> str:
     """What one whole number stands for: where a share of a record moves A x by one at most."""
     if release.mechanism["name"] in UNSCALED:
         raise UncheckedClaim(f"rows of {release.mechanism['name']} have no length of their own")
+    check_known([release.mechanism["name"]])
     return near(release.privacy["grid_spacing"], release.whole_horizon.share_length_squared**-0.5, 1e-3)
 
 
@@ -3129,11 +3136,12 @@ def check_noises(release: ReleaseClaims) -> str:
         sorted({row["noise"] for row in rows} & {"Gaussian", "Laplace"}),
         label="kinds: ",
     )
+    compared = [each["mechanism"] for each in release.mechanism["compared"]]
     chosen = [row for row in rows if row["chosen"] is True]
     near(len(chosen), 1, label="kinds that were chosen: ")
     for row in rows:
         near(row["rho_decimal"], float(Fraction(row["rho"])), 1e-12, label="rho_decimal: ")
-        near(row["mechanism"] is None or row["mechanism"] in MECHANISMS, True, label=f"mechanism {row['mechanism']!r}: ")
+        near(row["mechanism"] in (None, *MECHANISMS, *compared), True, label=f"mechanism {row['mechanism']!r}: ")
     (row,), own = chosen, release.mechanism["compared"]
     worst = next(each["worst"] for each in own if each["mechanism"] == release.mechanism["name"])
     near((row["noise"], row["mechanism"]), (release.privacy["noise"], release.mechanism["name"]), label="chosen: ")
