@@ -13,10 +13,10 @@ from dpdist.digests import compute_digest
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.planner.release_kinds import ReleasePlan
-from dpdist.reconstruction.additive_queries import MOST_CELLS, round_answers
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, Rounding, rounding_of
+from dpdist.reconstruction.additive_queries import MOST_TABLE_CELLS, round_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, RoundingRule, rounding_of
 
-MOST_ANSWERS = 4 * MOST_CELLS
+MOST_ANSWERS = 4 * MOST_TABLE_CELLS
 """Answers that are rounded together, in memory."""
 COPIES = 24
 """Of the answers, while they are rounded."""
@@ -33,11 +33,13 @@ def round_to_whole(
     drawn. Every retry rounds alike, readers can repeat it, and no address of the key is read for it.
     """
     rule, options = planned.job.outputs.postprocess.rounding, planned.job.outputs
+    planned_rule = planned.planned_rounding
     assert rule is not None
+    assert planned_rule is not None
     stored_facts = work.find_vector(answer_request.rounding)
     if stored_facts is None:
-        rounding, whole = Rounding("nearest", 0.5, adds_up=False), None
-        if planned.adds_up and unrounded.answer.size <= MOST_ANSWERS:
+        rounding, whole = RoundingRule("nearest", 0.5, adds_up=False), None
+        if planned_rule.adds_up and unrounded.answer.size <= MOST_ANSWERS:
             known = tuple(zip(options.known_blocks, (entry.count for entry in options.postprocess.known), strict=True))
             seed = int(compute_digest("rounding", {"measurement": measurement_digest})[:8], 16)
             blocks, shape = planned.workload.blocks, planned.workload.domain.shape
@@ -49,7 +51,7 @@ def round_to_whole(
                     f"{error}; set 'integer: false' under 'postprocess' and run again (nothing is charged twice)"
                 ) from None
             if len(made.apart) < len(blocks):
-                rounding, whole = Rounding(rule, made.deviation, adds_up=True, apart=made.apart), made.values
+                rounding, whole = RoundingRule(rule, made.deviation, adds_up=True, apart=made.apart), made.values
         stored_facts = (
             work.write(ArrayVector(np.zeros(1) if whole is None else whole), answer_request.rounding, rounding.facts()),
             rounding.facts(),

@@ -20,7 +20,7 @@ from dpdist.privacy.ledger.receipts import DatasetBudget
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.privacy.risk_in_words import describe_loss
-from dpdist.reconstruction.answer_vectors import Rounding
+from dpdist.reconstruction.answer_vectors import RoundingRule
 from dpdist.reconstruction.nonnegative_cells import Effect, Group
 from dpdist.spec.job import Job, Outputs
 from dpdist.spec.sections.output import PostprocessSpec
@@ -190,7 +190,7 @@ def _comparison_row(row: Candidate, queries: int, multiplier: float, unit: Error
 
 
 def post_processing(
-    outputs: Outputs, effect: Effect | None = None, rounding: Rounding | None = None, *, whole: bool = False
+    outputs: Outputs, effect: Effect | None = None, rounding: RoundingRule | None = None, *, whole: bool = False
 ) -> list[str]:
     """What was done to the answers, and to their error bars.
 
@@ -234,7 +234,7 @@ def post_processing(
     return sentences
 
 
-def _rounding_sentences(rounding: Rounding) -> list[str]:
+def _rounding_sentences(rounding: RoundingRule) -> list[str]:
     """How answers became whole numbers."""
     if not rounding.adds_up:
         return ["answers were rounded to whole numbers: intervals are half a count wider on each side, totals may be off"]

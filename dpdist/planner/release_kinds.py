@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,12 +23,13 @@ from dpdist.planner.certificate import method_facts
 from dpdist.planner.measurement_plan import IntegerPlan
 from dpdist.planner.noise_selection import NoiseChoice, capacity_warnings
 from dpdist.planner.preprocessing_steps import preprocessing_facts, total_loss
+from dpdist.planner.stream_periods import periods_reached
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import DatasetBudget, Ledger, StreamPart
-from dpdist.privacy.ledger.charges import period_of, price_of_extension
+from dpdist.privacy.ledger.charges import price_of_extension
 from dpdist.privacy.ledger.receipts import Receipt
 from dpdist.publish import notebook_view
-from dpdist.reconstruction.answer_vectors import Rounding
+from dpdist.reconstruction.answer_vectors import RoundingRule
 from dpdist.reconstruction.nonnegative_cells import Effect
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
@@ -68,7 +67,7 @@ class ReleasePlan(IntegerPlan):
         effect: Effect | None = None,
         *,
         ledger: str | None = None,
-        rounding: Rounding | None = None,
+        rounding: RoundingRule | None = None,
     ) -> Claims:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
@@ -110,17 +109,13 @@ class ReleasePlan(IntegerPlan):
         return cast("Claims", claims)
 
     @property
-    def adds_up(self) -> bool:
-        """Whether whole answers can add up: those of one estimate do, but not numbers of persons in groups; those of a stream stay."""
-        return self.strategy.consistent and not (self.job.measured.persons or self.job.guarantee.release_mode.grows)
-
-    @property
-    def planned_rounding(self) -> Rounding | None:
-        """How answers are to become whole numbers; None where they do not."""
+    def planned_rounding(self) -> RoundingRule | None:
+        """How answers become whole numbers, if they do: those of one estimate add up, but not persons in groups, nor a stream."""
         rule = self.job.outputs.postprocess.rounding
         if rule is None:
             return None
-        return Rounding(rule, 1.0, adds_up=True) if self.adds_up else Rounding("nearest", 0.5, adds_up=False)
+        adds_up = self.strategy.consistent and not (self.job.measured.persons or self.job.guarantee.release_mode.grows)
+        return RoundingRule(rule, 1.0, adds_up=True) if adds_up else RoundingRule("nearest", 0.5, adds_up=False)
 
     @property
     def cells(self) -> int:
@@ -418,18 +413,6 @@ def _with_noise(planned: ReleasePlan, scale: int, loss: Loss) -> ReleasePlan:
     return replace(
         planned, noise=noise, loss=loss if former_plan is None else planned.grid.loss(loss, noise), former_plan=former_plan
     )
-
-
-def periods_reached(stream: GrowingSeries, per: str, stream_part: StreamPart) -> tuple[str, ...]:
-    """The budget periods that the new steps of a part lie in, where the cap is per period and the spec says which times they are."""
-    attribute = stream.series
-    times = stream.measured.attributes[attribute.name].values.times(attribute)
-    if per == "total" or times is None:
-        return ()
-    begin, stop = (attribute.edges[step] - attribute.edges[0] for step in (stream_part.start, stream_part.stop))
-    first_time, last_day = times.begins(math.floor(begin)), times.ends(math.ceil(stop) - 1).date()
-    days = (first_time.date() + datetime.timedelta(days=number) for number in range((last_day - first_time.date()).days + 1))
-    return tuple(dict.fromkeys(period_of(day, per) for day in days))
 
 
 def stream_digest(planned: ReleasePlan, name: str) -> str:

@@ -44,7 +44,7 @@ class AnswerRequest:
 
 
 @dataclass(frozen=True)
-class Rounding:
+class RoundingRule:
     """How answers became whole numbers.
 
     Attributes:
@@ -64,9 +64,9 @@ class Rounding:
         return {"rule": self.rule, "deviation": self.deviation, "adds_up": self.adds_up, "apart": list(self.apart)}
 
 
-def rounding_of(facts: Mapping[str, Any]) -> Rounding:
+def rounding_of(facts: Mapping[str, Any]) -> RoundingRule:
     """The rounding that facts were taken of."""
-    return Rounding(facts["rule"], facts["deviation"], facts["adds_up"], tuple(facts["apart"]))
+    return RoundingRule(facts["rule"], facts["deviation"], facts["adds_up"], tuple(facts["apart"]))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Answers:
     half_width: Vector
     effect: Effect | None = field(default=None, kw_only=True)
     modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
-    rounding: Rounding | None = field(default=None, kw_only=True)
+    rounding: RoundingRule | None = field(default=None, kw_only=True)
 
 
 def stored_answers(answer: Matrix, error: Matrix, half: Matrix, answer_request: AnswerRequest, work: Workspace) -> Answers:

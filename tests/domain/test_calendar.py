@@ -20,7 +20,7 @@ from dpdist.counting.record_cells import _codes
 from dpdist.domain import Attribute, EvenEdges, even_edges
 from dpdist.domain.calendar import CalendarUnit, Times, steps_between
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError, UnknownValue
-from dpdist.planner.release_kinds import periods_reached
+from dpdist.planner.stream_periods import periods_reached
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.ledger.charges import StreamPart
 from dpdist.spec import load

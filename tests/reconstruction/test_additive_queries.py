@@ -12,7 +12,7 @@ import pytest
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.operators.combinators import Padded
 from dpdist.operators.range_operators import AllRanges, ListedRanges, Prefix
-from dpdist.reconstruction import additive_queries, controlled_rounding
+from dpdist.reconstruction import additive_queries, controlled_rounding, query_sums
 from dpdist.reconstruction.additive_queries import joint_tables, round_answers
 from dpdist.reconstruction.controlled_rounding import systematic_rounding
 from dpdist.workloads import Block
@@ -245,3 +245,18 @@ def test_what_is_no_sum_is_rounded_by_itself() -> None:
     assert made.apart == ("half of each",)
     assert made.deviation == 0.5
     np.testing.assert_array_equal(made.values, np.rint(before))
+
+
+def test_ranges_beyond_the_limit_are_read_from_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are written down one by one are not looked at there: all ranges of twelve days are rounded by themselves."""
+    before = answers_of(DAYS, np.random.default_rng(8).gamma(0.6, 3.0, DAYS[1]))
+    assert round_answers(*DAYS, before, "unbiased", 1).apart == ()
+    monkeypatch.setattr(query_sums, "DENSE_ENTRIES", 0)
+    assert round_answers(*DAYS, before, "unbiased", 1).apart == ("spans",)
+
+
+def test_a_table_beyond_the_limit_is_rounded_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = answers_of(TABLE, np.random.default_rng(9).gamma(0.6, 3.0, TABLE[1]))
+    monkeypatch.setattr(additive_queries, "MOST_TABLE_CELLS", 0)
+    made = round_answers(*TABLE, before, "nearest", 1)
+    assert made.values.tolist() == np.rint(before).tolist()
