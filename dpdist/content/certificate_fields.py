@@ -59,6 +59,7 @@ class ComparedFacts(TypedDict):
     """``mechanism.compared[]`` of a certificate."""
 
     mechanism: str
+    package: NotRequired[str]
     cost: float | None
     gap: float | None
     rmse: float | None

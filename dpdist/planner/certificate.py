@@ -13,6 +13,7 @@ from dpdist.digests import compute_digest
 from dpdist.domain import DROP, Attribute
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms.comparison import Candidate
+from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.page.headings import Words
 from dpdist.planner.preprocessing_steps import total_loss
 from dpdist.privacy.accounting import Loss
@@ -186,7 +187,13 @@ def target_facts(strategy: Strategy, multiplier: float, rho: Fraction) -> dict[s
 def _comparison_row(row: Candidate, queries: int, multiplier: float, unit: ErrorUnit) -> dict[str, Any]:
     """A row of the table in the unit of the answers: predicted error of the mean and of the worst query."""
     worst = unit.largest(None if row.worst is None else row.worst * multiplier)
-    return {**asdict(row), "rmse": unit.mean(row.rmse(queries, multiplier)), "worst": worst}
+    package = type(REGISTRY[row.mechanism]).__module__.partition(".")[0]
+    return {
+        **asdict(row),
+        "rmse": unit.mean(row.rmse(queries, multiplier)),
+        "worst": worst,
+        **({} if package == "dpdist" else {"package": package}),
+    }
 
 
 def post_processing(

@@ -2378,6 +2378,7 @@ BELIEVED: dict[str, str] = {
     "mechanism.design": "words on how the weights of the eigen-queries were chosen; the rows that were measured are checked",
     "mechanism.compared[].cost": "mechanisms that were not chosen are not published; that cost, gap and error agree is checked",
     "mechanism.compared[].worst": "mechanisms that were not chosen are not published",
+    "mechanism.compared[].package": "which package added a mechanism; that those of dpdist have none is checked",
     "budget": "whether a budget is kept is the ledger's to say: give its export",
     "budget.period": "whether a budget is kept is the ledger's to say: give its export",
     "budget.ledger": "the random name of the publisher's ledger",
@@ -2671,10 +2672,14 @@ MECHANISMS = tuple(MECHANISMS_TEXT.split())
 """Every mechanism of dpdist itself; packages of others add more."""
 
 
-def check_known(names: Iterable[str]) -> None:
-    """Refuse to judge mechanisms that a package of somebody else added. Raises: UncheckedClaim."""
-    if strange := sorted({*names} - {*MECHANISMS}):
-        raise UncheckedClaim(f"mechanisms that dpdist itself does not have: {', '.join(map(repr, strange))}")
+def check_known(release: ReleaseClaims, names: Iterable[str]) -> None:
+    """Refuse to judge mechanisms that a package of somebody else added. Raises: UncheckedClaim; WrongClaim where no package is named."""
+    packages = {row["mechanism"]: row.get("package") for row in release.mechanism["compared"]}
+    strange = sorted({*names} - {*MECHANISMS})
+    near([name for name in MECHANISMS if packages.get(name) is not None], [], label="mechanisms of dpdist with a package: ")
+    near([name for name in strange if packages.get(name) in (None, "dpdist")], [], label="mechanisms that are none: ")
+    if strange:
+        raise UncheckedClaim(f"mechanisms of other packages: {', '.join(f'{name} of {packages[name]}' for name in strange)}")
 
 
 def check_mechanism(release: ReleaseClaims) -> str:
@@ -2694,7 +2699,7 @@ def check_mechanism(release: ReleaseClaims) -> str:
     separate = name == "p-identity-products" and len(release.terms) > 1
     if name == "marginals" and not release.facts["strategy"].get("terms"):  # cells of tables, each measured by itself
         separate = any(len(group.axes) < len(release.shape) for group in release.groups)
-    check_known([name])
+    check_known(release, [name])
     return near(release.mechanism["consistent"], not separate, label="consistent: ")
 
 
@@ -2728,7 +2733,7 @@ def check_compared(release: ReleaseClaims) -> str:
                 1e-6,
                 label=f"error of {row['mechanism']}: ",
             )
-    check_known(names)
+    check_known(release, names)
     return ""
 
 
@@ -2736,7 +2741,7 @@ def check_grid(release: ReleaseClaims) -> str:
     """What one whole number stands for: where a share of a record moves A x by one at most."""
     if release.mechanism["name"] in UNSCALED:
         raise UncheckedClaim(f"rows of {release.mechanism['name']} have no length of their own")
-    check_known([release.mechanism["name"]])
+    check_known(release, [release.mechanism["name"]])
     return near(release.privacy["grid_spacing"], release.whole_horizon.share_length_squared**-0.5, 1e-3)
 
 
