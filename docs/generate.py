@@ -25,7 +25,20 @@ HOW = "<!-- Written by docs/generate.py. Change the code that it reads, and run 
 def pages() -> dict[str, str]:
     """What is generated: paths from docs, and their text."""
     types = "../dpdist/content/certificate_fields.py"
-    return {"reference/spec.md": spec_page(), "reference/commands.md": commands_page(), types: certificate_types()}
+    return {
+        "reference/spec.md": spec_page(),
+        "reference/commands.md": commands_page(),
+        "mechanisms.md": mechanisms_page(),
+        types: certificate_types(),
+    }
+
+
+def mechanisms_page() -> str:
+    """The page of mechanisms with the table of the registry."""
+    from dpdist.mechanisms.mechanism_registry import markdown_table
+
+    text = (DOCS / "mechanisms.md").read_text(encoding="utf-8")
+    return re.sub(r"^\| mechanism \|.*\n(\|.*\n)+", lambda _: markdown_table(), text, flags=re.MULTILINE)
 
 
 SPEC_HEAD = """# Spec keys

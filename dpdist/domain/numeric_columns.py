@@ -10,7 +10,7 @@ linear in the table as well (docs/mathematics.md, section 10).
 
 Where the total of a person's amounts is bounded, the ends of the column lie closer together than those of the range: at the average
 that a record has at most, or still lower on the other side of zero. An amount beyond an end is divided between the two just the same,
-with a negative number of shares at the other end (docs/decisions/0015).
+with a negative number of shares at the other end (docs/decisions/0012-amounts.md).
 
 Where filters ask for sums, these are all that a release asks for. Then the column has one bin, in which a record counts as often as it
 has steps above zero.
@@ -178,7 +178,7 @@ class Amounts:
         """What a whole record in each bin adds to a sum: the control points of a function of the amount.
 
         Args:
-            summand: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` or ``SQUARE``.
+            summand: ``PRESENCE``, ``AMOUNT``, ``DEVIATION`` or ``SQUARE``.
         """
         if summand == PRESENCE or self.alone:
             return np.ones(self.bins)

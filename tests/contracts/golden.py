@@ -1,4 +1,7 @@
-"""What every case measures, bit for bit. ``python -m tests.contracts.golden`` writes it anew; the difference is the review."""
+"""What every case measures, bit for bit. ``python -m tests.contracts.golden`` writes it anew; the difference is the review.
+
+``python -m tests.contracts.golden hierarchical wavelet`` takes the cases with these names, and leaves the others as they are.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -98,25 +101,25 @@ def known_key(home: Path) -> None:
     (home / "root.key").write_text("5c" * 32 + "\n")
 
 
-def rewrite() -> None:
-    """Take all digests anew. Solved strategies that are kept already stay."""
-    out: dict[str, Any] = {}
-    arrays: dict[str, Any] = {}
-    facts: dict[str, Any] = {}
+def rewrite(names: Sequence[str] = ()) -> None:
+    """Take the digests of some cases anew, or of all. Solved strategies that are kept already stay."""
+    out: dict[str, Any] = json.loads(FILE.read_text()) if names else {}
+    facts: dict[str, Any] = json.loads(SOLVED_FACTS.read_text()) if names else {}
+    arrays: dict[str, Any] = dict(np.load(SOLVED)) if names else {}
     with (
         tempfile.TemporaryDirectory() as top,
         mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=bytes(range(32))),
     ):
-        for name, case in CASES.items():
-            for neighbours in case.neighbours:
-                home = Path(top) / f"{len(out)}-home"
+        for number, (name, case) in enumerate(CASES.items()):
+            for neighbours in case.neighbours if not names or name in names else ():
+                home = Path(top) / f"{number}-{neighbours}-home"
                 known_key(home)
                 store = Store(home / "store", case.sizes)
                 put_solved(name, store)
                 for kept, known in facts.get(name, {}).items():
                     if not store.exists(kept):
                         store.put(kept, arrays[_key(kept)], known)
-                out[f"{name}, {neighbours}"] = measured(case, neighbours, home, Path(top) / f"{len(out)}-data")
+                out[f"{name}, {neighbours}"] = measured(case, neighbours, home, Path(top) / f"{number}-{neighbours}-data")
                 if found := solved(store):
                     facts[name] = found
                     arrays |= {_key(kept): store.read_array(store.open(kept)) for kept in found}
@@ -127,4 +130,6 @@ def rewrite() -> None:
 
 if __name__ == "__main__":
     os.environ.pop(keys.ENVIRONMENT, None)
-    sys.exit(rewrite())
+    if unknown := set(sys.argv[1:]) - set(CASES):
+        sys.exit(f"no case is named {', '.join(sorted(unknown))}; tests/contracts/cases.py lists them")
+    rewrite(sys.argv[1:])
