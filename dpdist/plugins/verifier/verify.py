@@ -35,7 +35,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Facts = Mapping[str, Any]
 MOST_BYTES, MOST_NUMBERS, MOST_CELLS, MOST_PAIRS, MOST_AXES, MOST_SETS = 2**28, 2**24, 2048, 2**14, 26, 2**16
-MOST_SHOWN, MOST_COMPARED = 2**14, 2**33
+MOST_SHOWN, MOST_COMPARED, COLUMNS = 2**14, 2**33, 512
 """Limits: bytes of a file, numbers of a matrix, cells of dense algebra, columns compared pair by pair, attributes, sets of cells;
 answers that are shown because they are large; steps of comparing columns number by number. Pairs are compared where the release
 compared them (``dpdist/measurement/sensitivity/column_norms.py``): a bound in place of the greatest distance would call a right claim
@@ -153,8 +153,10 @@ class AxisFactor:
 
     @property
     def dense(self) -> Array:
+        if self.matrix is not None:
+            return self.matrix
         check_size(self.size**2, MOST_NUMBERS, "an identity")
-        return np.eye(self.size, dtype=np.int64) if self.matrix is None else self.matrix
+        return np.eye(self.size, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -312,12 +314,35 @@ def tables(codes: Sequence[Array], axes: Iterable[int]) -> Array:
     return np.asarray(reduce(kron, table_factors).astype(np.int64))
 
 
-def columns_of(matrix: Array, power: int) -> tuple[int, int, int]:
-    """Of columns of whole numbers the longest (for power 2 its square), the least inner product, and the farthest two."""
+def pseudo_inverse(matrix: Array) -> Array:
+    """The pseudo-inverse; of few independent rows over many cells A'(AA')^-1, if that is one."""
+    rows, cells = matrix.shape
+    if rows < cells and cells > MOST_CELLS:
+        unit = np.abs(matrix).max()
+        scaled = matrix / unit
+        try:
+            inverse = np.linalg.solve(scaled @ scaled.T, scaled).T
+        except np.linalg.LinAlgError:
+            inverse = np.zeros((cells, rows))
+        if np.abs(scaled @ inverse - np.eye(rows)).max() <= 1e-9:
+            return np.asarray(inverse / unit)
+    return np.asarray(np.linalg.pinv(matrix, rcond=1e-12))
+
+
+def columns_of(matrix: Array, power: int, *, pairs: bool = True) -> tuple[int, int, int]:
+    """Of columns of whole numbers the longest (for power 2 its square), the least inner product, and the farthest two.
+
+    Without ``pairs`` the last two are bounds.
+    """
     near(matrix.dtype.kind, "i", label="rows in whole numbers: ")
-    columns = np.unique(matrix, axis=1)
-    check_size(columns.size, 2**22, "a strategy")
-    (rows, count), longest = columns.shape, max(map(int, (np.abs(columns.astype(object)) ** power).sum(axis=0)))
+    columns = np.unique(matrix, axis=1) if pairs else matrix
+    check_size(columns.size, 2**22 if pairs else MOST_NUMBERS, "a strategy")
+    (rows, count), longest = columns.shape, 0
+    for start in range(0, count, COLUMNS):
+        powers = np.abs(columns[:, start : start + COLUMNS].astype(object)) ** power
+        longest = max(longest, *map(int, powers.sum(axis=0)))
+    if not pairs:
+        return longest, -longest, 2**power * longest
     if power == 1 and longest < 2**61 and columns.size * count <= MOST_COMPARED:
         return longest, 0, max(int(np.abs(columns - array[:, None]).sum(axis=0).max()) for array in columns.T)
     if power == 1 or count > MOST_PAIRS or longest >= 2**76 or rows > 2**20:
@@ -347,7 +372,7 @@ def extreme(limbs: Sequence[Array], choose: Callable[[Array], Any]) -> int:
 def factor_columns(factor: AxisFactor, power: int, replaced: int) -> tuple[int, int, int]:
     """``columns_of`` a factor; of a long circle, whose columns are turned ones of each other, from its coefficients."""
     if factor.filter is None or factor.size <= MOST_CELLS:
-        return columns_of(factor.dense, power)
+        return columns_of(factor.dense, power, pairs=bool(replaced))
     near(factor.filter[0].dtype.kind, "i", label="rows in whole numbers: ")
     if replaced:
         raise UncheckedClaim("a record that is replaced in a long series")
@@ -736,15 +761,20 @@ class ReleaseClaims:
         check_size(self.arrays["values"].size * cells, MOST_NUMBERS, "the strategy")
         if facts["kind"] == "products":
             return np.concatenate([term.dense(self.shape) / term.unit for term in self.terms])
-        mixing, base_rows = self.arrays["mixing"], self.arrays.get("rows", np.eye(cells, dtype=np.int64))
-        if facts["base"] == "subsets":
+        mixing = self.arrays["mixing"]
+        if facts["base"] != "subsets":
+            base_rows = self.arrays["rows"] if "rows" in self.arrays else np.eye(cells, dtype=np.int64)
+        else:
             codes = [self.arrays[f"codes_{axis}"].reshape(size) for axis, size in enumerate(self.shape)]
             base_rows = np.concatenate([tables(codes, axes) for axes in facts["family"]])
         if mixing.dtype.kind != "i" or base_rows.dtype.kind != "i" or base_rows.shape != (mixing.shape[-1], cells):
             raise WrongClaim("measurement.npz: the strategy is not of whole numbers, or its shapes do not fit")
         largest = len(base_rows) * np.abs(mixing.astype(np.float64)).max() * np.abs(base_rows.astype(np.float64)).max()
         near(bool(largest < 2**62), True, label="products that fit into 64 bits: ")
-        return mixing[:, None] * base_rows if mixing.ndim == 1 else mixing @ base_rows
+        if mixing.ndim == 1:
+            return mixing[:, None] * base_rows
+        exact = np.float64 if largest < 2**53 else np.int64  # a product of whole numbers below 2^53 is exact
+        return np.asarray(mixing.astype(exact) @ base_rows.astype(exact)).astype(np.int64)
 
     # ---- answers: least squares
 
@@ -782,8 +812,8 @@ class ReleaseClaims:
 
     def by_cells(self) -> Iterator[tuple[Array, Array, Array]]:
         """By the pseudo-inverse of A; or where every query is measured by itself, by one value each."""
-        check_size(math.prod(self.shape), MOST_CELLS, "the domain")
-        z, start, inverse = self.z, 0, np.linalg.pinv(self.rows.astype(np.float64), rcond=1e-12)
+        check_size(min(self.z.size, math.prod(self.shape)), MOST_CELLS, "the domain")
+        z, start, inverse = self.z, 0, pseudo_inverse(self.rows.astype(np.float64))
         for group in self.groups:
             group_rows = group.dense(self.shape)
             weights = group_rows @ inverse
