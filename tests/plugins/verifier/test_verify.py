@@ -1121,4 +1121,6 @@ def test_answers_over_more_cells_than_measured_values_are_recomputed(home: Path)
     small.run(small.write(home.parent / "data", table=table, domain=domain, workload=workload, mechanism="coa"), home)
     (line,) = [line for line in small.verified(home, "small-1") if "recomputed from its files" in line]
     unchecked = line.partition("(without ")[2]
-    assert not {"sensitivity", "grid", "answers", "standard errors", "mean error"} & set(unchecked.rstrip(")").split(", ")), line
+    assert not {"sensitivity", "grid", "answers", "standard errors", "mean error"} & set(
+        unchecked.rstrip(")").split(", ")
+    ), line
