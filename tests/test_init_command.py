@@ -48,6 +48,7 @@ ANSWERS = {
     "CATEGORIES": "[Köln, Zürich]",
     "EDGES": "[70700, 70750, 70800]",
     "MOST": "100",
+    "FORM": "'%Y-%m-%d'",
     "from: DAY, to: DAY": "from: 1987-03-01, to: 1987-03-28",
 }
 

@@ -235,7 +235,7 @@ from tests.mutants.runs import executed, watched
 tree = Path(sys.argv[1])
 told = [executed(tree, "tests")]
 for source in sys.argv[2:]:
-    (tree / "dpdist" / "domain" / "amounts.py").write_text(source)
+    (tree / "dpdist" / "domain" / "numeric_columns.py").write_text(source)
     told.append(watched(tree, ["tests"], spare=0.5))
 print(json.dumps(told))
 """

@@ -350,7 +350,7 @@ def test_every_field_is_pinned_at_two_values(certificates: dict[str, dict[str, A
         "privacy.meaning",
         "stream",
         "budget",
-        "rounding",  # tests/pipeline/test_whole_answers.py
+        "rounding",  # tests/plugins/verifier/test_whole_answers.py
     )
     left = {path for path in told - worked_out - elsewhere - set(ALWAYS) if not path.startswith(apart)}
     assert left == {"mechanism.biased"} - worked_out
