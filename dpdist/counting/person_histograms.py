@@ -1,4 +1,4 @@
-"""What is counted of each person's records before a release: their numbers, their amounts and what bounds leave out.
+"""What is counted of each person's records before a release: their numbers and their amounts.
 
 Records are dealt out by person as they are to be counted, and the parts are counted one after the other in the memory of this process:
 neither the numbers nor all records are anywhere at once.
@@ -34,7 +34,6 @@ from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
 from dpdist.engine.shuffle import Rows, RunKey, ShuffleIndex, gather
-from dpdist.privacy.noisy_truncation_loss import FINEST, NoisyBoundLoss
 from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
 from dpdist.storage.array_store import Store
 
@@ -169,35 +168,6 @@ class PartitionedRecords:
         return CountedSizes(counts, records_read)
 
 
-def count_truncation_loss(records: PartitionedRecords, rule: NoisyBoundLoss, *, persons: bool) -> CountedSizes:
-    """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
-
-    Args:
-        persons: whether persons are counted in each group, so that their further records in a group are no loss.
-    Raises: as ``RecordsInParts.parts``.
-    """
-    columns = [records.domain.attribute(name) for name in rule.columns]
-
-    def count_part(rows: Rows, *amounts: Values) -> Numbers:
-        counted_positions, blocks = records.counted_positions(rows), []
-        if rule.most_lost_records is not None:
-            person = number_persons(rows)
-            kept_per_person = np.bincount(person[counted_positions], minlength=person.max(initial=-1) + 1)
-            several = _count_pairs(person, groups_of(rows, records.domain))[0] if persons else person
-            blocks.append(
-                rule.person_totals(kept_per_person, np.bincount(several, minlength=kept_per_person.size) - kept_per_person)
-            )
-        excess = (
-            _excess(column_amounts[counted_positions], column)
-            for column_amounts, column in zip(amounts, columns, strict=True)
-        )
-        return np.concatenate(
-            [*blocks, *(rule.amount_totals(column_amounts[~np.isnan(column_amounts)]) for column_amounts in excess)]
-        )
-
-    return records.sum_parts(sum(rule.sizes), count_part, *columns)
-
-
 def records_of_persons(records: PartitionedRecords, largest_count: int, *, groups: bool = False) -> CountedSizes:
     """Persons by the number of their records that lie within the domain; whoever has more than ``largest_count`` counts as having so many.
 
@@ -208,7 +178,7 @@ def records_of_persons(records: PartitionedRecords, largest_count: int, *, group
 
     def count_part(rows: Rows) -> Numbers:
         person = number_persons(rows)
-        several = _count_pairs(person, groups_of(rows, records.domain))[0] if groups else person
+        several = count_pairs(person, groups_of(rows, records.domain))[0] if groups else person
         return np.bincount(np.minimum(np.bincount(several), largest_count), minlength=largest_count + 1)
 
     return records.sum_parts(largest_count + 1, count_part)
@@ -246,7 +216,7 @@ def values_by_group(records: PartitionedRecords, group_names: Sequence[str], col
                 earlier_values, numbers = values_by_column[column_index], np.ones(int(is_selected.sum()), dtype=np.int64)
                 extended_values = np.concatenate([earlier_values, [group[is_selected], steps[is_selected], numbers]], axis=1)
                 values_by_column[column_index] = np.stack(
-                    _count_pairs(extended_values[0], extended_values[1], extended_values[2])
+                    count_pairs(extended_values[0], extended_values[1], extended_values[2])
                 )
     return CountedValues(tuple(values_by_column), records_read)
 
@@ -300,7 +270,7 @@ def _labelled_groups(cells: Numbers, domain: Domain, group_names: Sequence[str])
     return group, has_labels
 
 
-def _count_pairs(
+def count_pairs(
     first_keys: Numbers, second_keys: Numbers, numbers: Numbers | None = None
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Different pairs in rising order, and how often each occurs, or the sum of its numbers."""
@@ -309,12 +279,3 @@ def _count_pairs(
     starts, _ = find_runs(first_keys, second_keys)
     counted = np.ones(first_keys.size, dtype=np.int64) if numbers is None else numbers[order]
     return first_keys[starts], second_keys[starts], np.add.reduceat(counted, starts) if starts.size else counted
-
-
-def _excess(values: Values, column: Attribute) -> Values:
-    """How far every amount lies outside the range, in ``FINEST`` parts of it: 0 within it, below it negative, NaN where there is none."""
-    assert column.amounts is not None
-    low, high = column.amounts.range
-    with np.errstate(invalid="ignore", over="ignore"):
-        excess = np.where(values > high, values - high, np.where(values < low, values - low, 0.0)) * (FINEST / (high - low))
-    return np.where(np.isnan(values), np.nan, excess)

@@ -103,8 +103,9 @@ def print_record_dependent(planned: ReleasePlan, errors: Sequence[PredictedError
 def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
+    from dpdist.page.truncation_text import bounds_persons
+    from dpdist.plugin_registry import missing_plugin
     from dpdist.spec.steps.bound_selection import BoundChoice
-    from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 
     found_steps = planned.job.found_steps
     budget_parts = [(step.budget_share, step.key) for step, _ in found_steps]
@@ -122,9 +123,11 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
         )
     for sentence in (sentence for step in open_steps for sentence in step.plan_sentences()):
         console.print_line(sentence)
-    measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
-    if measured_keys or not any(isinstance(step, TruncationLossMeasurement | BoundChoice) for step, _ in found_steps):
+    bound_losses = [outcome for step, outcome in found_steps if step.says_bound_loss]
+    if not bound_losses or any(outcome is not None for outcome in bound_losses):
         print_beyond(certificate)
+    if not bound_losses and bounds_persons(certificate) and not missing_plugin("left_out"):
+        console.print_line("'left_out: {}' would spend 5% of the budget on estimating how many, with intervals", style="dim")
 
 
 def print_bounds(assumptions: Assumptions | None, bounds: Sequence[BoundComparison]) -> None:

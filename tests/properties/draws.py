@@ -19,9 +19,9 @@ from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
-from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from tests.complete_tree import plugin_object
 
+TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
 AimMeasurement = plugin_object("dpdist.plugins.adaptive.aim:AimMeasurement")
 TOTALS_FROM = plugin_object("dpdist.plugins.adaptive.dawa:TOTALS_FROM")
 DawaMeasurement = plugin_object("dpdist.plugins.adaptive.dawa:DawaMeasurement")

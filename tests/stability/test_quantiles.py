@@ -16,8 +16,7 @@ from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
 from tests import small
 from tests.often import always
-from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
-from tests.stability.test_beyond import BOUNDS
+from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, in_parts
 
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
 COLUMN = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), 9), EXCLUDE_RECORD)
