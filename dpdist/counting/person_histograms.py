@@ -7,7 +7,7 @@ neither the numbers nor all records are anywhere at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -52,26 +52,6 @@ class CountedSizes:
     def digest(self) -> str:
         """SHA-256 of the numbers: only a commitment of it may be written down."""
         return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
-
-
-@dataclass(frozen=True)
-class CountedValues:
-    """How many records of each group have which amount, and how many records were read.
-
-    Attributes:
-        values: for each column the group, the steps above its smallest amount, and the number of records; rising by group and steps.
-    """
-
-    values: tuple[Numbers, ...] = field(repr=False)
-    records_read: int = field(repr=False)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the numbers: only a commitment of it may be written down."""
-        hasher = hashlib.sha256()
-        for column_values in self.values:
-            hasher.update(column_values.shape[1].to_bytes(8, "little") + column_values.astype("<i8").tobytes())
-        return hasher.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -199,28 +179,6 @@ def counts_of_amounts(records: PartitionedRecords, name: str, largest_step: int)
     return records.sum_parts(largest_step + 1, count_part, column)
 
 
-def values_by_group(records: PartitionedRecords, group_names: Sequence[str], columns: Sequence[Attribute]) -> CountedValues:
-    """The records that count by group and by their amounts in some columns. Records in no labelled group are left out.
-
-    Raises: as ``RecordsInParts.parts``.
-    """
-    values_by_column, records_read = [np.zeros((3, 0), dtype=np.int64) for _ in columns], 0
-    with closing(records.record_batches(*columns)) as parts_reader:
-        for rows, amounts, number in parts_reader:
-            counted_positions, records_read = records.counted_positions(rows), records_read + number
-            group, has_labels = _labelled_groups(rows["cell"][counted_positions], records.domain, group_names)
-            for column_index, (column, values) in enumerate(zip(columns, amounts, strict=True)):
-                assert column.amounts is not None
-                steps = column.amounts.steps_of(values[counted_positions])
-                is_selected = has_labels & (steps >= 0)
-                earlier_values, numbers = values_by_column[column_index], np.ones(int(is_selected.sum()), dtype=np.int64)
-                extended_values = np.concatenate([earlier_values, [group[is_selected], steps[is_selected], numbers]], axis=1)
-                values_by_column[column_index] = np.stack(
-                    count_pairs(extended_values[0], extended_values[1], extended_values[2])
-                )
-    return CountedValues(tuple(values_by_column), records_read)
-
-
 def steps_of_amounts(records: PartitionedRecords, *, bounded: bool) -> int:
     """How many steps the amounts of all records within the domain have together. Raises: as ``RecordsInParts.parts``.
 
@@ -248,7 +206,7 @@ def steps_of_records(
     attribute, axis = records.domain.attribute(name), records.domain.axis(name)
 
     def count_part(rows: Rows, numbers: Values) -> Numbers:
-        positions = np.flatnonzero(_codes(rows["cell"], records.domain)[axis] < attribute.values)
+        positions = np.flatnonzero(codes_of(rows["cell"], records.domain)[axis] < attribute.values)
         if records.source.person is not None:
             positions = positions[first_records(rows[positions], records.source.most_records)]
         return np.bincount(steps_of(numbers[positions]), minlength=size)
@@ -256,18 +214,9 @@ def steps_of_records(
     return records.sum_parts(size, count_part, attribute)
 
 
-def _codes(cells: Numbers, domain: Domain) -> tuple[Numbers, ...]:
+def codes_of(cells: Numbers, domain: Domain) -> tuple[Numbers, ...]:
+    """The value of every cell in each attribute, by its number."""
     return np.unravel_index(cells, tuple(attribute.kinds for attribute in domain.attributes))
-
-
-def _labelled_groups(cells: Numbers, domain: Domain, group_names: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
-    """The group of every record by some attributes, and whether it is one that has labels."""
-    codes = _codes(cells, domain)
-    group, has_labels = np.zeros(cells.size, dtype=np.int64), np.ones(cells.size, dtype=bool)
-    for name in group_names:
-        code, shown = codes[domain.axis(name)], domain.attribute(name).shown
-        group, has_labels = group * shown + code, has_labels & (code < shown)
-    return group, has_labels
 
 
 def count_pairs(

@@ -75,8 +75,7 @@ def compile_job(
     person, first_kind = records.person, entries[0].kind
     next_step = _next_step(spec, again, spent, before)
     persons, unknown = records.count == "persons", placeholders or next_step is not None
-    uncounted_columns: dict[str, ColumnSpec | KeySpec] = {} if spec.quantiles is None else {**spec.quantiles.of}
-    uncounted_columns |= {
+    uncounted_columns: dict[str, ColumnSpec | KeySpec] = {
         name: column for section in spec.plugin_sections for name, column in section.uncounted_columns.items()
     }
     uncounted_columns |= {} if spec.thresholded is None else spec.thresholded.of

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import QuerySpec
-from dpdist.spec.sections.amount_columns import QuantilesSpec, SumSpec
+from dpdist.spec.sections.amount_columns import SumSpec
 from dpdist.spec.sections.assumptions import AssumeSpec
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec
@@ -65,12 +65,7 @@ class ReleaseSpec(SpecPart):
         examples=[{"amount": {"from": 0, "to": 500, "step": 0.01}}],
     )
     left_out: Annotated[PluginSection | None, SectionKey("left_out")] = None
-    quantiles: QuantilesSpec | None = Field(
-        None,
-        description="publishes, from a part of the budget, quantiles of columns by group with 95 % intervals: chosen from all values of a "
-        "declared range by the exponential mechanism, without bins. The queries of 'workload' are answered with the rest",
-        examples=[{"of": {"age": {"from": 0, "to": 120}}, "by": ["region"], "at": [0.5]}],
-    )
+    quantiles: Annotated[PluginSection | None, SectionKey("quantiles")] = None
     thresholded: ThresholdedSpec | None = Field(
         None,
         description="publishes, from a part of the budget, a thresholded histogram: the rows of all combinations of keys, up to 2^62, "

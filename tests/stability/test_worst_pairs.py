@@ -25,13 +25,14 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import BudgetedStep, NoisyStep
 from dpdist.spec.steps.bound_selection import GroupsChoice, RangeChoice, RecordsChoice
-from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.complete_tree import Deleted, installed_steps, plugin_object
 from tests.privacy.enumeration import Choice, first_choices, paths
 
+QuantileChoice = plugin_object("dpdist.plugins.quantiles.quantile_step:QuantileChoice")
 TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
 Record = tuple[int, str]
 """A number ``a`` and a category ``b``."""

@@ -16,8 +16,8 @@ import pytest
 
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.pipeline import preprocess
+from dpdist.plugins.quantiles.quantile_rules import QuantileRule
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
-from dpdist.privacy.private_quantiles import QuantileRule
 from dpdist.spec import load
 from tests import small
 from tests.claims import wrong_claims
