@@ -19,6 +19,7 @@ GROUP = "dpdist.plugins"
 """The group of entry points in which plugins are declared."""
 OFFERED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
+    "bound_tradeoffs": ("assume",),
     "combine": ("combine",),
     "databases": ("records.sql", "records.connection"),
     "deployment": ("doctor", "sizes"),

@@ -15,12 +15,12 @@ from dpdist.process import yaml_text
 from dpdist.process.path_encoding import encodes
 from dpdist.process.yaml_text import Lines, Place
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.spec.bound_alternatives import Assumptions
 from dpdist.spec.compile import compile_job
 from dpdist.spec.consistency_checks import check
 from dpdist.spec.error_messages import describe_line, explain_errors, report_line, shorten
 from dpdist.spec.job import Job
 from dpdist.spec.release_spec import ReleaseSpec
+from dpdist.spec.sections.record_assumptions import AssumptionSection, RecordAssumptions
 from dpdist.spec.sections.sources import LOCATIONS
 
 
@@ -57,7 +57,7 @@ def load(
 
 def assumed(
     source: dict[str, Any] | str | Path, *, period: datetime.date | None = None, folder: Path | None = None
-) -> Assumptions | None:
+) -> RecordAssumptions | None:
     """What a spec assumes of its records, with what it would be with other bounds; None where it assumes nothing.
 
     Args:
@@ -67,7 +67,7 @@ def assumed(
     Raises: InvalidSpec.
     """
     spec, _, _, spec_folder = _read_spec(source, period, folder)
-    return None if spec.assume is None else Assumptions(spec, spec.assume, spec_folder)
+    return spec.assume.assumptions(spec, spec_folder) if isinstance(spec.assume, AssumptionSection) else None
 
 
 def _read_spec(

@@ -10,7 +10,6 @@ from pydantic import Field
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.sections.amount_columns import SumSpec
-from dpdist.spec.sections.assumptions import AssumeSpec
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec
 from dpdist.spec.sections.gate import GateSpec
@@ -78,12 +77,7 @@ class ReleaseSpec(SpecPart):
             }
         ],
     )
-    assume: AssumeSpec | None = Field(
-        None,
-        description="what 'dpdist plan' assumes of the records, to show for several values of each bound the noise, what is lost and the "
-        "error of both. No record is read for it, nothing is charged, and what is released does not depend on it",
-        examples=[{"persons": 30000, "records_per_person": "geometric 3"}],
-    )
+    assume: Annotated[PluginSection | None, SectionKey("assume")] = None
     neighbours: Neighbours = Field(
         "add-remove",
         description="which data sets are neighbours, that is, must be hard to tell apart: one unit is added or removed, or one "
