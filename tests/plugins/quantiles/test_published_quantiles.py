@@ -63,7 +63,7 @@ def test_quantiles_are_chosen_charged_and_said(home: Path, budget: str, neighbou
     done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     folder = Path(done.folder)
     facts = json.loads((folder / "release.json").read_text())
-    jsonschema.validate(facts, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    jsonschema.validate(facts, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
     rows = facts["quantiles"]["rows"]
     assert [(each["group"]["sex"], each["at"]) for each in rows] == [("f", 0.5), ("f", 0.9), ("m", 0.5), ("m", 0.9)]
     table = purchases_with_amounts().to_pandas()
