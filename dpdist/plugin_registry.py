@@ -55,8 +55,7 @@ class Plugin:
     Attributes:
         name: of the plugin, which tells it from all others.
         commands: of the command line, by their names: references of functions that Typer takes.
-        tables: references of ``Output`` objects, which write tables of releases.
-        outputs: the same of all other files, in this order: they can describe the tables.
+        outputs: references of ``Output`` objects, which write files of every release, in this order.
         pages: references of ``Output`` objects that are written last, for they list what there is; they stand in place of the plain page.
         notebook_charts: references of functions that turn a page into images for notebooks.
         maps: references of functions that find the outlines of the values of an attribute (``Boundaries``).
@@ -84,7 +83,6 @@ class Plugin:
 
     name: str
     commands: Mapping[str, str] = field(default_factory=dict)
-    tables: Sequence[str] = ()
     outputs: Sequence[str] = ()
     pages: Sequence[str] = ()
     notebook_charts: Sequence[str] = ()

@@ -49,7 +49,6 @@ from dpdist.page.truncation_text import INTERVALS_OF_COUNTED, bound_loss_sentenc
 from dpdist.privacy.noise_distributions import NORMAL_95
 from dpdist.query.simultaneous_intervals import simultaneous_half_widths
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS
-from dpdist.reconstruction.solved_measurement import MOST_NUMBERS, SolvedMeasurement, solve_measurement
 from dpdist.statistics.statistic import MEANS, VARIANCES
 from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.theme import DEFAULT_THEME, THEME_FILE, Theme

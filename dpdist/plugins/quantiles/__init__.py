@@ -5,6 +5,6 @@ from dpdist.api import Plugin
 PLUGIN = Plugin(
     "quantiles",
     sections={"quantiles": "dpdist.plugins.quantiles.quantile_section:QuantilesSpec"},
-    tables=("dpdist.plugins.quantiles.quantile_table:QUANTILES",),
+    outputs=("dpdist.plugins.quantiles.quantile_table:QUANTILES",),
 )
 """The key ``quantiles`` of a spec, and the file quantiles.csv."""

@@ -21,7 +21,7 @@ TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Varianc
 def all_outputs() -> list[Output]:
     """The outputs of a release with those of plugins, in the order in which they are written."""
     pages = [*plugin_objects("pages")] or [PlainPage()]  # written last: they list what there is
-    return [*TABLES, *plugin_objects("tables"), *plugin_objects("outputs"), Dictionary(), *pages]
+    return [*TABLES, *plugin_objects("outputs"), Dictionary(), *pages]
 
 
 def write_all(release: ReleaseDraft) -> list[WrittenFile]:
