@@ -38,7 +38,7 @@ from benchmarks.bounds_of_peers import QUANTILES, USUAL, is_here, opendp_quantil
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, split_budget
 from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.statistics.truncation_loss import AMOUNT_DETECTION_NATS, NoisyCounts
+from dpdist.statistics.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts
 
 GROUPS, RUNS, PART = 10, 60, Fraction(1, 10)
 LOSSES = (

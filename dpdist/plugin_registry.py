@@ -19,6 +19,7 @@ GROUP = "dpdist.plugins"
 """The group of entry points in which plugins are declared."""
 OFFERED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
+    "bound_tradeoffs": ("assume",),
     "combine": ("combine",),
     "databases": ("records.sql", "records.connection"),
     "deployment": ("doctor", "sizes"),
@@ -33,11 +34,13 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
+    "quantiles": ("quantiles",),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "streams": ("mechanism.triangular", "mechanism.buffered", "mechanism.banded"),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
+    "truncation_loss": ("left_out",),
     "verifier": ("output.verifier",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }
@@ -72,6 +75,9 @@ class Plugin:
             for each claim, which begins with "right", "wrong" or "cannot be checked", and a line for each thing that was not checked.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             the plugin ``languages``; "": its pages are in English.
+        sections: of specs, by their keys: references of ``PluginSection`` classes, which say by which steps a part of the budget finds
+            what they ask for.
+        bound_losses: by the parts of certificates that say what bounds leave out: functions of a certificate that give the sentences.
         needs: names of plugins without which it is left out.
     """
 
@@ -94,6 +100,8 @@ class Plugin:
     release_services: Sequence[str] = ()
     verifiers: Sequence[str] = ()
     translations: str = ""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    bound_losses: Mapping[str, str] = field(default_factory=dict)
     needs: Sequence[str] = ()
 
 

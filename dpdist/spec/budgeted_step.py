@@ -55,7 +55,7 @@ class StepCount(Protocol):
 
 @dataclass(frozen=True)
 class CandidateErrors:
-    """How the errors of a release grow: see ``dpdist.statistics.truncation_loss.NoisyCounts.chosen``."""
+    """How the errors of a release grow: see ``dpdist.statistics.noisy_counts.NoisyCounts.choose_bound``."""
 
     variances: Matrix
     record_loss: float
@@ -136,6 +136,8 @@ class BudgetedStep(ABC):
     """Whether the release is the same whatever is found."""
     chooses_records: ClassVar[bool] = False
     """Whether it decides which records count."""
+    says_bound_loss: ClassVar[bool] = False
+    """Whether a certificate says what bounds leave out, once it is found."""
     smallest_outcome: ClassVar[Any] = None
     """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
 

@@ -21,7 +21,8 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
-from tests.pipeline import test_quantiles
+from tests.complete_tree import needs_plugin
+from tests.purchase_releases import purchases_with_amounts, quantile_release
 
 AGES = {"age": {"from": 0, "to": 11}}
 FILTERS = [{"filters": {"of": "age", "apply": [{"window": 3}, {"exponential": 0.7}]}}]
@@ -79,9 +80,11 @@ def test_warnings_are_told_before_the_charge(home: Path) -> None:
     assert stages.index("warning") < stages.index("count")
 
 
+@needs_plugin("quantiles")
 def test_a_release_beside_quantiles_is_planned_once(home: Path) -> None:
     """What is found beside it changes neither its strategy nor its noise: the plan with placeholders is that of the release."""
-    stages, path = list[str](), test_quantiles.written(home)
+    stages = list[str]()
+    path = small.write(home.parent / "data", table=purchases_with_amounts(), **quantile_release())
 
     def run_stage(name: str, work: Callable[[], Any]) -> Any:
         stages.append(name)

@@ -14,14 +14,15 @@ import numpy as np
 
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
-from dpdist.privacy.private_quantiles import CHOICES
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice
-from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
-from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from tests.complete_tree import plugin_object
 
+QuantileChoice = plugin_object("dpdist.plugins.quantiles.quantile_step:QuantileChoice")
+CHOICES = plugin_object("dpdist.plugins.quantiles.quantile_rules:CHOICES")
+TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
 AimMeasurement = plugin_object("dpdist.plugins.adaptive.aim:AimMeasurement")
 TOTALS_FROM = plugin_object("dpdist.plugins.adaptive.dawa:TOTALS_FROM")
 DawaMeasurement = plugin_object("dpdist.plugins.adaptive.dawa:DawaMeasurement")
@@ -119,7 +120,7 @@ def _of_bins(found: BoundChoice) -> Owned:
     return {"noise": [(0, found.rule.bin_starts.size)]}
 
 
-def _of_quantiles(found: QuantileChoice) -> Owned:
+def _of_quantiles(found: Any) -> Owned:
     groups = math.prod(each.shown for each in found.groups)
     return {"choice": [(0, 2 * CHOICES * groups * sum(map(len, found.rule.by_column)))]}
 

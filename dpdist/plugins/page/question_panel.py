@@ -29,16 +29,15 @@ from dpdist.api.pages import (
     Measurement,
     Prefix,
     ReleaseContent,
-    SolvedMeasurement,
     Total,
     Workload,
     bin_summands,
     difference_notes,
     range_of,
     say,
-    solve_measurement,
 )
 from dpdist.plugins.page.chart_words import ChartWords
+from dpdist.plugins.page.solved_measurement import SolvedMeasurement, solve_measurement
 
 MOST_VALUES = 2000
 """Values that the form lists of all attributes together."""

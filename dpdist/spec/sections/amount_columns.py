@@ -11,11 +11,9 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, EXCLUDE_RECORD, Attribute, amounts_attribute
 from dpdist.domain.numeric_columns import MOST_STEPS, Amounts, Bound
-from dpdist.spec.sections.private_bounds import PRIVATE, SHARE_DESCRIPTION, RangeSelectionSpec, ShareSpec, with_largest_bound
+from dpdist.spec.sections.private_bounds import PRIVATE, RangeSelectionSpec, with_largest_bound
 from dpdist.spec.value_types import Exact, Text, Titled
 
-LARGEST_DENOMINATOR = 1000
-"""The largest denominator of a quantile's share."""
 LAST_SCHEMA = {"anyOf": [{"type": "number"}, {"const": PRIVATE}]}
 
 
@@ -204,34 +202,3 @@ class SumSpec(ColumnSpec):
             return super().amounts(records, squares=squares, alone=alone)
         bounded = Amounts.of_persons(self.step, self.steps, Bound(records, int(self.most_per_person / self.last)))
         return replace(bounded, squares=squares, alone=alone)
-
-
-class QuantilesSpec(ShareSpec):
-    """Quantiles and medians of columns of amounts, by group: a part of the budget chooses each from all values of its range."""
-
-    share: Exact = Field(Fraction(1, 2), description=SHARE_DESCRIPTION, examples=[0.5])
-    of: dict[str, ColumnSpec] = Field(
-        min_length=1,
-        description="the columns, each with its range as under `sums`. The error hardly grows with the range: it may be far too wide",
-        examples=[{"age": {"from": 0, "to": 120}}],
-    )
-    by: tuple[str, ...] = Field(
-        (), description="the quantiles of each combination of these attributes' values", examples=[["region"]]
-    )
-    at: tuple[Exact, ...] = Field(
-        (Fraction(1, 2),),
-        min_length=1,
-        max_length=99,
-        description="which quantiles, in rising order: at 0.9 the smallest value up to which nine tenths of the group's records lie",
-        examples=[[0.25, 0.5, 0.75]],
-    )
-
-    @model_validator(mode="after")
-    def _in_order(self) -> QuantilesSpec:
-        if not all(0 < probability < 1 and probability.denominator <= LARGEST_DENOMINATOR for probability in self.at):
-            raise ValueError(f"'at' holds shares between 0 and 1, of denominators up to {LARGEST_DENOMINATOR:,}")
-        if list(self.at) != sorted(set(self.at)):
-            raise ValueError("'at' holds different shares in rising order")
-        if len(set(self.by)) < len(self.by):
-            raise ValueError("'by' names an attribute twice: name each once")
-        return self

@@ -30,7 +30,7 @@ from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.sections.amount_columns import SumSpec
 from dpdist.spec.sections.private_bounds import BoundSelectionSpec, RangeSelectionSpec
 from dpdist.spec.sections.records import RecordsSpec
-from dpdist.statistics.truncation_loss import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
+from dpdist.statistics.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
 from dpdist.workloads import Workload
 
 SHAPE = 2**10
@@ -44,7 +44,7 @@ class BoundChoice(NoisyStep):
 
     job: Job
 
-    purpose = "bound"
+    purpose, says_bound_loss = "bound", True
     detection_threshold: ClassVar[float] = NoisyCounts.detection_nats
     counted_words: ClassVar[str]
     """What lies in a bin together."""

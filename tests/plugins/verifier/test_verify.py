@@ -36,17 +36,16 @@ from tests.contracts.golden import known_key
 from tests.often import always
 from tests.pipeline import (
     test_found_in_turn,
-    test_left_out,
     test_persons,
     test_private_categories,
     test_private_range,
-    test_quantiles,
     test_sums,
     test_thresholded,
     test_totals,
     test_variances,
 )
 from tests.planner import test_bound_selection
+from tests.purchase_releases import loss_release, purchases_with_amounts, quantile_release
 
 WIDE = {f"a{number}": {"from": 0, "to": 5} for number in range(6)}
 """Of 46,656 cells: too many for dense algebra."""
@@ -88,10 +87,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "a number of groups that is chosen": {"table": test_bound_selection.purchases(), **test_bound_selection.of_groups()},
     "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
     "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
-    "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
-    "what bounds leave out, Laplace noise": {"table": test_left_out.purchases(), **test_left_out.asked(**PURE)},
-    "quantiles": {"table": test_left_out.purchases(), **test_quantiles.asked()},
-    "quantiles, Laplace noise": {"table": test_left_out.purchases(), **test_quantiles.asked(neighbours="replace-one", **PURE)},
+    "what bounds leave out": {"table": purchases_with_amounts(), **loss_release()},
+    "what bounds leave out, Laplace noise": {"table": purchases_with_amounts(), **loss_release(**PURE)},
+    "quantiles": {"table": purchases_with_amounts(), **quantile_release()},
+    "quantiles, Laplace noise": {"table": purchases_with_amounts(), **quantile_release(neighbours="replace-one", **PURE)},
     "several choices, Laplace noise": {"table": test_found_in_turn.purchases(), **test_found_in_turn.asked("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdist.privacy.accounting import Loss
-from dpdist.privacy.noisy_truncation_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss, size_bin_ends
-from dpdist.statistics.truncation_loss import (
+from dpdist.plugins.truncation_loss.loss_estimates import (
     DETECTION_ERRORS,
     LAPLACE_DETECTION_ERRORS,
     BoundLossEstimate,
     LossHistogram,
     estimate_bound_loss,
 )
+from dpdist.plugins.truncation_loss.noisy_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss, size_bin_ends
+from dpdist.privacy.accounting import Loss
 from tests.often import first_of
 
 BOUND, MOST = 10, 1000
@@ -138,5 +138,5 @@ def test_all_records_are_said_where_noise_is_little(monkeypatch: pytest.MonkeyPa
     whole = exact.histograms[0].total(exact.width, whole=True)
     share = (whole.high - whole.value) / counted.sum()
     for limit, said in ((share * 0.999, False), (share * 1.001, True)):
-        monkeypatch.setattr("dpdist.statistics.truncation_loss.WIDEST", limit)
+        monkeypatch.setattr("dpdist.plugins.truncation_loss.loss_estimates.WIDEST", limit)
         assert ("all_records" in exact.persons()) == said

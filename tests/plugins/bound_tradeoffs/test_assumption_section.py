@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidSpec
+from dpdist.plugins.bound_tradeoffs.distributions import distribution_of
 from dpdist.spec import assumed, load
-from dpdist.spec.sections.assumptions import distribution_of
 from tests import small
 
 PERSON = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}

@@ -9,13 +9,10 @@ from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 
-from dpdist.domain.numeric_columns import MOST_STEPS
-from dpdist.errors import InvalidSpec
-from dpdist.spec.compile import compile_job
-from dpdist.spec.job import Job
-from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.sections.amount_columns import SumSpec
-from dpdist.spec.sections.assumptions import FILE, AssumeSpec, Distribution, distribution_of
+from dpdist.api import InvalidSpec
+from dpdist.api.planning import MOST_STEPS, RecordAssumptions, compile_job
+from dpdist.api.steps import Job, ReleaseSpec, SumSpec
+from dpdist.plugins.bound_tradeoffs.distributions import FILE, Distribution, distribution_of
 
 COVERED_SHARES = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 """Of persons, or of amounts, that the bounds which are compared leave whole."""
@@ -38,16 +35,23 @@ class BoundAlternatives:
 
 
 @dataclass(frozen=True)
-class Assumptions:
+class Assumptions(RecordAssumptions):
     """A release, and what is assumed of its records.
 
     Attributes:
         folder: from which files are taken.
+        number: of records; None: it follows from the number of persons.
+        persons: how many there are, where the number of records is not given.
+        person_texts: how many records and groups a person has, in words, by the keys of their bounds.
+        amount_texts: how large amounts are, in words, by columns.
     """
 
     spec: ReleaseSpec
-    assume_spec: AssumeSpec
     folder: Path
+    number: float | None
+    persons: float | None
+    person_texts: Mapping[str, str]
+    amount_texts: Mapping[str, str]
 
     def _distribution(self, text: str) -> Distribution:
         """Raises: InvalidSpec for a file that belongs to the records, which are private."""
@@ -60,8 +64,7 @@ class Assumptions:
     @cached_property
     def per_person(self) -> Mapping[str, Distribution]:
         """How many records and groups a person has, by the keys of their bounds."""
-        texts = {"most_records": self.assume_spec.records_per_person, "most_groups": self.assume_spec.groups_per_person}
-        distributions = {key: self._distribution(text) for key, text in texts.items() if text is not None}
+        distributions = {key: self._distribution(text) for key, text in self.person_texts.items()}
         if "most_groups" in distributions:  # nobody has records in more groups than there are
             grouped = self._job().measured.domain.grouped
             distributions["most_groups"] = distributions["most_groups"].clip(0, grouped.groups_in(grouped.names)[0])
@@ -70,31 +73,26 @@ class Assumptions:
     @cached_property
     def amounts(self) -> Mapping[str, Distribution]:
         """How large amounts are. Raises: InvalidSpec for a column that is not declared."""
-        for name in self.assume_spec.amounts:
+        for name in self.amount_texts:
             if name not in self.spec.sums:
                 raise InvalidSpec(
                     f"assume.amounts names {name!r}, which is no column under 'sums' ({', '.join(self.spec.sums) or 'none'})"
                 )
-        return {name: self._distribution(text) for name, text in self.assume_spec.amounts.items()}
+        return {name: self._distribution(text) for name, text in self.amount_texts.items()}
 
     @property
     def records(self) -> float:
         """How many records there are; where persons are counted, how often one counts in a group without a bound."""
-        return self.assume_spec.records or (self.assume_spec.persons or 0.0) * math.prod(
+        return self.number or (self.persons or 0.0) * math.prod(
             distribution.mean for distribution in self.per_person.values()
         )
 
     @property
     def words(self) -> str:
         """What is assumed."""
-        stated_texts = {
-            "records per person": self.assume_spec.records_per_person,
-            "groups per person": self.assume_spec.groups_per_person,
-        }
-        phrases = [
-            f"{name} {text}" for name, text in {**stated_texts, **self.assume_spec.amounts}.items() if text is not None
-        ]
-        return "; ".join([f"{self.records:,.0f} records", *phrases])
+        per_person = [f"{key.removeprefix('most_')} per person {text}" for key, text in self.person_texts.items()]
+        amounts = [f"{name} {text}" for name, text in self.amount_texts.items()]
+        return "; ".join([f"{self.records:,.0f} records", *per_person, *amounts])
 
     def bounds(self) -> Iterator[BoundAlternatives]:
         """The bounds that something is assumed about. Those that the budget chooses are not among them.
@@ -126,7 +124,7 @@ class Assumptions:
             if column.most_per_person is not None:
                 ends = {end for end in ends if (column.most_per_person / Fraction(str(end))).denominator == 1}
             yield BoundAlternatives(
-                end_of(name),
+                f"sums.{name}.to",
                 float(column.last),
                 tuple(sorted({*ends, float(column.last)})),
                 partial(self._with_end, name),
@@ -178,11 +176,6 @@ def _total_within(column: SumSpec, records: int) -> SumSpec:
     """The column without a bound on a person's total that so many records cannot exceed."""
     total = column.most_per_person
     return column if total is None or total < records * column.last else column.model_copy(update={"most_per_person": None})
-
-
-def end_of(column: str) -> str:
-    """The key of the largest amount of a column."""
-    return f"sums.{column}.to"
 
 
 def _round_end(column: SumSpec, amount: float) -> float | None:

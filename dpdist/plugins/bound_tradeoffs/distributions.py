@@ -1,4 +1,4 @@
-"""What is assumed of records that nobody has looked at, so that a plan can say what other bounds would cost and lose."""
+"""Distributions of numbers of records and of amounts, as a spec says them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import AfterValidator, Field, model_validator
 
-from dpdist.errors import InvalidSpec
-from dpdist.operators import Matrix
-from dpdist.spec.value_types import SpecPart
+from dpdist.api import InvalidSpec
+from dpdist.api.steps import Matrix
 
 MOST_RECORDS = 10_000
 """Of one person, in the mean, that a distribution may assume."""
@@ -122,7 +120,8 @@ def _numbers(text: str, kinds: dict[str, Any]) -> tuple[str, list[float]]:
     return kind, numbers
 
 
-def _counts(text: str) -> str:
+def check_counts(text: str) -> str:
+    """The words of a distribution of numbers of records. Raises: ValueError."""
     kind, numbers = _numbers(text, COUNTS)
     if numbers and not (1 <= numbers[0] <= MOST_RECORDS and (kind != "fixed" or numbers[0].is_integer())):
         raise ValueError(
@@ -131,7 +130,8 @@ def _counts(text: str) -> str:
     return text
 
 
-def _amounts(text: str) -> str:
+def check_amounts(text: str) -> str:
+    """The words of a distribution of amounts. Raises: ValueError."""
     kind, numbers = _numbers(text, AMOUNTS)
     if (kind == "lognormal" and not (numbers[0] > 0 and 0 < numbers[1] <= 5)) or (
         kind == "uniform" and numbers[0] >= numbers[1]
@@ -140,41 +140,6 @@ def _amounts(text: str) -> str:
             f"'lognormal' needs a positive median and a spread up to 5, 'uniform' ascending ends, found {text!r}"
         )
     return text
-
-
-class AssumeSpec(SpecPart):
-    """What is assumed of the records by 'dpdist plan', and by nothing else: what is released never depends on it."""
-
-    records: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="how many records there are. Give this or 'persons'", examples=[75000]
-    )
-    persons: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="how many persons there are. Give this or 'records'", examples=[30000]
-    )
-    records_per_person: Annotated[str, AfterValidator(_counts)] | None = Field(
-        None,
-        description="how many records a person has (with 'most_groups': in each group): 'geometric 3', 'poisson 3' (both with a mean of 3, "
-        "and nobody has none), 'fixed 3', or 'file numbers.txt', a public file with a number in each line. The plan then compares values "
-        "of 'most_records'",
-        examples=["geometric 3"],
-    )
-    groups_per_person: Annotated[str, AfterValidator(_counts)] | None = Field(
-        None,
-        description="in how many groups a person has records, in the same words. The plan then compares values of 'most_groups'",
-        examples=["poisson 4"],
-    )
-    amounts: dict[str, Annotated[str, AfterValidator(_amounts)]] = Field(
-        default_factory=dict,
-        description="how large the amounts of columns under 'sums' are: 'lognormal 20 1.2' (the median, and the standard deviation of the "
-        "natural logarithm), 'uniform 0 500', 'fixed 10' or 'file amounts.txt'. The plan then compares values of the column's 'to'",
-        examples=[{"amount": "lognormal 20 1.2"}],
-    )
-
-    @model_validator(mode="after")
-    def _one_number(self) -> AssumeSpec:
-        if (self.records is None) == (self.persons is None):
-            raise ValueError("give either 'records' or 'persons': how many are assumed")
-        return self
 
 
 def distribution_of(text: str, folder: Path) -> Distribution:

@@ -9,19 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.person_histograms import CountedSizes, PartitionedRecords, count_truncation_loss
-from dpdist.domain import Domain
-from dpdist.errors import InvalidInput
-from dpdist.privacy.ledger.charges import BOUND_LOSS
-from dpdist.privacy.noise import Noise
-from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.privacy.noisy_truncation_loss import FINEST, LARGEST, UNIT, NoisyBoundLoss, calibrate_bound_loss, size_bin_ends
-from dpdist.spec.budgeted_step import CandidateErrors, NoisyStep, StepDeclaration
-from dpdist.spec.job import Job
-from dpdist.spec.job_histogram import CountedCells
-from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.sections.records import LeftOutSpec, RecordsSpec
-from dpdist.statistics.truncation_loss import DETECTION_ERRORS, LAPLACE_DETECTION_ERRORS, estimate_bound_loss
+from dpdist.api import InvalidInput
+from dpdist.api.steps import (
+    LAPLACE,
+    CandidateErrors,
+    CountedCells,
+    CountedSizes,
+    Domain,
+    Job,
+    Noise,
+    NoisyStep,
+    PartitionedRecords,
+    RecordsSpec,
+    ReleaseSpec,
+    StepDeclaration,
+)
+from dpdist.plugins.truncation_loss.loss_counting import count_truncation_loss
+from dpdist.plugins.truncation_loss.loss_estimates import DETECTION_ERRORS, LAPLACE_DETECTION_ERRORS, estimate_bound_loss
+from dpdist.plugins.truncation_loss.loss_section import LeftOutSpec
+from dpdist.plugins.truncation_loss.noisy_loss import (
+    FINEST,
+    LARGEST,
+    UNIT,
+    NoisyBoundLoss,
+    calibrate_bound_loss,
+    size_bin_ends,
+)
 
 
 class TruncationLossMeasurement(NoisyStep):
@@ -30,12 +43,12 @@ class TruncationLossMeasurement(NoisyStep):
     job: Job
     step_spec: LeftOutSpec
 
-    purpose, is_independent = "left out", True
-    spec_text, spec_path, ends = "'left_out'", ("left_out",), (BOUND_LOSS,)
+    purpose, is_independent, says_bound_loss = "left out", True, True
+    spec_text, spec_path, ends = "'left_out'", ("left_out",), ("~left-out",)
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
-        if spec.left_out is not None:
+        if isinstance(spec.left_out, LeftOutSpec):
             yield StepDeclaration(spec.left_out, lambda _: {"left_out": None})
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:

@@ -11,7 +11,6 @@ from unittest import mock
 
 import jsonschema
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from dpdist import engine
@@ -20,44 +19,22 @@ from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
 from dpdist.planner.error_prediction import standard_errors
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.truncation_loss.loss_step import TruncationLossMeasurement
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
 from tests.planner import test_bound_selection
+from tests.purchase_releases import BOUND, RANGE, loss_release, purchases_with_amounts
 
-BOUND, RANGE = 3, (5, 40)
 BUDGETS = test_bound_selection.BUDGETS
-MOST = 64
-
-
-def purchases() -> pa.Table:
-    """Persons with lognormal numbers of records and amounts of which some lie outside their range."""
-    table = test_bound_selection.purchases()
-    amounts = np.round(np.random.default_rng(8).gamma(2, 10, table.num_rows), 2)
-    return table.append_column("amount", pa.array(amounts))
-
-
-def asked(**changes: Any) -> dict[str, Any]:
-    records = {"path": "records.parquet", "called": "purchases", "person": {"column": "person", "most_records": BOUND}}
-    sums = {"amount": {"from": RANGE[0], "to": RANGE[1], "step": 0.01, "missing": "drop", "unit": "EUR"}}
-    workload = [{"marginals": {"ways": [0, 1]}}, {"marginals": {"of": [[], ["sex"]]}, "sum": "amount"}]
-    given = {
-        "records": records,
-        "sums": sums,
-        "workload": workload,
-        "mechanism": "identity",
-        "left_out": {"most": MOST, "share": 0.2},
-    }
-    return {**given, "domain": {"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}}, **changes}
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=purchases(), **asked(**changes))
+    return small.write(home.parent / "data", table=purchases_with_amounts(), **loss_release(**changes))
 
 
 def near(said: dict[str, float], truth: float, name: str = "share") -> bool:
@@ -75,8 +52,8 @@ def near(said: dict[str, float], truth: float, name: str = "share") -> bool:
 def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
-    jsonschema.validate(facts, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
-    table, said = purchases(), facts["left_out"]
+    jsonschema.validate(facts, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
+    table, said = purchases_with_amounts(), facts["left_out"]
     numbers, amounts = np.bincount(table["person"].to_numpy()), table["amount"].to_numpy()
     assert near(said["persons"]["beyond"], (numbers > BOUND).mean())
     lost = np.maximum(numbers - BOUND, 0)
@@ -159,7 +136,7 @@ def test_of_persons_in_steps_of_a_series_it_is_measured_too(home: Path) -> None:
         "records": {"path": "records.parquet", "person": person},
         "mechanism": "auto",
     }
-    done, rows = small.run(written(home, **series), home), purchases().select(["person", "age"]).to_pylist()
+    done, rows = small.run(written(home, **series), home), purchases_with_amounts().select(["person", "age"]).to_pylist()
     ages: dict[int, list[int]] = {}
     for row in rows:
         ages.setdefault(row["person"], []).append(row["age"])
@@ -198,7 +175,7 @@ def test_of_persons_in_steps_of_a_series_it_is_measured_too(home: Path) -> None:
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, table=purchases(), **asked(**change)))
+        load(small.write(tmp_path, table=purchases_with_amounts(), **loss_release(**change)))
 
 
 def test_plan_says_that_it_will_be_measured_and_show_what_was(
@@ -217,15 +194,15 @@ def test_plan_says_that_it_will_be_measured_and_show_what_was(
 
 def test_releases_are_combined_with_what_was_measured_beside_each(home: Path) -> None:
     data, tables = home.parent / "data", {"sums": {}, "mechanism": "auto"}
-    earlier = asked(release="earlier", workload=[{"marginals": {"ways": [0, 1]}}], **tables)
-    small.write(data, table=purchases(), **earlier).rename(data / "earlier.yaml")
+    earlier = loss_release(release="earlier", workload=[{"marginals": {"ways": [0, 1]}}], **tables)
+    small.write(data, table=purchases_with_amounts(), **earlier).rename(data / "earlier.yaml")
     combined = {
         "workload": [{"marginals": {"ways": [1, 2]}}],
         "postprocess": {"consistent_with": ["earlier.yaml"]},
         **tables,
     }
     small.run(data / "earlier.yaml", home)
-    done = small.run(small.write(data, table=purchases(), **asked(**combined)), home)
+    done = small.run(small.write(data, table=purchases_with_amounts(), **loss_release(**combined)), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     assert "earlier" in facts["post_processing"][0]
     assert facts["left_out"]["persons"]
@@ -234,30 +211,26 @@ def test_releases_are_combined_with_what_was_measured_beside_each(home: Path) ->
     assert found.mean() < 0.95 * alone.mean()
 
 
-def test_a_spec_that_bounds_persons_measures_it_unless_it_says_otherwise(tmp_path: Path) -> None:
-    """A spec without the key is the one that says ``left_out: {}``; where that does not go with all that is asked, it is as it stands."""
+def test_nothing_is_measured_that_a_spec_does_not_name(tmp_path: Path) -> None:
+    """A spec without the key is the one that says ``left_out: null``, whatever it bounds: the whole budget is for the answers."""
     bounded = {"records": {"path": "records.parquet", "person": {"column": "person"}}}
     content = {key: each for key, each in small.spec(**bounded).items() if key != "left_out"}
     without, asked, declined = (
         load({**content, **more}, folder=tmp_path) for more in ({}, {"left_out": {}}, {"left_out": None})
     )
-    assert without.guarantee.stated == asked.guarantee.stated != declined.guarantee.stated
-    assert isinstance(without.guarantee.next_step, TruncationLossMeasurement)
-    assert without.guarantee.next_step.budget_share == Fraction(1, 20)
-    plain = {key: each for key, each in content.items() if key != "records"} | {"records": {"path": "records.parquet"}}
+    assert without.guarantee.stated == declined.guarantee.stated != asked.guarantee.stated
+    assert (without.guarantee.next_step, declined.guarantee.next_step) == (None, None)
+    assert isinstance(asked.guarantee.next_step, TruncationLossMeasurement)
+    assert asked.guarantee.next_step.budget_share == Fraction(1, 20)
     laplace = {
         "noise": "laplace",
         "budget": {"epsilon": 1, "delta": 1e-6},
         "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-5}},
     }
-    for other in (plain, {**content, "left_out": None}):
-        assert isinstance(load(other, folder=tmp_path).guarantee.next_step, type(None))
-    leaving_delta = load({**content, **laplace}, folder=tmp_path)
+    leaving_delta = load({**content, **laplace, "left_out": {}}, folder=tmp_path)
     before = leaving_delta.next_step
     assert before is not None
     assert (before.loss.pure, leaving_delta.without_extra_steps.guarantee.budget.loss.pure) == (
         Fraction(1, 20),
         Fraction(19, 20),
     )
-    with pytest.raises(InvalidSpec, match="budget"):
-        load({**content, "budget": {"rho": -1}}, folder=tmp_path)

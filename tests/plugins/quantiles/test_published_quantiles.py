@@ -16,31 +16,18 @@ import pytest
 
 from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
 from dpdist.pipeline import preprocess
+from dpdist.plugins.quantiles.quantile_rules import QuantileRule
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
-from dpdist.privacy.private_quantiles import QuantileRule
 from dpdist.spec import load
 from tests import small
 from tests.claims import wrong_claims
 from tests.command_line import CommandLine
-from tests.pipeline.test_left_out import purchases
 from tests.planner.test_bound_selection import BUDGETS
-
-AMOUNT = {"from": 0, "to": 5000, "step": 0.01, "unit": "EUR"}
-
-
-def asked(**changes: Any) -> dict[str, Any]:
-    records = {"path": "records.parquet", "called": "purchases", "person": {"column": "person", "most_records": 2}}
-    given = {
-        "records": records,
-        "domain": {"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}},
-        "quantiles": {"of": {"amount": AMOUNT}, "by": ["sex"], "at": [0.5, 0.9]},
-        "workload": [{"marginals": {"ways": [1]}}],
-    }
-    return {**given, **changes}
+from tests.purchase_releases import AMOUNT, purchases_with_amounts, quantile_release
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=purchases(), **asked(**changes))
+    return small.write(home.parent / "data", table=purchases_with_amounts(), **quantile_release(**changes))
 
 
 def test_what_was_chosen_is_answered_and_nothing_else_is(home: Path) -> None:
@@ -76,10 +63,10 @@ def test_quantiles_are_chosen_charged_and_said(home: Path, budget: str, neighbou
     done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     folder = Path(done.folder)
     facts = json.loads((folder / "release.json").read_text())
-    jsonschema.validate(facts, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    jsonschema.validate(facts, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
     rows = facts["quantiles"]["rows"]
     assert [(each["group"]["sex"], each["at"]) for each in rows] == [("f", 0.5), ("f", 0.9), ("m", 0.5), ("m", 0.9)]
-    table = purchases().to_pandas()
+    table = purchases_with_amounts().to_pandas()
     counting = table.groupby("person", sort=False).head(2)
     for each in rows:
         own = np.sort(counting[counting.sex == each["group"]["sex"]].amount.to_numpy())
@@ -127,7 +114,7 @@ def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
 
 def test_persons_by_group_and_columns_of_the_domain(home: Path) -> None:
     """Of each person one record of each group; the column is an attribute, too; a missing amount is in no quantile."""
-    table = purchases()
+    table = purchases_with_amounts()
     amounts = table["amount"].to_pandas().to_numpy(copy=True)
     amounts[::7] = np.nan
     table = table.set_column(table.schema.get_field_index("amount"), "amount", [amounts])
@@ -138,7 +125,7 @@ def test_persons_by_group_and_columns_of_the_domain(home: Path) -> None:
         "workload": [{"marginals": {"of": [["sex", "age"]]}}],
         "quantiles": {"of": {"age": {"from": 0, "to": 11}, "amount": {**AMOUNT, "missing": "drop"}}, "share": 0.8},
     }
-    done = small.run(small.write(home.parent / "data", table=table, **asked(**changes, **BUDGETS["pure"])), home)
+    done = small.run(small.write(home.parent / "data", table=table, **quantile_release(**changes, **BUDGETS["pure"])), home)
     rows = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"]
     assert [each["of"] for each in rows] == ["age", "amount"]
     assert 3 <= rows[0]["value"] <= 8
@@ -147,10 +134,11 @@ def test_persons_by_group_and_columns_of_the_domain(home: Path) -> None:
 
 def test_quantiles_are_called_as_the_sums_of_their_column(home: Path) -> None:
     sums = {"amount": {"from": 0, "to": 20, "unit": "EUR", "title": "Amount paid", "missing": "drop"}}
-    tables = [*asked()["workload"], {"marginals": {"of": [["sex"]]}, "sum": "amount"}]
+    tables = [*quantile_release()["workload"], {"marginals": {"of": [["sex"]]}, "sum": "amount"}]
     plain = {"from": 0, "to": 100}
     done = small.run(
-        written(home, sums=sums, workload=tables, quantiles={**asked()["quantiles"], "of": {"amount": plain}}), home
+        written(home, sums=sums, workload=tables, quantiles={**quantile_release()["quantiles"], "of": {"amount": plain}}),
+        home,
     )
     assert "<td>Amount paid (EUR)</td>" in (Path(done.folder) / "index.html").read_text()
 
@@ -168,16 +156,22 @@ def test_quantiles_are_called_as_the_sums_of_their_column(home: Path) -> None:
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, table=purchases(), **asked(quantiles={**asked()["quantiles"], **change})))
+        load(
+            small.write(
+                tmp_path,
+                table=purchases_with_amounts(),
+                **quantile_release(quantiles={**quantile_release()["quantiles"], **change}),
+            )
+        )
 
 
 def test_records_without_an_amount_are_refused_before_the_charge(home: Path) -> None:
-    table = purchases()
+    table = purchases_with_amounts()
     amounts = table["amount"].to_pandas().to_numpy(copy=True)
     amounts[3] = np.nan
     table = table.set_column(table.schema.get_field_index("amount"), "amount", [amounts])
     with pytest.raises(InvalidSpec, match="'missing: drop'"):
-        small.run(small.write(home.parent / "data", table=table, **asked()), home)
+        small.run(small.write(home.parent / "data", table=table, **quantile_release()), home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~quantiles") is None
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpdist.errors import InvalidInput
+from dpdist.plugins.quantiles.quantile_rules import QuantileRule, quantiles
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
-from dpdist.privacy.private_quantiles import MISSED, QuantileRule, Runs, quantiles
+from dpdist.privacy.private_edges import MISSED, Runs
 from tests.often import always
 from tests.privacy.enumeration import first_choices
 
@@ -217,7 +218,7 @@ def test_nobody_has_an_interval_of_everything() -> None:
 
 
 def test_ends_too_far_for_whole_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.privacy.private_quantiles.FARTHEST", 4)
+    monkeypatch.setattr("dpdist.plugins.quantiles.quantile_rules.FARTHEST", 4)
     with pytest.raises(InvalidInput, match="so little budget"):
         one_of(Fraction(1, 2), Loss.laplace(Fraction(1)))
 

@@ -15,12 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.errors import InvalidInput
-from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import noise_for
-from dpdist.privacy.noise import Noise
-from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.stability import Neighbours
+from dpdist.api import InvalidInput
+from dpdist.api.steps import GAUSSIAN, Loss, Neighbours, Noise, noise_for
 
 UNIT = 2**24
 """A person: the integer grid then adds less than 1e-7 of rho to a Gaussian (``gaussian_slack``)."""

@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.domain import Domain
-from dpdist.domain.numeric_columns import DEVIATION, SQUARE
-from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix
-from dpdist.planner.error_prediction import assumed_statistic_rows, predict_errors, whole_amounts
-from dpdist.planner.release_kinds import ReleasePlan
-from dpdist.planner.release_plan import plan
-from dpdist.planner.simulated_answers import AmountMoments, mean_answer
-from dpdist.privacy.noise import NORMAL_95
-from dpdist.runtime.context import Context
-from dpdist.spec.bound_alternatives import Assumptions, BoundAlternatives, end_of
-from dpdist.spec.sections.assumptions import Distribution
-from dpdist.statistics.variance_statistics import STANDARD_DEVIATION
-from dpdist.workloads import Block, Workload
+from dpdist.api import InvalidInput
+from dpdist.api.pages import NORMAL_95, Block, Domain, Matrix, Workload
+from dpdist.api.planning import (
+    DEVIATION,
+    SQUARE,
+    STANDARD_DEVIATION,
+    AmountMoments,
+    Context,
+    ReleasePlan,
+    assumed_statistic_rows,
+    mean_answer,
+    plan,
+    predict_errors,
+    whole_amounts,
+)
+from dpdist.plugins.bound_tradeoffs.bound_alternatives import Assumptions, BoundAlternatives
+from dpdist.plugins.bound_tradeoffs.distributions import Distribution
 
 
 @dataclass(frozen=True)
@@ -90,17 +93,15 @@ class BoundComparison:
         return {"bound": self.key, "own": self.current_value, "least": self.best.value, "tried": tried}
 
 
-def compare_bounds(context: Context, assumptions: Assumptions | None) -> list[BoundComparison]:
+def compare_bounds(context: Context, assumptions: Assumptions) -> tuple[BoundComparison, ...]:
     """What is predicted under several values of each bound that something is assumed about; nothing is charged.
 
     Raises: InvalidSpec for what cannot be assumed; as ``plan`` and ``predicted``.
     """
-    if assumptions is None:
-        return []
-    return [
+    return tuple(
         BoundComparison(bound.key, bound.current_value, tuple(_predict_values(context, assumptions, bound)))
         for bound in assumptions.bounds()
-    ]
+    )
 
 
 def _predict_values(context: Context, assumptions: Assumptions, bound: BoundAlternatives) -> Iterator[BoundPrediction]:
@@ -109,7 +110,7 @@ def _predict_values(context: Context, assumptions: Assumptions, bound: BoundAlte
         columns = planned.job.measured.domain.attributes
         counted_share, whole = _counted_share(assumptions, planned), whole_amounts(assumptions, planned)
         cut = {axis: _clipped_moments(assumptions, planned, axis) for axis in whole}
-        bounded_axes = [axis for axis in whole if bound.key == end_of(columns[axis].name)]
+        bounded_axes = [axis for axis in whole if bound.key == f"sums.{columns[axis].name}.to"]
         lost = 1 - counted_share * math.prod(cut[axis].mean / whole[axis].mean for axis in bounded_axes)
         groups = tuple(_predict_groups(planned, assumptions, counted_share, whole, cut))
         if not groups:

@@ -12,22 +12,16 @@ import pytest
 from dpdist.counting import person_histograms as counting
 from dpdist.domain import DROP, Attribute, Domain, amounts_attribute
 from dpdist.domain.numeric_columns import Amounts
+from dpdist.plugins.truncation_loss.loss_counting import count_truncation_loss
+from dpdist.plugins.truncation_loss.noisy_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.noisy_truncation_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
 from tests import small
 from tests.often import always
-from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
+from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, in_parts
 
 MOST = 2
-BOUNDS: dict[str, dict[str, Any]] = {
-    "records": {"person": "who", "most_records": 2},
-    "one record": {"person": "who", "most_records": 1},
-    "groups": {"person": "who", "most_records": 1, "most_groups": 2},
-    "persons": {"person": "who", "most_records": 1, "most_groups": 1},
-    "promised": {"person": None, "most_records": 3},
-}
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
 
 
@@ -46,7 +40,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
     bounds = BOUNDS[name]
     source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
-    return counting.count_truncation_loss(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
+    return count_truncation_loss(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import dpdist as dp
 from dpdist.domain.numeric_columns import DEVIATION, PRESENCE, SQUARE
 from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
-from dpdist.planner import bound_tradeoffs
-from dpdist.planner.bound_tradeoffs import BoundComparison, compare_bounds, mean_clipped_total
 from dpdist.planner.error_prediction import predict_errors, standard_errors
 from dpdist.planner.release_plan import plan
 from dpdist.planner.simulated_answers import AmountMoments
+from dpdist.plugins.bound_tradeoffs import bound_comparison
+from dpdist.plugins.bound_tradeoffs.bound_comparison import BoundComparison, compare_bounds, mean_clipped_total
+from dpdist.plugins.bound_tradeoffs.distributions import Distribution
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from dpdist.runtime.context import Context, ignore_progress
+from dpdist.runtime.context import Context, ignore_progress, open_context
 from dpdist.session import PlannedRelease
 from dpdist.spec import assumed
-from dpdist.spec.sections.assumptions import Distribution
 from dpdist.storage.array_store import Store
 from flows.commands import console_output
 from tests import small
@@ -40,9 +41,11 @@ ASKED: dict[str, Any] = {
 }
 
 
-def found(folder: Path, **changes: Any) -> list[BoundComparison]:
+def found(folder: Path, **changes: Any) -> tuple[BoundComparison, ...]:
     context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
-    return compare_bounds(context, assumed(small.write(folder / "spec", **{**ASKED, **changes})))
+    given = assumed(small.write(folder / "spec", **{**ASKED, **changes}))
+    assert given is not None
+    return compare_bounds(context, given)
 
 
 def simulated(most: int, to: float) -> tuple[float, float, float, float]:
@@ -109,12 +112,12 @@ def test_the_best_bound_has_the_least_error_of_noise_and_loss(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_loss_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: amounts that are not cut."""
-    true = bound_tradeoffs.mean_answer
+    true = bound_comparison.mean_answer
 
     def wrong(workload: Any, block: Any, records: float, amounts: Any, steps: Any) -> Any:
         return true(workload, block, records, dict.fromkeys(amounts, AmountMoments(33.0, 2000.0)), steps)
 
-    monkeypatch.setattr("dpdist.planner.bound_tradeoffs.mean_answer", wrong)
+    monkeypatch.setattr("dpdist.plugins.bound_tradeoffs.bound_comparison.mean_answer", wrong)
     _, amounts = found(tmp_path)
     _, _, _, added = simulated(4, amounts.predictions[0].value)
     of_euros = amounts.predictions[0].groups[1]
@@ -337,3 +340,35 @@ def test_amounts_that_are_scaled_down_lose_half_a_step_each() -> None:
     assert mean_clipped_total(kept, amounts, 20, 1) == pytest.approx(scaled, rel=0.01)
     assert mean_clipped_total(kept, amounts, 20, 0.001) > 1.1 * scaled
     assert mean_clipped_total(kept, amounts, 60, 1) == pytest.approx(6 * 5.5)
+
+
+def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
+    """As ``dpdist plan`` of the same spec compares them; none is read, and nothing is charged."""
+    content = {key: each for key, each in ASKED.items() if key not in ("records", "assume")}
+    whole = small.spec(**content)
+    session = dp.Session("visits", cap=dp.Budget(rho=1), protect=dp.Persons("person", most_records=4))
+    session.domain(whole["domain"])
+    planned = session.plan(
+        *(dp.question(whole["sums"], **each) for each in whole["workload"]),
+        budget=dp.Budget(rho=0.02),
+        mechanism="identity",
+        assume=ASKED["assume"],
+    )
+    path = home / "asked.yaml"
+    planned.to_yaml(path)
+    with open_context("inline") as context:
+        given = assumed(path)
+        assert given is not None
+        told = compare_bounds(context, given)
+    assert planned.bounds.compared == tuple(told)
+    assert planned.bounds.best_values == {each.key: each.best.value for each in told}
+    rows = planned.bounds.pandas()
+    assert rows[rows.as_planned].value.tolist() == [4.0, 100.0]
+    assert rows.groupby("bound").least.sum().tolist() == [1, 1]
+    assert repr(planned.bounds).splitlines()[0].startswith("assumed: 12,000 records; records per person geometric 3")
+    assert "<td>as planned</td>" in planned.bounds._repr_html_()
+    assert PlannedRelease({**planned.content, "release": "other"}, home).bounds.compared == tuple(told)
+    with pytest.raises(InvalidSpec, match="nothing is assumed of the records; plan with assume="):
+        _ = PlannedRelease({key: each for key, each in planned.content.items() if key != "assume"}).bounds
+    with open_ledger(home) as ledger:
+        assert not ledger.budgets()

@@ -10,8 +10,8 @@ import pytest
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.contribution_histogram import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
-from dpdist.statistics import truncation_loss
-from dpdist.statistics.truncation_loss import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
+from dpdist.statistics import noisy_counts
+from dpdist.statistics.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
 
 MOST = 200
 
@@ -82,8 +82,8 @@ def test_a_tail_that_noise_hides_is_reckoned_with(budget: Loss, monkeypatch: pyt
     errors = {k: k**2 * variance + float((np.maximum(numbers - k, 0) * counts).sum()) ** 2 for k in rule.bin_ends.tolist()}
     runs = [simulated(rule, counts, state) for _ in range(100)]
     chosen = np.mean([errors[each.choose_bound(variance * rule.bin_ends**2.0, 1.0)] for each in runs])
-    monkeypatch.setattr(truncation_loss, "ABSENCE_PRIOR", 1e300)
-    monkeypatch.setattr(truncation_loss, "PARAMETER_NATS", -1e3)  # every number is taken as it is
+    monkeypatch.setattr(noisy_counts, "ABSENCE_PRIOR", 1e300)
+    monkeypatch.setattr(noisy_counts, "PARAMETER_NATS", -1e3)  # every number is taken as it is
     nobody = np.mean([errors[replace(each).choose_bound(variance * rule.bin_ends**2.0, 1.0)] for each in runs])
     assert chosen < 0.8 * nobody
 
