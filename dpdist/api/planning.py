@@ -1,7 +1,7 @@
 """For plugins that plan and check a release before anything is spent."""
 
 from dpdist.digests import compute_digest
-from dpdist.pipeline.preflight import check_refusals, ensure_key
+from dpdist.pipeline.preflight import ensure_key, plan_ahead
 from dpdist.planner.error_prediction import predict_errors, predict_statistic_errors, whole_amounts
 from dpdist.planner.preprocessing_steps import total_loss
 from dpdist.planner.release_kinds import ReleasePlan
