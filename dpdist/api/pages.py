@@ -1,5 +1,6 @@
 """For plugins that write pages: texts in the language of the reader, numbers, charts, and the frame of a page."""
 
+from dpdist.arrays import lapack
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content.answer_tables import query_names
 from dpdist.content.certificate_fields import Certificate
@@ -48,8 +49,12 @@ from dpdist.page.statistic_tables import page_rows, value_column, with_value_lab
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.privacy.noise_distributions import NORMAL_95
 from dpdist.query.simultaneous_intervals import simultaneous_half_widths
-from dpdist.reconstruction.measured_space import MOST_PRODUCTS
-from dpdist.reconstruction.solved_measurement import MOST_NUMBERS, SolvedMeasurement, solve_measurement
+from dpdist.reconstruction.kronecker_terms import unit_direction
+from dpdist.reconstruction.measured_space import MOST_PRODUCTS, MeasuredSpace
+from dpdist.reconstruction.measured_tables import MeasuredTables
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, WideCircularFilter
+from dpdist.reconstruction.row_space import RowSpace, SubsetRows
+from dpdist.reconstruction.separate_products import SeparateProducts
 from dpdist.statistics.statistic import MEANS, VARIANCES
 from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.theme import DEFAULT_THEME, THEME_FILE, Theme

@@ -14,14 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.arrays import lapack
-from dpdist.operators import Matrix
-from dpdist.reconstruction.kronecker_terms import unit_direction
-from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.measured_tables import MeasuredTables
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, WideCircularFilter
-from dpdist.reconstruction.row_space import RowSpace, SubsetRows
-from dpdist.reconstruction.separate_products import SeparateProducts
+from dpdist.api.pages import (
+    IdentityFactor,
+    Matrix,
+    MeasuredSpace,
+    MeasuredTables,
+    ProductSpace,
+    RowSpace,
+    SeparateProducts,
+    SubsetRows,
+    WideCircularFilter,
+    lapack,
+    unit_direction,
+)
 
 MOST_NUMBERS = 20_000
 """Numbers of a solved measurement: 8 bytes each, and a third more where a page writes them as text."""
