@@ -24,7 +24,7 @@ from dpdist.storage.home_folder import published_at, state_folder
 
 def load_finished(context: Context, job: Job) -> Release | None:
     """A release that was published, read again in this process; None when there is something to do, or it may take long to plan."""
-    return release(context, job) if plans_in_one_process(job) and _is_finished(context, job) else None
+    return release(context, job) if _is_finished(context, job) and plans_in_one_process(job) else None
 
 
 def plan_ahead(context: Context, job: Job) -> ReleasePlan | None:
