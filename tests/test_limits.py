@@ -74,7 +74,6 @@ WHY_NOT = {
     "plugins.adaptive.dawa.MOST_STEPS": "how finely the budget may be divided: every division is charged as it is",
     "measurement.dense_measurement.DIGEST_BYTES": "of rows of 512 MiB that are all alike: the name that noise is bound to, and no number",
     "measurement.consistency.table_fitting.FEW_CELLS": "which of two fits is taken, as the certificate says; each has tests of its own",
-    "measurement.sensitivity.participation.CHAINS": "how many are looked at before a bound is taken: CHAIN_WORK is shrunk for the bound",
     "reconstruction.measured_space.MISSING_ENTRIES": REFUSAL,
     "reconstruction.measured_space.MOST_PRODUCTS": REFUSAL,
     "mechanisms.mechanism.DENSE_CELLS": COMPARED,

@@ -30,19 +30,16 @@ from dpdist.measurement.integer_terms import IntegerTerm, round_term
 from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
+from dpdist.measurement.sensitivity.group_contribution import exact_gram
 from dpdist.measurement.sensitivity.participation import (
-    CHAINS,
     Crossing,
-    band_of,
-    chains_squared,
     columns_to_the_end,
     fitting_participations,
     gram_squared_bound,
     heaviest_chain,
     lag_products,
     longest_chain_steps,
-    number_of_chains,
-    rows_squared_bound,
+    round_up,
     trace_chain,
 )
 from dpdist.measurement.term_measurement import TermMeasurement

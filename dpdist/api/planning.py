@@ -3,7 +3,7 @@
 from dpdist.digests import compute_digest
 from dpdist.domain.numeric_columns import DEVIATION, MOST_STEPS, SQUARE
 from dpdist.notebook_tables import html_table
-from dpdist.pipeline.preflight import check_refusals, ensure_key
+from dpdist.pipeline.preflight import ensure_key, plan_ahead
 from dpdist.planner.error_prediction import assumed_statistic_rows, predict_errors, predict_statistic_errors, whole_amounts
 from dpdist.planner.preprocessing_steps import total_loss
 from dpdist.planner.release_kinds import ReleasePlan

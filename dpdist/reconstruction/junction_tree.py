@@ -63,7 +63,7 @@ class TableModel:
     def _fit_table(self, axes: Axes) -> Matrix:
         """Iterative proportional fitting of independent attributes to the tables of one attribute less."""
         smaller = [(smaller_axes, self.table(smaller_axes)) for smaller_axes in combinations(axes, len(axes) - 1)]
-        return _fit_proportionally(self.independent(axes), axes, smaller)
+        return fit_proportionally(self.independent(axes), axes, smaller, SWEEPS)
 
     @cached_property
     def _pair_tables(self) -> dict[Axes, Matrix]:
@@ -102,10 +102,11 @@ class TableModel:
     def _stretch_dependence(self, pair: Axes, table: Matrix) -> Matrix:
         """A table with more of its dependence, and the tables of both attributes that it has."""
         baseline = self.independent(pair)
-        return _fit_proportionally(
+        return fit_proportionally(
             np.maximum(baseline + self.stretch * (table - baseline), 0.0),
             pair,
             [((axis,), self.fitted[(axis,)]) for axis in pair],
+            SWEEPS,
         )
 
     def _joint_tables(self, root: int) -> Iterator[tuple[int, Matrix]]:
@@ -152,9 +153,9 @@ def independent_table(ones: Sequence[Matrix], total: float) -> Matrix:
     return table
 
 
-def _fit_proportionally(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]]) -> Matrix:
-    """Iterative proportional fitting to smaller tables."""
-    for _ in range(SWEEPS):
+def fit_proportionally(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]], sweeps: int) -> Matrix:
+    """Iterative proportional fitting of a non-negative table to smaller ones."""
+    for _ in range(sweeps):
         for smaller_axes, target in smaller:
             current = margin(table, axes, smaller_axes)
             ratio = np.divide(target, current, out=np.zeros_like(target), where=current > 0)

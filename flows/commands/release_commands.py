@@ -271,7 +271,7 @@ def _finish_or_run(
     Raises: what refuses it, before a cluster starts.
     """
     with without_collecting():
-        from dpdist.pipeline.preflight import check_refusals, choose_engine, load_finished
+        from dpdist.pipeline.preflight import choose_engine, load_finished, plan_ahead
         from dpdist.runtime.context import open_context
         from flows.observability import run_recorder
         from flows.observability.run_events import Run
@@ -281,8 +281,8 @@ def _finish_or_run(
         if release is not None:
             run_recorder.record_repeat(home, Run.of(job), release)
             return release
-        if not served():  # a server keeps the whole course of a run, also of a refused one
-            check_refusals(here, job)
+        # a server keeps the whole course of a run, also of a refused one
+        planned = None if served() else plan_ahead(here, job)
         chosen_engine = choose_engine(job, engine_address)  # looks for the records: what is not there is reported at once
     process_group.end_with_this_process()
     if served():
@@ -297,7 +297,7 @@ def _finish_or_run(
 
         from flows.release_stages import publish_release
 
-    return publish_release(job, chosen_engine, home, report_progress)
+    return publish_release(job, chosen_engine, home, report_progress, planned=planned)
 
 
 def approve(

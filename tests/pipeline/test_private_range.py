@@ -18,7 +18,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
 from dpdist.privacy.contribution_histogram import WHOLES, counts_by_size, split_budget
-from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
@@ -94,17 +94,6 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert ((own.own_loss + choice.own_loss).rho, (own.own_loss + choice.own_loss).pure) == (loss.rho, loss.pure)
     assert Fraction(facts["privacy"]["rho"]) == (own.own_loss + choice.own_loss).zcdp
     assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
-
-
-def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
-    path = written(home)
-    with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
-    kept = {name: content for name, content in small.tree(home / "store").items() if "range" in name}
-    with mock.patch.object(preprocess, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
-        done = small.run(path, home)
-    assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
-    assert small.run(path, home).job.measured.sums == done.job.measured.sums
 
 
 @pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))

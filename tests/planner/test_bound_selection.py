@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from dpdist.engine import inline
-from dpdist.errors import BudgetExceeded, InvalidSpec
+from dpdist.errors import InvalidSpec
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
 from dpdist.planner.release_plan import plan
@@ -54,10 +54,6 @@ def purchases(persons: int = 800, seed: int = 4) -> pa.Table:
 def asked(share: float = 0.1, **changes: Any) -> dict[str, Any]:
     person = {"column": "person", "most_records": "private", "selection": {"share": share, "most": MOST}}
     return {"records": {"path": "records.parquet", "called": "purchases", "person": person}, **changes}
-
-
-def once() -> dict[str, Any]:
-    return {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}
 
 
 def written(home: Path, **changes: Any) -> Path:
@@ -190,14 +186,6 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[],
     again = small.run(path, home)
     assert not again.charged
     assert again.job.guarantee.person == done.job.guarantee.person
-
-
-def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
-    small.run(small.write(home.parent / "other", release="other", table=purchases(seed=9), records=once()), home)
-    with pytest.raises(BudgetExceeded):
-        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for the rest of the budget alone
-    with open_ledger(home) as ledger:
-        assert ledger.receipt("small-1~bound") is None
 
 
 @pytest.mark.parametrize(
