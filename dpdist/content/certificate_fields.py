@@ -326,6 +326,19 @@ class LeftOutFacts(TypedDict):
     amounts: dict[str, AmountsFacts]
 
 
+class CompletenessFacts(TypedDict):
+    """``completeness`` of a certificate."""
+
+    share: float
+    rho: str
+    of: Literal["persons", "records"]
+    moved: int
+    scale: int
+    values: list[int]
+    missing: ShareWithIntervalFacts
+    outside: ShareWithIntervalFacts
+
+
 class ChoicesFacts(TypedDict):
     """``quantiles.choices[]`` of a certificate."""
 
@@ -452,6 +465,7 @@ class Claims(TypedDict):
     chosen_groups: NotRequired[ChosenGroupsFacts]
     chosen_ranges: NotRequired[list[ChosenRangesFacts]]
     left_out: NotRequired[LeftOutFacts]
+    completeness: NotRequired[CompletenessFacts]
     quantiles: NotRequired[QuantilesFacts]
     thresholded: NotRequired[ThresholdedFacts]
 

@@ -122,7 +122,7 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
         )
     for sentence in (sentence for step in open_steps for sentence in step.plan_sentences()):
         console.print_line(sentence)
-    measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
+    measured_keys = {"left_out", "completeness", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
     if measured_keys or not any(isinstance(step, TruncationLossMeasurement | BoundChoice) for step, _ in found_steps):
         print_beyond(certificate)
 

@@ -17,6 +17,7 @@ from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_his
 from dpdist.privacy.private_quantiles import CHOICES
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
@@ -137,6 +138,7 @@ PURPOSES: dict[type[BudgetedStep], Callable[[Any], Owned]] = {
     GroupsChoice: _of_bins,
     RangeChoice: _of_bins,
     TruncationLossMeasurement: lambda found: {"noise": [(0, sum(found.rule.sizes))]},
+    CompletenessMeasurement: lambda found: {"noise": [(0, 3)]},
     QuantileChoice: _of_quantiles,
     ThresholdedRows: _of_shards,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.bound_selection import GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
@@ -15,6 +16,7 @@ STEP_CLASSES: tuple[type[BudgetedStep], ...] = (
     GroupsChoice,
     RangeChoice,
     TruncationLossMeasurement,
+    CompletenessMeasurement,
     QuantileChoice,
     ThresholdedRows,
 )
