@@ -21,8 +21,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpdist.operators import Groups, Identity, Operator, Total
-from dpdist.reconstruction.additive_queries import Rule, joint_tables, round_answers
+from dpdist.reconstruction.additive_queries import Rule, joint_tables
 from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables
+from dpdist.reconstruction.whole_answers import round_answers
 from dpdist.workloads import Block
 
 NOISE, SEED = 3.0, 11

@@ -156,6 +156,7 @@ class RoundingFacts(TypedDict):
     deviation: float
     adds_up: bool
     apart: list[str]
+    held: NotRequired[list[str]]
 
 
 class NoiseChoiceFacts(TypedDict):

@@ -26,6 +26,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.held_answers import HeldAnswers
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
 from dpdist.reconstruction.pooled_measurement import PooledMeasurement, independent_terms, pool
@@ -146,20 +147,27 @@ def _companion(context: Context, other_job: Job, records: str) -> Companion:
 
 
 def answer(
-    context: Context, planned: ReleasePlan, measured: StoredArray, companion_releases: tuple[Companion, ...] = ()
+    context: Context,
+    planned: ReleasePlan,
+    measured: StoredArray,
+    companion_releases: tuple[Companion, ...] = (),
+    published: Sequence[HeldAnswers] = (),
 ) -> Answers:
     """Every answer and its standard error, as whole numbers where these are asked for.
 
     Args:
         companion_releases: releases whose measurements join the estimate.
+        published: whole numbers of these that are held.
     """
     requested_columns = _requested_columns(planned, measured, companion_releases)
     unrounded = _unrounded_answers(context, planned, measured, companion_releases, requested_columns)
     if planned.job.outputs.postprocess.rounding is None:
         return unrounded
-    whole_columns = AnswerRequest(requested_columns.folder.removesuffix("/unrounded") + "/whole")
+    folder = requested_columns.folder.removesuffix("/unrounded") + "/whole"
+    if published:
+        folder += f"-{compute_digest('held', [(each.source, each.values.tolist()) for each in published])[:16]}"
     with StoreWorkspace(context.store, context.engine).scratch() as work:
-        return round_to_whole(planned, unrounded, measured.digest, whole_columns, work)
+        return round_to_whole(context, planned, unrounded, measured.digest, AnswerRequest(folder), work, published)
 
 
 def _post_processing_settings(planned: ReleasePlan, companion_releases: tuple[Companion, ...]) -> dict[str, Any]:

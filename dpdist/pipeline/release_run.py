@@ -23,6 +23,7 @@ from dpdist.pipeline.histogram import check_missing, count, digested_files, mate
 from dpdist.pipeline.measure import draw_once, prepare_integers, write_integers
 from dpdist.pipeline.preprocess import run_budgeted_steps
 from dpdist.pipeline.publish import publish
+from dpdist.pipeline.published_numbers import published_numbers
 from dpdist.pipeline.query_answers import answer, companions
 from dpdist.pipeline.release_charge import BoundRecords, release_charge
 from dpdist.pipeline.validation import find_refusals
@@ -220,6 +221,7 @@ def _measure_and_answer(
     for warning in planned.warnings:
         context.progress("warning", warning)
     companion_releases = companions(context, planned)
+    published = published_numbers(context, planned, [companion for companion, _ in companion_releases])
     planned = replace(planned, job=_extract_records(context, planned.job, step, folder))
     job = planned.job
     counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))
@@ -227,7 +229,7 @@ def _measure_and_answer(
         check_missing(context, job, job.release, tally)
     with _explain_changed_rows(declared_job, job):
         measured, charged = step("measure", lambda: measure(context, planned, job.source, counts))
-    answers = step("answer", lambda: answer(context, planned, measured, companion_releases))
+    answers = step("answer", lambda: answer(context, planned, measured, companion_releases, published))
     # the budget has the charges up to this one: the same whenever it is asked for
     name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name, rounding=answers.rounding)

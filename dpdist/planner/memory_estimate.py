@@ -16,6 +16,7 @@ from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
 from dpdist.reconstruction.pooled_measurement import pooled_bytes
+from dpdist.reconstruction.whole_answers import MOST_ANSWERS, ROUNDING_COPIES
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -65,6 +66,7 @@ def memory_plan(
     by_tables: bool = False,
     pooled: bool = False,
     non_negative: bool = False,
+    rounded: bool = False,
     delivered: bool = False,
 ) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
@@ -74,6 +76,7 @@ def memory_plan(
         by_tables: whether answers are fitted table by table, without an estimate of the cells.
         pooled: whether it is joined with other releases table by table: what those measured is not known here and comes on top.
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
+        rounded: whether answers become whole numbers together.
         delivered: whether the answers go into a warehouse, too.
     """
     worker, own_bytes = engine.task_bytes, engine.own_bytes
@@ -85,6 +88,9 @@ def memory_plan(
         StageMemory("answer", grid_memory.answer, worker, True),
         StageMemory("publish", publish_bytes(workload), own_bytes, False),
     ]
+    if rounded and workload.shape[0] <= MOST_ANSWERS:
+        rounding = StageMemory("round", ROUNDING_COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False)
+        stages.insert(4, rounding)
     if delivered:
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))

@@ -1628,7 +1628,9 @@ class ReleaseClaims:
     def changed(self) -> list[str]:
         """What was done to answers after they were read from the measurement, but for rounding and for those that are left out."""
         return [
-            text for text in self.certificate["post_processing"] if "whole numbers" not in text and "left out" not in text
+            text
+            for text in self.certificate["post_processing"]
+            if "whole numbers" not in text and "left out" not in text and "numbers that were published as" not in text
         ]
 
     @property
@@ -2469,6 +2471,7 @@ BELIEVED: dict[str, str] = {
     "chosen_ranges[].values[]": "noisy numbers; what is said of them is recomputed",
     "left_out.values[]": "noisy numbers; what is said of them is recomputed",
     "completeness.values[]": "noisy numbers; what is said of them is recomputed",
+    "rounding.held[]": "the earlier release has these numbers: compare them with its answers.csv",
     "left_out.most": "the spec says it; that there are as many noisy numbers is checked",
     "modelled[].sum_of_errors_at_most": "it depends on the last model; its part without a model is checked",
     "quantiles.columns.*.title": "the publisher's words",
@@ -2830,6 +2833,10 @@ WHOLE_TOGETHER = (
     "answers were rounded to {how}: totals are the sums of their parts, and intervals are {deviation:g} wider on each side, since no "
     "answer moved by more"
 )
+WHOLE_HELD = (
+    "the numbers that were published as {name} are held: "
+    "how far that moves an answer is part of its standard error and widens its interval, too"
+)
 WHOLE_APART = "answers of {name} were rounded to whole numbers one by one"
 MODEL = (
     "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and where no "
@@ -2908,6 +2915,7 @@ def rounding_sentences(release: ReleaseClaims) -> dict[str, bool]:
         facts["rule"], ""
     )
     names = {WHOLE_APART.format(name=name): True for name in facts["apart"]}
+    names |= {WHOLE_HELD.format(name=name): True for name in facts.get("held", [])}
     return {WHOLE_TOGETHER.format(how=how, deviation=facts["deviation"]): True, **names}
 
 
@@ -2921,7 +2929,7 @@ def check_whole_numbers(release: ReleaseClaims) -> str:
     )
     if facts is None:
         return ""
-    near(set(facts), {"rule", "deviation", "adds_up", "apart"}, label="parts: ")
+    near(set(facts) - {"held"}, {"rule", "deviation", "adds_up", "apart"}, label="parts: ")
     near(facts["rule"] in {"nearest", "unbiased"}, True, label=f"a rule {facts['rule']!r}: ")
     near(facts["deviation"] >= (1.0 if facts["adds_up"] else 0.5), True, label=f"a deviation of {facts['deviation']}: ")
     near(set(facts["apart"]) <= {group.name for group in release.groups}, True, label="names of groups: ")
