@@ -149,6 +149,17 @@ class MethodFacts(TypedDict):
     sums: NotRequired[dict[str, SumsFacts]]
 
 
+class RevisesFacts(TypedDict):
+    """``revises[]`` of a certificate."""
+
+    group: str
+    release: str
+    certificate: str
+    answers: int
+    changed: int
+    largest_change: float
+
+
 class RoundingFacts(TypedDict):
     """``rounding`` of a certificate."""
 
@@ -453,6 +464,7 @@ class Claims(TypedDict):
     versions: dict[str, str]
     method: MethodFacts
     targets: NotRequired[dict[str, Any]]
+    revises: NotRequired[list[RevisesFacts]]
     rounding: NotRequired[RoundingFacts]
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]

@@ -12,9 +12,14 @@ import numpy as np
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.publish import release_folder
+from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.reconstruction.held_answers import HeldAnswers, select_held
 from dpdist.runtime.context import Context
 from dpdist.storage.objects import parse_location
+from dpdist.workloads import Block
+
+DECIMALS = 2
+"""Of changes between editions: answers are published with no more."""
 
 
 def known_counts(planned: ReleasePlan) -> list[HeldAnswers]:
@@ -41,6 +46,50 @@ def published_numbers(context: Context, planned: ReleasePlan, companion_plans: S
             "warning", f"the numbers that were published as {name} are not held, so that this release's may differ: {reason}"
         )
     return held
+
+
+def revised_groups(
+    context: Context, planned: ReleasePlan, companion_plans: Sequence[ReleasePlan], answers: Answers
+) -> list[dict[str, Any]]:
+    """Of each group of answers that an earlier release has published, too, what changed: noisy answers alone decide it.
+
+    What lies no longer where it was published is left out, with a line that says so.
+    """
+    own, starts = planned.workload.blocks, np.cumsum([0, *(block.queries for block in planned.workload.blocks)])
+    revised = []
+    for companion in companion_plans:
+        try:
+            _, groups, published = _read_published(context, companion.job.release)
+        except InvalidInput as error:
+            context.progress("warning", f"{error}; what changed since then is not said")
+            continue
+        start = 0
+        for block in companion.workload.blocks:
+            rows = slice(start, start + block.queries)
+            start = rows.stop
+            place = next((place for place, other in enumerate(own) if is_same_group(block, other)), None)
+            if place is None or published.size != companion.workload.shape[0] or set(groups[rows]) != {block.name}:
+                continue
+            now = np.round(answers.answer.read(int(starts[place]), int(starts[place + 1])), DECIMALS)
+            changes = np.abs(now - np.round(published[rows], DECIMALS))
+            revised.append(
+                {
+                    "group": block.name,
+                    "release": companion.job.release,
+                    "certificate": context.ledger.publications(companion.job.release)[-1].certificate,
+                    "answers": int(block.queries),
+                    "changed": int(np.count_nonzero(changes)),
+                    "largest_change": round(float(changes.max(initial=0.0)), DECIMALS),
+                }
+            )
+    return revised
+
+
+def is_same_group(one: Block, other: Block) -> bool:
+    """Whether two groups ask the same queries."""
+    return (one.name, one.axes) == (other.name, other.axes) and [factor.fingerprint for factor in one.factors] == [
+        factor.fingerprint for factor in other.factors
+    ]
 
 
 def _published_by(context: Context, companion: ReleasePlan) -> Iterator[HeldAnswers]:

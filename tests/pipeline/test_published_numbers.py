@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -78,4 +79,25 @@ def test_a_rounding_that_fails_after_the_charge_loses_nothing(home: Path, held: 
     facts = json.loads((Path(released.folder) / "release.json").read_text())
     assert facts["rounding"] == {"rule": "nearest", "deviation": 0.5, "adds_up": False, "apart": []}
     assert all(value.is_integer() for value in numbers(released, "sex"))
+    assert not [line for line in small.verified(home, "two") if "wrong" in line]
+
+
+def test_an_edition_says_what_it_changes_and_what_it_keeps(home: Path) -> None:
+    """Without whole numbers a better estimate revises what was published; the certificate, the page and the files agree."""
+    one, _ = run(home, "one", [["sex"], ["work"]], integer=False)
+    two, _ = run(home, "two", [["sex"], ["sex", "work"]], "one", integer=False)
+    facts = json.loads((Path(two.folder) / "release.json").read_text())
+    (revised,) = facts["revises"]
+    changes = np.abs(np.array(numbers(one, "sex")) - np.array(numbers(two, "sex")))
+    assert revised["largest_change"] == pytest.approx(
+        changes.max(), abs=0.06
+    )  # tables have as many decimals as noise leaves
+    assert (revised["group"], revised["release"], revised["answers"], revised["changed"]) == ("sex", "one", 2, 2)
+    assert revised["certificate"] == hashlib.sha256((Path(one.folder) / "release.json").read_bytes()).hexdigest()
+    page = (Path(two.folder) / "index.html").read_text()
+    assert "sex: this edition revises one; 2 of 2 answers differ" in page
+    whole, _ = run(home, "three", [["sex"]])
+    kept, _ = run(home, "four", [["sex"], ["age"]], "three")
+    assert "sex: the same numbers as in the earlier edition three" in (Path(kept.folder) / "index.html").read_text()
+    assert numbers(whole, "sex") == numbers(kept, "sex")
     assert not [line for line in small.verified(home, "two") if "wrong" in line]

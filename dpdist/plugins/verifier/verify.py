@@ -2471,6 +2471,7 @@ BELIEVED: dict[str, str] = {
     "chosen_ranges[].values[]": "noisy numbers; what is said of them is recomputed",
     "left_out.values[]": "noisy numbers; what is said of them is recomputed",
     "completeness.values[]": "noisy numbers; what is said of them is recomputed",
+    "revises[].*": "the earlier release has the other numbers: compare its answers.csv, whose certificate has this digest",
     "rounding.held[]": "the earlier release has these numbers: compare them with its answers.csv",
     "left_out.most": "the spec says it; that there are as many noisy numbers is checked",
     "modelled[].sum_of_errors_at_most": "it depends on the last model; its part without a model is checked",
