@@ -16,6 +16,7 @@ from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
 from dpdist.reconstruction.pooled_measurement import pooled_bytes
+from dpdist.reconstruction.pooled_slabs import is_read_by_slabs, slab_bytes
 from dpdist.reconstruction.whole_answers import MOST_ANSWERS, ROUNDING_COPIES
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
@@ -95,7 +96,11 @@ def memory_plan(
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))
     if pooled:
-        stages.insert(3, StageMemory("fit", pooled_bytes(grid.rows, workload.shape[0]), own_bytes, False))
+        in_slabs = is_read_by_slabs(grid.cell_multiple, grid.rows)
+        pooling = (
+            slab_bytes(workload.domain.shape, workload.shape[0]) if in_slabs else pooled_bytes(grid.rows, workload.shape[0])
+        )
+        stages.insert(3, StageMemory("fit", pooling, own_bytes, False))
     elif fitted:
         rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent
         fit_bytes = 8 * (
