@@ -43,6 +43,7 @@ from dpdist.page.domain_text import (
     thresholded_sentences,
     values_from_records,
 )
+from dpdist.page.edition_text import edition_sentences
 from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import Words, describes_time_steps, question_texts, title_of, titles_by_name
 from dpdist.page.statistic_tables import page_rows, value_column, with_value_labels

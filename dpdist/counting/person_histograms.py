@@ -102,7 +102,7 @@ class PartitionedRecords:
             tallies.append(summary)
             return shuffle_index
 
-        with closing(self._read_dealt_parts(deal_records)) as opened:
+        with closing(self.read_dealt_parts(deal_records)) as opened:
             for rows in opened:
                 amounts = tuple(rows[amount_of(column_index)] for column_index in range(len(columns)))
                 yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
@@ -116,9 +116,9 @@ class PartitionedRecords:
             dealt_rows = deal_by_person(batches, np.zeros(0, dtype=HASHED), self.store, work, key, part_count, pending)
             return gather(self.store, work, key, part_count, dealt_rows)
 
-        return self._read_dealt_parts(deal_records)
+        return self.read_dealt_parts(deal_records)
 
-    def _read_dealt_parts(self, deal_records: Callable[[RunKey, str, int], ShuffleIndex]) -> Generator[Rows]:
+    def read_dealt_parts(self, deal_records: Callable[[RunKey, str, int], ShuffleIndex]) -> Generator[Rows]:
         """The records of one part after those of another, where a part has any."""
         key, work, part_count = RunKey.generate(), self.store.scratch(), choose_part_count(self.source, self.engine, 1)
         try:

@@ -17,7 +17,29 @@ LOSS_OF_CHOICE = {"chosen_bound": "records_left_out", "chosen_groups": "groups_l
 
 
 def bound_loss_sentences(certificate: Mapping[str, Any]) -> list[str]:
-    """What bounds on persons and on amounts leave out, as far as it is known; nothing where nothing is bounded."""
+    """What is missing or outside the domain, and what bounds on persons and on amounts leave out, as far as either is known."""
+    return [*_completeness_sentences(certificate), *_bound_sentences(certificate)]
+
+
+def _completeness_sentences(certificate: Mapping[str, Any]) -> list[str]:
+    facts = certificate.get("completeness")
+    if facts is None:
+        return []
+    of_persons = translatable(
+        "{missing} of the persons have a record with a missing value, and {outside} one that lies outside the declared values and counts "
+        "nowhere ({share:.0%} of the budget was spent on these estimates)"
+    )
+    of_records = translatable(
+        "{missing} of all {what} have a missing value, and {outside} lie outside the declared values and count nowhere ({share:.0%} of the "
+        "budget was spent on these estimates)"
+    )
+    shares = {name: share_text(facts[name]) for name in ("missing", "outside")}
+    what = translate_certificate(certificate["method"]["counted"])
+    return [say(of_persons if facts["of"] == "persons" else of_records, what=what, share=facts["share"], **shares)]
+
+
+def _bound_sentences(certificate: Mapping[str, Any]) -> list[str]:
+    """What bounds leave out; nothing where nothing is bounded."""
     added = [
         load_object(reference)
         for plugin in installed_plugins()

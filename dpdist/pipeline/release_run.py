@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from dpdist.content.certificate_fields import Claims
 from dpdist.content.release_summary import summary_line
@@ -23,6 +23,7 @@ from dpdist.pipeline.histogram import check_missing, count, digested_files, mate
 from dpdist.pipeline.measure import draw_once, prepare_integers, write_integers
 from dpdist.pipeline.preprocess import run_budgeted_steps
 from dpdist.pipeline.publish import publish
+from dpdist.pipeline.published_numbers import published_numbers, revised_groups
 from dpdist.pipeline.query_answers import answer, companions
 from dpdist.pipeline.release_charge import BoundRecords, release_charge
 from dpdist.pipeline.validation import find_refusals
@@ -223,6 +224,8 @@ def _measure_and_answer(
     for warning in planned.warnings:
         context.progress("warning", warning)
     companion_releases = companions(context, planned)
+    companion_plans = [companion for companion, _ in companion_releases]
+    published = published_numbers(context, planned, companion_plans)
     planned = replace(planned, job=_extract_records(context, planned.job, step, folder))
     job = planned.job
     counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))
@@ -230,10 +233,13 @@ def _measure_and_answer(
         check_missing(context, job, job.release, tally)
     with _explain_changed_rows(declared_job, job):
         measured, charged = step("measure", lambda: measure(context, planned, job.source, counts))
-    answers = step("answer", lambda: answer(context, planned, measured, companion_releases))
+    answers = step("answer", lambda: answer(context, planned, measured, companion_releases, published))
     # the budget has the charges up to this one: the same whenever it is asked for
     name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name, rounding=answers.rounding)
+    revised = revised_groups(context, planned, companion_plans, answers)
+    if revised:
+        certificate = cast("Claims", {**certificate, "revises": revised})
     location = published_at(job.release, job.outputs.output.folder)
     measurements = {
         job.release: measured.digest,

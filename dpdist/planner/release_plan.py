@@ -242,6 +242,7 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
         by_tables=skips_estimate,
         pooled=bool(outputs.companions) and not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True),
         non_negative=outputs.postprocess.non_negative,
+        rounded=planned.planned_rounding is not None and planned.planned_rounding.adds_up,
         delivered=bool(outputs.output.to),
     )
     found = [(step.purpose, step.task_bytes(engine)) for step, _ in planned.job.found_steps]

@@ -314,6 +314,7 @@ def pool(
     terms: Sequence[IndependentTerm],
     blocks: Sequence[Block] = (),
     *,
+    dense: Axes = (),
     memory_bytes: int | None = None,
 ) -> PooledMeasurement:
     """Measurements of the same records as one.
@@ -321,10 +322,11 @@ def pool(
     Args:
         shape: sizes of the attributes.
         blocks: queries that will be asked: attributes that have conditions together are put together.
+        dense: attributes that are put together in any case.
         memory_bytes: how much may be taken, with the answers to them; None: as much as there is.
     Raises: InvalidInput where the attributes that must be put together have too many values; OutOfMemory.
     """
-    together = {axis for term in terms if term.is_joint for axis in term.axes}
+    together = {*dense, *(axis for term in terms if term.is_joint for axis in term.axes)}
     together |= {axis for block in blocks if not block.separable for axis in block.axes}
     grams: dict[tuple[int, int], tuple[float, float]] = {}
     for number, term in enumerate(terms):

@@ -120,7 +120,7 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
     for sentence in (sentence for step in open_steps for sentence in step.plan_sentences()):
         console.print_line(sentence)
     bound_losses = [outcome for step, outcome in found_steps if step.says_bound_loss]
-    if not bound_losses or any(outcome is not None for outcome in bound_losses):
+    if not bound_losses or "completeness" in certificate or any(outcome is not None for outcome in bound_losses):
         print_beyond(certificate)
     if not bound_losses and bounds_persons(certificate) and not missing_plugin("left_out"):
         console.print_line("'left_out: {}' would spend 5% of the budget on estimating how many, with intervals", style="dim")

@@ -16,6 +16,7 @@ from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from tests.complete_tree import plugin_object
@@ -138,6 +139,7 @@ PURPOSES: dict[type[BudgetedStep], Callable[[Any], Owned]] = {
     GroupsChoice: _of_bins,
     RangeChoice: _of_bins,
     TruncationLossMeasurement: lambda found: {"noise": [(0, sum(found.rule.sizes))]},
+    CompletenessMeasurement: lambda found: {"noise": [(0, 3)]},
     QuantileChoice: _of_quantiles,
     ThresholdedRows: _of_shards,
 }

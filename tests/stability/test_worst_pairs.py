@@ -25,6 +25,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import BudgetedStep, NoisyStep
 from dpdist.spec.steps.bound_selection import GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
@@ -122,6 +123,14 @@ CASES: dict[type[BudgetedStep], Case] = {
             for unit in ("persons", "groups", "steps")
             for budget, share in (("rho", Fraction(9, 11)), ("pure", Fraction(5, 7)))
         },
+    ),
+    CompletenessMeasurement: Case(
+        {
+            "domain": {"b": {**B, "missing": "none"}},
+            "workload": OF_B["workload"],
+            "gate": {"completeness": {"share": 0.5}},
+        },
+        ((0, "x"), (0, ""), (0, "z")),
     ),
     ThresholdedRows: Case(
         {

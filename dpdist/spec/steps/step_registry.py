@@ -6,12 +6,13 @@ from dpdist.plugin_registry import load_object
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.steps.bound_selection import GroupsChoice, RangeChoice, RecordsChoice
+from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 
 DOMAIN_STEPS: tuple[type[BudgetedStep], ...] = (RecordsChoice, NameSelection, EdgesChoice, GroupsChoice, RangeChoice)
 """What the domain and its bounds depend on."""
-INDEPENDENT_STEPS: tuple[type[BudgetedStep], ...] = (ThresholdedRows,)
+INDEPENDENT_STEPS: tuple[type[BudgetedStep], ...] = (CompletenessMeasurement, ThresholdedRows)
 """What is found beside the answers, after all that plugins add."""
 
 

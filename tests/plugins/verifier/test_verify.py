@@ -35,6 +35,7 @@ from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
 from tests.often import always
 from tests.pipeline import (
+    test_completeness,
     test_found_in_turn,
     test_persons,
     test_private_categories,
@@ -89,6 +90,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
     "what bounds leave out": {"table": purchases_with_amounts(), **loss_release()},
     "what bounds leave out, Laplace noise": {"table": purchases_with_amounts(), **loss_release(**PURE)},
+    "completeness": {"table": test_completeness.visits(), **test_completeness.ASKED,
+                     "records": test_completeness.PERSON, "neighbours": "replace-one"},
     "quantiles": {"table": purchases_with_amounts(), **quantile_release()},
     "quantiles, Laplace noise": {"table": purchases_with_amounts(), **quantile_release(neighbours="replace-one", **PURE)},
     "several choices, Laplace noise": {"table": test_found_in_turn.purchases(), **test_found_in_turn.asked("pure")},
@@ -833,6 +836,19 @@ LIES: dict[str, Lie] = {
     "another end of amounts": (LEFT_OUT, "what bounds leave out", beyond("amounts", "amount", "excess", "low_95", 1)),
     "a noisy number of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", array_of_left_out,
+    ),
+    "a smaller rho of completeness": (
+        "completeness", "missing values and records outside", lambda of: of.certificate["completeness"].update(rho="1/1000"),
+    ),
+    "a rho without completeness": (
+        "completeness", "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(4, 5))),
+    ),
+    "records in place of persons": (
+        "completeness", "missing values and records outside", lambda of: of.certificate["completeness"].update(of="records"),
+    ),
+    "a narrower interval of records outside": (
+        "completeness", "missing values and records outside",
+        lambda of: of.certificate["completeness"]["outside"].update(low_95=of.certificate["completeness"]["outside"]["share"]),
     ),
     "a larger rate of a quantile": ("quantiles", "quantiles", quantile("rate", "1/2")),
     "a larger rate of an end": ("quantiles, Laplace noise", "quantiles", quantile("end_rate", "1/2")),
