@@ -16,7 +16,6 @@ import numpy as np
 from dpdist.api import InvalidInput
 from dpdist.api.pages import (
     AMOUNT,
-    MOST_NUMBERS,
     MOST_PRODUCTS,
     NORMAL_95,
     PRESENCE,
@@ -37,7 +36,7 @@ from dpdist.api.pages import (
     say,
 )
 from dpdist.plugins.page.chart_words import ChartWords
-from dpdist.plugins.page.solved_measurement import SolvedMeasurement, solve_measurement
+from dpdist.plugins.page.solved_measurement import MOST_NUMBERS, SolvedMeasurement, solve_measurement
 
 MOST_VALUES = 2000
 """Values that the form lists of all attributes together."""
