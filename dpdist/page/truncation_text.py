@@ -9,6 +9,8 @@ from dpdist.language import say, translatable, translate_certificate
 from dpdist.plugin_registry import installed_plugins, load_object
 
 INTERVALS_OF_COUNTED = translatable("Intervals of answers are of the records that count")
+KNOWN_LOSSES = frozenset({"left_out", "chosen_bound", "chosen_groups"})
+"""Parts of a certificate that say what bounds on persons leave out, whether or not the plugin is here that puts them in words."""
 
 
 def bound_loss_sentences(certificate: Mapping[str, Any]) -> list[str]:
@@ -17,7 +19,7 @@ def bound_loss_sentences(certificate: Mapping[str, Any]) -> list[str]:
         reference for plugin in installed_plugins() for part, reference in plugin.bound_losses.items() if part in certificate
     )
     sentences = [sentence for reference in references for sentence in load_object(reference)(certificate)]
-    if sentences or not bounds_persons(certificate):
+    if sentences or KNOWN_LOSSES & certificate.keys() or not bounds_persons(certificate):
         return sentences
     unknown_loss = translatable("{counts}; how many do not is not known. {of_counted}")
     return [say(unknown_loss, counts=count_clause(certificate), of_counted=say(INTERVALS_OF_COUNTED))]

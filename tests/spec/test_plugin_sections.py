@@ -8,6 +8,8 @@ import pytest
 
 from dpdist import plugin_registry
 from dpdist.errors import InvalidSpec
+from dpdist.page import truncation_text
+from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.plugin_registry import OFFERED, installed_plugins
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import StepOrder
@@ -49,6 +51,16 @@ def test_a_private_bound_without_its_plugin_is_refused_in_one_line() -> None:
             InvalidSpec, match="'private' needs the plugin 'private_bounds' of dpdist, which is not installed"
         ):
             load(small.spec(**changes))
+
+
+def test_what_a_missing_plugin_would_say_is_not_called_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release that says what its bounds leave out, shown where nobody can put that in words."""
+    monkeypatch.setattr(truncation_text, "installed_plugins", lambda: ())
+    bounded = {"bound_enforced_while_counting": True, "most_records_of_one_person": 2}
+    certificate: dict[str, Any] = {"privacy": bounded, "method": {"counted": "visits"}}
+    (unknown,) = bound_loss_sentences(certificate)
+    assert unknown.startswith("Counts the first 2 visits of each person; how many do not is not known")
+    assert bound_loss_sentences({**certificate, "left_out": {}}) == []
 
 
 @needs_plugin("bounds.private")
