@@ -34,6 +34,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
+    "private_bounds": ("bounds.private", "records.person.selection", "sums.selection"),
     "quantiles": ("quantiles",),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),

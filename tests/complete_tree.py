@@ -8,7 +8,7 @@ import pytest
 
 from dpdist.plugin_registry import OFFERED, installed_plugins, load_object, missing_plugin
 from dpdist.spec.budgeted_step import BudgetedStep
-from dpdist.spec.steps.step_registry import DOMAIN_STEPS, INDEPENDENT_STEPS
+from dpdist.spec.steps.step_registry import CORE_STEPS
 
 
 def needs_plugin(word: str) -> pytest.MarkDecorator:
@@ -33,7 +33,7 @@ def installed_releases(releases: dict[str, dict[str, Any]]) -> dict[str, dict[st
 def installed_steps() -> set[type[BudgetedStep]]:
     """All that parts of a budget can find, with the plugins that are there."""
     sections = (load_object(reference) for plugin in installed_plugins() for reference in plugin.sections.values())
-    return {*DOMAIN_STEPS, *(load_object(step) for section in sections for step in section.steps), *INDEPENDENT_STEPS}
+    return {*CORE_STEPS, *(load_object(step) for section in sections for step in section.steps)}
 
 
 class Deleted:

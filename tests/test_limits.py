@@ -83,7 +83,6 @@ WHY_NOT = {
     "content.measurement_file.MOST_SMALL": "in how many bytes whole numbers are written: both ways are read alike",
     "publish.release_folder.MOST_NAMED": SHOWN,
     "content.table_rows.MOST_QUERIES": SHOWN,
-    "privacy.contribution_histogram.SINGLE": REACHED,
     "privacy.noise_distributions.SCALE_LIMIT": REFUSAL,
     "privacy.noise_distributions.TILE": REACHED,
     "privacy.sampler_kernels._BLOCK_SIZE": REACHED,

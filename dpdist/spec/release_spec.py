@@ -146,8 +146,9 @@ class ReleaseSpec(SpecPart):
 
     @property
     def plugin_sections(self) -> list[PluginSection]:
-        """What it asks plugins for, in the order of the fields."""
-        sections = (getattr(self, name) for name in type(self).model_fields)
+        """What it asks plugins for."""
+        selections = (self.records.person.selection, *(column.selection for column in self.sums.values()))
+        sections = (*selections, *(getattr(self, name) for name in type(self).model_fields))
         return [section for section in sections if isinstance(section, PluginSection)]
 
 

@@ -101,7 +101,6 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
     still to be found."""
     from dpdist.page.truncation_text import bounds_persons
     from dpdist.plugin_registry import missing_plugin
-    from dpdist.spec.steps.bound_selection import BoundChoice
 
     found_steps = planned.job.found_steps
     budget_parts = [(step.budget_share, step.key) for step, _ in found_steps]
@@ -112,7 +111,7 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
             + ", ".join(f"{float(100 * budget_share):.3g}% for {purpose}" for budget_share, purpose in budget_parts)
         )
     open_steps = [step for step, outcome in found_steps if outcome is None]
-    bounds = [step.key for step in open_steps if isinstance(step, BoundChoice)]
+    bounds = [step.key for step in open_steps if step.chooses_bound]
     if bounds:
         console.print_line(
             f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"

@@ -34,8 +34,8 @@ from tests import small
 from tests.claims import verifier, wrong_claims
 from tests.command_line import CommandLine
 from tests.often import first_of
-from tests.planner.test_bound_selection import BUDGETS
 from tests.privacy.test_edges import chances, told_apart
+from tests.purchase_releases import BUDGETS
 
 WIDEST = 5000
 """The largest amount: few have more than 300."""

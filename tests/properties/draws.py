@@ -15,12 +15,14 @@ import numpy as np
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
 from dpdist.spec.budgeted_step import BudgetedStep
-from dpdist.spec.steps.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice
 from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from tests.complete_tree import plugin_object
 
+GroupsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:GroupsChoice")
+RangeChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RangeChoice")
+RecordsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RecordsChoice")
 QuantileChoice = plugin_object("dpdist.plugins.quantiles.quantile_step:QuantileChoice")
 CHOICES = plugin_object("dpdist.plugins.quantiles.quantile_rules:CHOICES")
 TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
@@ -117,7 +119,7 @@ def record_draws() -> Iterator[Draws]:
         yield found
 
 
-def _of_bins(found: BoundChoice) -> Owned:
+def _of_bins(found: Any) -> Owned:
     return {"noise": [(0, found.rule.bin_starts.size)]}
 
 

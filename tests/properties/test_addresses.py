@@ -22,7 +22,6 @@ from dpdist.privacy.noise_distributions import Kind
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.stored_vectors import StoredVector
 from dpdist.spec import load
-from dpdist.spec.steps.bound_selection import GroupsChoice, RecordsChoice
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
@@ -31,7 +30,7 @@ from tests.complete_tree import Deleted, installed_steps
 from tests.often import always
 from tests.pipeline.test_found_in_turn import asked, purchases
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
-from tests.properties.draws import PURPOSES, Draws, owned_by, record_draws
+from tests.properties.draws import PURPOSES, Draws, GroupsChoice, RecordsChoice, owned_by, record_draws
 from tests.readers import measured as exact_values
 
 SHARDS = 4

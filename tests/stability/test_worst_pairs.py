@@ -24,7 +24,6 @@ from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import BudgetedStep, NoisyStep
-from dpdist.spec.steps.bound_selection import GroupsChoice, RangeChoice, RecordsChoice
 from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
@@ -33,6 +32,9 @@ from tests import small
 from tests.complete_tree import Deleted, installed_steps, plugin_object
 from tests.privacy.enumeration import Choice, first_choices, paths
 
+GroupsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:GroupsChoice")
+RangeChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RangeChoice")
+RecordsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RecordsChoice")
 QuantileChoice = plugin_object("dpdist.plugins.quantiles.quantile_step:QuantileChoice")
 TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
 Record = tuple[int, str]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpdist.api import InvalidInput
 from dpdist.api.steps import (
+    QUANTILES,
     Attribute,
     CandidateErrors,
     CountedCells,
@@ -37,7 +38,7 @@ class QuantileChoice(PrivateChoice):
     step_spec: QuantilesSpec
 
     purpose, is_independent = "quantiles", True
-    spec_text, spec_path, ends = "'quantiles'", ("quantiles",), ("~quantiles",)
+    spec_text, spec_path, ends = "'quantiles'", ("quantiles",), (QUANTILES,)
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:

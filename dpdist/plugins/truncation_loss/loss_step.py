@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpdist.api import InvalidInput
 from dpdist.api.steps import (
+    BOUND_LOSS,
     LAPLACE,
     CandidateErrors,
     CountedCells,
@@ -44,7 +45,7 @@ class TruncationLossMeasurement(NoisyStep):
     step_spec: LeftOutSpec
 
     purpose, is_independent, says_bound_loss = "left out", True, True
-    spec_text, spec_path, ends = "'left_out'", ("left_out",), ("~left-out",)
+    spec_text, spec_path, ends = "'left_out'", ("left_out",), (BOUND_LOSS,)
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:

@@ -11,7 +11,8 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, EXCLUDE_RECORD, Attribute, amounts_attribute
 from dpdist.domain.numeric_columns import MOST_STEPS, Amounts, Bound
-from dpdist.spec.sections.private_bounds import PRIVATE, RangeSelectionSpec, with_largest_bound
+from dpdist.spec.sections.plugin_sections import SectionKey
+from dpdist.spec.sections.private_bounds import PRIVATE, RangeSelection, with_largest_bound
 from dpdist.spec.value_types import Exact, Text, Titled
 
 LAST_SCHEMA = {"anyOf": [{"type": "number"}, {"const": PRIVATE}]}
@@ -120,11 +121,7 @@ class SumSpec(ColumnSpec):
         "'most_records' times as much; it needs 'from: 0' and a person column",
         examples=[1000],
     )
-    selection: RangeSelectionSpec | None = Field(
-        None,
-        description="with 'to: private': how the largest amount is chosen, and by which part of the budget",
-        examples=[{"share": 0.1, "most": 10000}],
-    )
+    selection: Annotated[RangeSelection | None, SectionKey("sums.selection")] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -146,21 +143,8 @@ class SumSpec(ColumnSpec):
         return self
 
     def _check_ends(self) -> None:
-        if (selection := self.selection) is None:
-            return
-        if self.first != (selection.least or 0) or self.most_per_person is not None:
-            raise ValueError(
-                "'to: private' chooses a range around zero, and goes without 'most_per_person': set 'from: 0', or 'from: private' where "
-                "amounts may be negative"
-            )
-        ends = (self.first, self.last)
-        if selection.least is not None and (
-            not ends[0] < 0 < ends[1] or any((end / self.step).denominator != 1 for end in ends)
-        ):
-            raise ValueError(
-                "'least' and 'most' are whole numbers of steps beneath and above zero: the noise of a sum is that of the end that is "
-                "farther from zero, so that a lower end above zero would save none"
-            )
+        if self.selection is not None:
+            self.selection.check_ends(self.first, self.last, self.step, total=self.most_per_person is not None)
 
     def _check_total(self, total: Fraction) -> None:
         if self.first != 0:

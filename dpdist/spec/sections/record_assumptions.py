@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dpdist.spec.sections.plugin_sections import PluginSection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class AmountDistribution(Protocol):

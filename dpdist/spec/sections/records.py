@@ -10,7 +10,8 @@ from pydantic import Field, WithJsonSchema, model_validator
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats.array_files import ArrayFormat
 from dpdist.sources.record_sources import PersonMissing, PersonType
-from dpdist.spec.sections.private_bounds import PRIVATE, BoundSelectionSpec, with_largest_bound
+from dpdist.spec.sections.plugin_sections import PluginSection, SectionKey
+from dpdist.spec.sections.private_bounds import PRIVATE, with_largest_bound
 from dpdist.spec.sections.sources import LOCATIONS, Location
 from dpdist.spec.tagged_unions import UnionPart
 from dpdist.spec.value_types import Share, SpecPart, Text
@@ -80,11 +81,7 @@ class Person(SpecPart):
         examples=["drop"],
     )
 
-    selection: BoundSelectionSpec | None = Field(
-        None,
-        description="with 'most_records: private' or 'most_groups: private': how the bound is chosen, and by which part of the budget",
-        examples=[{"share": 0.1, "most": 200}],
-    )
+    selection: Annotated[PluginSection | None, SectionKey("records.person.selection")] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -14,16 +14,17 @@ from dpdist.counting.person_histograms import CountedSizes, PartitionedRecords
 from dpdist.counting.record_completeness import CLASSES, count_completeness
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import UNIT_BITS, noise_for
 from dpdist.privacy.ledger.charges import COMPLETENESS
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.partition_selection import UNIT_BITS
+from dpdist.privacy.step_noise import noise_for
 from dpdist.spec.budgeted_step import CandidateErrors, Draw, NoisyStep, StepDeclaration
 from dpdist.spec.job import Job
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.sections.gate import CompletenessSpec
 from dpdist.spec.sections.records import RecordsSpec
-from dpdist.statistics.noisy_counts import EstimatedShare
+from dpdist.statistics.interval_estimates import EstimatedShare
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dpdist.privacy.partition_selection import UNIT_BITS, Selection, selection
 from dpdist.privacy.private_edges import EdgesRule, edges_rule
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
 from dpdist.spec.attributes.private_values import EdgesSelectionSpec, PrivateCategories, PrivateEdges
-from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, NoisyStep, StepDeclaration
+from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, NoisyStep, StepDeclaration, StepOrder
 from dpdist.spec.job import Job
 from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.stability import Distance
@@ -63,7 +63,7 @@ class EdgesChoice(PrivateChoice):
 
     step_spec: EdgesSelectionSpec
 
-    purpose, smallest_outcome = "edges", ()
+    purpose, smallest_outcome, order = "edges", (), StepOrder.VALUES
     spec_text, spec_path, ends = "'edges: private'", ("domain",), EDGES
 
     @classmethod
@@ -143,7 +143,7 @@ class NameSelection(NoisyStep):
     job: Job
     step_spec: SelectionSpec
 
-    purpose, of_bounds = "selection", False
+    purpose, of_bounds, order = "selection", False, StepOrder.VALUES
     spec_text, spec_path, ends = "'categories: private'", ("domain",), SELECTIONS
 
     @classmethod

@@ -22,8 +22,7 @@ from dpdist.spec import load
 from tests import small
 from tests.claims import wrong_claims
 from tests.command_line import CommandLine
-from tests.planner.test_bound_selection import BUDGETS
-from tests.purchase_releases import AMOUNT, purchases_with_amounts, quantile_release
+from tests.purchase_releases import AMOUNT, BUDGETS, purchases_with_amounts, quantile_release
 
 
 def written(home: Path, **changes: Any) -> Path:

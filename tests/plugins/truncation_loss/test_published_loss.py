@@ -27,10 +27,7 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
-from tests.planner import test_bound_selection
-from tests.purchase_releases import BOUND, RANGE, loss_release, purchases_with_amounts
-
-BUDGETS = test_bound_selection.BUDGETS
+from tests.purchase_releases import BOUND, BUDGETS, RANGE, loss_release, purchases, purchases_with_amounts
 
 
 def written(home: Path, **changes: Any) -> Path:
@@ -106,9 +103,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
 
 def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
     once = {"records": {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}}
-    small.run(
-        small.write(home.parent / "other", release="other", table=test_bound_selection.purchases(seed=9), **once), home
-    )
+    small.run(small.write(home.parent / "other", release="other", table=purchases(seed=9), **once), home)
     with pytest.raises(BudgetExceeded):
         small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
     with open_ledger(home) as ledger:

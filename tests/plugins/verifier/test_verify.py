@@ -39,14 +39,21 @@ from tests.pipeline import (
     test_found_in_turn,
     test_persons,
     test_private_categories,
-    test_private_range,
     test_sums,
     test_thresholded,
     test_totals,
     test_variances,
 )
-from tests.planner import test_bound_selection
-from tests.purchase_releases import loss_release, purchases_with_amounts, quantile_release
+from tests.purchase_releases import (
+    bound_release,
+    groups_release,
+    loss_release,
+    payments,
+    purchases,
+    purchases_with_amounts,
+    quantile_release,
+    range_release,
+)
 
 WIDE = {f"a{number}": {"from": 0, "to": 5} for number in range(6)}
 """Of 46,656 cells: too many for dense algebra."""
@@ -83,11 +90,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals": {"table": test_totals.table(), **test_totals.changes()},
     "bounded totals, replace-one": {"table": test_totals.table(), **test_totals.changes(neighbours="replace-one")},
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
-    "a bound that is chosen": {"table": test_bound_selection.purchases(), **test_bound_selection.asked()},
-    "a bound that is chosen, Laplace noise": {"table": test_bound_selection.purchases(), **test_bound_selection.asked(**PURE)},
-    "a number of groups that is chosen": {"table": test_bound_selection.purchases(), **test_bound_selection.of_groups()},
-    "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
-    "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
+    "a bound that is chosen": {"table": purchases(), **bound_release()},
+    "a bound that is chosen, Laplace noise": {"table": purchases(), **bound_release(**PURE)},
+    "a number of groups that is chosen": {"table": purchases(), **groups_release()},
+    "a range that is chosen": {"table": payments(), **range_release()},
+    "a range that is chosen, Laplace noise": {"table": payments(), **range_release(**PURE)},
     "what bounds leave out": {"table": purchases_with_amounts(), **loss_release()},
     "what bounds leave out, Laplace noise": {"table": purchases_with_amounts(), **loss_release(**PURE)},
     "completeness": {"table": test_completeness.visits(), **test_completeness.ASKED,

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpdist.plugins.private_bounds import noisy_counts
+from dpdist.plugins.private_bounds.counts_by_size import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
+from dpdist.plugins.private_bounds.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import UNIT_BITS, WHOLES, CountsBySize, counts_by_size
-from dpdist.statistics import noisy_counts
-from dpdist.statistics.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
 
 MOST = 200
 

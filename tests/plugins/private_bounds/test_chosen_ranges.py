@@ -17,56 +17,26 @@ from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.pipeline import preprocess
-from dpdist.privacy.contribution_histogram import WHOLES, counts_by_size, split_budget
+from dpdist.plugins.private_bounds.bound_selection import SHAPE, BoundChoice, RangeChoice
+from dpdist.plugins.private_bounds.counts_by_size import WHOLES, counts_by_size
 from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.privacy.step_noise import split_budget
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.spec.steps.bound_selection import SHAPE, BoundChoice, RangeChoice
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.claims import wrong_claims
 from tests.often import first_of
-from tests.planner.test_bound_selection import ASKED, BUDGETS
-
-WIDEST = 20_000
-WORK = "abc"
-
-
-def payments(many: int = 4000, seed: int = 3) -> pa.Table:
-    """Lognormal amounts of persons with up to four records."""
-    state = np.random.default_rng(seed)
-    table = {
-        "age": state.integers(0, 12, many),
-        "sex": state.choice(["f", "m"], many),
-        "person": state.integers(0, many // 3, many),
-    }
-    amounts = np.exp(state.normal(4, 1.2, many)).round(1)
-    return pa.table(
-        {**table, "work": state.choice(list(WORK), many), "paid": np.where(state.random(many) < 0.02, np.nan, amounts)}
-    )
-
-
-def asked(person: bool = True, **changes: Any) -> dict[str, Any]:
-    of = {"person": {"column": "person", "most_records": 2}} if person else {}
-    paid = {
-        "from": 0,
-        "to": "private",
-        "step": 1,
-        "unit": "EUR",
-        "missing": "drop",
-        "selection": {"share": 0.2, "most": WIDEST},
-    }
-    tables = [{"marginals": {"of": [["sex"]]}}, {"marginals": {"of": [["sex"], ["work"]]}, "sum": "paid"}]
-    return {"records": {"path": "records.parquet", **of}, "sums": {"paid": paid}, "workload": tables, **changes}
+from tests.purchase_releases import BUDGETS, RELATIONS_AND_BUDGETS, WIDEST, WORK, payments, range_release
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=payments(), **asked(**changes))
+    return small.write(home.parent / "data", table=payments(), **range_release(**changes))
 
 
-@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, ASKED))
+@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, RELATIONS_AND_BUDGETS))
 def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours: Neighbours) -> None:
     done = small.run(written(home, person=budget == "rho", neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
@@ -125,7 +95,7 @@ def with_refunds() -> pa.Table:
 
 
 def around_zero(statistic: str, **changes: Any) -> dict[str, Any]:
-    content = asked(person=False, **changes)
+    content = range_release(person=False, **changes)
     content["sums"]["paid"] |= {"from": "private", "selection": {"share": 0.2, "least": -10_000, "most": WIDEST}}
     return content | {"workload": [{"marginals": {"of": [["sex"]]}}, {"marginals": {"of": [["work"]]}, statistic: "paid"}]}
 
@@ -196,7 +166,7 @@ def test_predicted_errors_are_those_of_the_range_that_is_chosen(home: Path, stat
     ],
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path: Path, paid: dict[str, Any], changes: dict[str, Any], said: str) -> None:
-    content = asked(**changes)
+    content = range_release(**changes)
     given = {**content["sums"]["paid"], **paid}
     content["sums"] = {"paid": {key: each for key, each in given.items() if each is not None}}
     with pytest.raises(InvalidSpec, match=said):

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.counting import contribution_bounding, person_histograms
+from dpdist.counting import contribution_bounding
 from dpdist.domain import DROP, Attribute, Domain, amounts_attribute
 from dpdist.domain.numeric_columns import Amounts
+from dpdist.plugins.private_bounds.counts_by_size import UNIT_BITS, CountsBySize, counts_by_size
+from dpdist.plugins.private_bounds.size_counting import counts_of_amounts, records_of_persons
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import UNIT_BITS, CountsBySize, counts_by_size
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
 from tests import small
@@ -29,7 +30,7 @@ def binned(data: Data, folder: Path, form: Any = as_parquet, *, groups: bool = F
     """Persons by bin, with the records or groups of whoever has more than the largest number counted as so many."""
     folder.mkdir(parents=True)
     source = record_sources.source_of(form(data, folder), columns={}, **small.whose("who", most_records=MOST))
-    found = person_histograms.records_of_persons(in_parts(source, DOMAIN, folder), MOST, groups=groups)
+    found = records_of_persons(in_parts(source, DOMAIN, folder), MOST, groups=groups)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
 
@@ -64,7 +65,7 @@ def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_p
     source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
     column = amounts_attribute("a", Amounts(Fraction(-below), Fraction(1), MOST + below), DROP)
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"), column))
-    found = person_histograms.counts_of_amounts(in_parts(source, domain, folder), "a", below + MOST)
+    found = counts_of_amounts(in_parts(source, domain, folder), "a", below + MOST)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove", below=below).binned(found.counts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpdist.operators import Matrix
+from dpdist.api.steps import Matrix
 
 LOGNORMAL_DEVIATIONS = (0.1, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 2.5)
 WEIBULL_SHAPES = (0.5, 0.7, 1, 1.5, 2, 3)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from dpdist.operators import Matrix
-from dpdist.statistics.ratio_intervals import fieller, interval_within
-from dpdist.statistics.size_distributions import bin_shares
+from dpdist.api.steps import EstimatedShare, Matrix
+from dpdist.plugins.private_bounds.size_distributions import bin_shares
 
 AMOUNT_DETECTION_NATS = 10.0
 """As ``NoisyCounts.seen``, of amounts: their bins are wider, and noise that is taken for amounts costs more."""
@@ -24,43 +22,6 @@ PARAMETER_NATS = 2.0
 """By so many nats a histogram is less likely for each number of it that is taken from the noisy counts, which then fit it."""
 LIKELIEST = 32
 """Where both ends of a range are chosen, so many histograms of each side count."""
-
-
-@dataclass(frozen=True)
-class IntervalEstimate:
-    """A number with a 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    kind: ClassVar[str] = "estimate"
-
-    def facts(self) -> dict[str, float]:
-        """For a certificate: noise decides the further digits."""
-        return {self.kind: round(self.value, 4), "low_95": round(self.low, 4), "high_95": round(self.high, 4)}
-
-
-class EstimatedShare(IntervalEstimate):
-    """A share of persons or of records."""
-
-    kind = "share"
-
-    @staticmethod
-    def of(values: Matrix, covariance: Matrix, width: float, bias: float = 0.0) -> EstimatedShare:
-        """A ratio of two estimates.
-
-        Args:
-            width: half width of a 95 % interval, in standard errors.
-            bias: how far the first one may be off beside its noise.
-        """
-        if values[1] <= 0.0:
-            return EstimatedShare(0.5, 0.0, 1.0)
-        ratio, interval = float(values[0] / values[1]), fieller(values, covariance, width)
-        if interval is None:
-            return EstimatedShare(min(max(ratio, 0.0), 1.0), 0.0, 1.0)
-        margin = bias / float(values[1])
-        return EstimatedShare(*interval_within(ratio, (interval[0] - margin, interval[1] + margin), (0.0, 1.0)))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from dpdist.engine import inline
@@ -26,38 +25,11 @@ from dpdist.storage.array_store import Store
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
-
-MOST = 40
-BUDGETS: dict[str, dict[str, Any]] = {
-    "rho": {"budget": {"rho": 0.1}},
-    "delta": {"budget": {"epsilon": 1, "delta": 1e-6}, "ledger": {"dataset": "small", "cap": {"epsilon": 2, "delta": 1e-6}}},
-    "pure": {"budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 2}}},
-}
-ALWAYS = {("add-remove", "rho"), ("replace-one", "delta"), ("replace-one", "pure")}
-ASKED = [
-    pytest.param(neighbours, budget, marks=[] if (neighbours, budget) in ALWAYS else pytest.mark.slow)
-    for neighbours in ("add-remove", "replace-one")
-    for budget in BUDGETS
-]
-"""Relations and budgets: every one of them at every run, each with each when slow."""
-
-
-def purchases(persons: int = 800, seed: int = 4) -> pa.Table:
-    """Persons with lognormal numbers of records."""
-    state = np.random.default_rng(seed)
-    number = np.maximum(1, np.exp(state.normal(1, 0.8, persons)).round().astype(int))
-    person = np.repeat(np.arange(persons), number)
-    table = {"age": state.integers(0, 12, person.size), "sex": state.choice(["f", "m"], person.size), "person": person}
-    return pa.table({**table, "work": state.choice(["a", "b", "c"], person.size)})
-
-
-def asked(share: float = 0.1, **changes: Any) -> dict[str, Any]:
-    person = {"column": "person", "most_records": "private", "selection": {"share": share, "most": MOST}}
-    return {"records": {"path": "records.parquet", "called": "purchases", "person": person}, **changes}
+from tests.purchase_releases import BUDGETS, LARGEST_BOUND, RELATIONS_AND_BUDGETS, bound_release, groups_release, purchases
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=purchases(), **asked(**changes))
+    return small.write(home.parent / "data", table=purchases(), **bound_release(**changes))
 
 
 def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
@@ -73,12 +45,12 @@ def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
     assert needed in " ".join(told.split())
 
 
-@pytest.mark.parametrize(("neighbours", "budget"), ASKED)
+@pytest.mark.parametrize(("neighbours", "budget"), RELATIONS_AND_BUDGETS)
 def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     bound, said = facts["privacy"]["most_records_of_one_person"], facts["chosen_bound"]
-    assert 1 < bound < MOST
+    assert 1 < bound < LARGEST_BOUND
     assert bound == said["most_records"] == done.job.guarantee.person.most_records
     numbers = np.bincount(purchases()["person"].to_numpy())
     true = (numbers > bound).mean(), np.maximum(numbers - bound, 0).sum() / numbers.sum()
@@ -109,22 +81,14 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert not [each for each in said_of_it if "the ledger says" in each]
 
 
-def of_groups(**changes: Any) -> dict[str, Any]:
-    """Persons by group, with a bound on their groups that is chosen."""
-    person = {"column": "person", "most_groups": "private", "selection": {"share": 0.1, "most": MOST}}
-    tables = {"workload": [{"marginals": {"of": [["age", "sex", "work"]]}}]}
-    records = {"path": "records.parquet", "called": "buyers", "count": "persons", "person": person}
-    return tables | {"records": records, **changes}
-
-
-@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, ASKED))
+@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, RELATIONS_AND_BUDGETS))
 def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     table = purchases()
-    path = small.write(home.parent / "data", table=table, **of_groups(neighbours=neighbours, **BUDGETS[budget]))
+    path = small.write(home.parent / "data", table=table, **groups_release(neighbours=neighbours, **BUDGETS[budget]))
     done = small.run(path, home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     bound, said = facts["privacy"]["most_groups_of_one_person"], facts["chosen_groups"]
-    assert 1 < bound < MOST
+    assert 1 < bound < LARGEST_BOUND
     assert bound == said["most_groups"] == done.job.guarantee.person.most_groups
     pairs = {tuple(row.values()) for row in table.select(["person", "age", "sex", "work"]).to_pylist()}
     numbers = np.bincount([person for person, *_ in pairs])
@@ -150,19 +114,19 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
 @pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))
 def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mechanism: str) -> None:
     """For cells measured by themselves the variance grows with the groups, and not with their square."""
-    path = small.write(home.parent / "data", table=purchases(), **of_groups(mechanism=mechanism))
+    path = small.write(home.parent / "data", table=purchases(), **groups_release(mechanism=mechanism))
     context, job = Context(home, Store(home / "store"), inline(), ignore_progress), load(path)
     before = job.next_step
     assert before is not None
     errors = before.errors(partial(preprocess.planned_errors, context, before))
-    bounds = [2, 3, 12, MOST]
+    bounds = [2, 3, 12, LARGEST_BOUND]
     variances = [plan(context, job.with_step_result(bound)).variance for bound in bounds]
     np.testing.assert_allclose(errors.variances[np.searchsorted(before.rule.bin_ends, bounds)], variances, rtol=0.02)
     if mechanism == "identity":
         np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.bin_ends, rtol=0.01)
 
 
-@pytest.mark.parametrize("asking", first_of(1, [asked, of_groups]))
+@pytest.mark.parametrize("asking", first_of(1, [bound_release, groups_release]))
 def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[], dict[str, Any]]) -> None:
     """Killed before the draw, after it, and before the measurement: the charge, the noise and the bytes are the same."""
     path = small.write(home.parent / "data", table=purchases(), **asking())
@@ -202,7 +166,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[],
     ],
 )
 def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    content = asked()
+    content = bound_release()
     content["records"]["person"] = {k: v for k, v in {**content["records"]["person"], **change}.items() if v is not None}
     with pytest.raises(InvalidSpec, match=said):
         load(small.write(tmp_path, table=purchases(), **content))
@@ -210,6 +174,6 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any]
 
 def test_a_known_count_of_records_that_a_bound_decides_is_refused(tmp_path: Path) -> None:
     """The whole budget was charged before the count contradicted the noisy records."""
-    content = asked(postprocess={"known": [{"count": 800}]})
+    content = bound_release(postprocess={"known": [{"count": 800}]})
     with pytest.raises(InvalidSpec, match="nobody knows how many these are before the bound is chosen"):
         load(small.write(tmp_path, table=purchases(), **content))

@@ -10,28 +10,32 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpdist.counting.person_histograms import (
+from dpdist.api import InvalidInput
+from dpdist.api.steps import (
+    AMOUNT,
+    BOUND,
+    LAPLACE,
+    RANGES,
+    CandidateErrors,
+    CountedCells,
     CountedSizes,
+    Job,
+    Noise,
+    NoisyStep,
     PartitionedRecords,
-    counts_of_amounts,
-    records_of_persons,
+    PlannedErrors,
+    QuerySpec,
+    RecordsSpec,
+    ReleaseSpec,
+    StepDeclaration,
+    StepOrder,
+    SumSpec,
+    Workload,
 )
-from dpdist.domain.numeric_columns import AMOUNT
-from dpdist.errors import InvalidInput
-from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
-from dpdist.privacy.ledger.charges import BOUND, RANGES
-from dpdist.privacy.noise import Noise
-from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.spec.budgeted_step import CandidateErrors, NoisyStep, PlannedErrors, StepDeclaration
-from dpdist.spec.job import Job
-from dpdist.spec.job_histogram import CountedCells
-from dpdist.spec.queries import QuerySpec
-from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.sections.amount_columns import SumSpec
-from dpdist.spec.sections.private_bounds import BoundSelectionSpec, RangeSelectionSpec
-from dpdist.spec.sections.records import RecordsSpec
-from dpdist.statistics.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
-from dpdist.workloads import Workload
+from dpdist.plugins.private_bounds.bound_sections import BoundSelectionSpec, RangeSelectionSpec
+from dpdist.plugins.private_bounds.counts_by_size import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
+from dpdist.plugins.private_bounds.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts, SignedCounts
+from dpdist.plugins.private_bounds.size_counting import counts_of_amounts, records_of_persons
 
 SHAPE = 2**10
 """Steps of a range on the farther side of zero, whose errors are those of all ranges of its shape, but for their size."""
@@ -44,7 +48,7 @@ class BoundChoice(NoisyStep):
 
     job: Job
 
-    purpose, says_bound_loss = "bound", True
+    purpose, says_bound_loss, chooses_bound = "bound", True, True
     detection_threshold: ClassVar[float] = NoisyCounts.detection_nats
     counted_words: ClassVar[str]
     """What lies in a bin together."""
@@ -133,7 +137,7 @@ class PersonBoundChoice(BoundChoice):
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
         selection_spec = spec.records.person.selection
-        if selection_spec is not None and bool(spec.records.person.most_groups) == cls.bounds_groups:
+        if isinstance(selection_spec, BoundSelectionSpec) and bool(spec.records.person.most_groups) == cls.bounds_groups:
             yield StepDeclaration(selection_spec, partial(_changed_person_bound, spec.records))
 
     @cached_property
@@ -152,7 +156,7 @@ def _changed_person_bound(records: RecordsSpec, bound: int | None) -> Mapping[st
 class RecordsChoice(PersonBoundChoice):
     """The choice of ``most_records``, from persons by their number of records."""
 
-    spec_text, bounds_groups = "'most_records: private'", False
+    spec_text, bounds_groups, order = "'most_records: private'", False, StepOrder.RECORDS
     counted_words = "persons with about equally many records"
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:
@@ -190,7 +194,7 @@ class RecordsChoice(PersonBoundChoice):
 class GroupsChoice(PersonBoundChoice):
     """The choice of ``most_groups``, from persons by their number of groups."""
 
-    spec_text, bounds_groups = "'most_groups: private'", True
+    spec_text, bounds_groups, order = "'most_groups: private'", True, StepOrder.GROUPS
     counted_words = "persons with about equally many groups"
 
     @property
@@ -232,14 +236,14 @@ class RangeChoice(BoundChoice):
 
     step_spec: RangeSelectionSpec
 
-    spec_text, spec_path, ends = "'to: private'", ("sums",), RANGES
+    spec_text, spec_path, ends, order = "'to: private'", ("sums",), RANGES, StepOrder.AMOUNTS
     detection_threshold: ClassVar[float] = AMOUNT_DETECTION_NATS
     counted_words = "records with about equal amounts"
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
         for name, column in spec.sums.items():
-            if column.selection is not None:
+            if isinstance(column.selection, RangeSelectionSpec):
                 yield StepDeclaration(column.selection, partial(_changed_range, spec.sums, name), name)
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:

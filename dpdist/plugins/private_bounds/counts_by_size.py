@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.errors import InvalidInput
-from dpdist.privacy.accounting import Loss, gaussian_scale, gaussian_slack, laplace_scale
-from dpdist.privacy.noise import Noise
-from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, SCALE_LIMIT
-from dpdist.stability import Neighbours
+from dpdist.api.steps import GAUSSIAN, Loss, Neighbours, Noise, noise_for
 
 UNIT_BITS = 24
 """A person is 2^24 units: the integer grid then adds less than 1e-7 of rho to a Gaussian (``gaussian_slack``)."""
@@ -125,32 +120,3 @@ def counts_by_size(
     return CountsBySize(
         largest_size, width_divisor, *noise_for(budget, absolute, squared, bins, "the choice of a bound"), below
     )
-
-
-def noise_for(budget: Loss, absolute: int, squared: int, draws: int, purpose: str) -> tuple[Noise, Loss]:
-    """The noise that a budget buys, and what it reveals.
-
-    Args:
-        budget: a rho (Gaussian noise) or a pure epsilon (Laplace noise).
-        absolute, squared: how far one change moves all numbers together, in units.
-        draws: how many numbers there are.
-        purpose: in the message.
-    Raises: InvalidInput when the noise would be too large.
-    """
-    if budget.pure:
-        noise, loss = Noise(LAPLACE, laplace_scale(absolute, budget.pure)), budget
-    else:
-        noise = Noise(GAUSSIAN, gaussian_scale(squared, budget.rho))
-        loss = Loss.gaussian(budget.rho, gaussian_slack(squared, noise.scale, draws))
-    if noise.scale > SCALE_LIMIT:
-        raise InvalidInput(
-            f"{purpose} has so little budget that its noise is beyond 2^26 persons or records: raise its 'share', or leave it out"
-        )
-    return noise, loss
-
-
-def split_budget(budget: Loss, fraction: Fraction) -> tuple[Loss, Loss]:
-    """A part of a budget, and the rest of it."""
-    if budget.pure:
-        return Loss.laplace(budget.pure * fraction), Loss.laplace(budget.pure * (1 - fraction))
-    return Loss.gaussian(budget.rho * fraction), Loss.gaussian(budget.rho * (1 - fraction))
