@@ -51,7 +51,6 @@ from dpdist.privacy.noise_distributions import NORMAL_95
 from dpdist.query.simultaneous_intervals import simultaneous_half_widths
 from dpdist.reconstruction.kronecker_terms import unit_direction
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS, MeasuredSpace
-from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, WideCircularFilter
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.reconstruction.separate_products import SeparateProducts

@@ -26,7 +26,7 @@ from dpdist.operators import AllRanges, Circulant, Dense, Identity, Matrix, Oper
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.measured_tables import MeasuredTables, measured_tables_from
+from dpdist.reconstruction.measured_tables import measured_tables_from
 from dpdist.reconstruction.product_space import product_space_from
 from dpdist.reconstruction.row_space import row_space_from
 from dpdist.reconstruction.separate_products import separate_products_from
@@ -72,7 +72,7 @@ class Measurement:
         """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
         if self.unanswerable_reason is not None:
             return ONLY_CHECKED
-        if isinstance(self.space, MeasuredTables):
+        if self.space.rows_depend_on_noise:
             return IN_ROUNDS
         if any(attribute.amounts is not None and attribute.amounts.bins != ENDS for attribute in self.domain.amounts):
             return OTHER_BINS

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class MeasuredTables(ProductSpace):
         rounds: how many tables were chosen.
     """
 
+    rows_depend_on_noise: ClassVar[bool] = True
     rate: Fraction = field(kw_only=True)
     rounds: int = field(kw_only=True)
 
