@@ -62,6 +62,7 @@ class Plugin:
         maps: references of functions that find the outlines of the values of an attribute (``Boundaries``).
         mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
+        spaces: functions that read what was measured in rounds, by what only these facts of a strategy say: references.
         fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
         efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
@@ -91,6 +92,7 @@ class Plugin:
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
     efforts: Mapping[str, str] = field(default_factory=dict)
+    spaces: Mapping[str, str] = field(default_factory=dict)
     fits: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()

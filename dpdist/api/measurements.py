@@ -3,7 +3,6 @@
 from dpdist.arrays import lapack
 from dpdist.reconstruction.kronecker_terms import unit_direction
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, WideCircularFilter
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.reconstruction.separate_products import SeparateProducts

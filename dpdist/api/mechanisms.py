@@ -70,7 +70,6 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
-from dpdist.reconstruction.junction_tree import TableModel, first_holding, independent_table, margin
 from dpdist.reconstruction.kronecker_terms import (
     Term,
     block_variances,
@@ -82,11 +81,18 @@ from dpdist.reconstruction.kronecker_terms import (
     total_variance,
 )
 from dpdist.reconstruction.least_squares import SharedArray, left_inverse
-from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.measured_tables import MeasuredTables, model_unbiased_tables
+from dpdist.reconstruction.measured_space import Functionals, MeasuredSpace, NotMeasured, TableEstimates, largest_sets
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
-from dpdist.reconstruction.nonnegative_tables import Axes
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, fit_tables
+from dpdist.reconstruction.posterior_tables import fit_proportionally, independent_table, margin, posterior_tables
+from dpdist.reconstruction.product_space import (
+    AxisWeights,
+    IdentityFactor,
+    MatrixFactor,
+    ProductSpace,
+    SpaceTerm,
+    product_space_from,
+)
 from dpdist.reconstruction.separate_products import SeparateProducts
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours

@@ -20,7 +20,6 @@ import numpy as np
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Matrix, Operator
 from dpdist.reconstruction.measured_space import MeasuredSpace, NotMeasured
-from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.workloads import Block
@@ -69,7 +68,8 @@ def independent_terms(space: MeasuredSpace, axes: Axes, deviation: float) -> lis
         deviation: of the noise of each measured integer.
     Raises: InvalidInput for a measurement whose rows depend on the noise, or are too many to be written down.
     """
-    if isinstance(space, ProductSpace) and space.reason_withheld is None:
+    joinable = not space.rows_depend_on_noise and space.reason_withheld is None
+    if joinable and isinstance(space, ProductSpace):
         return [
             IndependentTerm(
                 tuple(axes[axis] for axis in term.axes),
@@ -82,7 +82,7 @@ def independent_terms(space: MeasuredSpace, axes: Axes, deviation: float) -> lis
             )
             for term, values in space.measured
         ]
-    if not isinstance(space, RowSpace) or isinstance(space, MeasuredTables):
+    if not joinable or not isinstance(space, RowSpace):
         raise InvalidInput(
             "its tables were chosen in rounds, or its series is too long, so that it cannot be joined with another measurement"
         )

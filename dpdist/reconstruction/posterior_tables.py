@@ -23,7 +23,6 @@ import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction.junction_tree import fit_proportionally, independent_table, margin
 from dpdist.reconstruction.nonnegative_tables import Axes, broadcast_table
 
 MIXTURE = (
@@ -152,6 +151,29 @@ def fit_to_tables(table: Matrix, variances: Matrix, axes: Axes, lower: Mapping[A
             correction = (target - margin(table, axes, smaller_axes)) / margin(variances, axes, smaller_axes)
             table = np.maximum(table + variances * broadcast_table(correction, smaller_axes, axes), 0.0)
     return fit_proportionally(table + 1e-12, axes, [*lower.items()], PROPORTIONAL_SWEEPS)
+
+
+def fit_proportionally(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]], sweeps: int) -> Matrix:
+    """Iterative proportional fitting of a non-negative table to smaller ones."""
+    for _ in range(sweeps):
+        for smaller_axes, target in smaller:
+            current = margin(table, axes, smaller_axes)
+            ratio = np.divide(target, current, out=np.zeros_like(target), where=current > 0)
+            table = table * broadcast_table(ratio, smaller_axes, axes)
+    return np.asarray(table)
+
+
+def independent_table(ones: Sequence[Matrix], total: float) -> Matrix:
+    """The table of independent attributes, of which each has a table of its own."""
+    table = np.array(total)
+    for attribute_table in ones:
+        table = np.multiply.outer(table, attribute_table / total)
+    return table
+
+
+def margin(table: Matrix, axes: Axes, kept_axes: Axes) -> Matrix:
+    """The table of some of a table's attributes."""
+    return np.asarray(table.sum(axis=tuple(position for position, axis in enumerate(axes) if axis not in kept_axes)))
 
 
 def _shared_axes(axes: Axes, axes_sets: Sequence[Axes]) -> Iterator[Axes]:

@@ -17,7 +17,6 @@ import numpy as np
 from dpdist.api.measurements import (
     IdentityFactor,
     MeasuredSpace,
-    MeasuredTables,
     ProductSpace,
     RowSpace,
     SeparateProducts,
@@ -78,8 +77,8 @@ def solve_measurement(space: MeasuredSpace, *, normal: bool) -> SolvedMeasuremen
     Args:
         normal: whether the noise is normal, so that nobody needs to know of how many draws the noise in an answer is made.
     """
-    # a question is read from one of them, never from all together
-    if isinstance(space, (MeasuredTables, SeparateProducts)):
+    # a question is read from one of their parts, never from all together
+    if space.rows_depend_on_noise or isinstance(space, SeparateProducts):
         return None
     if isinstance(space, ProductSpace):
         return _solve_products(space, normal=normal)

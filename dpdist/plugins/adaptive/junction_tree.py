@@ -17,8 +17,15 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.operators import Matrix
-from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, broadcast_table, fit_tables
+from dpdist.api.mechanisms import (
+    Axes,
+    Matrix,
+    TableFamily,
+    fit_proportionally,
+    fit_tables,
+    independent_table,
+    margin,
+)
 
 TOLERANCE = 0.1
 """How far fitted tables may disagree, in standard errors of a cell of the most accurate one."""
@@ -143,29 +150,6 @@ def fit_model(shape: tuple[int, ...], tables: Mapping[Axes, Matrix], weights: Ma
     total = max(family.total(unbiased), 1.0)
     fitted = fit_tables(family, unbiased, total, TOLERANCE / math.sqrt(largest))
     return TableModel(dict(zip(axes, fitted.tables, strict=True)), total)
-
-
-def independent_table(ones: Sequence[Matrix], total: float) -> Matrix:
-    """The table of independent attributes, of which each has a table of its own."""
-    table = np.array(total)
-    for attribute_table in ones:
-        table = np.multiply.outer(table, attribute_table / total)
-    return table
-
-
-def fit_proportionally(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]], sweeps: int) -> Matrix:
-    """Iterative proportional fitting of a non-negative table to smaller ones."""
-    for _ in range(sweeps):
-        for smaller_axes, target in smaller:
-            current = margin(table, axes, smaller_axes)
-            ratio = np.divide(target, current, out=np.zeros_like(target), where=current > 0)
-            table = table * broadcast_table(ratio, smaller_axes, axes)
-    return np.asarray(table)
-
-
-def margin(table: Matrix, axes: Axes, kept_axes: Axes) -> Matrix:
-    """The table of some of a table's attributes."""
-    return np.asarray(table.sum(axis=tuple(position for position, axis in enumerate(axes) if axis not in kept_axes)))
 
 
 def first_holding(tables: Iterable[Axes], axes: Axes) -> Axes | None:

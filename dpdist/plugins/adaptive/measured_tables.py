@@ -13,17 +13,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dpdist.operators import Matrix
-from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.junction_tree import TableModel, first_holding, fit_model, margin
-from dpdist.reconstruction.measured_space import Functionals, NotMeasured, TableEstimates, largest_sets
-from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily
-from dpdist.reconstruction.posterior_tables import posterior_tables
-from dpdist.reconstruction.product_space import AxisWeights, ProductSpace, SpaceTerm, product_space_from
+from dpdist.api.mechanisms import (
+    Axes,
+    AxisWeights,
+    Functionals,
+    Matrix,
+    Noise,
+    NotMeasured,
+    ProductSpace,
+    SpaceTerm,
+    TableEstimates,
+    TableFamily,
+    largest_sets,
+    margin,
+    posterior_tables,
+    product_space_from,
+)
+from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding, fit_model
 
 STRETCH = 0.25
 """How far from once the stretch of paths is thought to be, before data are looked at: a standard deviation."""
@@ -62,6 +72,7 @@ class MeasuredTables(ProductSpace):
         rounds: how many tables were chosen.
     """
 
+    rows_depend_on_noise: ClassVar[bool] = True
     rate: Fraction = field(kw_only=True)
     rounds: int = field(kw_only=True)
 

@@ -6,8 +6,9 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.reconstruction.junction_tree import TableModel, fit_model, margin
+from dpdist.plugins.adaptive.junction_tree import TableModel, fit_model
 from dpdist.reconstruction.nonnegative_tables import Axes
+from dpdist.reconstruction.posterior_tables import margin
 
 SHAPE = (2, 3, 2, 3)
 
