@@ -1,11 +1,12 @@
 """A thresholded histogram of a generated day of page views, beside DuckDB's plain GROUP BY of the same file.
 
-    python -m benchmarks.page_views --records 10000000 --keys 125000000 [--json]
+    python -m benchmarks.page_views --records 10000000 --keys 125000000 [--workers 2] [--venvs FOLDER] [--json]
 
 Devices view a geometric number of pages (mean 5) by Zipf's law, in ten countries; ten rows a device, noise of about 10, rows from 90 on.
-The release counts, draws and publishes in this process, with its ledger; CPU times are of this process and its threads, and hold the
-compilation of the sampler. DuckDB publishes
-nothing and protects nobody: its time is what counting the rows takes at least.
+The release counts, draws and publishes in this process, or on workers of 4 GiB each that may draw, with its ledger; CPU times are of all
+these processes from the spec to the published folder, and hold the compilation of the sampler in each. DuckDB publishes nothing and
+protects nobody: its time is what counting the rows takes at least. --venvs has virtual environments ``pipelinedp`` and ``tumult`` as
+benchmarks/peers/compare.py makes them; both count the same file in their own standard way (benchmarks/peers/page_views.py).
 """
 
 from __future__ import annotations
@@ -14,16 +15,21 @@ import argparse
 import json
 import os
 import resource
+import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import yaml
+from distributed import Client, LocalCluster
 
 from dpdist import engine
+from dpdist.pipeline.distributed_noise import RESOURCE
 from dpdist.pipeline.release_run import release
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
@@ -31,6 +37,7 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 
 BATCH, COUNTRIES, VIEWS = 2_000_000, 10, 5
+WORKER_BYTES, PEERS = 4 * 2**30, Path(__file__).parent / "peers" / "page_views.py"
 
 
 def write_views(path: Path, records: int, pages: int) -> None:
@@ -105,29 +112,33 @@ def rows_with_views(folder: Path, published: Path) -> tuple[int, int]:
     return seen, shown - seen
 
 
-def measure(records: int, cells: int) -> dict[str, float | int]:
+def measure(records: int, cells: int, workers: int) -> dict[str, float | int]:
     """CPU time, memory and bytes of a release, and DuckDB's CPU time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ[keys.FILE_ENVIRONMENT] = str(folder / "root.key")
+        os.environ["DPDIST_HOME"] = str(folder / "home")
         keys.initialise(folder / "home")
         write_views(folder / "views.parquet", records, cells // COUNTRIES)
         path = write_spec(folder, cells // COUNTRIES)
         duckdb_seconds, duckdb_rows = count_with_duckdb(folder / "views.parquet")
-        context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), ignore_progress)
-        start = time.process_time()
-        done = release(context, load(path))
-        seconds = time.process_time() - start
-        context.close()
+        with started(workers) as (address, usage_of_workers), engine.open_engine(address) as where:
+            context = Context(folder / "home", Store(folder / "home" / "store"), where, ignore_progress)
+            start = time.process_time() + sum(seconds for seconds, _ in usage_of_workers())
+            done = release(context, load(path))
+            worker_usage = usage_of_workers()
+            seconds = time.process_time() + sum(seconds for seconds, _ in worker_usage) - start
+            context.close()
         facts = done.certificate["thresholded"]
         rows_true, rows_false = rows_with_views(folder, Path(done.folder) / "thresholded.csv")
         files = [each for each in Path(done.folder).rglob("*") if each.is_file()]
         return {
             "records": records,
             "cells": int(facts["cells"]),
+            "workers": workers,
             "cpu_s": round(seconds, 2),
             "duckdb_cpu_s": round(duckdb_seconds, 2),
-            "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+            "peak_gib": round(max(peak for _, peak in [*worker_usage, usage()]), 2),
             "published_bytes": sum(each.stat().st_size for each in files),
             "rows_true": rows_true,
             "rows_false": rows_false,
@@ -136,11 +147,47 @@ def measure(records: int, cells: int) -> dict[str, float | int]:
         }
 
 
+def usage() -> tuple[float, float]:
+    """CPU seconds of this process, and the most memory that it held, GiB."""
+    return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+@contextmanager
+def started(workers: int) -> Iterator[tuple[str, Callable[[], list[tuple[float, float]]]]]:
+    """The address of so many workers, none of which are this process, and what tells their usage."""
+    if not workers:
+        yield "inline", list
+        return
+    os.environ[engine.WITHOUT_TLS] = "1"
+    resources = {"resources": {RESOURCE: 1}, "memory_limit": WORKER_BYTES, "threads_per_worker": 1}
+    with LocalCluster(n_workers=workers, dashboard_address=None, **resources) as cluster, Client(cluster) as client:
+        yield cluster.scheduler_address, lambda: list(client.run(usage).values())
+
+
+def measure_peer(name: str, venvs: Path, records: int, cells: int) -> dict[str, float | int | str]:
+    """CPU time, memory and rows of another system, in an environment of its own; or what stopped it."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_views(Path(folder) / "views.parquet", records, cells // COUNTRIES)
+        command = [str(venvs / name / "bin" / "python"), str(PEERS), name, f"{folder}/views.parquet"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {"system": name, "records": records, "stopped": done.stderr.strip().splitlines()[-1]}
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = json.loads(done.stdout.splitlines()[-1])
+        return {"system": name, "records": records, "peak_gib": round(spent.ru_maxrss / 2**20, 2), **found}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=125_000_000, help="combinations of country and page")
+    parser.add_argument("--workers", type=int, default=0, help="processes of 4 GiB; none: in this process")
+    parser.add_argument("--venvs", type=Path)
+    parser.add_argument("--peers", nargs="*", default=["pipelinedp", "tumult"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    result = measure(options.records, options.keys)
-    print(json.dumps(result) if options.json else "\n".join(f"{name}: {value:,}" for name, value in result.items()))
+    results = [measure(options.records, options.keys, options.workers)]
+    if options.venvs:
+        results += [measure_peer(name, options.venvs, options.records, options.keys) for name in options.peers]
+    for result in results:
+        print(json.dumps(result) if options.json else "\n".join(f"{name}: {value}" for name, value in result.items()))

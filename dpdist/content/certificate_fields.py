@@ -202,6 +202,7 @@ class SelectionsFacts(TypedDict):
     rho: str
     delta: float
     threshold: float
+    scale: str
     deviation: float
     selected_half_of_the_time: int
     selected_almost_always: int

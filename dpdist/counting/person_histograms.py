@@ -7,7 +7,7 @@ neither the numbers nor all records are anywhere at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -21,7 +21,6 @@ from dpdist.counting.contribution_bounding import (
     amounts_of,
     check_complete,
     choose_part_count,
-    deal_by_person,
     find_runs,
     first_records,
     pending_rows,
@@ -31,7 +30,7 @@ from dpdist.counting.person_keys import PersonKey
 from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
-from dpdist.engine.shuffle import Rows, RunKey, ShuffleIndex, gather
+from dpdist.engine.shuffle import Rows, RunKey, ShuffleIndex
 from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
 from dpdist.storage.array_store import Store
 
@@ -105,16 +104,6 @@ class PartitionedRecords:
                 amounts = tuple(rows[amount_of(column_index)] for column_index in range(len(columns)))
                 yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
         yield np.zeros(0, dtype=HASHED), tuple(np.zeros(0) for _ in columns), sum(tallies, CountSummary()).read
-
-    def deal_out(self, batches: Iterable[Rows]) -> Generator[Rows]:
-        """Records that are made in this process, some after others: all of each of their persons."""
-
-        def deal_records(key: RunKey, work: str, part_count: int) -> ShuffleIndex:
-            pending = pending_rows(self.store.sizes, self.engine)
-            dealt_rows = deal_by_person(batches, np.zeros(0, dtype=HASHED), self.store, work, key, part_count, pending)
-            return gather(self.store, work, key, part_count, dealt_rows)
-
-        return self.read_dealt_parts(deal_records)
 
     def read_dealt_parts(self, deal_records: Callable[[RunKey, str, int], ShuffleIndex]) -> Generator[Rows]:
         """The records of one part after those of another, where a part has any."""

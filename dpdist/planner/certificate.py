@@ -78,6 +78,10 @@ TARGET_DIGITS = 6
 """Digits of the least rho that reaches the targets, rounded up."""
 
 
+PURE, APPROXIMATE = "pure differential privacy (epsilon-DP)", "approximate differential privacy ((epsilon, delta)-DP)"
+"""What Laplace noise guarantees, alone and beside a selection of names."""
+
+
 def unit_facts(protection: Protection) -> dict[str, Any]:
     """Whom a release protects, and by which bounds."""
     return {
@@ -95,12 +99,13 @@ def privacy_facts(job: Job, grid: IntegerMeasurement, noise: Noise, loss: Loss) 
     """What is guaranteed, to whom, and by how much noise."""
     protection, declared_delta = job.guarantee.protection, job.declared_job.guarantee.budget.delta
     loss = total_loss(job, loss)
-    delta = (
-        0.0 if grid.norm == "l1" else float(loss.failure + Fraction(1, 10**9) if declared_delta is None else declared_delta)
-    )
-    zcdp = f"{'approximate ' if loss.failure else ''}zero-concentrated differential privacy (zCDP)"
+    if grid.norm == "l1":
+        delta, definition = float(loss.failure), APPROXIMATE if loss.failure else PURE
+    else:
+        delta = float(loss.failure + Fraction(1, 10**9) if declared_delta is None else declared_delta)
+        definition = f"{'approximate ' if loss.failure else ''}zero-concentrated differential privacy (zCDP)"
     return {
-        "definition": "pure differential privacy (epsilon-DP)" if grid.norm == "l1" else zcdp,
+        "definition": definition,
         "noise": noise.kind.label,
         **unit_facts(protection),
         "meaning": describe_loss(loss, protection),

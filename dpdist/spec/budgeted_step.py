@@ -165,8 +165,7 @@ class BudgetedStep(ABC):
 
     def split_budget(self, budget: ReleaseBudgetSpec) -> tuple[Loss, Loss]:
         """What it spends of a budget, of which ``spent`` is not there any more, and the rest. Raises: InvalidInput."""
-        loss = budget.loss_with("l1") if self.laplace else budget.loss
-        whole = Loss.gaussian(budget.rho_beside(self.failure)) if self.failure else loss
+        whole = budget.loss_beside(self.failure, "l1" if self.laplace or budget.pure else "l2")
         return split_budget(whole, self.budget_share / (1 - self.spent))
 
     @property

@@ -11,7 +11,6 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.mechanisms.comparison import compared_mechanisms, minimax_mechanism
 from dpdist.mechanisms.mechanism import PlanSetting
 from dpdist.mechanisms.mechanism_registry import AUTO, REGISTRY, mechanism_of
-from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.process.yaml_text import Lines
 from dpdist.sources.formats.array_files import ArrayFormat
@@ -247,10 +246,6 @@ def _check_step(job: Job, step: BudgetedStep) -> Job:
         raise InvalidInput(
             f"{step.key} goes without 'consistent_with', which needs one domain and one bound for several releases"
         )
-    if job.norms == ("l1",) and step.failure:
-        raise InvalidInput(
-            f"{step.key} needs Gaussian noise: give the budget a 'delta' or 'rho', and leave 'noise: laplace' out"
-        )
     if job.outputs.postprocess.known and step.chooses_records:
         raise InvalidInput(
             f"{step.key} goes without 'known': a known count is of the records that count, and nobody knows how many these are before the "
@@ -327,8 +322,5 @@ def _check_targets(job: Job) -> None:
 
 def _check_budget(job: Job) -> None:
     """The loss of the release, and of the selection before it, within what the data set's cap allows at all."""
-    delta, ledger = selection_failure(job), job.guarantee.ledger
-    if not delta:
-        ledger.check(job.guarantee.budget.loss_with(job.norms[0]))
-        return
-    ledger.check(replace(Loss.gaussian(job.guarantee.budget.rho_beside(delta)), failure=delta), delta)
+    delta, guarantee = selection_failure(job), job.guarantee
+    guarantee.ledger.check(replace(guarantee.budget.loss_beside(delta, job.norms[0]), failure=delta), delta)

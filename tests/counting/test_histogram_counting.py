@@ -15,24 +15,24 @@ import pytest
 
 from dpdist import engine
 from dpdist.counting import histogram_counting
-from dpdist.counting.category_counts import count_names
 from dpdist.counting.contribution_bounding import Dealing, PersonKey
 from dpdist.counting.histogram_counting import count
+from dpdist.counting.name_counts import count_names
 from dpdist.counting.record_cells import CountSummary
 from dpdist.domain import Attribute, Domain, Layout, amounts_attribute
 from dpdist.domain.calendar import Times
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine.shuffle import RunKey, gather
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
+from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.size_limits import Sizes
 from dpdist.sources.record_sources import Partition, group_partitions, source_of
 from dpdist.sources.verified_files import Tags
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects.folder import Folder
 from tests import small
-from tests.stability.files import in_parts
+from tests.stability.files import in_parts, weights_by_name
 
 DOMAIN = Domain(
     (
@@ -481,6 +481,5 @@ def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selecte
     )
     domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
     source = source_of(path, columns={}, **small.whose("who", missing=missing))
-    found = count_names(in_parts(source, domain, tmp_path), "work", frozenset(), 9, 2)
-    assert list(found.names) == selected
-    assert found.weights.tolist() == [1 << UNIT_BITS, 2 << UNIT_BITS][: len(selected)]
+    found = count_names(in_parts(source, domain, tmp_path), "work", frozenset(), AdaptiveWeights(2, "l2"), 2**40)
+    assert weights_by_name(found) == dict(zip(selected, [1 << UNIT_BITS, 2 << UNIT_BITS], strict=False))

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 from dpdist import engine
-from dpdist.counting.category_counts import count_names as candidates_of
+from dpdist.counting.name_counts import count_names
 from dpdist.engine.shuffle import ShuffledParts
 from dpdist.errors import (
     BudgetExceeded,
@@ -26,7 +26,6 @@ from dpdist.errors import (
     InvalidInput,
     InvalidSpec,
     LedgerError,
-    OutOfMemory,
     ReleaseConflict,
     UnknownValue,
 )
@@ -36,6 +35,7 @@ from dpdist.pipeline.preprocess import records_in_parts, run_budgeted_steps
 from dpdist.pipeline.validation import find_refusals
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
+from dpdist.privacy.adaptive_weights import AdaptiveWeights
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.privacy.partition_selection import Selection
 from dpdist.runtime.context import Context, ignore_progress
@@ -43,6 +43,7 @@ from dpdist.runtime.reconciliation import abort_reserved, differences, measureme
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.claims import verifier
 from tests.forked import exit_code, killed_run
 from tests.often import first_of
 
@@ -294,36 +295,6 @@ def test_persons_are_bounded_and_missing_names_are_no_names(home: Path) -> None:
     assert "unknown" not in chosen
 
 
-def with_candidates(number: int) -> dict[str, Any]:
-    town = {**ASKED["domain"]["town"]}
-    return {"domain": {**ASKED["domain"], "town": {**town, "selection": {**town["selection"], "candidates": number}}}}
-
-
-def test_memory_for_names_is_decided_by_what_is_declared(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither what a refusal says nor whether it comes tells how many names there are: files of 2 and of 61 names are refused alike."""
-    monkeypatch.setattr("dpdist.counting.category_counts.free_bytes", lambda: 30_000)
-    few = pa.table({"sex": ["f", "m"] * 30, "town": ["a", "b"] * 30, "person": list(range(60))})
-    told = []
-    for number, table in enumerate((few, towns())):
-        with pytest.raises(OutOfMemory, match="'candidates' \\(61\\)") as caught:
-            selected_names(written(home.parent / str(number), table, **with_candidates(61)), home)
-        told.append(str(caught.value))
-    assert told[0] == told[1]
-    with open_ledger(home) as ledger:
-        assert ledger.entries() == []
-
-
-def test_more_names_than_declared_are_refused_without_a_number_of_them(home: Path) -> None:
-    """Sixty-one names, of which at most sixty are declared; the limit itself is enough for as many."""
-    with pytest.raises(InvalidSpec, match="more than 60 different names of 'town'") as caught:
-        selected_names(written(home.parent / "data", **with_candidates(60)), home)
-    assert "61" not in str(caught.value)
-    assert "\n" not in str(caught.value)
-    with open_ledger(home) as ledger:
-        assert ledger.entries() == []
-    assert selected_names(written(home.parent / "data", **with_candidates(61)), home)
-
-
 def test_persons_in_many_parts_select_the_same_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little memory there is: the same charge, and the same names, of which other noise would select others."""
     records = {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}
@@ -331,12 +302,12 @@ def test_persons_in_many_parts_select_the_same_names(home: Path, monkeypatch: py
     copy = home.parent / "copy"
     shutil.copytree(home, copy)
     expected = selected_names(path, home)
-    monkeypatch.setattr("dpdist.counting.person_histograms.choose_part_count", lambda *given: 9)
-    monkeypatch.setattr("dpdist.counting.person_histograms.pending_rows", lambda *given: 50)
+    monkeypatch.setattr("dpdist.counting.name_counts.choose_part_count", lambda *given: 9)
+    monkeypatch.setattr("dpdist.counting.name_counts.pending_rows", lambda *given: 50)
     assert 10 < len(expected) < NAMES
     with mock.patch.object(ShuffledParts, "rows_of_part", autospec=True, side_effect=ShuffledParts.rows_of_part) as read:
         assert selected_names(path, copy) == expected
-    assert read.call_count == 9
+    assert read.call_count == 6 * 18  # persons twice, names, what came back, sums and weights
     assert not [each for each in (copy / "store").rglob("scratch/*/*") if each.is_file()]
 
 
@@ -368,7 +339,7 @@ def test_no_frequent_name_publishes_nothing(home: Path) -> None:
         (
             {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}},
             InvalidSpec,
-            "needs Gaussian noise",
+            "selection: 1e-06",
         ),
         ({"ledger": {"dataset": "small", "cap": {"rho": 0.3}}}, InvalidSpec, "selection: 1e-06"),
         ({"workload": [{"predicates": ["town == 'Centre'"]}]}, InvalidSpec, "Centre"),
@@ -378,7 +349,8 @@ def test_no_frequent_name_publishes_nothing(home: Path) -> None:
             InvalidSpec,
             "belongs to 'categories: private'",
         ),
-        ({"noise": "laplace", "budget": {"epsilon": 0.1, "delta": 1e-5}}, InvalidSpec, "needs Gaussian noise"),
+        ({"noise": "laplace", "budget": {"epsilon": 0.1, "delta": 1e-7}}, InvalidSpec, "leaves nothing"),
+        ({"noise": "laplace", "budget": {"rho": 0.1}}, InvalidSpec, "Laplace noise needs an 'epsilon'"),
         ({"budget": {"epsilon": 0.1, "delta": 1e-6}}, InvalidSpec, "leaves nothing"),
     ],
 )
@@ -389,6 +361,42 @@ def test_what_is_refused_is_refused_before_the_charge(
         small.run(written(home.parent / "data", **changes), home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
+
+
+@pytest.mark.parametrize("persons", [False, True])
+@pytest.mark.parametrize("pure", [True, False])
+def test_laplace_noise_needs_a_delta_for_the_selection_alone(home: Path, pure: bool, persons: bool) -> None:
+    """The epsilons add up to the budget's; the delta is the selection's, and the measurement needs none."""
+    epsilon = 12 if persons else 4  # a person has two names
+    budget = {"epsilon": epsilon} if pure else {"epsilon": epsilon, "delta": 1e-6}
+    cap = {"epsilon": epsilon, "selection": 1e-6} | ({} if pure else {"delta": 1e-5})
+    changes: dict[str, Any] = {"budget": budget, "ledger": {"dataset": "small", "cap": cap}}
+    if persons:
+        changes["records"] = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
+    path = written(home.parent / "data", **({} if pure else {"noise": "laplace"}), **changes)
+    done = small.run(path, home)
+    chosen = done.job.measured.domain.attribute("town").categories
+    assert 5 < len(chosen) <= NAMES
+    assert RARE not in chosen
+    with open_ledger(home) as ledger:
+        charges = ledger.charges("small", "total")
+    assert [float(loss.pure) for loss in charges.values()] == pytest.approx([0.2 * epsilon, 0.8 * epsilon])
+    assert [float(loss.failure) for loss in charges.values()] == [1e-6, 0.0]
+    assert not any(loss.rho for loss in charges.values())
+    certificate = json.loads((Path(done.folder) / "release.json").read_text())
+    privacy = certificate["privacy"]
+    assert (privacy["definition"], privacy["noise"]) == (
+        "approximate differential privacy ((epsilon, delta)-DP)",
+        "Laplace",
+    )
+    assert (privacy["epsilon"], privacy["delta"]) == (pytest.approx(epsilon), 1e-6)
+    jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    results = verifier().verify(Path(done.folder))
+    assert not [line for line in results.values() if line.startswith("wrong")]
+    assert (results["names that were selected"], results["epsilon"]) == ("right", "right")
+    certificate["selections"][0]["scale"] = str(int(certificate["selections"][0]["scale"]) - 1)
+    (Path(done.folder) / "release.json").write_text(json.dumps(certificate))
+    assert verifier().verify(Path(done.folder))["names that were selected"].startswith("wrong")
 
 
 @pytest.mark.parametrize("sums", first_of(1, [False, True]))
@@ -432,7 +440,8 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
     plain = {**PAID, "sums": {}, "workload": PAID["workload"][:1]}
     without = load(written(home.parent / "plain", payments(), **plain))
     counted = [
-        candidates_of(records_in_parts(context, each), "town", of, 100, 20) for each in (done.job.declared_job, without)
+        count_names(records_in_parts(context, each), "town", of, AdaptiveWeights(20, "l2"), 2**40)
+        for each in (done.job.declared_job, without)
     ]
     assert counted[0].digest == counted[1].digest
     rows = payments().to_pylist()
@@ -499,7 +508,7 @@ def test_a_threshold_that_is_too_low_is_seen_in_what_is_published(home: Path, mo
     monkeypatch.setattr(
         Selection,
         "select_names",
-        lambda self, counts, draw: chosen(self, counts, lambda size: 0 * draw(size) + self.threshold),
+        lambda self, blocks, draw: chosen(self, blocks, lambda start, size: 0 * draw(start, size) + self.threshold),
     )
     domain = {
         **ASKED["domain"],

@@ -19,7 +19,7 @@ from tests import small
 from tests.often import slow
 from tests.pipeline.test_found_in_turn import asked, purchases
 
-NAMES = {"categories": "private", "selection": {"share": 0.05, "delta": 1e-9, "most": 3, "candidates": 50}}
+NAMES = {"categories": "private", "selection": {"share": 0.05, "delta": 1e-9, "most": 3}}
 FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
     "bound": lambda spec: spec["records"]["person"].update(most_records="private", selection={"share": 0.1, "most": 40}),
     "names": lambda spec: spec["domain"].update(town={**NAMES, "other": "drop"}),

@@ -106,10 +106,25 @@ def test_facts_of_selections_are_read_back_and_absent_without_one() -> None:
     assert str(CAP) == "epsilon=1, delta=1e-06 of which 2e-07 for selections"
 
 
-@pytest.mark.parametrize("facts", [{"epsilon": Fraction(1)}, {"epsilon": Fraction(1), "delta": DELTA}])
-def test_a_part_of_delta_needs_a_delta(facts: dict[str, Fraction]) -> None:
+def test_a_part_of_delta_is_less_than_the_delta() -> None:
     with pytest.raises(InvalidInput, match="sets a part of its delta aside"):
-        Cap(**facts, selection=DELTA)
+        Cap(epsilon=Fraction(1), delta=DELTA, selection=DELTA)
+
+
+def test_a_pure_cap_has_a_delta_for_selections_alone() -> None:
+    """Of (1, 2e-7): a selection of epsilon 0.25 and delta 1e-7 and what is pure go together, and no second delta like that and a third."""
+    cap, delta = Cap(epsilon=Fraction(1), selection=Fraction(2, 10**7)), Fraction(1, 10**7)
+    names = replace(Loss.laplace(Fraction(1, 4)), failure=delta)
+    assert cap.allows(names + Loss.laplace(Fraction(3, 4)))
+    assert not cap.allows(names + Loss.laplace(Fraction(76, 100)))
+    assert cap.allows(names.times(2))
+    assert not cap.allows(names.times(3))
+    assert not cap.allows(Loss(failure=delta, rho=Fraction(1, 10**6)))
+    assert cap_of(cap_facts(cap)) == cap
+    assert loss_of(names.facts) == names
+    assert str(cap) == "epsilon=1, 2e-07 for selections"
+    assert (names.epsilon(1e-7), names.epsilon(0.99e-7)) == (0.25, float("inf"))
+    assert Loss.laplace(Fraction(1, 4)).epsilon(1e-9) >= names.epsilon(1e-7 + 1e-9) > 0.2
 
 
 def test_a_selection_is_not_converted_to_a_larger_change() -> None:

@@ -240,8 +240,6 @@ class Wider(Draw):
 
     def _more_choices(self) -> None:
         for name, part in self.content["domain"].items():
-            if part.get("categories") == "private":
-                self._add(0.5, "domain", name, "selection", "candidates", part=1000)
             if "private" in (part.get("categories"), part.get("edges")):
                 self._add(0.5, "domain", name, "selection", "share", part=0.2)
             if part.get("edges") == "private":

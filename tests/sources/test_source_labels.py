@@ -40,7 +40,6 @@ OF_THE_SPEC = {
     "pattern",  # a part of a path or URL of the spec
     "scheme",
     "self.attribute",
-    "self.candidates",
     "self.connection",
     "self.table",
     "snapshot",

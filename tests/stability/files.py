@@ -7,11 +7,13 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist.counting.contribution_bounding import PersonKey
+from dpdist.counting.name_counts import NameCounts, name_hashes
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.domain import Domain
 from dpdist.engine import Engine
@@ -152,3 +154,14 @@ PROTECTIONS = [
     ProtectedRecords(neighbours, most) if person is None else ProtectedPersons(neighbours, most, person)
     for person, most, neighbours in product((None, "who"), (1, 2, 3), ("add-remove", "replace-one"))
 ]
+
+
+def weights_by_name(counted: NameCounts) -> dict[str, int]:
+    """The weight of every name that was counted, by its text."""
+    blocks = list(counted.blocks())
+    names, weights = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    texts = counted.find_texts(names)
+    hashes = name_hashes(texts, counted.tasks[0][1].persons).tolist()
+    by_hash = dict(zip(names.tolist(), weights.tolist(), strict=True))
+    assert len(by_hash) == len(texts)
+    return {text: by_hash[name] for text, name in zip(texts, hashes, strict=True)}

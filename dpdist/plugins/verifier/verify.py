@@ -1189,10 +1189,15 @@ class ReleaseClaims:
         """The rho of all that was found before the measurement, but for names."""
         return sum(self.preliminary_rhos, Fraction(0))
 
+    @property
+    def failure(self) -> float:
+        """The deltas of all selections of names."""
+        return sum((float(each["delta"]) for each in self.selections), 0.0)
+
     def least_epsilon(self, delta: float) -> float:
         """The least epsilon that the noise is proven to give."""
-        if self.laplace and not self.selections:
-            near(delta, 0.0, label="delta: ")
+        if self.laplace:
+            near(delta, self.failure, 1e-12, label="delta: ")
         near(0.0 < delta < 1.0 or self.laplace, True, label="a delta between 0 and 1: ")
         found = self.epsilon_at(delta)
         near(math.isfinite(found), True, label="a delta beyond that of the names: ")
@@ -1200,12 +1205,13 @@ class ReleaseClaims:
 
     def epsilon_at(self, delta: float) -> float:
         """The least epsilon that is proven for a delta: for Gaussian noise by the better of two conversions; infinite where none is."""
-        if self.laplace and self.selections:
-            raise UncheckedClaim("a selection of names beside Laplace noise")
         rho, p = Fraction(self.squared, 2 * self.scale**2), self.certificate["measurement"]["values"] or 1
         if self.laplace:
-            pure = float(self.pure) + sum(math.sqrt(2 * each) for each in self.preliminary_rhos)
-            return min(pure, least_proven(float(self.pure**2 / 2 + self.preliminary_rho), delta)) if delta else pure
+            found = [*self.preliminary_rhos, *(Fraction(each["rho"]) for each in self.selections)]
+            pure, rest = float(self.pure) + sum(math.sqrt(2 * each) for each in found), delta - self.failure * (1 + 1e-12)
+            if rest <= 0:
+                return pure if delta >= self.failure * (1 - 1e-12) else math.inf
+            return min(pure, least_proven(float(self.pure**2 / 2 + sum(found, Fraction(0))), rest))
         rho += self.preliminary_rho + self.rounds_rho
         for each in self.selections:
             rho, delta = rho + Fraction(each["rho"]), delta - float(each["delta"]) * (1 + 1e-12)
@@ -2397,7 +2403,7 @@ RECOMPUTED: dict[str, str] = {
     "noises[].chosen noise_choice.announced noise_choice.releases",
     "targets": "targets.worst_error_over_target targets.reached targets.least_rho",
     "names that were selected": "selections[].attribute selections[].names selections[].share selections[].rho "
-    "selections[].delta selections[].threshold selections[].deviation selections[].selected_half_of_the_time "
+    "selections[].delta selections[].threshold selections[].scale selections[].deviation selections[].selected_half_of_the_time "
     "selections[].selected_almost_always selections[].selected_half_of_the_time_beside_others "
     "selections[].selected_almost_always_beside_others selections[].names_per_person",
     "bounds that were chosen": " ".join(
@@ -2669,8 +2675,11 @@ def check_words(release: ReleaseClaims) -> str:
     near(release.certificate["format"], 2, label="format of release.json: ")
     near(release.privacy["noise"] in ("Gaussian", "Laplace"), True, label="kind of noise: ")
     approximate = "approximate " if release.selections else ""
-    zcdp = f"{approximate}zero-concentrated differential privacy (zCDP)"
-    near(release.privacy["definition"], "pure differential privacy (epsilon-DP)" if release.laplace else zcdp)
+    definition = f"{approximate}zero-concentrated differential privacy (zCDP)"
+    if release.laplace:
+        pure = "pure differential privacy (epsilon-DP)"
+        definition = "approximate differential privacy ((epsilon, delta)-DP)" if release.selections else pure
+    near(release.privacy["definition"], definition)
     unit = unit_of(release.certificate)
     if "unit_kind" in release.privacy:  # which of the two a unit called "records" is, decides its sentences
         kinds = ("counted", "records") if release.privacy["unit"] == "records" else ("counted",)
@@ -3380,11 +3389,27 @@ def check_bounds(release: ReleaseClaims) -> str:
     return ""
 
 
-def failure_at(threshold: float, scale: int, records: int) -> float:
+def reach(threshold: float, weight: int, scale: int, laplace: bool) -> float:
+    """A bound of the probability that a weight reaches a threshold above it."""
+    if laplace:
+        return math.exp(-(threshold - weight) / scale) / (1 + math.exp(-1 / scale)) * (1 + 1e-9)
+    return math.exp(log_tail(-(threshold - weight - 1) / scale)) * (1 + 1e-9)
+
+
+def passing_chance(weight: int, threshold: float, scale: int, laplace: bool) -> float:
+    """The probability that a weight reaches a threshold, of Gaussian noise with half a unit between two integers."""
+    if not laplace:
+        return math.exp(log_tail((weight - threshold + 0.5) / scale))
+    below = threshold - weight
+    upper = math.exp(-max(below, 1 - below) / scale) / (1 + math.exp(-1 / scale))
+    return upper if below > 0 else 1 - upper
+
+
+def failure_at(threshold: float, scale: int, records: int, laplace: bool) -> float:
     """A bound of the probability that a name of one unit's records alone reaches a threshold (docs/noise.md, "Names")."""
 
     def reached(count: int) -> float:
-        return math.exp(log_tail(-(threshold - (count << UNIT_BITS) - 1) / scale)) * (1 + 1e-9)
+        return reach(threshold, count << UNIT_BITS, scale, laplace)
 
     spread = [(names, names) for names in range(1, min(records, 1024) + 1)]
     while spread[-1][1] < records:
@@ -3392,18 +3417,41 @@ def failure_at(threshold: float, scale: int, records: int) -> float:
     return max(reached(records - least + 1) + (names - 1) * reached(1) for least, names in spread)
 
 
-def failure_of_persons(threshold: float, scale: int, names_per_person: int) -> float:
-    """A bound of the probability that a name of one person alone reaches a threshold, of d names with a weight of 1 / sqrt(d) each."""
-    reached = [
-        math.exp(log_tail(-(threshold - person_weight(names) - 1) / scale)) * (1 + 1e-9)
-        for names in range(1, names_per_person + 1)
-    ]
-    return max(-math.expm1((place + 1) * math.log1p(-min(chance, 0.9))) for place, chance in enumerate(reached)) * (1 + 1e-9)
+def failure_of_persons(threshold: float, scale: int, names_per_person: int, laplace: bool) -> float:
+    """A bound of the probability that a name of one person alone reaches a threshold, whatever part of d names is like that."""
+    most, all_names = names_per_person, range(1, names_per_person + 1)
+    weights = np.array([person_weight(names, most, laplace) for names in all_names])
+    handed = np.array([person_share(names, most) // most for names in all_names])
+    chances = list[float]()
+    for own in all_names:
+        weight = int((weights[own - 1 :] + (np.arange(own, most + 1) - own) * handed[own - 1 :]).max())
+        chances.append(-math.expm1(own * math.log1p(-min(reach(threshold, weight, scale, laplace), 0.9))))
+    return max(chances) * (1 + 1e-9)
 
 
-def person_weight(names: int) -> int:
-    """What a person adds to each of so many names, in parts of 2^24."""
-    return math.isqrt((1 << 2 * UNIT_BITS) // names)
+def person_share(names: int, most: int) -> int:
+    """The share of a person in each of so many names, in parts of 2^24: a multiple of ``most``, so that parts of it are whole."""
+    return most * ((1 << UNIT_BITS) // (names * most))
+
+
+def person_weight(names: int, most: int, laplace: bool) -> int:
+    """What a person adds to each of so many names that take all of their shares, in parts of 2^24."""
+    return person_share(names, most) if laplace else math.isqrt((1 << 2 * UNIT_BITS) // names)
+
+
+def persons_length_squared(most: int, laplace: bool) -> int:
+    """How far a person with up to ``most`` names moves the weights of all names (docs/noise.md, "Selecting names"), squared."""
+    if laplace:
+        return max(names * person_share(names, most) for names in range(1, most + 1)) ** 2
+    found = list[int]()
+    for names in range(1, most + 1):
+        share, weight = person_share(names, most), person_weight(names, most, laplace)
+        slope = share * most - 2 * weight * (most - names)
+        # what comes back, Y, adds Y (slope - Y) / most; twice Y is
+        twice = min(max(slope, 0), 2 * names * share)
+        added = math.ceil(Fraction(twice * (2 * slope - twice), 4 * most))
+        found.append(min(names * weight**2 + added, (names * weight) ** 2))
+    return max(found)
 
 
 def check_selections(release: ReleaseClaims) -> str:
@@ -3418,32 +3466,33 @@ def check_selections(release: ReleaseClaims) -> str:
     near(len({*names}), len(names), label="attributes whose names were selected once: ")
     for facts in release.selections:
         what = f"the names of {facts['attribute']}"
-        scale, threshold = float(facts["deviation"]) * 2**UNIT_BITS, float(facts["threshold"]) * 2**UNIT_BITS
-        near(scale, float(round(scale)), label=f"scale of {what}: ")
+        scale, threshold, laplace = int(facts["scale"]), float(facts["threshold"]) * 2**UNIT_BITS, release.laplace
+        deviation = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if laplace else scale
+        near(float(facts["deviation"]), deviation / 2**UNIT_BITS, 1e-12, f"deviation of {what}: ")
         check_share(release, facts, what)
         per_person = facts["names_per_person"]
         near(per_person is not None, enforced, label=f"whether persons share weights out among {what}: ")
-        moved = records if per_person is None else 1
-        least = least_scale(Fraction(facts["rho"]), 0, times * (moved << UNIT_BITS) ** 2, laplace=False)
-        near(round(scale), least, label=f"scale of the noise of {what}: ")
+        squared = (records << UNIT_BITS) ** 2 if per_person is None else persons_length_squared(per_person, laplace)
+        squared *= times**2 if laplace else times
+        least = least_scale(Fraction(facts["rho"]), math.isqrt(squared), squared, laplace=laplace)
+        near(scale, least, label=f"scale of the noise of {what}: ")
         near(float(facts["delta"]) > 0, True, label=f"a delta of {what}: ")
         fails, below = (
-            failure_at(threshold + off, round(scale), records)
+            failure_at(threshold + off, scale, records, laplace)
             if per_person is None
-            else failure_of_persons(threshold + off, round(scale), per_person)
+            else failure_of_persons(threshold + off, scale, per_person, laplace)
             for off in (1e-9 * threshold, -1e-6 * threshold - 2)
         )
         near(fails <= facts["delta"] * (1 + 1e-6), True, label=f"whether the threshold of {what} keeps to its delta: ")
         near(below > facts["delta"], True, label=f"whether the threshold of {what} is the least one: ")
         for name, chance in (("selected_half_of_the_time", 0.5), ("selected_almost_always", 0.975)):
-            for suffix, weight in (("", 1 << UNIT_BITS), ("_beside_others", person_weight(per_person or 1))):
+            for suffix, names_of_each in (("", 1), ("_beside_others", per_person or 1)):
                 if per_person is None and suffix:
                     near(facts[name + suffix] is None, True, label=f"{name + suffix} of {what}: ")
                     continue
                 count = int(facts[name + suffix])
-                passes = [
-                    log_tail((each * weight - threshold + 0.5) / scale) >= math.log(chance) for each in (count - 1, count)
-                ]
+                weight = 1 << UNIT_BITS if per_person is None else person_weight(names_of_each, per_person, laplace)
+                passes = [passing_chance(each * weight, threshold, scale, laplace) >= chance for each in (count - 1, count)]
                 near(passes, [False, True], label=f"{name + suffix} of {what}: ")
         near(facts["attribute"] in release.certificate["method"]["attributes"], True, label=f"whether there is {what}: ")
         near(1 <= int(facts["names"]) <= int(facts["most"]), True, label=f"up to {facts['most']} names: ")

@@ -30,7 +30,8 @@ class Cap:
     Either ``rho``, or ``epsilon`` with ``delta`` (0 for pure epsilon).
 
     Attributes:
-        selection: the part of delta that is set aside for selections of names; of a cap in rho, the delta that it has for them alone.
+        selection: the part of delta that is set aside for selections of names; of a cap in rho, or in epsilon alone, the delta that it
+            has for them alone.
         recorded_limits: the limits of an (epsilon, delta) cap as a ledger wrote them down, by rule: a numerical search found them,
             whose last digits may differ in a later version. Without them the limits are computed.
     """
@@ -50,10 +51,10 @@ class Cap:
         positive("rho" if self.rho is not None else "epsilon", self.rho if self.rho is not None else self.epsilon)
         if not 0 <= self.delta < 1:
             raise InvalidInput(f"delta lies in [0, 1), found {self.delta}")
-        if not 0 <= self.selection < 1 or (self.epsilon is not None and self.selection and self.selection >= self.delta):
+        if not 0 <= self.selection < 1 or (self.delta and self.selection >= self.delta):
             raise InvalidInput(
                 f"a cap sets a part of its delta aside for selections of names, found {float(self.selection):g} of {float(self.delta):g}: "
-                "give less than the delta, and no pure epsilon"
+                "give less than the delta"
             )
 
     def __str__(self) -> str:
@@ -62,7 +63,7 @@ class Cap:
         else:
             amount = f"epsilon={float(self.epsilon or 0):g}" + (f", delta={float(self.delta):g}" if self.delta else "")
         if self.selection:
-            amount += f"{',' if self.rho is not None else ' of which'} {float(self.selection):g} for selections"
+            amount += f"{' of which' if self.delta else ','} {float(self.selection):g} for selections"
         return amount if self.per == "total" else f"{amount} per {self.per}"
 
     @property

@@ -101,7 +101,7 @@ class Loss:
             raise InvalidInput(
                 "group privacy is computed for one release, with Gaussian or with Laplace noise; this amount mixes both"
             )
-        if size == 1 and not self.squares and not self.as_gaussian:
+        if size == 1 and (self.failure or not (self.squares or self.as_gaussian)):
             return self
         if self.failure:
             raise InvalidInput(
@@ -125,6 +125,8 @@ class Loss:
         """
         if self.failure:
             rest = delta - float(self.failure) * (1 + 1e-12)
+            if rest <= 0 and not self.rho and delta >= float(self.failure):
+                return float(self.pure)  # what holds but for a failure needs no delta of its own
             return replace(self, failure=Fraction(0)).epsilon(rest) if rest > 0 else math.inf
         if self.rho == 0 and self.pure == 0:
             return 0.0

@@ -25,7 +25,7 @@ class SelectionSpec(ShareSpec):
 
     delta: Exact = Field(
         description="of names, needed: a bound on the probability that a name is published that only one person or record has. If the "
-        "budget is in epsilon, this is a part of its delta; if it is in rho, this is added to the guarantee",
+        "budget has a delta, this is a part of it; if it is in rho or in epsilon alone, this is added to the guarantee",
         examples=[1e-7],
     )
     most: int = Field(
@@ -41,17 +41,9 @@ class SelectionSpec(ShareSpec):
         ge=1,
         le=1000,
         description="where 'records: person' has a column: how many different names of a person count at most, whatever 'most_records' is. "
-        "A person with d names adds 1 / sqrt(d) to each, so that more names cost no more budget. If a person has more, a keyed random "
-        "order decides which of them count",
+        "A person with d names adds about 1 / sqrt(d) to each (1 / d under Laplace noise), so that more names cost hardly more budget, and "
+        "what frequent names do not need goes to the person's others. If a person has more names, a keyed random order decides which count",
         examples=[50],
-    )
-    candidates: int = Field(
-        200_000,
-        ge=1,
-        le=10**8,
-        description="the largest number of different names that the records may hold, with those that are misspelt or rare. It bounds the "
-        "memory that counting them takes, 512 bytes each, and is checked before a record is read. The release is refused if there are more",
-        examples=[1_000_000],
     )
 
     @model_validator(mode="after")

@@ -82,20 +82,18 @@ class ReleaseBudgetSpec(BudgetSpec):
             raise InvalidInput("Gaussian noise needs a 'delta' or 'rho': add one, or leave 'noise' out")
         return self._gaussian
 
-    def rho_beside(self, delta: Fraction) -> Fraction:
-        """The rho of Gaussian noise that the budget buys beside a selection of names that fails with probability ``delta``.
+    def loss_beside(self, delta: Fraction, norm: Norm) -> Loss:
+        """What the budget buys of a kind of noise beside selections of names that fail with probability ``delta``.
 
-        Raises: InvalidInput when it buys none.
+        Raises: InvalidInput when it buys nothing, or the delta is more than its own.
         """
-        if self.rho is not None:
-            return self.rho
-        if self.delta is None or self.epsilon is None:
-            raise InvalidInput("a selection of names needs a 'delta' or 'rho', which a pure epsilon does not have: add one")
-        if delta >= self.delta:
+        if self.delta is not None and (delta > self.delta or (delta == self.delta and norm == "l2")):
             raise InvalidInput(
                 f"the selection's delta of {float(delta):g} leaves nothing of the budget's {float(self.delta):g}: take a part of it"
             )
-        return rho_for(float(self.epsilon), float(self.delta - delta), self.calibration)
+        if not delta or norm == "l1" or self.delta is None or self.epsilon is None:
+            return self.loss_with(norm)
+        return Loss.gaussian(rho_for(float(self.epsilon), float(self.delta - delta), self.calibration))
 
     def of_loss(self, loss: Loss) -> ReleaseBudgetSpec:
         """The budget of a loss."""
@@ -116,7 +114,7 @@ class CapSpec(BudgetSpec):
     selection: Exact = Field(
         Fraction(0),
         description="the delta that is set aside for selections of names ('categories: private'). It is a part of the cap's delta. A cap "
-        "in rho has no delta of its own, so there it is added to the guarantee",
+        "in rho, or in epsilon alone, has no delta of its own, so there it is added to the guarantee",
         examples=[1e-7],
     )
 

@@ -14,9 +14,9 @@ from dpdist.counting.person_histograms import CountedSizes, PartitionedRecords
 from dpdist.counting.record_completeness import CLASSES, count_completeness
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.ledger.charges import COMPLETENESS
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.privacy.step_noise import noise_for
 from dpdist.spec.budgeted_step import CandidateErrors, Draw, NoisyStep, StepDeclaration
 from dpdist.spec.job import Job

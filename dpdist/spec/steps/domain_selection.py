@@ -7,17 +7,22 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
-from dpdist.counting.category_counts import NameCounts, check_names, count_names
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdist.counting.name_counts import NameCounts, check_names, count_names, task_bytes
 from dpdist.counting.person_histograms import (
     CountedSizes,
     PartitionedRecords,
     steps_of_records,
 )
+from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
+from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.ledger.charges import EDGES, SELECTIONS
 from dpdist.privacy.noise import Noise
-from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.privacy.partition_selection import UNIT_BITS, Selection, selection
+from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
+from dpdist.privacy.partition_selection import Selection, selection
 from dpdist.privacy.private_edges import EdgesRule, edges_rule
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
 from dpdist.spec.attributes.private_values import EdgesSelectionSpec, PrivateCategories, PrivateEdges
@@ -152,15 +157,16 @@ class NameSelection(NoisyStep):
 
     @cached_property
     def rule(self) -> Selection:
-        guarantee, names_spec = self.job.guarantee, self.step_spec
+        guarantee, names_spec, budget = self.job.guarantee, self.step_spec, self.step_budget
         moved = guarantee.protection.distance
         moved = Distance(moved.records * (moved.participations or 1), moved.replaced)
         names_per_person = None if guarantee.person.column is None else names_spec.names_per_person
-        return selection(self.step_budget.rho, names_spec.delta, moved, names_spec.most, names_per_person)
+        kind = LAPLACE if budget.pure else GAUSSIAN
+        return selection(kind, budget, names_spec.delta, moved, names_spec.most, names_per_person)
 
     @property
     def noise(self) -> Noise:
-        return Noise(GAUSSIAN, self.rule.scale)
+        return self.rule.noise
 
     @property
     def excluded_labels(self) -> frozenset[str]:
@@ -181,14 +187,24 @@ class NameSelection(NoisyStep):
         }
 
     def check_later(self, records: PartitionedRecords) -> None:
-        check_names(records, self.subject, self.excluded_labels, self.step_spec.candidates)
+        check_names(records, self.subject, self.excluded_labels)
 
     def count_records(self, records: PartitionedRecords) -> NameCounts:
-        candidates = self.step_spec.candidates  # as declared: it decides about memory alone
-        return count_names(records, self.subject, self.excluded_labels, candidates, self.rule.names_per_person)
+        rule = self.rule
+        saturation = 0 if rule.weights is None else rule.saturation
+        return count_names(records, self.subject, self.excluded_labels, rule.weights, saturation)
+
+    def task_bytes(self, engine: Engine) -> int:
+        return task_bytes(engine)
 
     def values_to_store(self, counted: NameCounts, key: bytes, errors: CandidateErrors | None) -> Any:
-        return [counted.names[number] for number in self.rule.select_names(counted.weights, self.samples(key)).tolist()]
+        def draw(start: int, count: int) -> NDArray[np.int64]:
+            return self.noise.draw(key, start=start, count=count)
+
+        return counted.find_texts(self.rule.select_names(counted.blocks(), draw))
+
+    def delete_scratch(self, counted: NameCounts) -> None:
+        counted.delete()
 
     def job_with_values(self, values: Any) -> Job:
         if not values:
@@ -206,10 +222,11 @@ class NameSelection(NoisyStep):
             "names": None if published_numbers is None else published_numbers["names"],
             "most": rule.most_names,
             "share": float(self.step_spec.share),
-            "rho": str(rule.loss.rho),
+            "rho": str(rule.loss.zcdp),
             "delta": float(rule.loss.failure),
             "threshold": rule.threshold / 2**UNIT_BITS,
-            "deviation": rule.scale / 2**UNIT_BITS,
+            "scale": str(rule.noise.scale),
+            "deviation": rule.noise.deviation / 2**UNIT_BITS,
             "selected_half_of_the_time": rule.count_with(0.5),
             "selected_almost_always": rule.count_with(0.975),
             "names_per_person": most,

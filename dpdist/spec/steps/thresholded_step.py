@@ -16,9 +16,9 @@ from dpdist.domain.key_spaces import KeySpace
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
+from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.ledger.charges import THRESHOLDED
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
-from dpdist.privacy.partition_selection import UNIT_BITS
 from dpdist.privacy.step_noise import split_budget
 from dpdist.privacy.thresholded_histogram import (
     Integers,
