@@ -160,7 +160,7 @@ def started(workers: int) -> Iterator[tuple[str, Callable[[], list[tuple[float, 
         return
     os.environ[engine.WITHOUT_TLS] = "1"
     resources = {"resources": {RESOURCE: 1}, "memory_limit": WORKER_BYTES, "threads_per_worker": 1}
-    with LocalCluster(n_workers=workers, dashboard_address=None, **resources) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=workers, dashboard_address="127.0.0.1:0", **resources) as cluster, Client(cluster) as client:
         yield cluster.scheduler_address, lambda: list(client.run(usage).values())
 
 

@@ -179,12 +179,13 @@ STEPS = {"rho": (False, "rho"), "rho, groups": (True, "rho"), "epsilon": (False,
 
 @pytest.mark.parametrize("case", always(["rho", "rho, groups"], STEPS))
 def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, drawn: Draws) -> None:
-    """Names, edges, bounds, ranges, what they leave out and quantiles: under keys of their own, none of which reads a number twice."""
+    """Names, edges, bounds, ranges, what they leave out, completeness and quantiles: under keys of their own, none of which reads a number twice."""
     groups, budget = STEPS[case]
     found = asked(budget, groups=groups)
     found["domain"]["wait"] = {"edges": "private", "selection": BINS}
     found["records"]["columns"] = {"place": "town"}
     rows = {"of": {"place": {"text": {"alphabet": "town 0123456789", "length": 6}}}, "share": 0.1}
+    found["gate"] = {"completeness": {"share": 0.05}}
     found["thresholded"] = {**rows, "at_least": 30 if budget == "rho" else 200}
     done = small.run(small.write(home.parent / "data", table=purchases(), **found), home)
     steps = [before for before, _ in done.job.found_steps]
