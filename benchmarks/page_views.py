@@ -112,7 +112,7 @@ def rows_with_views(folder: Path, published: Path) -> tuple[int, int]:
     return seen, shown - seen
 
 
-def measure(records: int, cells: int, workers: int) -> dict[str, float | int]:
+def measure(records: int, cells: int, workers: int) -> dict[str, float | int | str]:
     """CPU time, memory and bytes of a release, and DuckDB's CPU time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -165,16 +165,14 @@ def started(workers: int) -> Iterator[tuple[str, Callable[[], list[tuple[float, 
 
 
 def measure_peer(name: str, venvs: Path, records: int, cells: int) -> dict[str, float | int | str]:
-    """CPU time, memory and rows of another system, in an environment of its own; or what stopped it."""
+    """CPU time and rows of another system, in an environment of its own; or what stopped it."""
     with tempfile.TemporaryDirectory() as folder:
         write_views(Path(folder) / "views.parquet", records, cells // COUNTRIES)
         command = [str(venvs / name / "bin" / "python"), str(PEERS), name, f"{folder}/views.parquet"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return {"system": name, "records": records, "stopped": done.stderr.strip().splitlines()[-1]}
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found = json.loads(done.stdout.splitlines()[-1])
-        return {"system": name, "records": records, "peak_gib": round(spent.ru_maxrss / 2**20, 2), **found}
+        return {"system": name, "records": records, **json.loads(done.stdout.splitlines()[-1])}
 
 
 if __name__ == "__main__":

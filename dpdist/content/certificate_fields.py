@@ -400,7 +400,8 @@ class TotalsFacts(TypedDict):
     """``thresholded.rest.totals[]`` of a certificate."""
 
     keys: dict[str, str]
-    value: float
+    rest: float
+    total: float
     low_95: float
     high_95: float
 
@@ -411,6 +412,7 @@ class RestFacts(TypedDict):
     share: float
     rho: str
     by: list[str]
+    measured: Literal["rest", "totals"]
     scale: str
     deviation: float
     totals: list[TotalsFacts]

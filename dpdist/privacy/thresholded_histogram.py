@@ -139,7 +139,7 @@ class ThresholdedHistogram:
 
 @dataclass(frozen=True)
 class UnpublishedTotals:
-    """The noise of totals, by public groups, over the cells that a thresholded histogram did not publish.
+    """The noise of totals, by public groups, over the cells that a thresholded histogram did not publish, or over all.
 
     Attributes:
         noise: of every total, units.
@@ -153,7 +153,7 @@ class UnpublishedTotals:
         """The noisy totals in units.
 
         Args:
-            totals: exact ones of the cells that ``draw_shard`` does not publish under the same key.
+            totals: exact ones of the cells that ``draw_shard`` does not publish under the same key, or of all.
             key: 32 secret bytes of the release.
         """
         return (totals << UNIT_BITS) + self.noise.draw(_subkey(key, 0, b"unpublished"), count=totals.size)

@@ -17,9 +17,11 @@ import pytest
 
 from dpdist import engine
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, ReleaseConflict
+from dpdist.page import domain_text
 from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests import small
+from tests.claims import verifier
 from tests.forked import exit_code, killed_run
 
 PURE: dict[str, Any] = {"budget": {"epsilon": 4}, "ledger": {"dataset": "small", "cap": {"epsilon": 4}}}
@@ -67,10 +69,13 @@ def true_counts(table: pa.Table) -> dict[tuple[str, str], int]:
     return counts
 
 
-@pytest.mark.parametrize("more", [{}, PURE], ids=["Gaussian", "Laplace"])
-def test_rows_are_published_charged_and_drawn_once(home: Path, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("more", "measured"), [({}, "rest"), ({}, "totals"), (PURE, "rest")])
+def test_rows_are_published_charged_and_drawn_once(
+    home: Path, more: dict[str, Any], measured: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = views()
-    thresholded = {**changes()["thresholded"], "cells_per_person": 9, "rest": {"by": ["country"], "share": 0.1}}
+    rest = {"by": ["country"], "share": 0.1, "measured": measured}
+    thresholded = {**changes()["thresholded"], "cells_per_person": 9, "rest": rest}
     done = small.run(small.write(home.parent / "data", table=table, **changes(thresholded=thresholded, **more)), home)
     folder = Path(done.folder)
     certificate = json.loads((folder / "release.json").read_text())
@@ -90,9 +95,20 @@ def test_rows_are_published_charged_and_drawn_once(home: Path, more: dict[str, A
     totals = {row["keys"]["country"]: row for row in facts["rest"]["totals"]}
     assert [*totals] == ["DE", "FR"]
     for country, row in totals.items():
-        others = sum(count for key, count in true.items() if key[0] == country and key not in rows)
-        assert abs(row["value"] - others) < 8 * facts["rest"]["deviation"]
-        assert row["low_95"] <= max(0, row["value"]) <= row["high_95"]
+        own = {key: count for key, count in true.items() if key[0] == country}
+        others = sum(own[key] for key in own.keys() - rows.keys())
+        value, truth = (row["rest"], others) if measured == "rest" else (row["total"], sum(own.values()))
+        assert abs(value - truth) < 8 * facts["rest"]["deviation"]
+        assert row["low_95"] <= max(0, value) <= row["high_95"]
+        published = sum(cell["value"] for key, cell in rows.items() if key[0] == country)
+        assert row["total"] - row["rest"] == pytest.approx(published, abs=1e-6)
+        assert f"{value:,.0f} ±" in (folder / "index.html").read_text(encoding="utf-8").replace("\u2060", "").replace(
+            "\u00a0", " "
+        )
+    assert not [line for line in verifier().verify(folder).values() if line.startswith("wrong")]
+    monkeypatch.setattr(domain_text, "MOST_TOTALS", 1)
+    sentences = domain_text.thresholded_sentences(certificate)
+    assert (len(sentences), sentences[-1]) == (3, "thresholded_rest.csv has 2 such totals")
     assert (folder / "thresholded_rest.csv").read_bytes().count(b"\n") == 3
     assert "thresholded" in {stage.stage for stage in stage_memory(done.plan, engine.inline())}
     with open_ledger(home) as ledger:

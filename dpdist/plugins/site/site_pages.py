@@ -22,7 +22,7 @@ from dpdist.plugins.page.chart_embedding import embed_chart
 from dpdist.plugins.page.charts.budget_timeline import MOST_ROWS, Spending, budget_timelines
 from dpdist.plugins.page.charts.sparkline import draw_sparkline
 from dpdist.plugins.page.findings import MOST_FINDINGS
-from dpdist.plugins.site import feeds, release_catalogue, release_comparison
+from dpdist.plugins.site import feeds, release_catalogue, release_comparison, repeated_rows
 from dpdist.plugins.site.editions import Edition, copy_stamp, read_stamps, write_stamps
 from dpdist.plugins.site.release_catalogue import CatalogueEntry
 from dpdist.plugins.site.series_certificate import held_releases, write_series_certificate
@@ -105,6 +105,9 @@ def _write_pages(
                 (draft / "compare.html").write_text(
                     release_comparison.comparison_page(name, editions, answers, pair), encoding="utf-8"
                 )
+            if rows := repeated_rows.repeated_rows(editions):
+                page = repeated_rows.repeated_rows_page(name, editions, rows, links)
+                (draft / "rows.html").write_text(page, encoding="utf-8")
             (draft / "search.html").write_text(search_page(name, editions, answers, links), encoding="utf-8")
             feeds.write_feeds(draft, name, entries, changed, address=address, coming=coming)
             write_stamps(draft, stamps)
@@ -200,6 +203,7 @@ def index_page(
         fed=address is not None,
         trends=[{**chart, "place": chart_number} for chart_number, chart in enumerate(charts, 1)],
         compared=release_comparison.newest_pair(editions) is not None,
+        has_repeated_rows=bool(repeated_rows.repeated_rows(editions)),
         most_cards=MOST_FINDINGS,
         unchanged=[trend["name"] for trend in charts if trend["unchanged"]],
         budget=_budget_facts(budgets),

@@ -22,6 +22,7 @@ import re
 import sys
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -3618,6 +3619,10 @@ def check_unpublished_totals(release: ReleaseClaims, facts: Facts, rest: Facts, 
     near(names, [name for name in facts["of"] if name in names], label="columns of unpublished totals: ")
     near(len(rest["totals"]), math.prod(keys_in(facts["of"][name]) for name in names), label="unpublished totals: ")
     near(len({tuple(row["keys"].items()) for row in rest["totals"]}), len(rest["totals"]), label="different totals: ")
+    near(rest["measured"] in ("rest", "totals"), True, label="which totals are measured: ")
+    measured, published = "rest" if rest["measured"] == "rest" else "total", Counter[tuple[str, ...]]()
+    for row in facts["published_rows"]:
+        published[tuple(row["keys"][name] for name in names)] += round(1000 * row["value"])
     with (release.folder / "thresholded_rest.csv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     for row, written in zip(rest["totals"], table, strict=True):
@@ -3626,11 +3631,13 @@ def check_unpublished_totals(release: ReleaseClaims, facts: Facts, rest: Facts, 
         )
         near(list(row["keys"]), names, label="keys of a total: ")
         near(all(is_key(facts["of"][name], row["keys"][name]) for name in names), True, label="keys of a total: ")
-        for name in ("value", "low_95", "high_95"):
+        for name in ("rest", "total", "low_95", "high_95"):
             near(float(written[name]), row[name], 1e-9, label=f"{name} in thresholded_rest.csv: ")
         for name, sign in (("low_95", -1), ("high_95", 1)):
-            end = max(0.0, float(row["value"]) + sign * width)
+            end = max(0.0, float(row[measured]) + sign * width)
             near(abs(float(row[name]) - end) <= 0.002, True, label=f"{name} of a total: ")
+        rows = published[tuple(row["keys"][name] for name in names)]
+        near(round(1000 * (row["total"] - row["rest"])), rows, label="what published rows have in a total: ")
 
 
 def charged_together(rhos: Sequence[Fraction], *, laplace: bool) -> Fraction:
@@ -4109,9 +4116,12 @@ def check_shown(release: ReleaseClaims, page: PublishedPage, rows: Sequence[tupl
     near({len(row) for row in page.tables.get("answers", [])} <= {0, 4}, True, label="columns of the table of answers: ")
     possible = release.certificate["confidence"].get("possible") or {}
     cut = {end for end in (possible.get("least"), possible.get("records")) if end is not None}
+    rest = (release.certificate.get("thresholded") or {}).get("rest") or {"totals": []}
+    measured = "rest" if rest.get("measured") == "rest" else "total"
+    totals = [(None, row[measured], rest["deviation"], row["low_95"], row["high_95"]) for row in rest["totals"]]
     halves = sorted(
         (value, *ends)
-        for _, value, error, low, high in rows
+        for _, value, error, low, high in [*rows, *totals]
         if low is not None
         for longest in [max(high - value, value - low)]
         for ends in {  # where both ends are cut at what is possible, nobody can tell how long it was

@@ -57,19 +57,20 @@ class ThresholdedTable(Output):
     files = r"thresholded(_rest)?\.csv"
     about = (
         "With `thresholded` in the spec: one row for each combination of keys whose noisy count reached the threshold, with a 95 % "
-        "interval that allows for this choice. With `rest` also `thresholded_rest.csv`: totals of all other combinations."
+        "interval that allows for this choice. With `rest` also `thresholded_rest.csv`: what all other combinations have (`rest`), and "
+        "all (`total`); the interval is of the one that was measured."
     )
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         facts = release.content.certificate.get("thresholded")
         if facts is None:
             return []
-        tables = [("thresholded.csv", list(facts["of"]), facts["published_rows"])]
+        tables = [("thresholded.csv", list(facts["of"]), facts["published_rows"], ["value"])]
         if "rest" in facts:
-            tables.append(("thresholded_rest.csv", facts["rest"]["by"], facts["rest"]["totals"]))
+            tables.append(("thresholded_rest.csv", facts["rest"]["by"], facts["rest"]["totals"], ["rest", "total"]))
         written: list[WrittenFile] = []
-        for file_name, names, rows in tables:
+        for file_name, names, rows, values in tables:
             keys = {column_of(name): pa.array([row["keys"][name] for row in rows], pa.string()) for name in names}
-            columns = {name: pa.array([row[name] for row in rows], pa.float64()) for name in ("value", "low_95", "high_95")}
+            columns = {name: pa.array([row[name] for row in rows], pa.float64()) for name in (*values, "low_95", "high_95")}
             written += write_statistics(release, file_name, pa.table({**keys, **columns}))
         return written

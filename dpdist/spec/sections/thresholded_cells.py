@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -102,7 +102,7 @@ class KeySpec(SpecPart):
 
 
 class RestSpec(ShareSpec):
-    """Totals of all rows that are not published."""
+    """Totals of all rows that are not published, and of all rows."""
 
     share: Exact = Field(
         Fraction(1, 5),
@@ -113,6 +113,13 @@ class RestSpec(ShareSpec):
         (),
         description="a total for each combination of the keys of these columns; without any, one total",
         examples=[["country"]],
+    )
+    measured: Literal["rest", "totals"] = Field(
+        "rest",
+        description="which of the two has noise of its own, no bias and an interval: what all other rows have together ('rest'), or what "
+        "all rows have ('totals'). The other one follows from it and the published rows, so that all of them agree. It is biased by as "
+        "much as published rows are on average, whose noise had to lift them above 'at_least'",
+        examples=["totals"],
     )
 
 
@@ -144,8 +151,8 @@ class ThresholdedSpec(ShareSpec):
 
     rest: RestSpec | None = Field(
         None,
-        description="also publishes how many records all other rows have together, such as 'all other pages of DE'. Published rows and "
-        "these totals add up to all records that count",
+        description="also publishes how many records all other rows have together, such as 'all other pages of DE', and all rows. The "
+        "published rows and the rest add up to the totals",
         examples=[{"by": ["country"]}],
     )
 

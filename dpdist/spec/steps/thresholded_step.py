@@ -161,8 +161,9 @@ class ThresholdedRows(BudgetedStep):
     def stored_rows(self, cells: Integers, values: Integers, counted: SparseCounts, key: bytes) -> dict[str, list[int]]:
         """What the store keeps of the rows that were drawn, here or by workers, with the totals of all others."""
         stored = {"cells": cells.tolist(), "values": values.tolist()}
-        if self.totals is not None:
-            exact = counted.sum_others(cells, self.space, self.total_columns)
+        if self.totals is not None and self.step_spec.rest is not None:
+            left_out = cells if self.step_spec.rest.measured == "rest" else cells[:0]
+            exact = counted.sum_others(left_out, self.space, self.total_columns)
             stored["rest"] = self.totals.draw(exact, key).tolist()
         return stored
 
@@ -199,7 +200,7 @@ class ThresholdedRows(BudgetedStep):
         return {"thresholded": thresholded_facts}
 
     def rest_facts(self, published_numbers: Mapping[str, Any]) -> dict[str, Any]:
-        """The totals of unpublished rows, where they are asked for."""
+        """The totals of unpublished rows and of all rows, where they are asked for: with the published rows they add up exactly."""
         rest, names = self.step_spec.rest, self.total_columns
         if rest is None or self.totals is None:
             return {}
@@ -207,14 +208,23 @@ class ThresholdedRows(BudgetedStep):
         width = noise.half_width_95(1.0) * noise.deviation
         # without columns there is one total, and a space has one column or more
         space = KeySpace({name: self.space.columns[name] for name in names}) if names else None
+        measured_steps, row_steps = (whole_thousandths(published_numbers[name]) for name in ("rest", "values"))
+        published_steps = np.zeros_like(measured_steps)
+        np.add.at(
+            published_steps, self.space.project(np.array(published_numbers["cells"], dtype=np.int64), names), row_steps
+        )
+        sign = 1 if rest.measured == "rest" else -1
+        derived = (measured_steps + sign * published_steps) / 10**DECIMALS
         for number, total in enumerate(published_numbers["rest"]):
             keys = dict(zip(names, space.keys_at(number), strict=True)) if space else {}
-            low, high = (round(max(0.0, (total + sign * width) / 2**UNIT_BITS), DECIMALS) for sign in (-1, 1))
-            totals.append({"keys": keys, "value": round(total / 2**UNIT_BITS, DECIMALS), "low_95": low, "high_95": high})
+            low, high = (round(max(0.0, (total + side * width) / 2**UNIT_BITS), DECIMALS) for side in (-1, 1))
+            both = (measured_steps[number] / 10**DECIMALS, derived[number])[::sign]
+            totals.append({"keys": keys, "rest": float(both[0]), "total": float(both[1]), "low_95": low, "high_95": high})
         rest_facts = {
             "share": float(rest.share),
             "rho": str(self.totals.loss.zcdp),
             "by": names,
+            "measured": rest.measured,
             "scale": str(noise.scale),
             "deviation": noise.deviation / 2**UNIT_BITS,
             "totals": totals,
@@ -225,7 +235,7 @@ class ThresholdedRows(BudgetedStep):
         """The published rows in the order of their cells, with intervals that hold the true count given that the row is shown."""
         spec, noise = self.step_spec, self.rule.noise
         # intervals follow from the numbers that are published
-        values = np.round(np.array(published_numbers["values"], dtype=np.float64) / 2**UNIT_BITS, DECIMALS)
+        values = whole_thousandths(published_numbers["values"]) / 10**DECIMALS
         errors, limits = np.full(values.size, noise.deviation / 2**UNIT_BITS), np.full(values.size, float(spec.at_least))
         low, high = truncated_intervals(values, errors, limits, noise.kind) if values.size else (values, values)
         low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)  # no count is below 0
@@ -242,7 +252,15 @@ class ThresholdedRows(BudgetedStep):
             f"{rule.false_rows:,.3g} rows without records are expected to be published, a row of {rule.count_with(0.5):,} records is half "
             f"of the time, and one of {rule.count_with(0.975):,} almost always"
         ]
-        if self.totals is None:
+        if self.totals is None or self.step_spec.rest is None:
             return sentences
         width = self.totals.noise.half_width_95(1.0) * self.totals.noise.deviation / 2**UNIT_BITS
-        return [*sentences, f"each total of the rows that are not published is \u00b1 {width:,.3g} records"]
+        which = "of the rows that are not published" if self.step_spec.rest.measured == "rest" else "of all rows"
+        return [*sentences, f"each total {which} is \u00b1 {width:,.3g} records"]
+
+
+def whole_thousandths(values: list[int]) -> Integers:
+    """Noisy counts as they are published, in whole thousandths of a record."""
+    counts = np.array(values, dtype=np.float64) / 2**UNIT_BITS
+    thousandths: Integers = np.rint(counts * 10**DECIMALS).astype(np.int64)
+    return thousandths
