@@ -18,6 +18,8 @@ from dpdist.runtime.context import Context
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Block
 
+MOST_READ = 2**20
+"""Published answers of an earlier release that are read to be held or compared: they are in memory, with their names."""
 DECIMALS = 2
 """Of changes between editions: answers are published with no more."""
 
@@ -53,11 +55,13 @@ def revised_groups(
 ) -> list[dict[str, Any]]:
     """Of each group of answers that an earlier release has published, too, what changed: noisy answers alone decide it.
 
-    What lies no longer where it was published is left out, with a line that says so.
+    What lies no longer where it was published is left out, with a line that says so, and so are releases of very many answers.
     """
     own, starts = planned.workload.blocks, np.cumsum([0, *(block.queries for block in planned.workload.blocks)])
     revised = []
     for companion in companion_plans:
+        if companion.workload.shape[0] > MOST_READ:
+            continue
         try:
             _, groups, published = _read_published(context, companion.job.release)
         except InvalidInput as error:
@@ -96,6 +100,9 @@ def _published_by(context: Context, companion: ReleasePlan) -> Iterator[HeldAnsw
     """The groups of whole numbers that a release published, with all their answers."""
     release, rounding = companion.job.release, companion.planned_rounding
     if rounding is None or not rounding.adds_up:
+        return
+    if companion.workload.shape[0] > MOST_READ:
+        context.progress("warning", f"the numbers of {release} are not held: it has more than {MOST_READ:,} answers")
         return
     certificate, groups, answers = _read_published(context, release)
     facts = certificate.get("rounding") or {}

@@ -101,3 +101,12 @@ def test_an_edition_says_what_it_changes_and_what_it_keeps(home: Path) -> None:
     assert "sex: the same numbers as in the earlier edition three" in (Path(kept.folder) / "index.html").read_text()
     assert numbers(whole, "sex") == numbers(kept, "sex")
     assert not [line for line in small.verified(home, "two") if "wrong" in line]
+
+
+def test_releases_of_too_many_answers_are_neither_held_nor_compared(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(home, "one", [["sex"]])
+    monkeypatch.setattr("dpdist.pipeline.published_numbers.MOST_READ", 1)
+    two, lines = run(home, "two", [["sex"], ["sex", "work"]], "one")
+    assert lines == ["the numbers of one are not held: it has more than 1 answers"]
+    facts = json.loads((Path(two.folder) / "release.json").read_text())
+    assert ("revises" in facts, "held" in facts["rounding"]) == (False, False)

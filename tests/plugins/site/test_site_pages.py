@@ -72,6 +72,7 @@ def test_site(three: Path) -> None:
     assert "2 releases charged; 50\N{NO-BREAK SPACE}% is left" in page
     assert "1 release charged; 75\N{NO-BREAK SPACE}% is left" in page
     assert "is revision 2 and replaces w2." in page
+    assert re.search(r"replaces w2\. age: this edition revises w2; \d+ of \d+ answers differ, by [\d.,]+ at most\.", page)
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
