@@ -126,7 +126,7 @@ def test_a_class_is_one_kind() -> None:
                 if sum(kind.endswith("None") or "None]" in kind or "None, SectionKey" in kind for kind in fields) > 3:
                     several.add(node.name)
     assert several == {
-        *("AboutSpec", "AssumeSpec", "Budget", "ReleaseSpec"),
+        *("AboutSpec", "AssumeSpec", "Budget", "Person", "ReleaseSpec"),
         *("Claims", "ComparedFacts", "MeasurementFacts", "MechanismFacts", "OfFacts", "SelectionsFacts"),
         *("Answer", "Attribute", "Figure"),
     }
