@@ -373,6 +373,9 @@ def test_laplace_noise_needs_a_delta_for_the_selection_alone(home: Path, pure: b
     changes: dict[str, Any] = {"budget": budget, "ledger": {"dataset": "small", "cap": cap}}
     if persons:
         changes["records"] = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
+    changes["about"] = {
+        "curator": "a", "description": "b", "intended_use": "c", "region": "d", "published": "2026-11-22"
+    }  # fmt: skip
     path = written(home.parent / "data", **({} if pure else {"noise": "laplace"}), **changes)
     done = small.run(path, home)
     chosen = done.job.measured.domain.attribute("town").categories
@@ -391,6 +394,10 @@ def test_laplace_noise_needs_a_delta_for_the_selection_alone(home: Path, pure: b
     )
     assert (privacy["epsilon"], privacy["delta"]) == (pytest.approx(epsilon), 1e-6)
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
+    deployment = (Path(done.folder) / "deployment.yaml").read_text()
+    assert "Laplace thresholding selected them" in deployment
+    assert "variant_name: Approximate DP" in deployment
+    assert "delta: 1" in deployment
     results = verifier().verify(Path(done.folder))
     assert not [line for line in results.values() if line.startswith("wrong")]
     assert (results["names that were selected"], results["epsilon"]) == ("right", "right")

@@ -74,11 +74,10 @@ def _deployment(content: ReleaseContent) -> dict[str, Any]:
 def _guarantee(content: ReleaseContent) -> dict[str, Any]:
     """The registry's sections on the definition of privacy and on the loss."""
     certificate, privacy = content.certificate, content.certificate["privacy"]
-    pure = privacy["noise"] == "Laplace"
-    variant = "Zero-concentrated DP" if "selections" not in certificate else "Approximate DP"
-    parameters = {"epsilon": privacy["epsilon"]} | (
-        {} if pure else {"delta": privacy["delta"], "rho": privacy["rho_decimal"]}
-    )
+    laplace, selects = privacy["noise"] == "Laplace", "selections" in certificate
+    variant = "Approximate DP" if selects else "Pure DP" if laplace else "Zero-concentrated DP"
+    parameters = {"epsilon": privacy["epsilon"]} | ({"delta": privacy["delta"]} if selects or not laplace else {})
+    parameters |= {} if laplace else {"rho": privacy["rho_decimal"]}
     attributes = "; ".join(f"{name}: {facts['values']}" for name, facts in certificate["method"]["attributes"].items())
     public_counts = next((text for text in certificate["post_processing"] if text.startswith("public counts")), None)
     unprotected_text = (
@@ -88,7 +87,7 @@ def _guarantee(content: ReleaseContent) -> dict[str, Any]:
     )
     return {
         "dp_variant": {
-            "variant_name": "Pure DP" if pure else variant,
+            "variant_name": variant,
             "data_domain": f"Multisets of {certificate['method']['counted']} with the declared attributes {attributes}.",
             "unprotected_quantities": unprotected_text,
         },
@@ -156,9 +155,13 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
 
 def _declaration_text(certificate: dict[str, Any]) -> str:
     """Where the attributes' values come from."""
-    names, edges = certificate.get("selections", ()), certificate.get("chosen_edges", ())
+    names, edges, noise = (
+        certificate.get("selections", ()),
+        certificate.get("chosen_edges", ()),
+        certificate["privacy"]["noise"],
+    )
     selection_texts = [
-        f"the names of {facts['attribute']!r}: Gaussian thresholding selected them under rho = {facts['rho']} and delta = "
+        f"the names of {facts['attribute']!r}: {noise} thresholding selected them under rho = {facts['rho']} and delta = "
         f"{facts['delta']:.3g}, which are part of the loss"
         for facts in names
     ]
