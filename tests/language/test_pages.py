@@ -97,7 +97,10 @@ def spoken_by(name: str, home: Path, **changes: Any) -> Path:
 
 def unsaid(page: str, known: set[str]) -> str:
     """The texts that hold other words than proper names, digits, and what the files of the release call its queries."""
-    found = [text for text in texts(page) if text not in known]
+    names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
+    found = [
+        re.sub(rf"⟦⟧ ({names})(?= )", "⟦⟧", text) for text in texts(page) if text not in known
+    ]  # a name within a sentence
     return "\n".join(text for text in found if set(words(re.sub(r"[\w-]*\d[\w.-]*", "", text))) - PROPER)
 
 

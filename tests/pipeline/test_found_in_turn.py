@@ -87,7 +87,7 @@ def test_each_takes_its_share_and_knows_what_was_found_before(
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     written_budget = done.job.declared_job.guarantee.budget
     named = budget != "pure"
-    whole = written_budget.rho_beside(Fraction(1, 10**9)) if named else written_budget.loss.pure
+    whole = written_budget.loss_beside(Fraction(1, 10**9), "l2").rho if named else written_budget.loss.pure
     with open_ledger(home) as ledger:
         receipts = {suffix: ledger.receipt(f"small-1{suffix}") for suffix in ("", *SHARES)}
     assert [suffix for suffix, receipt in receipts.items() if receipt is None] == ([] if named else ["~categories"])
@@ -157,7 +157,7 @@ def test_several_of_a_kind_have_a_charge_each(home: Path, budget: str) -> None:
     with open_ledger(home) as ledger:
         charged = {suffix: ledger.receipt(f"small-1{suffix}").own_loss for suffix in ("", *shares)}
     written_budget, failure = done.job.declared_job.guarantee.budget, Fraction(3, 10**9) * named
-    whole = written_budget.rho_beside(failure) if named else written_budget.loss.pure
+    whole = written_budget.loss_beside(failure, "l2").rho if named else written_budget.loss.pure
     losses = {suffix: loss.rho if named else loss.pure for suffix, loss in charged.items()}
     assert losses == {
         "": whole * (1 - sum(map(Fraction, shares.values()))),
@@ -202,7 +202,7 @@ def test_all_charges_must_fit_before_any_is_made(home: Path) -> None:
 def test_shares_are_of_what_the_delta_of_a_selection_leaves(tmp_path: Path) -> None:
     """Names are selected after the bound, and their delta is set aside before it."""
     job = load(small.write(tmp_path, table=purchases(), **asked("delta")))
-    whole = job.guarantee.budget.rho_beside(Fraction(1, 10**9))
+    whole = job.guarantee.budget.loss_beside(Fraction(1, 10**9), "l2").rho
     bound = job.guarantee.next_step
     assert isinstance(bound, BudgetedStep)
     assert [part.rho for part in bound.split_budget(job.guarantee.budget)] == [whole / 10, whole * 9 / 10]
@@ -241,7 +241,6 @@ NAMES = {"categories": "private", "selection": {"share": 0.02, "delta": 1e-10, "
             },
             "'categories: private' of at most 8",
         ),
-        ({"budget": {"epsilon": 1}}, "needs Gaussian noise"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:

@@ -442,7 +442,9 @@ def test_a_range_of_one_step_is_a_column_of_amounts_like_any_other(home: Path) -
     _, planned = planned_in(home.parent, records, sums={"member": {"from": 0, "to": 1}}, workload=asked)
     assert planned.job.measured.domain.shares_per_record == 1
     assert [block.name for block in planned.workload.blocks][:2] == ["branch", "age"]
-    assert Measurement(planned.grid.measured_space, planned.job.measured.domain, planned.noise).format == 2
+    domain = planned.job.measured.domain
+    space = planned.grid.measured_space(ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), domain.shape, MOST_BYTES)
+    assert Measurement(space, domain, planned.noise).format == 2
 
 
 def test_a_domain_needs_attributes_beside_amounts() -> None:

@@ -293,7 +293,8 @@ class Wider(Draw):
             {"codes": {"file": "keys.txt", "sha256": hashlib.sha256(KEYS).hexdigest()}},
         ]
         part: Content = {"of": {"key": self.random.choice(keys)}, "at_least": self.random.choice([3000, 10**6])}
-        rest = {"share": 0.1, "by": [] if "integers" in part["of"]["key"] else ["key"]}
+        rest: Content = {"share": 0.1, "by": [] if "integers" in part["of"]["key"] else ["key"]}
+        rest |= {"measured": "totals"} if self.maybe(0.5) else {}
         for name, value in (("share", 0.25), ("cells_per_person", 2), ("records_per_cell", 2), ("rest", rest)):
             part |= {name: value} if self.maybe(0.5) else {}
         self._add(0.2, "thresholded", part=part)

@@ -90,7 +90,7 @@ def test_what_is_found_enters_what_is_found_after_it() -> None:
 
 
 def test_steps_of_the_core_say_when_they_are_found() -> None:
-    assert {step.order for step in CORE_STEPS} == {StepOrder.VALUES, StepOrder.ROWS}
+    assert {step.order for step in CORE_STEPS} == {StepOrder.VALUES, StepOrder.BESIDE, StepOrder.ROWS}
 
 
 def test_every_key_for_a_plugin_is_one_that_a_plugin_is_said_to_offer() -> None:
