@@ -3,7 +3,7 @@
 # file, RECORD=1 writes it), WITHIN=480 begins no test after so many seconds.   make large: 10^8 cells, 10^6 steps, containers, clusters.
 # make containers: the image and deploy/compose.yaml in real containers (podman; docs/operations.md).
 # make mutants: small faults planted in the code, which the tests have to catch; SAMPLE of them, drawn with SEED, each given to tests of
-# up to CPU seconds, for MINUTES: the next run goes on (tests/mutants/README.md).
+# up to CPU seconds, for MINUTES: the next run goes on; lines newer than SINCE count three times (tests/mutants/README.md).
 # Tests are collected once (tests/parallel.py) and run in one process a core and two more; every file's tests run in one process, in
 # order. PROCESSES=0: all in one. Temporary files are in /dev/shm if 4 GiB are free there (a run takes less than 2), unless TMPDIR is set.
 PYTHON ?= python3
@@ -68,7 +68,7 @@ kubernetes: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m large -s tests/kubernetes
 
 mutants: $(VENV)/.installed-test
-	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU) --minutes $(MINUTES)
+	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU) --minutes $(MINUTES) $(if $(SINCE),--since $(SINCE))
 
 check: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -39,10 +39,10 @@ from dpdist.arrays.lazy_vector import to_array
 from dpdist.domain import Layout
 from dpdist.measurement.consistency.table_fitting import QueryGroup, fit_together, query_groups, tolerance_for
 from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, aim_measurement
+from dpdist.plugins.adaptive.measured_tables import MeasuredTables
 from dpdist.plugins.adaptive.model_intervals import half_widths, largest_distances
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.workloads import Workload
 
 DELTA = 1e-9

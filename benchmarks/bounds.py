@@ -35,10 +35,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bounds_of_peers import QUANTILES, USUAL, is_here, opendp_quantile, tumult_bounds
+from dpdist.plugins.private_bounds.counts_by_size import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size
+from dpdist.plugins.private_bounds.noisy_counts import AMOUNT_DETECTION_NATS, NoisyCounts
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import QUARTERS, UNIT_BITS, WHOLES, CountsBySize, counts_by_size, split_budget
 from dpdist.privacy.noise_distributions import LAPLACE
-from dpdist.statistics.truncation_loss import AMOUNT_DETECTION_NATS, NoisyCounts
+from dpdist.privacy.step_noise import split_budget
 
 GROUPS, RUNS, PART = 10, 60, Fraction(1, 10)
 LOSSES = (

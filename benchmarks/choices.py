@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bounds import GROUPS, LOSSES, OF_AMOUNTS, OF_RECORDS, PART, Case, Draw, Kind, found_of
-from dpdist.privacy.contribution_histogram import UNIT_BITS
-from dpdist.statistics.truncation_loss import NoisyCounts
+from dpdist.plugins.private_bounds.counts_by_size import UNIT_BITS
+from dpdist.plugins.private_bounds.noisy_counts import NoisyCounts
 
 CHOICES, SEED = 100, 68
 

@@ -46,15 +46,15 @@ from dpdist.pipeline.query_answers import scale_to_records
 from dpdist.planner.derived_statistics import statistic_rows
 from dpdist.planner.preprocessing_steps import preprocessing_facts
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.private_bounds.bound_selection import RangeChoice, RecordsChoice
+from dpdist.plugins.truncation_loss.loss_step import TruncationLossMeasurement
+from dpdist.plugins.truncation_loss.noisy_loss import HEAD, size_bin_ends
 from dpdist.privacy import keys
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.noisy_truncation_loss import HEAD, size_bin_ends
 from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.runtime.context import Context, open_context
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.spec import Job, load
-from dpdist.spec.steps.bound_selection import RangeChoice, RecordsChoice
-from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 
 SEED = 40
 BUDGETS: dict[str, dict[str, Any]] = {"Gaussian": {"rho": 0.5}, "Laplace": {"epsilon": 2}}

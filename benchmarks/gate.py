@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from dpdist.plugins.gate.outlier_test import find_outliers
-from dpdist.plugins.gate.series_gate import compare_with_history
+from dpdist.plugins.gate.series_gate import Series, compare_with_history
 
 SERIES, NOISE, SEED = 26, 10.0, 7
 Fault = Callable[[np.ndarray, np.random.Generator, int], np.ndarray]
@@ -142,8 +142,10 @@ def _false_alarms(a_year: int, histories: int, state: np.random.Generator) -> in
 
 def _alarms(history: np.ndarray, answers: np.ndarray, a_year: int) -> set[int]:
     """The series that have an alarm, by the rule of the gate."""
-    noise = np.full(answers.shape, NOISE)
-    found = compare_with_history(history, np.full(history.shape, NOISE), answers, noise, 1.0, a_year)
+    together, step = np.vstack([history, answers]), 365.25 / a_year
+    days = [step * period for period in range(len(together))]
+    series = Series(days, together, np.full(together.shape, NOISE), [""] * answers.size)
+    found = compare_with_history(series, 1.0, answers.size)
     return {unlikely.index for unlikely_answers in found for unlikely in unlikely_answers}
 
 

@@ -7,7 +7,8 @@ non-negative as a release does. They are rounded to whole numbers one by one, to
 is the total squared error against the true counts over that of answers that are rounded one by one, and of the group of queries that
 loses most; "off" is by how much totals differ from the sums of their parts when answers are rounded one by one, on average.
 
-Zeros: of a perturbation by cell keys (a table with variance 2 that keeps 0, as in the ABS's and Eurostat's method) and of dpdist.
+Intervals: the share of true counts in those of 500 histories of days and weeks. Zeros: of a perturbation by cell keys (a table with
+variance 2 that keeps 0, as in the ABS's and Eurostat's method) and of dpdist.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpdist.operators import Groups, Identity, Operator, Total
-from dpdist.reconstruction.additive_queries import Rule, joint_tables, round_answers
+from dpdist.reconstruction.additive_queries import Rule, joint_tables
 from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables
+from dpdist.reconstruction.whole_answers import round_answers
 from dpdist.workloads import Block
 
 NOISE, SEED = 3.0, 11
@@ -60,7 +62,9 @@ def releases(cells: int) -> dict[str, tuple[list[Block], tuple[int, ...]]]:
         block("rows", (0, Identity(side))),
         block("columns", (1, Identity(side))),
     ]
+    spans = [block(name, (0, level(cells, size))) for name, size in (("weeks", 7), ("months", 30), ("years", 365))]
     return {
+        "days, weeks, months, years": ([*spans, block("days", (0, Identity(cells)))], (cells,)),
         "geography of 6 levels": ([*geography, block("leaves", (0, Identity(cells)))], (cells,)),
         "two-way table": (table, (side, side)),
         "geography by age": (ages, (tracts, 10)),
@@ -125,6 +129,22 @@ def zeros(cells: int) -> dict[str, float]:
     return shares
 
 
+def coverage(histories: int = 500, cells: int = 210) -> dict[str, float]:
+    """The shares of true counts that intervals of whole numbers hold, over histories of unbiased answers, by rule."""
+    blocks = [block("all", (0, Total(cells))), block("weeks", (0, level(cells, 7))), block("days", (0, Identity(cells)))]
+    state, operators = np.random.default_rng(SEED), [each.operator((cells,)) for each in blocks]
+    deviations = np.concatenate([NOISE * np.sqrt(operator.row_norms_squared()) for operator in operators])
+    shares = dict.fromkeys(RULES, 0.0)
+    for history in range(histories):
+        true = state.poisson(50, cells).astype(float)
+        noisy = true + state.normal(0, NOISE, cells)
+        answers, truth = (np.concatenate([operator.matvec(each) for operator in operators]) for each in (noisy, true))
+        for rule in RULES:
+            made = round_answers(blocks, (cells,), answers, rule, history)
+            shares[rule] += float((np.abs(made.values - truth) <= 1.96 * deviations + made.deviation).mean()) / histories
+    return shares
+
+
 def main() -> None:
     """Print the table, or its numbers as JSON."""
     parser = argparse.ArgumentParser()
@@ -133,8 +153,9 @@ def main() -> None:
     options = parser.parse_args()
     rows = [row for name, (blocks, shape) in releases(options.cells).items() for row in measure(name, blocks, shape)]
     shares = zeros(options.cells // 10)
+    covered = coverage()
     if options.json:
-        print(json.dumps({"rows": rows, "zeros": shares}))
+        print(json.dumps({"rows": rows, "zeros": shares, "covered": covered}))
         return
     print(
         "| release | cells | rule | seconds | error | worst group | no answer moved by more than | sum of parts off by, one by one |"
@@ -148,6 +169,9 @@ def main() -> None:
     print(f"\nTrue zeros that are published as 0: {shares['cell_keys_zeros_shown_as_zero']:.1%} by cell keys that keep zeros, "
           f"{shares['dpdist_zeros_shown_as_zero']:.1%} by dpdist; cells with one record that are: "
           f"{shares['cell_keys_ones_shown_as_zero']:.1%} and {shares['dpdist_ones_shown_as_zero']:.1%}.")  # fmt: skip
+    print(
+        f"True counts within 95 % intervals of whole numbers, 500 histories: {covered['nearest']:.2%} and {covered['unbiased']:.2%}."
+    )
 
 
 if __name__ == "__main__":

@@ -83,18 +83,23 @@ def _parts(path: str, node: dict[str, Any], schema: dict[str, Any]) -> Iterator[
 
 def _inner(facts: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
     """The model that a key holds, and what stands between: nothing, a list or chosen names."""
-    models = [_resolved(option, schema) for option in facts.get("anyOf", []) if "$ref" in option]
+    models = [_resolved(option, schema) for option in facts.get("anyOf", []) if _has_keys(option)]
     if len(models) > 1:  # as kinds of values declare it: each key once, required where all of them need it
         return {
             "description": " ".join(each["description"] for each in models),
             "properties": {key: each["properties"][key] for each in reversed(models) for key in each["properties"]},
             "required": set.intersection(*(set(each.get("required", ())) for each in models)),
         }, ""
-    facts = next((option for option in facts.get("anyOf", []) if "$ref" in option), _given(facts))
+    facts = next((option for option in facts.get("anyOf", []) if _has_keys(option)), _given(facts))
     for container, suffix in (("items", "[]"), ("additionalProperties", ".NAME")):
         if isinstance(facts.get(container), dict) and "$ref" in facts[container]:
             return _resolved(facts[container], schema), suffix
-    return (_resolved(facts, schema), "") if "$ref" in facts else (None, "")
+    return (_resolved(facts, schema), "") if _has_keys(facts) else (None, "")
+
+
+def _has_keys(facts: dict[str, Any]) -> bool:
+    """Whether a part with keys of its own stands there: by its name, or of a plugin as it is."""
+    return "$ref" in facts or "properties" in facts
 
 
 def _given(facts: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +109,7 @@ def _given(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(facts: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = schema["$defs"][facts["$ref"].rsplit("/", 1)[1]]
+    found: dict[str, Any] = facts if "$ref" not in facts else schema["$defs"][facts["$ref"].rsplit("/", 1)[1]]
     return found
 
 
@@ -145,13 +150,13 @@ def _type(facts: dict[str, Any], schema: dict[str, Any]) -> str:
         return f"`{json.dumps(facts['const'])}`"
     if facts.get("type") == "array":
         return _list_type(facts, schema)
-    if facts.get("type") == "object":
+    if facts.get("type") == "object" and "properties" not in facts:
         inner = facts.get("additionalProperties", {})
         return "a mapping of names to " + ("parts" if "$ref" in inner else _several(_type(inner, schema)))
     if "anyOf" in facts and "type" not in facts:
         options = (_type(option, schema) for option in facts["anyOf"] if option.get("type") != "null")
         return " or ".join(dict.fromkeys(options))
-    return "a mapping of keys" if "$ref" in facts else WORDS[facts.get("format", facts["type"])]
+    return "a mapping of keys" if _has_keys(facts) else WORDS[facts.get("format", facts["type"])]
 
 
 WORDS = {

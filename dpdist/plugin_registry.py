@@ -19,6 +19,7 @@ GROUP = "dpdist.plugins"
 """The group of entry points in which plugins are declared."""
 OFFERED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
+    "bound_tradeoffs": ("assume",),
     "combine": ("combine",),
     "databases": ("records.sql", "records.connection"),
     "deployment": ("doctor", "sizes"),
@@ -33,11 +34,14 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
+    "private_bounds": ("bounds.private", "records.person.selection", "sums.selection"),
+    "quantiles": ("quantiles",),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "streams": ("mechanism.triangular", "mechanism.buffered", "mechanism.banded"),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
+    "truncation_loss": ("left_out",),
     "verifier": ("output.verifier",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }
@@ -58,6 +62,7 @@ class Plugin:
         maps: references of functions that find the outlines of the values of an attribute (``Boundaries``).
         mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
+        spaces: functions that read what was measured in rounds, by what only these facts of a strategy say: references.
         fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
         efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
@@ -72,6 +77,9 @@ class Plugin:
             for each claim, which begins with "right", "wrong" or "cannot be checked", and a line for each thing that was not checked.
         translations: the package that holds the sentences of its pages in other languages, ``<code>.toml`` with the tables of
             the plugin ``languages``; "": its pages are in English.
+        sections: of specs, by their keys: references of ``PluginSection`` classes, which say by which steps a part of the budget finds
+            what they ask for.
+        bound_losses: by the parts of certificates that say what bounds leave out: functions of a certificate that give the sentences.
         needs: names of plugins without which it is left out.
     """
 
@@ -84,6 +92,7 @@ class Plugin:
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
     efforts: Mapping[str, str] = field(default_factory=dict)
+    spaces: Mapping[str, str] = field(default_factory=dict)
     fits: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
@@ -94,6 +103,8 @@ class Plugin:
     release_services: Sequence[str] = ()
     verifiers: Sequence[str] = ()
     translations: str = ""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    bound_losses: Mapping[str, str] = field(default_factory=dict)
     needs: Sequence[str] = ()
 
 

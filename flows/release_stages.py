@@ -17,6 +17,7 @@ from dpdist import engine
 from dpdist.errors import DpdistError, EngineError
 from dpdist.pipeline import release_run
 from dpdist.pipeline.release_run import Release, StepRunner
+from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.runtime import context
 from dpdist.runtime.context import Progress
@@ -70,6 +71,7 @@ def publish_release(
     progress: Progress,
     step: StepRunner = run_repeatable,
     *,
+    planned: ReleasePlan | None = None,
     period_length: str | None = None,
     needs_records: bool = True,
     around: AbstractContextManager[object] | None = None,
@@ -80,6 +82,7 @@ def publish_release(
 
     Args:
         step: runs a stage.
+        planned: its plan, where that was made before (``preflight.plan_ahead``).
         period_length: how long the periods of its schedule are, for observers.
         needs_records: whether it is a failure if there are no records.
         around: what all stages run inside of.
@@ -93,7 +96,7 @@ def publish_release(
         around or nullcontext(),
         context.open_context(engine_address, progress, home=folder) as here,
     ):
-        release = release_run.release(here, job, step=watch.stepping(step, here.engine))
+        release = release_run.release(here, job, step=watch.stepping(step, here.engine), planned=planned)
         if after is not None:
             after(release, here.ledger)
     watch.published(release)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from dpdist.plugin_registry import OFFERED, load_object, missing_plugin
+from dpdist.plugin_registry import OFFERED, installed_plugins, load_object, missing_plugin
+from dpdist.spec.budgeted_step import BudgetedStep
+from dpdist.spec.steps.step_registry import CORE_STEPS
 
 
 def needs_plugin(word: str) -> pytest.MarkDecorator:
@@ -20,8 +22,18 @@ def installed_mechanisms(*names: str) -> tuple[str, ...]:
 
 
 def installed_releases(releases: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Those of some releases, given by changes of a spec, whose mechanism is there."""
-    return {name: changes for name, changes in releases.items() if installed_mechanisms(changes.get("mechanism", "auto"))}
+    """Those of some releases, given by changes of a spec, whose mechanism and sections are there."""
+    return {
+        name: changes
+        for name, changes in releases.items()
+        if installed_mechanisms(changes.get("mechanism", "auto")) and not any(map(missing_plugin, changes))
+    }
+
+
+def installed_steps() -> set[type[BudgetedStep]]:
+    """All that parts of a budget can find, with the plugins that are there."""
+    sections = (load_object(reference) for plugin in installed_plugins() for reference in plugin.sections.values())
+    return {*CORE_STEPS, *(load_object(step) for section in sections for step in section.steps)}
 
 
 class Deleted:

@@ -60,7 +60,7 @@ LONGEST = (
 MAY_BE_SKIPPED = (
     "only root ",
     "needs (the right to mount|mkfs|a file that belongs to root|a C compiler|a memory control group|Coq|cosign)",
-    "needs (azurite-blob|storage-testbench|rclone)",
+    "needs (azurite-blob|storage-testbench|rclone|a Ceph cluster)",
     "needs Linux's /proc",
     "needs (a folder with |podman|the image )",  # clusters and containers: make containers
     "mounting a small tmpfs needs root",
@@ -115,12 +115,26 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first, all others in their order; or all in the random order of ``--order-seed``, with a file's tests together."""
+    refuse_missing_fixtures(items)
     leave_cases_to_other_days(items, DAY)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     if (seed := config.getoption("--order-seed")) is not None:
         random.Random(seed).shuffle(items)
         ranks = {item.path.name: rank for rank, item in enumerate(items)}
     items.sort(key=lambda item: (ranks.get(item.path.name, len(ranks)), str(item.path) if seed is not None else ""))
+
+
+def refuse_missing_fixtures(items: list[pytest.Item]) -> None:
+    """Name the tests whose fixtures are not there, also those of a slow test that does not run today.
+
+    :raises pytest.UsageError: If there is one.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function):
+            found = item._fixtureinfo
+            missing = sorted({*found.names_closure} - {*found.name2fixturedefs} - {"request"})
+            if missing:
+                raise pytest.UsageError(f"{item.nodeid} asks for fixtures that are not there: {', '.join(missing)}")
 
 
 def pytest_xdist_auto_num_workers() -> int:

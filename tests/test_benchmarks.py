@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
+from benchmarks import idle
 from dpdist.planner.memory_estimate import DELIVERED_BYTES
 from tests import HANGS, forked
 from tests.complete_tree import needs_plugin
@@ -586,3 +587,11 @@ def test_tutorials_run_in_fresh_environments(tmp_path: Path) -> None:
     table = table_of(tmp_path, "tutorials", "--again", "0")
     assert "| 7. In Python |" in table
     assert "| Publish |" in table
+
+
+@pytest.mark.slow
+def test_programs_at_rest_are_measured() -> None:
+    """Each of them runs; so does what it started."""
+    rows = idle.measured(2.0)
+    assert len(rows) == 6
+    assert all(20 < row["memory_mib"] < 1000 for row in rows), rows

@@ -125,6 +125,10 @@ MISSING_KEYS = {
     "output.to.postgres": lambda spec: f"{spec}\noutput: {{to: [{{postgres: public.answers}}]}}\n",
     "language": lambda spec: f"{spec}\nlanguage: de\n",
     "spec.site": lambda spec: f"{spec}\nsite: {{name: Office}}\n",
+    "quantiles": lambda spec: f"{spec}\nquantiles: {{of: {{age: {{from: 0, to: 90}}}}}}\n",
+    "assume": lambda spec: f"{spec}\nassume: {{records: 1000}}\n",
+    "bounds.private": lambda spec: f"{spec}\nsums: {{paid: {{from: 0, to: private, selection: {{most: 9}}}}}}\n",
+    "left_out": lambda spec: f"{spec}\nleft_out: {{}}\n",
     "gate": lambda spec: f"{spec}\ngate: {{action: hold}}\n",
 }
 """Changes of a spec that need a plugin, by what a missing plugin is said to offer."""

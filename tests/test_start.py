@@ -191,7 +191,7 @@ import dpdist as dp
 session = dp.Session("visitors", cap=dp.Budget(epsilon=2, delta=1e-6), protect=dp.Persons("card", most_records=5))
 day = dp.dates("2026-11-01", "2026-11-30", every="week")
 session.domain(age=dp.edges(0, 18, 65, 100, missing="category"), borrowed=bool, day=day)
-session.plan(dp.marginals(1, 2), budget=dp.Budget(epsilon=1, delta=1e-6)).publish("visitors.csv")
+session.plan(dp.marginals(1, 2), budget=dp.Budget(epsilon=1, delta=1e-6), left_out={}).publish("visitors.csv")
 """
 VISITORS = "card,age,borrowed,day\n" + "".join(
     f"{row % 9},{row or ''},{row % 2 == 0},2026-11-{row % 28 + 1:02d}\n" for row in range(40)
@@ -201,7 +201,7 @@ VISITORS = "card,age,borrowed,day\n" + "".join(
 def test_a_small_release_leaves_out_what_it_does_not_need(tmp_path: Path) -> None:
     """No cluster, no flow server, no compiled kernels, no SciPy but its name, no optimisers, no codec, no readers of Zarr, no pandas.
 
-    Neither on the command line nor, as most begin, in Python with a budget in epsilon.
+    Neither on the command line nor in Python with a budget in epsilon, of which a part measures what bounds leave out.
     """
     from dpdist.privacy import keys
 

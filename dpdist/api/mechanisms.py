@@ -30,19 +30,16 @@ from dpdist.measurement.integer_terms import IntegerTerm, round_term
 from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
+from dpdist.measurement.sensitivity.group_contribution import exact_gram
 from dpdist.measurement.sensitivity.participation import (
-    CHAINS,
     Crossing,
-    band_of,
-    chains_squared,
     columns_to_the_end,
     fitting_participations,
     gram_squared_bound,
     heaviest_chain,
     lag_products,
     longest_chain_steps,
-    number_of_chains,
-    rows_squared_bound,
+    round_up,
     trace_chain,
 )
 from dpdist.measurement.term_measurement import TermMeasurement
@@ -73,7 +70,6 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
-from dpdist.reconstruction.junction_tree import TableModel, first_holding, independent_table, margin
 from dpdist.reconstruction.kronecker_terms import (
     Term,
     block_variances,
@@ -85,11 +81,18 @@ from dpdist.reconstruction.kronecker_terms import (
     total_variance,
 )
 from dpdist.reconstruction.least_squares import SharedArray, left_inverse
-from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.measured_tables import MeasuredTables, model_unbiased_tables
+from dpdist.reconstruction.measured_space import Functionals, MeasuredSpace, NotMeasured, TableEstimates, largest_sets
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
-from dpdist.reconstruction.nonnegative_tables import Axes
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, fit_tables
+from dpdist.reconstruction.posterior_tables import fit_proportionally, independent_table, margin, posterior_tables
+from dpdist.reconstruction.product_space import (
+    AxisWeights,
+    IdentityFactor,
+    MatrixFactor,
+    ProductSpace,
+    SpaceTerm,
+    product_space_from,
+)
 from dpdist.reconstruction.separate_products import SeparateProducts
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours

@@ -3,6 +3,7 @@
 from dpdist.content.answer_tables import answer_batches
 from dpdist.content.destination import WrittenFile
 from dpdist.content.release_content import ReleaseContent
+from dpdist.content.table_rows import column_of
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.process import arrow_arrays
 from dpdist.publish.column_descriptions import columns_of_answers, description, guarantee_in_numbers

@@ -1,5 +1,6 @@
 """For plugins that write pages: texts in the language of the reader, numbers, charts, and the frame of a page."""
 
+from dpdist.arrays import lapack
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content.answer_tables import query_names
 from dpdist.content.certificate_fields import Certificate
@@ -42,14 +43,14 @@ from dpdist.page.domain_text import (
     thresholded_sentences,
     values_from_records,
 )
+from dpdist.page.edition_text import edition_sentences
 from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import Words, describes_time_steps, question_texts, title_of, titles_by_name
 from dpdist.page.statistic_tables import page_rows, value_column, with_value_labels
-from dpdist.page.truncation_text import bound_loss_sentences
+from dpdist.page.truncation_text import INTERVALS_OF_COUNTED, bound_loss_sentences, count_clause, counts_persons, share_text
 from dpdist.privacy.noise_distributions import NORMAL_95
 from dpdist.query.simultaneous_intervals import simultaneous_half_widths
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS
-from dpdist.reconstruction.solved_measurement import MOST_NUMBERS, SolvedMeasurement, solve_measurement
 from dpdist.statistics.statistic import MEANS, VARIANCES
 from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.theme import DEFAULT_THEME, THEME_FILE, Theme

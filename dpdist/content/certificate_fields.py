@@ -149,6 +149,17 @@ class MethodFacts(TypedDict):
     sums: NotRequired[dict[str, SumsFacts]]
 
 
+class RevisesFacts(TypedDict):
+    """``revises[]`` of a certificate."""
+
+    group: str
+    release: str
+    certificate: str
+    answers: int
+    changed: int
+    largest_change: float
+
+
 class RoundingFacts(TypedDict):
     """``rounding`` of a certificate."""
 
@@ -156,6 +167,7 @@ class RoundingFacts(TypedDict):
     deviation: float
     adds_up: bool
     apart: list[str]
+    held: NotRequired[list[str]]
 
 
 class NoiseChoiceFacts(TypedDict):
@@ -327,6 +339,19 @@ class LeftOutFacts(TypedDict):
     amounts: dict[str, AmountsFacts]
 
 
+class CompletenessFacts(TypedDict):
+    """``completeness`` of a certificate."""
+
+    share: float
+    rho: str
+    of: Literal["persons", "records"]
+    moved: int
+    scale: int
+    values: list[int]
+    missing: ShareWithIntervalFacts
+    outside: ShareWithIntervalFacts
+
+
 class ChoicesFacts(TypedDict):
     """``quantiles.choices[]`` of a certificate."""
 
@@ -442,6 +467,7 @@ class Claims(TypedDict):
     versions: dict[str, str]
     method: MethodFacts
     targets: NotRequired[dict[str, Any]]
+    revises: NotRequired[list[RevisesFacts]]
     rounding: NotRequired[RoundingFacts]
     non_negative: NotRequired[dict[str, Any]]
     noises: NotRequired[list[dict[str, Any]]]
@@ -455,6 +481,7 @@ class Claims(TypedDict):
     chosen_groups: NotRequired[ChosenGroupsFacts]
     chosen_ranges: NotRequired[list[ChosenRangesFacts]]
     left_out: NotRequired[LeftOutFacts]
+    completeness: NotRequired[CompletenessFacts]
     quantiles: NotRequired[QuantilesFacts]
     thresholded: NotRequired[ThresholdedFacts]
 

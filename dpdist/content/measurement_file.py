@@ -23,10 +23,10 @@ from dpdist.domain.calendar import Times
 from dpdist.domain.numeric_columns import ENDS, Amounts, Bound
 from dpdist.errors import StoreError
 from dpdist.operators import AllRanges, Circulant, Dense, Identity, Matrix, Operator, Padded, Prefix, Toeplitz, Total
+from dpdist.plugin_registry import installed_plugins, load_object
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.measured_tables import MeasuredTables, measured_tables_from
 from dpdist.reconstruction.product_space import product_space_from
 from dpdist.reconstruction.row_space import row_space_from
 from dpdist.reconstruction.separate_products import separate_products_from
@@ -44,12 +44,11 @@ MOST_BYTES = 2**26
 
 
 _SPACE_READERS = {
-    "choosing": measured_tables_from,
     "separate": separate_products_from,
     "terms": product_space_from,
     "base": row_space_from,
 }
-"""Who reads what was measured, by what only these facts of a strategy say."""
+"""Who reads what was measured, by what only these facts of a strategy say; plugins read others."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Measurement:
         """Of its file: a reader of the first would take shares for records, one of the second all bins for ends of a range."""
         if self.unanswerable_reason is not None:
             return ONLY_CHECKED
-        if isinstance(self.space, MeasuredTables):
+        if self.space.rows_depend_on_noise:
             return IN_ROUNDS
         if any(attribute.amounts is not None and attribute.amounts.bins != ENDS for attribute in self.domain.amounts):
             return OTHER_BINS
@@ -200,10 +199,21 @@ def read_measurement(path: Path) -> Measurement:
                 f"{path} has format {facts['format']!r}; this version reads 1 to 3 and 5: get the release's files again"
             )
         domain = Domain(tuple(_read_attribute(attribute_facts) for attribute_facts in facts["attributes"]))
-        kind = next((name for name in _SPACE_READERS if name in facts["strategy"]), "")
-        space = _SPACE_READERS[kind](facts["strategy"], arrays, domain.shape, arrays["values"])
+        readers = _SPACE_READERS if facts["format"] != IN_ROUNDS else _readers_of_rounds(path)
+        kind = next((name for name in readers if name in facts["strategy"]), "")
+        space = readers[kind](facts["strategy"], arrays, domain.shape, arrays["values"])
         noise = Noise(Kind(facts["noise"]["kind"]), int(facts["noise"]["scale"]))
         return Measurement(space, domain, noise, facts["measurement"])
+
+
+def _readers_of_rounds(path: Path) -> dict[str, Any]:
+    """Those of plugins: what was chosen in rounds is read by nobody else. Raises: StoreError where there are none."""
+    references = {name: reader for plugin in installed_plugins() for name, reader in plugin.spaces.items()}
+    if not references:
+        raise StoreError(
+            f"{path} was measured in rounds: it is read by the plugin 'adaptive' of dpdist, which is not installed here; install it"
+        )
+    return {name: load_object(reader) for name, reader in references.items()}
 
 
 def _attribute_facts(attribute: Attribute) -> dict[str, Any]:

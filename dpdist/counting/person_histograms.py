@@ -1,4 +1,4 @@
-"""What is counted of each person's records before a release: their numbers, their amounts and what bounds leave out.
+"""What is counted of each person's records before a release: their numbers and their amounts.
 
 Records are dealt out by person as they are to be counted, and the parts are counted one after the other in the memory of this process:
 neither the numbers nor all records are anywhere at once.
@@ -7,7 +7,7 @@ neither the numbers nor all records are anywhere at once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -23,8 +23,6 @@ from dpdist.counting.contribution_bounding import (
     choose_part_count,
     find_runs,
     first_records,
-    groups_of,
-    number_persons,
     pending_rows,
     select_records,
 )
@@ -33,7 +31,6 @@ from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
 from dpdist.engine.shuffle import Rows, RunKey, ShuffleIndex
-from dpdist.privacy.noisy_truncation_loss import FINEST, NoisyBoundLoss
 from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
 from dpdist.storage.array_store import Store
 
@@ -52,26 +49,6 @@ class CountedSizes:
     def digest(self) -> str:
         """SHA-256 of the numbers: only a commitment of it may be written down."""
         return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
-
-
-@dataclass(frozen=True)
-class CountedValues:
-    """How many records of each group have which amount, and how many records were read.
-
-    Attributes:
-        values: for each column the group, the steps above its smallest amount, and the number of records; rising by group and steps.
-    """
-
-    values: tuple[Numbers, ...] = field(repr=False)
-    records_read: int = field(repr=False)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the numbers: only a commitment of it may be written down."""
-        hasher = hashlib.sha256()
-        for column_values in self.values:
-            hasher.update(column_values.shape[1].to_bytes(8, "little") + column_values.astype("<i8").tobytes())
-        return hasher.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -122,13 +99,13 @@ class PartitionedRecords:
             tallies.append(summary)
             return shuffle_index
 
-        with closing(self._read_dealt_parts(deal_records)) as opened:
+        with closing(self.read_dealt_parts(deal_records)) as opened:
             for rows in opened:
                 amounts = tuple(rows[amount_of(column_index)] for column_index in range(len(columns)))
                 yield rows[["high", "low", "cell"]].astype(HASHED), amounts, 0
         yield np.zeros(0, dtype=HASHED), tuple(np.zeros(0) for _ in columns), sum(tallies, CountSummary()).read
 
-    def _read_dealt_parts(self, deal_records: Callable[[RunKey, str, int], ShuffleIndex]) -> Generator[Rows]:
+    def read_dealt_parts(self, deal_records: Callable[[RunKey, str, int], ShuffleIndex]) -> Generator[Rows]:
         """The records of one part after those of another, where a part has any."""
         key, work, part_count = RunKey.generate(), self.store.scratch(), choose_part_count(self.source, self.engine, 1)
         try:
@@ -158,88 +135,6 @@ class PartitionedRecords:
         return CountedSizes(counts, records_read)
 
 
-def count_truncation_loss(records: PartitionedRecords, rule: NoisyBoundLoss, *, persons: bool) -> CountedSizes:
-    """What lies beyond the bounds: of persons the records that do not count, of those that do the amounts outside their range.
-
-    Args:
-        persons: whether persons are counted in each group, so that their further records in a group are no loss.
-    Raises: as ``RecordsInParts.parts``.
-    """
-    columns = [records.domain.attribute(name) for name in rule.columns]
-
-    def count_part(rows: Rows, *amounts: Values) -> Numbers:
-        counted_positions, blocks = records.counted_positions(rows), []
-        if rule.most_lost_records is not None:
-            person = number_persons(rows)
-            kept_per_person = np.bincount(person[counted_positions], minlength=person.max(initial=-1) + 1)
-            several = _count_pairs(person, groups_of(rows, records.domain))[0] if persons else person
-            blocks.append(
-                rule.person_totals(kept_per_person, np.bincount(several, minlength=kept_per_person.size) - kept_per_person)
-            )
-        excess = (
-            _excess(column_amounts[counted_positions], column)
-            for column_amounts, column in zip(amounts, columns, strict=True)
-        )
-        return np.concatenate(
-            [*blocks, *(rule.amount_totals(column_amounts[~np.isnan(column_amounts)]) for column_amounts in excess)]
-        )
-
-    return records.sum_parts(sum(rule.sizes), count_part, *columns)
-
-
-def records_of_persons(records: PartitionedRecords, largest_count: int, *, groups: bool = False) -> CountedSizes:
-    """Persons by the number of their records that lie within the domain; whoever has more than ``largest_count`` counts as having so many.
-
-    Args:
-        groups: whether all records of a person in one group are taken for one.
-    Raises: as ``RecordsInParts.parts``.
-    """
-
-    def count_part(rows: Rows) -> Numbers:
-        person = number_persons(rows)
-        several = _count_pairs(person, groups_of(rows, records.domain))[0] if groups else person
-        return np.bincount(np.minimum(np.bincount(several), largest_count), minlength=largest_count + 1)
-
-    return records.sum_parts(largest_count + 1, count_part)
-
-
-def counts_of_amounts(records: PartitionedRecords, name: str, largest_step: int) -> CountedSizes:
-    """The records that count by their amount, in steps above the smallest one; whatever is larger than ``largest_step`` counts as that.
-
-    Raises: as ``RecordsInParts.parts``.
-    """
-    column = records.domain.attribute(name)
-
-    def count_part(rows: Rows, amounts: Values) -> Numbers:
-        assert column.amounts is not None
-        steps = column.amounts.steps_of(amounts[records.counted_positions(rows)])
-        return np.bincount(steps[steps >= 0], minlength=largest_step + 1)
-
-    return records.sum_parts(largest_step + 1, count_part, column)
-
-
-def values_by_group(records: PartitionedRecords, group_names: Sequence[str], columns: Sequence[Attribute]) -> CountedValues:
-    """The records that count by group and by their amounts in some columns. Records in no labelled group are left out.
-
-    Raises: as ``RecordsInParts.parts``.
-    """
-    values_by_column, records_read = [np.zeros((3, 0), dtype=np.int64) for _ in columns], 0
-    with closing(records.record_batches(*columns)) as parts_reader:
-        for rows, amounts, number in parts_reader:
-            counted_positions, records_read = records.counted_positions(rows), records_read + number
-            group, has_labels = _labelled_groups(rows["cell"][counted_positions], records.domain, group_names)
-            for column_index, (column, values) in enumerate(zip(columns, amounts, strict=True)):
-                assert column.amounts is not None
-                steps = column.amounts.steps_of(values[counted_positions])
-                is_selected = has_labels & (steps >= 0)
-                earlier_values, numbers = values_by_column[column_index], np.ones(int(is_selected.sum()), dtype=np.int64)
-                extended_values = np.concatenate([earlier_values, [group[is_selected], steps[is_selected], numbers]], axis=1)
-                values_by_column[column_index] = np.stack(
-                    _count_pairs(extended_values[0], extended_values[1], extended_values[2])
-                )
-    return CountedValues(tuple(values_by_column), records_read)
-
-
 def steps_of_amounts(records: PartitionedRecords, *, bounded: bool) -> int:
     """How many steps the amounts of all records within the domain have together. Raises: as ``RecordsInParts.parts``.
 
@@ -267,7 +162,7 @@ def steps_of_records(
     attribute, axis = records.domain.attribute(name), records.domain.axis(name)
 
     def count_part(rows: Rows, numbers: Values) -> Numbers:
-        positions = np.flatnonzero(_codes(rows["cell"], records.domain)[axis] < attribute.values)
+        positions = np.flatnonzero(codes_of(rows["cell"], records.domain)[axis] < attribute.values)
         if records.source.person is not None:
             positions = positions[first_records(rows[positions], records.source.most_records)]
         return np.bincount(steps_of(numbers[positions]), minlength=size)
@@ -275,21 +170,12 @@ def steps_of_records(
     return records.sum_parts(size, count_part, attribute)
 
 
-def _codes(cells: Numbers, domain: Domain) -> tuple[Numbers, ...]:
+def codes_of(cells: Numbers, domain: Domain) -> tuple[Numbers, ...]:
+    """The value of every cell in each attribute, by its number."""
     return np.unravel_index(cells, tuple(attribute.kinds for attribute in domain.attributes))
 
 
-def _labelled_groups(cells: Numbers, domain: Domain, group_names: Sequence[str]) -> tuple[Numbers, NDArray[np.bool_]]:
-    """The group of every record by some attributes, and whether it is one that has labels."""
-    codes = _codes(cells, domain)
-    group, has_labels = np.zeros(cells.size, dtype=np.int64), np.ones(cells.size, dtype=bool)
-    for name in group_names:
-        code, shown = codes[domain.axis(name)], domain.attribute(name).shown
-        group, has_labels = group * shown + code, has_labels & (code < shown)
-    return group, has_labels
-
-
-def _count_pairs(
+def count_pairs(
     first_keys: Numbers, second_keys: Numbers, numbers: Numbers | None = None
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Different pairs in rising order, and how often each occurs, or the sum of its numbers."""
@@ -298,12 +184,3 @@ def _count_pairs(
     starts, _ = find_runs(first_keys, second_keys)
     counted = np.ones(first_keys.size, dtype=np.int64) if numbers is None else numbers[order]
     return first_keys[starts], second_keys[starts], np.add.reduceat(counted, starts) if starts.size else counted
-
-
-def _excess(values: Values, column: Attribute) -> Values:
-    """How far every amount lies outside the range, in ``FINEST`` parts of it: 0 within it, below it negative, NaN where there is none."""
-    assert column.amounts is not None
-    low, high = column.amounts.range
-    with np.errstate(invalid="ignore", over="ignore"):
-        excess = np.where(values > high, values - high, np.where(values < low, values - low, 0.0)) * (FINEST / (high - low))
-    return np.where(np.isnan(values), np.nan, excess)

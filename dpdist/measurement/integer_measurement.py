@@ -180,6 +180,11 @@ class IntegerMeasurement(ABC):
         """z + noise, drawn where it is read. Only ``dpdist.pipeline.measure`` calls it, with the key of a reserved charge (law 1)."""
         return NoisyVector(exact, key, noise)
 
+    @property
+    def cell_multiple(self) -> int | None:
+        """What every cell is measured times, where all cells are and nothing else; else None."""
+        return None
+
     def row_blocks(self) -> Iterator[Matrix] | None:
         """The measured rows over all cells, (k, cells), block by block; None where z is no linear function of the counts that can
         be written down, so that it cannot be joined with other measurements."""

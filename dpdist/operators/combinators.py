@@ -17,7 +17,41 @@ EXACT_NORM_COLUMNS = 2**22
 """Up to here columns are looked at one by one."""
 
 
-class Scaled(Operator):
+class _MultipliedNorms(Operator):
+    """Rows that are those of another operator times a constant, with or without zeros for further cells: so are their norms.
+
+    Attributes:
+        factor: the constant.
+    """
+
+    operator: Operator
+    factor: float = 1.0
+
+    def row_norms_squared(self) -> Matrix:
+        return self.factor**2 * self.operator.row_norms_squared()
+
+    @property
+    def longest_row_squared(self) -> float:
+        return self.factor**2 * self.operator.longest_row_squared
+
+    @property
+    def frobenius_squared(self) -> float:
+        return self.factor**2 * self.operator.frobenius_squared
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return abs(self.factor) * self.operator.l2_sensitivity
+
+    @property
+    def l1_sensitivity(self) -> float:
+        return abs(self.factor) * self.operator.l1_sensitivity
+
+    @property
+    def sensitivity_bytes(self) -> int:
+        return self.operator.sensitivity_bytes
+
+
+class Scaled(_MultipliedNorms):
     """A constant times an operator."""
 
     def __init__(self, factor: float, operator: Operator) -> None:
@@ -42,34 +76,11 @@ class Scaled(Operator):
     def gram_block(self, rows: slice, columns: slice) -> Matrix:
         return self.factor**2 * self.operator.gram_block(rows, columns)
 
-    def row_norms_squared(self) -> Matrix:
-        return self.factor**2 * self.operator.row_norms_squared()
-
     def column_norms_squared(self) -> Matrix:
         return self.factor**2 * self.operator.column_norms_squared()
 
     def column_norms_l1(self) -> Matrix:
         return abs(self.factor) * self.operator.column_norms_l1()
-
-    @property
-    def longest_row_squared(self) -> float:
-        return self.factor**2 * self.operator.longest_row_squared
-
-    @property
-    def frobenius_squared(self) -> float:
-        return self.factor**2 * self.operator.frobenius_squared
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return abs(self.factor) * self.operator.l2_sensitivity
-
-    @property
-    def l1_sensitivity(self) -> float:
-        return abs(self.factor) * self.operator.l1_sensitivity
-
-    @property
-    def sensitivity_bytes(self) -> int:
-        return self.operator.sensitivity_bytes
 
     def description(self) -> tuple[object, ...]:
         return ("scaled", self.factor, self.operator)
@@ -319,7 +330,7 @@ class Permuted(Operator):
         return ("permuted", self.operator, self.order)
 
 
-class Padded(Operator):
+class Padded(_MultipliedNorms):
     """[A | 0]: the rows of an operator over the first cells, with zeros for ``extra`` cells after them."""
 
     def __init__(self, operator: Operator, extra: int) -> None:
@@ -365,9 +376,6 @@ class Padded(Operator):
     def row_quadratics(self, form: Matrix) -> Matrix:
         return self.operator.row_quadratics(form[: self.counted_cells, : self.counted_cells])
 
-    def row_norms_squared(self) -> Matrix:
-        return self.operator.row_norms_squared()
-
     def column_norms_squared(self) -> Matrix:
         return self._pad_columns(self.operator.column_norms_squared())
 
@@ -378,26 +386,6 @@ class Padded(Operator):
     def entry_range(self) -> tuple[float, float]:
         smallest, largest = self.operator.entry_range
         return min(smallest, 0.0), max(largest, 0.0)
-
-    @property
-    def longest_row_squared(self) -> float:
-        return self.operator.longest_row_squared
-
-    @property
-    def frobenius_squared(self) -> float:
-        return self.operator.frobenius_squared
-
-    @property
-    def l2_sensitivity(self) -> float:
-        return self.operator.l2_sensitivity
-
-    @property
-    def l1_sensitivity(self) -> float:
-        return self.operator.l1_sensitivity
-
-    @property
-    def sensitivity_bytes(self) -> int:
-        return self.operator.sensitivity_bytes
 
     def description(self) -> tuple[object, ...]:
         return ("padded", self.extra, self.operator)

@@ -7,9 +7,8 @@ from contextlib import ExitStack
 
 from dpdist.errors import StoreError
 from dpdist.pipeline.extract_files import extract_folder
-from dpdist.pipeline.release_run import Release, release
-from dpdist.pipeline.validation import find_refusals
-from dpdist.planner.release_plan import plan_as_charged
+from dpdist.pipeline.release_run import Release, plan_unrefused, release
+from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.size_estimate import RECORD_BYTES, fits_one_process, plans_in_one_process
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
@@ -25,14 +24,12 @@ from dpdist.storage.home_folder import published_at, state_folder
 
 def load_finished(context: Context, job: Job) -> Release | None:
     """A release that was published, read again in this process; None when there is something to do, or it may take long to plan."""
-    return release(context, job) if plans_in_one_process(job) and _is_finished(context, job) else None
+    return release(context, job) if _is_finished(context, job) and plans_in_one_process(job) else None
 
 
-def check_refusals(context: Context, job: Job) -> None:
-    """Raises: what would refuse the release, unless that is known only once a strategy is optimised that takes long."""
-    if plans_in_one_process(job):
-        for refusal in find_refusals(context, plan_as_charged(context, job)):
-            raise refusal
+def plan_ahead(context: Context, job: Job) -> ReleasePlan | None:
+    """The plan of a release; None where a strategy is optimised that takes long. Raises: what would refuse the release."""
+    return plan_unrefused(context, job) if plans_in_one_process(job) else None
 
 
 def _is_finished(context: Context, job: Job) -> bool:

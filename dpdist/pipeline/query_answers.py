@@ -26,9 +26,11 @@ from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.held_answers import HeldAnswers
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
-from dpdist.reconstruction.pooled_measurement import PooledMeasurement, independent_terms, pool
+from dpdist.reconstruction.pooled_measurement import IndependentTerm, PooledMeasurement, independent_terms, pool
+from dpdist.reconstruction.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
@@ -36,8 +38,6 @@ from dpdist.spec import Job
 from dpdist.storage.array_store import Store, StoredArray
 from dpdist.workloads import Workload
 
-JOINED_BYTES = 2**28
-"""Measured tables of one release that are joined with those of others in memory."""
 Companion = tuple[ReleasePlan, StoredArray]
 """Another release of the same records: its plan and its measurement."""
 
@@ -62,11 +62,13 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
             )
     if not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True):
         plans = (planned, *(other_release for other_release, _ in companion_releases))
-        zeros = [(plan, ArrayVector(np.zeros(plan.grid.rows, dtype=np.int64))) for plan in plans]
-        pooled = _pool(planned.workload, zeros, context.engine.own_bytes)
+        zeros = [(plan, ArrayVector(np.broadcast_to(np.int64(0), plan.grid.rows))) for plan in plans]
         try:
-            for block in planned.workload.blocks:
-                pooled.estimate(block)
+            pooled = _pool(planned.workload, zeros, context.engine.own_bytes)
+            if isinstance(pooled, SlabPool):
+                pooled.check_measured()
+            else:
+                _ = [pooled.estimate(block) for block in planned.workload.blocks]
         except NotMeasured as lack:
             names = " by ".join(planned.workload.domain.names[axis] for axis in lack.axes) or "all records"
             raise InvalidInput(
@@ -75,19 +77,28 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
     return companion_releases
 
 
-def _pool(workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]], memory_bytes: int) -> PooledMeasurement:
-    """Measurements of the same records as one, over tables whose cells are never written down together.
+def _pool(
+    workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]], memory_bytes: int
+) -> PooledMeasurement | SlabPool:
+    """Measurements of the same records as one, over tables whose cells are never written down together; large ones are read in parts.
 
     Raises: InvalidInput; OutOfMemory.
     """
     shape = workload.domain.shape
-    terms = []
+    tables, terms = list[StoredTable](), list[IndependentTerm]()
+    axes = tuple(range(len(shape)))
     for planned, measured in measurements:
-        space = planned.grid.measured_space(measured, shape, JOINED_BYTES)
+        multiple, deviation = planned.grid.cell_multiple, float(planned.noise.deviation)
+        if multiple is not None and is_read_by_slabs(multiple, measured.size):
+            tables.append(StoredTable(axes, measured, deviation, 1.0 / multiple))
+            continue
+        space = planned.grid.measured_space(measured, shape, HELD_BYTES)
         try:
-            terms += independent_terms(space, tuple(range(len(shape))), float(planned.noise.deviation))
+            terms += independent_terms(space, axes, deviation)
         except InvalidInput as error:
             raise InvalidInput(f"release {planned.job.release!r} cannot be combined: {error}") from None
+    if tables:
+        return SlabPool(shape, tables, terms, workload.blocks, memory_bytes=memory_bytes)
     return pool(shape, terms, workload.blocks, memory_bytes=memory_bytes)
 
 
@@ -102,8 +113,8 @@ def _answer_pooled(
     """Answers from several measurements of tables, fitted where that is asked for."""
     workload, options, scale = planned.workload, planned.job.outputs.postprocess, float(planned.scale)
     pooled = _pool(workload, measurements, context.engine.own_bytes)
-    columns = zip(*map(pooled.estimate, workload.blocks), strict=True)
-    answers, variances = (np.concatenate(column) for column in columns)
+    estimates = pooled.estimates() if isinstance(pooled, SlabPool) else map(pooled.estimate, workload.blocks)
+    answers, variances = (np.concatenate(column) for column in zip(*estimates, strict=True))
     errors = np.sqrt(variances) / scale
     half = errors * planned.noise.half_width_95(0.0 if planned.noise.kind is Kind.GAUSSIAN else 1.0)
     if not options.non_negative:
@@ -146,20 +157,27 @@ def _companion(context: Context, other_job: Job, records: str) -> Companion:
 
 
 def answer(
-    context: Context, planned: ReleasePlan, measured: StoredArray, companion_releases: tuple[Companion, ...] = ()
+    context: Context,
+    planned: ReleasePlan,
+    measured: StoredArray,
+    companion_releases: tuple[Companion, ...] = (),
+    published: Sequence[HeldAnswers] = (),
 ) -> Answers:
     """Every answer and its standard error, as whole numbers where these are asked for.
 
     Args:
         companion_releases: releases whose measurements join the estimate.
+        published: whole numbers of these that are held.
     """
     requested_columns = _requested_columns(planned, measured, companion_releases)
     unrounded = _unrounded_answers(context, planned, measured, companion_releases, requested_columns)
     if planned.job.outputs.postprocess.rounding is None:
         return unrounded
-    whole_columns = AnswerRequest(requested_columns.folder.removesuffix("/unrounded") + "/whole")
+    folder = requested_columns.folder.removesuffix("/unrounded") + "/whole"
+    if published:
+        folder += f"-{compute_digest('held', [(each.source, each.values.tolist()) for each in published])[:16]}"
     with StoreWorkspace(context.store, context.engine).scratch() as work:
-        return round_to_whole(planned, unrounded, measured.digest, whole_columns, work)
+        return round_to_whole(context, planned, unrounded, measured.digest, AnswerRequest(folder), work, published)
 
 
 def _post_processing_settings(planned: ReleasePlan, companion_releases: tuple[Companion, ...]) -> dict[str, Any]:

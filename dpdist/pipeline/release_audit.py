@@ -267,10 +267,14 @@ def _merge_findings(checked: str, findings: Sequence[Finding]) -> Finding:
 
 def _check_copy(copy: Path, text: bytes) -> str:
     release_folder.certificate_of(copy)
+    if (copy / release_folder.CERTIFICATE).read_bytes() != text:
+        return "it is of another release.json than the published one"
+    series = copy.parent / "series.json"
+    listed = json.loads(series.read_text(encoding="utf-8"))["releases"] if series.exists() else []
+    digests = {entry["release"]: entry["certificate"] for entry in listed}
+    digest = hashlib.sha256(text).hexdigest()
     return (
-        ""
-        if (copy / release_folder.CERTIFICATE).read_bytes() == text
-        else "it is of another release.json than the published one"
+        "" if digests.get(copy.name, digest) == digest else f"{series} names another certificate of it: write the site again"
     )
 
 

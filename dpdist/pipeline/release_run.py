@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from dpdist.content.certificate_fields import Claims
 from dpdist.content.release_summary import summary_line
@@ -23,12 +23,13 @@ from dpdist.pipeline.histogram import check_missing, count, digested_files, mate
 from dpdist.pipeline.measure import draw_once, prepare_integers, write_integers
 from dpdist.pipeline.preprocess import run_budgeted_steps
 from dpdist.pipeline.publish import publish
+from dpdist.pipeline.published_numbers import published_numbers, revised_groups
 from dpdist.pipeline.query_answers import answer, companions
 from dpdist.pipeline.release_charge import BoundRecords, release_charge
 from dpdist.pipeline.validation import find_refusals
 from dpdist.pipeline.warehouse_delivery import deliver
 from dpdist.planner.release_kinds import ReleasePlan
-from dpdist.planner.release_plan import plan, plan_as_charged
+from dpdist.planner.release_plan import check_memory, plan, plan_as_charged
 from dpdist.plugin_registry import plugin_objects
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.receipts import OF_RECORDS, DatasetBudget
@@ -170,11 +171,13 @@ class Release:
         return "".join([notebook_view.notebook_html(self.certificate, self.answers.arrow), *charts])
 
 
-def release(context: Context, job: Job, *, step: StepRunner = run_directly) -> Release:
+def release(context: Context, job: Job, *, step: StepRunner = run_directly, planned: ReleasePlan | None = None) -> Release:
     """Publish a release.
 
     Running it again after it has finished, or after it was killed anywhere, publishes the same bytes for one charge.
 
+    Args:
+        planned: its plan, where ``plan_unrefused`` made it before, with another engine. Default: it is planned here.
     Raises: DpdistError of any kind; whatever can refuse refuses before the charge.
     """
     keys.load(context.home)  # no key, no release
@@ -185,7 +188,8 @@ def release(context: Context, job: Job, *, step: StepRunner = run_directly) -> R
         sweep(context)
     with nullcontext() if job.source.table is None else extract_folder(context, job.release) as folder:
         with private_files():
-            unpublished, measurements = _measure_and_answer(context, job, step, folder)
+            plan_here = plan_unrefused(context, job, step=step) if planned is None else _with_engine(planned, context, step)
+            unpublished, measurements = _measure_and_answer(context, plan_here, step, folder)
         for check_release in plugin_objects("gates"):
             check_release(context, unpublished)
         publishing = partial(
@@ -205,14 +209,14 @@ def release(context: Context, job: Job, *, step: StepRunner = run_directly) -> R
 
 
 def _measure_and_answer(
-    context: Context, declared_job: Job, step: StepRunner, folder: Path | None
+    context: Context, planned: ReleasePlan, step: StepRunner, folder: Path | None
 ) -> tuple[Release, tuple[StoredArray, dict[str, str]]]:
     """The release before it is published, its measurement and the digests of all that it was made from.
 
     Args:
         folder: the folder for the records of its table.
     """
-    planned = _plan(context, declared_job, step)
+    declared_job = planned.job.declared_job
     for check_before_charge in plugin_objects("charge_gates"):
         check_before_charge(context, planned.job)
     if declared_job.measured.placeholders:
@@ -220,6 +224,8 @@ def _measure_and_answer(
     for warning in planned.warnings:
         context.progress("warning", warning)
     companion_releases = companions(context, planned)
+    companion_plans = [companion for companion, _ in companion_releases]
+    published = published_numbers(context, planned, companion_plans)
     planned = replace(planned, job=_extract_records(context, planned.job, step, folder))
     job = planned.job
     counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))
@@ -227,10 +233,13 @@ def _measure_and_answer(
         check_missing(context, job, job.release, tally)
     with _explain_changed_rows(declared_job, job):
         measured, charged = step("measure", lambda: measure(context, planned, job.source, counts))
-    answers = step("answer", lambda: answer(context, planned, measured, companion_releases))
+    answers = step("answer", lambda: answer(context, planned, measured, companion_releases, published))
     # the budget has the charges up to this one: the same whenever it is asked for
     name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name, rounding=answers.rounding)
+    revised = revised_groups(context, planned, companion_plans, answers)
+    if revised:
+        certificate = cast("Claims", {**certificate, "revises": revised})
     location = published_at(job.release, job.outputs.output.folder)
     measurements = {
         job.release: measured.digest,
@@ -239,7 +248,7 @@ def _measure_and_answer(
     return Release(planned, answers, location, charged, tally, budget, certificate), (measured, measurements)
 
 
-def _plan(context: Context, job: Job, step: StepRunner) -> ReleasePlan:
+def plan_unrefused(context: Context, job: Job, *, step: StepRunner = run_directly) -> ReleasePlan:
     """The plan of a release as it was charged, where it was. Raises: what would refuse the release."""
     planned = step("plan", lambda: plan_as_charged(context, job))
     for refusal in find_refusals(context, planned):
@@ -247,19 +256,28 @@ def _plan(context: Context, job: Job, step: StepRunner) -> ReleasePlan:
     return planned
 
 
-def _plan_with_found(context: Context, planned: ReleasePlan, step: StepRunner, folder: Path | None) -> ReleasePlan:
-    """The plan of a release with what parts of its budget find; the one with placeholders where it depends on nothing that is found.
+def _with_engine(planned: ReleasePlan, context: Context, step: StepRunner) -> ReleasePlan:
+    """The plan, which fits the engine that runs it. Raises: OutOfMemory."""
 
-    Args:
-        planned: the plan with placeholders.
+    def check_fit() -> ReleasePlan:
+        check_memory(planned, context.engine)
+        return planned
+
+    return step("plan", check_fit)
+
+
+def _plan_with_found(context: Context, planned: ReleasePlan, step: StepRunner, folder: Path | None) -> ReleasePlan:
+    """The plan of a release with what parts of its budget find. It is planned anew only where that takes the place of placeholders.
+
+    Whatever refuses the release was asked of the plan with placeholders, which asks for no less.
     """
     declared_job = planned.job.declared_job
     read_job = _extract_records(context, declared_job, step, folder)
     with _explain_changed_rows(declared_job, read_job):
         job = step("select", lambda: run_budgeted_steps(context, read_job))
-    if all(found_step.is_independent for found_step, _ in job.found_steps):
+    if not planned.job.has_placeholders or all(found_step.is_independent for found_step, _ in job.found_steps):
         return replace(planned, job=job)
-    return _plan(context, job, step)
+    return step("plan", lambda: plan_as_charged(context, job))
 
 
 def _extract_records(context: Context, job: Job, step: StepRunner, folder: Path | None) -> Job:

@@ -255,7 +255,12 @@ def _rounding_sentences(rounding: RoundingRule) -> list[str]:
         f"answers were rounded to {how}: totals are the sums of their parts, and intervals are {rounding.deviation:g} wider on each side, "
         "since no answer moved by more"
     )
-    return [sentence, *(f"answers of {name} were rounded to whole numbers one by one" for name in rounding.apart)]
+    held = [
+        f"the numbers that were published as {name} are held: how far that moves an answer is part of its standard error and widens its "
+        "interval, too"
+        for name in rounding.held
+    ]
+    return [sentence, *(f"answers of {name} were rounded to whole numbers one by one" for name in rounding.apart), *held]
 
 
 def _fit_sentence(effect: Effect | None, options: PostprocessSpec) -> str:

@@ -22,7 +22,7 @@ from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.simulated_answers import NO_AMOUNTS, AmountMoments, Shape, bin_shares, mean_answer
 from dpdist.query.linear_functions import LinearFunction
 from dpdist.reconstruction.answer_vectors import Answers
-from dpdist.spec.bound_alternatives import Assumptions
+from dpdist.spec.sections.record_assumptions import RecordAssumptions
 
 if TYPE_CHECKING:
     from dpdist.page.statistic_tables import StatisticRow
@@ -91,7 +91,9 @@ def predict_errors(
     return errors
 
 
-def predict_all_errors(planned: ReleasePlan, assumptions: Assumptions | None, records: float | None) -> list[PredictedError]:
+def predict_all_errors(
+    planned: ReleasePlan, assumptions: RecordAssumptions | None, records: float | None
+) -> list[PredictedError]:
     """The errors of every group of queries, and of what is made of sums where a number of records is assumed.
 
     Args:
@@ -105,7 +107,7 @@ def predict_all_errors(planned: ReleasePlan, assumptions: Assumptions | None, re
     return predict_errors(planned, number, amounts) + statistic_errors
 
 
-def whole_amounts(assumptions: Assumptions, planned: ReleasePlan) -> dict[int, AmountMoments]:
+def whole_amounts(assumptions: RecordAssumptions, planned: ReleasePlan) -> dict[int, AmountMoments]:
     """What is assumed of amounts, by the axes of their columns: of all of them, those beyond their ranges, too."""
     columns = enumerate(planned.job.measured.domain.attributes)
     amounts_by_axis = {

@@ -16,6 +16,8 @@ from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
 from dpdist.reconstruction.pooled_measurement import pooled_bytes
+from dpdist.reconstruction.pooled_slabs import is_read_by_slabs, slab_bytes
+from dpdist.reconstruction.whole_answers import MOST_ANSWERS, ROUNDING_COPIES
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -65,6 +67,7 @@ def memory_plan(
     by_tables: bool = False,
     pooled: bool = False,
     non_negative: bool = False,
+    rounded: bool = False,
     delivered: bool = False,
 ) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
@@ -74,6 +77,7 @@ def memory_plan(
         by_tables: whether answers are fitted table by table, without an estimate of the cells.
         pooled: whether it is joined with other releases table by table: what those measured is not known here and comes on top.
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
+        rounded: whether answers become whole numbers together.
         delivered: whether the answers go into a warehouse, too.
     """
     worker, own_bytes = engine.task_bytes, engine.own_bytes
@@ -85,11 +89,18 @@ def memory_plan(
         StageMemory("answer", grid_memory.answer, worker, True),
         StageMemory("publish", publish_bytes(workload), own_bytes, False),
     ]
+    if rounded and workload.shape[0] <= MOST_ANSWERS:
+        rounding = StageMemory("round", ROUNDING_COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False)
+        stages.insert(4, rounding)
     if delivered:
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))
     if pooled:
-        stages.insert(3, StageMemory("fit", pooled_bytes(grid.rows, workload.shape[0]), own_bytes, False))
+        in_slabs = is_read_by_slabs(grid.cell_multiple, grid.rows)
+        pooling = (
+            slab_bytes(workload.domain.shape, workload.shape[0]) if in_slabs else pooled_bytes(grid.rows, workload.shape[0])
+        )
+        stages.insert(3, StageMemory("fit", pooling, own_bytes, False))
     elif fitted:
         rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent
         fit_bytes = 8 * (

@@ -40,7 +40,7 @@ def prepare_job(context: Context, job: Job) -> Job:
     while (step := job.next_step) is not None:
         receipt = context.ledger.receipt(step.release)
         if receipt is None or receipt.state != "committed" or receipt.spec_digest != step.binding:
-            job = job.with_step_result(None)
+            job = job.with_placeholder
         else:
             job = step.job_with_stored(context.store, committed_measurement(context.store, receipt))
     return job

@@ -57,8 +57,13 @@ def plan(context: Context, job: Job) -> ReleasePlan:
     kind = StreamPlan if job.guarantee.release_mode.grows else ReleasePlan
     planned = kind(**vars(chosen_option), job=job, options=options, noise_choice=noise_choice, former_plan=former_plan)
     planned = replace(planned, effort=replace(chosen_option.effort, memory_bytes=largest))
-    memory_estimate.check(stage_memory(planned, context.engine), MEMORY_CURE)
+    check_memory(planned, context.engine)
     return planned
+
+
+def check_memory(planned: ReleasePlan, engine: Engine) -> None:
+    """Accept a plan of which every stage fits the workers of an engine. Raises: OutOfMemory."""
+    memory_estimate.check(stage_memory(planned, engine), MEMORY_CURE)
 
 
 def plan_as_charged(context: Context, job: Job) -> ReleasePlan:
@@ -237,6 +242,7 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
         by_tables=skips_estimate,
         pooled=bool(outputs.companions) and not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True),
         non_negative=outputs.postprocess.non_negative,
+        rounded=planned.planned_rounding is not None and planned.planned_rounding.adds_up,
         delivered=bool(outputs.output.to),
     )
     found = [(step.purpose, step.task_bytes(engine)) for step, _ in planned.job.found_steps]

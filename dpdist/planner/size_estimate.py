@@ -32,4 +32,4 @@ def plans_in_one_process(job: Job) -> bool:
 
 def fits_one_process(job: Job, record_bytes: int) -> bool:
     """Whether one process publishes a release in less than about ten seconds."""
-    return plans_in_one_process(job) and record_bytes <= RECORD_BYTES
+    return record_bytes <= RECORD_BYTES and plans_in_one_process(job)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Literal
 
@@ -24,7 +24,6 @@ import scipy
 from dpdist.operators import Matrix
 from dpdist.reconstruction.controlled_rounding import (
     COMPILED_SIZE,
-    WHOLE_TOLERANCE,
     circulation_rounding,
     nearest_vertex,
     split_fractions,
@@ -134,7 +133,7 @@ class JointTable:
         for sums, target in pairs:
             missing, unknown = target - sums.add_up(np.where(is_known, cells, 0.0)), sums.add_up((~is_known).astype(float))
             share = np.maximum(np.divide(missing, unknown, out=np.zeros_like(missing), where=unknown > 0), least)
-            spread = _expand(share, sums, self.shape, math.nan)
+            spread = expand_sums(share, sums, self.shape, math.nan)
             cells = np.where(is_known | np.isnan(spread), cells, spread)
             is_known |= ~np.isnan(spread)
         enough = AGREEMENT * max(1.0, *(float(np.abs(target).max(initial=0.0)) for target in targets))
@@ -148,10 +147,10 @@ class JointTable:
                     continue
                 if least == 0.0:
                     ratio = np.divide(target, reached, out=np.ones_like(reached), where=reached > 0)
-                    cells = cells * _expand(ratio, sums, self.shape, 1.0)
+                    cells = cells * expand_sums(ratio, sums, self.shape, 1.0)
                 else:
                     members = sums.add_up(np.ones(self.shape))
-                    cells = cells + _expand(gap / np.maximum(members, 1.0), sums, self.shape, 0.0)
+                    cells = cells + expand_sums(gap / np.maximum(members, 1.0), sums, self.shape, 0.0)
             if worst <= enough:
                 break
         return cells
@@ -178,6 +177,19 @@ class JointTable:
         tried = [table for table in tried if total is None or table.sum() == total]
         best = min(tried, key=lambda table: self._squared_error(table, targets))
         return best if self.kind == "ranges" else self._descend(best, cells, targets)
+
+    def round_holding(
+        self, held: Sequence[QuerySums], cells: Matrix, targets: Sequence[Matrix], rule: Rule, seed: int, total: float | None
+    ) -> Matrix:
+        """The same, where not all sums can be a floor or a ceiling, with some whole ones that are held: by their order, or their trees."""
+        skeleton = replace(self, sums=tuple(held))
+        state = np.random.RandomState(seed)
+        if skeleton.kind == "two trees":
+            return skeleton._round_in_trees(cells, state if rule == "unbiased" else None, total)
+        if rule == "unbiased":
+            return skeleton._round_in_order(cells, _uniform_given(float(state.random_sample()), float(cells.sum()), total))
+        tried = [skeleton._round_in_order(cells, (number + 0.5) / TRIED_STARTS) for number in range(TRIED_STARTS)]
+        return min(tried, key=lambda table: self._squared_error(table, targets))
 
     def _round_in_order(self, cells: Matrix, uniform: float) -> Matrix:
         order = self.range_order or tuple(range(len(self.shape)))
@@ -283,7 +295,7 @@ def _is_finer(labels: Matrix, coarse: Matrix) -> bool:
     return bool((first[labels] == coarse).all())
 
 
-def _expand(table: Matrix, sums: QuerySums, shape: Sequence[int], none: float) -> Matrix:
+def expand_sums(table: Matrix, sums: QuerySums, shape: Sequence[int], none: float) -> Matrix:
     """A number of every sum for each of its cells, and another one for cells that are in none."""
     for position, axis in enumerate(sums.axes):
         assert axis.labels is not None
@@ -371,67 +383,3 @@ def _merge_values(columns: Sequence[AxisSums]) -> list[AxisSums]:
     is_first = np.concatenate([[True], (matrix[:, order[1:]] != matrix[:, order[:-1]]).any(axis=0)])
     values = order[is_first]
     return [AxisSums(column.labels[values], None, column.rows) for column in columns if column.labels is not None]
-
-
-@dataclass(frozen=True)
-class WholeAnswers:
-    """Answers as whole numbers.
-
-    Attributes:
-        values: of all queries, (queries,) float64.
-        deviation: how far any of them is from its answer, at most.
-        apart: names of the groups that were rounded by themselves, whose totals may be off.
-    """
-
-    values: Matrix
-    deviation: float
-    apart: tuple[str, ...]
-
-
-def round_answers(
-    blocks: Sequence[Block],
-    shape: Sequence[int],
-    answers: Matrix,
-    rule: Rule,
-    seed: int,
-    known: Sequence[tuple[Block, float]] = (),
-) -> WholeAnswers:
-    """Whole answers that add up, where their cells can be held.
-
-    Args:
-        blocks: the groups of queries.
-        shape: of the domain.
-        answers: of all queries, (queries,): those of one estimate.
-        seed: of what an unbiased rounding draws.
-        known: counts that are public and whole, which are held.
-    Raises: ArithmeticError where a known count was not held.
-    """
-    starts = np.concatenate([[0], np.cumsum([block.queries for block in blocks])])
-    values, is_joint = np.rint(answers), np.zeros(len(blocks), dtype=bool)
-    totals: list[tuple[float, float]] = []  # sums of all cells, and the whole numbers that they became
-    tables = joint_tables(blocks, shape, [block for block, _ in known])
-    for table in sorted(tables, key=lambda table: table.kind != "two trees"):
-        targets = [
-            (
-                answers[starts[sums.number] : starts[sums.number + 1]]
-                if sums.number >= 0
-                else np.array([known[-1 - sums.number][1]])
-            ).reshape(sums.shape)
-            for sums in table.sums
-        ]
-        cells = table.fit_cells(targets)
-        whole_total = next((whole for total, whole in totals if abs(total - cells.sum()) < 0.01), None)
-        whole = table.round(cells, targets, rule, seed, whole_total)
-        totals.append((float(cells.sum()), float(whole.sum())))
-        for sums, target in zip(table.sums, targets, strict=True):
-            reached = sums.add_up(whole)
-            if sums.number < 0 and (reached != target).any():
-                raise ArithmeticError(f"the known count of {known[-1 - sums.number][0].name!r} was not held by a rounding")
-            if sums.is_asked and sums.number >= 0:
-                values[starts[sums.number] : starts[sums.number + 1]] = reached.ravel()
-                is_joint[sums.number] = True
-    farthest = float(np.abs(values - answers).max(initial=0.0))
-    least = 1.0 if is_joint.any() else 0.5
-    deviation = least if farthest <= least + WHOLE_TOLERANCE else math.ceil(100 * farthest) / 100
-    apart = tuple(block.name for block, joint in zip(blocks, is_joint, strict=True) if not joint)
-    return WholeAnswers(values, deviation, apart)

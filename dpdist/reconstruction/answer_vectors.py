@@ -38,6 +38,11 @@ class AnswerRequest:
         return f"{self.folder}/rounding"
 
     @property
+    def moved(self) -> str:
+        """Name of how far each answer was moved so that whole numbers of earlier releases are held."""
+        return f"{self.folder}/moved"
+
+    @property
     def cells(self) -> str:
         """Name of fitted non-negative cells, where they are asked for."""
         return f"{self.folder}/cells"
@@ -52,21 +57,26 @@ class RoundingRule:
         deviation: by how much intervals are wider on each side: no answer moved by more.
         adds_up: whether totals are the sums of their parts, but for ``apart``.
         apart: names of the groups of queries of which each answer was rounded by itself.
+        held: whole numbers of earlier releases that are held, by release and group.
     """
 
     rule: str
     deviation: float
     adds_up: bool
     apart: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """As plain values."""
-        return {"rule": self.rule, "deviation": self.deviation, "adds_up": self.adds_up, "apart": list(self.apart)}
+        facts = {"rule": self.rule, "deviation": self.deviation, "adds_up": self.adds_up, "apart": list(self.apart)}
+        return {**facts, **({"held": list(self.held)} if self.held else {})}
 
 
 def rounding_of(facts: Mapping[str, Any]) -> RoundingRule:
     """The rounding that facts were taken of."""
-    return RoundingRule(facts["rule"], facts["deviation"], facts["adds_up"], tuple(facts["apart"]))
+    return RoundingRule(
+        facts["rule"], facts["deviation"], facts["adds_up"], tuple(facts["apart"]), tuple(facts.get("held", ()))
+    )
 
 
 @dataclass(frozen=True)

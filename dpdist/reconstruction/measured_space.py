@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -113,6 +113,8 @@ class MeasuredSpace(ABC):
         values: the noisy integers, (values,) int64.
     """
 
+    rows_depend_on_noise: ClassVar[bool] = False
+    """Whether what was measured was chosen by what had been measured before: what its parts say together is then biased."""
     shape: tuple[int, ...]
     values: Matrix
 

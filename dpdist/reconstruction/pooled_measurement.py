@@ -20,7 +20,6 @@ import numpy as np
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Matrix, Operator
 from dpdist.reconstruction.measured_space import MeasuredSpace, NotMeasured
-from dpdist.reconstruction.measured_tables import MeasuredTables
 from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.workloads import Block
@@ -69,7 +68,8 @@ def independent_terms(space: MeasuredSpace, axes: Axes, deviation: float) -> lis
         deviation: of the noise of each measured integer.
     Raises: InvalidInput for a measurement whose rows depend on the noise, or are too many to be written down.
     """
-    if isinstance(space, ProductSpace) and space.reason_withheld is None:
+    joinable = not space.rows_depend_on_noise and space.reason_withheld is None
+    if joinable and isinstance(space, ProductSpace):
         return [
             IndependentTerm(
                 tuple(axes[axis] for axis in term.axes),
@@ -82,7 +82,7 @@ def independent_terms(space: MeasuredSpace, axes: Axes, deviation: float) -> lis
             )
             for term, values in space.measured
         ]
-    if not isinstance(space, RowSpace) or isinstance(space, MeasuredTables):
+    if not joinable or not isinstance(space, RowSpace):
         raise InvalidInput(
             "its tables were chosen in rounds, or its series is too long, so that it cannot be joined with another measurement"
         )
@@ -314,6 +314,7 @@ def pool(
     terms: Sequence[IndependentTerm],
     blocks: Sequence[Block] = (),
     *,
+    dense: Axes = (),
     memory_bytes: int | None = None,
 ) -> PooledMeasurement:
     """Measurements of the same records as one.
@@ -321,10 +322,11 @@ def pool(
     Args:
         shape: sizes of the attributes.
         blocks: queries that will be asked: attributes that have conditions together are put together.
+        dense: attributes that are put together in any case.
         memory_bytes: how much may be taken, with the answers to them; None: as much as there is.
     Raises: InvalidInput where the attributes that must be put together have too many values; OutOfMemory.
     """
-    together = {axis for term in terms if term.is_joint for axis in term.axes}
+    together = {*dense, *(axis for term in terms if term.is_joint for axis in term.axes)}
     together |= {axis for block in blocks if not block.separable for axis in block.axes}
     grams: dict[tuple[int, int], tuple[float, float]] = {}
     for number, term in enumerate(terms):

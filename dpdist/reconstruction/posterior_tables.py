@@ -23,7 +23,6 @@ import numpy as np
 import scipy
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction.junction_tree import independent_table, margin
 from dpdist.reconstruction.nonnegative_tables import Axes, broadcast_table
 
 MIXTURE = (
@@ -45,8 +44,8 @@ MIN_CELLS, MAX_CELLS = 60, 2000
 """Cells from which the weights of a mixture are estimated."""
 BLOCK_CELLS = 4096
 """Cells that are in memory with all their values."""
-SWEEPS = 60
-"""Corrections to each smaller table."""
+SWEEPS, PROPORTIONAL_SWEEPS = 60, 20
+"""Corrections to each smaller table, and proportional ones."""
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -82,7 +81,7 @@ def posterior_tables(
         lower = {s: tables[s] for s in smaller if not any(set(s) < set(candidate) for candidate in smaller)}
         expected = independent_table([tables[axis,] for axis in axes], total)
         if any(len(s) > 1 for s in lower):
-            expected = _fit_proportionally(expected, axes, lower)
+            expected = fit_proportionally(expected, axes, [*lower.items()], PROPORTIONAL_SWEEPS)
         values, errors = read_table(axes)
         levels = draw and _levels((*draw, position), expected.size)
         cells, variances = posterior(values.ravel(), errors.ravel(), expected.ravel(), levels)
@@ -151,7 +150,30 @@ def fit_to_tables(table: Matrix, variances: Matrix, axes: Axes, lower: Mapping[A
         for smaller_axes, target in lower.items():
             correction = (target - margin(table, axes, smaller_axes)) / margin(variances, axes, smaller_axes)
             table = np.maximum(table + variances * broadcast_table(correction, smaller_axes, axes), 0.0)
-    return _fit_proportionally(table + 1e-12, axes, lower)
+    return fit_proportionally(table + 1e-12, axes, [*lower.items()], PROPORTIONAL_SWEEPS)
+
+
+def fit_proportionally(table: Matrix, axes: Axes, smaller: Sequence[tuple[Axes, Matrix]], sweeps: int) -> Matrix:
+    """Iterative proportional fitting of a non-negative table to smaller ones."""
+    for _ in range(sweeps):
+        for smaller_axes, target in smaller:
+            current = margin(table, axes, smaller_axes)
+            ratio = np.divide(target, current, out=np.zeros_like(target), where=current > 0)
+            table = table * broadcast_table(ratio, smaller_axes, axes)
+    return np.asarray(table)
+
+
+def independent_table(ones: Sequence[Matrix], total: float) -> Matrix:
+    """The table of independent attributes, of which each has a table of its own."""
+    table = np.array(total)
+    for attribute_table in ones:
+        table = np.multiply.outer(table, attribute_table / total)
+    return table
+
+
+def margin(table: Matrix, axes: Axes, kept_axes: Axes) -> Matrix:
+    """The table of some of a table's attributes."""
+    return np.asarray(table.sum(axis=tuple(position for position, axis in enumerate(axes) if axis not in kept_axes)))
 
 
 def _shared_axes(axes: Axes, axes_sets: Sequence[Axes]) -> Iterator[Axes]:
@@ -160,16 +182,6 @@ def _shared_axes(axes: Axes, axes_sets: Sequence[Axes]) -> Iterator[Axes]:
         shared_axes = tuple(axis for axis in axes if axis in other_axes)
         if other_axes != axes and len(shared_axes) > 1:
             yield shared_axes
-
-
-def _fit_proportionally(table: Matrix, axes: Axes, lower: Mapping[Axes, Matrix]) -> Matrix:
-    """Iterative proportional fitting to smaller tables."""
-    for _ in range(SWEEPS // 3):
-        for smaller_axes, target in lower.items():
-            table = table * broadcast_table(
-                target / np.maximum(margin(table, axes, smaller_axes), 1e-12), smaller_axes, axes
-            )
-    return table
 
 
 def _levels(draw: tuple[int, ...], cells: int) -> Matrix:

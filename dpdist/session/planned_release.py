@@ -18,7 +18,6 @@ from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.pipeline import preflight
 from dpdist.pipeline.preflight import run
 from dpdist.pipeline.release_run import Release
-from dpdist.planner.bound_tradeoffs import compare_bounds
 from dpdist.planner.error_prediction import predict_all_errors
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
@@ -26,10 +25,10 @@ from dpdist.process import yaml_text
 from dpdist.process.remaining_time import COUNTED, with_time_left
 from dpdist.runtime.context import PUBLIC_STAGES, Progress, ignore_progress, open_context
 from dpdist.session.declarations import Budget, Persons
-from dpdist.session.predicted_errors import BoundTradeoffs, PredictedErrors
+from dpdist.session.predicted_errors import PredictedErrors
 from dpdist.sources.frames import Frame, check_frame, is_frame
 from dpdist.spec import Job, assumed, load
-from dpdist.spec.bound_alternatives import Assumptions
+from dpdist.spec.sections.record_assumptions import BoundTradeoffs, RecordAssumptions
 
 RecordSource = Frame | str | Path | Mapping[str, Any]
 """Records: a table in memory; a path or URL; a SELECT; or the keys of a spec's ``records``."""
@@ -84,7 +83,7 @@ class PlannedRelease:
         return self._errors_of(self.plan)
 
     @cached_property
-    def assumed(self) -> Assumptions | None:
+    def assumed(self) -> RecordAssumptions | None:
         """What ``assume`` of the spec says of the records; None where it says nothing. Raises: InvalidSpec."""
         return assumed(dict(self.content), folder=self.folder, period=self.period)
 
@@ -100,7 +99,7 @@ class PlannedRelease:
                 "nothing is assumed of the records; plan with assume={'persons': 30000, 'records_per_person': 'geometric 3'}"
             )
         with open_context(preflight.choose_planning_engine(self.job, None)) as context:
-            return BoundTradeoffs(assumptions.words, assumptions.records, tuple(compare_bounds(context, assumptions)))
+            return assumptions.compare_bounds(context)
 
     def for_half_width(self, group: str, half_width: float) -> Budget:
         """The least budget, up to a hundredth of it, with which no interval of a group is wider than ``half_width`` to either side.

@@ -57,8 +57,8 @@ class Session:
         Args:
             release: its id, which the ledger charges once. Default: the data set with a digest of all that is asked, so that the same
                 plan is the same release and another plan another one.
-            more: other keys of a spec, such as ``title``, ``noise``, ``postprocess`` and ``stream``. ``left_out=None`` spends nothing on
-                what the bounds leave out.
+            more: other keys of a spec, such as ``title``, ``noise``, ``postprocess`` and ``stream``. ``left_out={}`` spends a twentieth
+                of the budget on what the bounds leave out.
         Raises: InvalidSpec.
         """
         if not self.attributes:

@@ -14,6 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, cast
@@ -28,14 +29,21 @@ from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.contribution_histogram import split_budget
 from dpdist.privacy.noise import Noise
+from dpdist.privacy.step_noise import split_budget
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
 from dpdist.spec.sections.private_bounds import ShareSpec
 from dpdist.spec.sections.records import RecordsSpec
 from dpdist.storage.array_store import Store, StoredArray
+
+
+class StepOrder(IntEnum):
+    """When steps are found: what is found enters what is found after it."""
+
+    RECORDS, VALUES, GROUPS, AMOUNTS, BESIDE, ROWS = range(6)
+
 
 Draw = Callable[[int], NDArray[np.int64]]
 """Gives so many samples of the noise."""
@@ -55,7 +63,7 @@ class StepCount(Protocol):
 
 @dataclass(frozen=True)
 class CandidateErrors:
-    """How the errors of a release grow: see ``dpdist.statistics.truncation_loss.NoisyCounts.chosen``."""
+    """How the errors of a release grow: the choice of a bound weighs them against what it loses."""
 
     variances: Matrix
     record_loss: float
@@ -132,10 +140,16 @@ class BudgetedStep(ABC):
     """What ends the id of its charge, of the first of its kind and of each next one."""
     of_bounds: ClassVar[bool] = True
     """Whether it looks at records and amounts one by one."""
+    order: ClassVar[StepOrder] = StepOrder.BESIDE
+    """When it is found."""
     is_independent: ClassVar[bool] = False
     """Whether the release is the same whatever is found."""
     chooses_records: ClassVar[bool] = False
     """Whether it decides which records count."""
+    chooses_bound: ClassVar[bool] = False
+    """Whether it chooses a bound: predicted errors are those of the largest one before."""
+    says_bound_loss: ClassVar[bool] = False
+    """Whether a certificate says what bounds leave out, once it is found."""
     smallest_outcome: ClassVar[Any] = None
     """Of values, as few as may be found: whatever is asked for must be possible with them, too. None: nothing depends on it."""
 

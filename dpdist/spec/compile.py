@@ -21,7 +21,7 @@ from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.sections.amount_columns import ColumnSpec
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
 from dpdist.spec.sections.thresholded_cells import KeySpec
-from dpdist.spec.steps.step_registry import STEP_CLASSES
+from dpdist.spec.steps.step_registry import step_classes
 from dpdist.theme import DEFAULT_THEME
 
 NONE = Fraction(0)
@@ -75,7 +75,9 @@ def compile_job(
     person, first_kind = records.person, entries[0].kind
     next_step = _next_step(spec, again, spent, before)
     persons, unknown = records.count == "persons", placeholders or next_step is not None
-    uncounted_columns: dict[str, ColumnSpec | KeySpec] = {} if spec.quantiles is None else {**spec.quantiles.of}
+    uncounted_columns: dict[str, ColumnSpec | KeySpec] = {
+        name: column for section in spec.plugin_sections for name, column in section.uncounted_columns.items()
+    }
     uncounted_columns |= {} if spec.thresholded is None else spec.thresholded.of
     measured = CountedCells(
         spec.domain, spec.sums, entries, person.records, persons, files, sizes, unknown, uncounted_columns
@@ -145,7 +147,7 @@ def _former_spec(spec: ReleaseSpec) -> ReleaseSpec | None:
 
 def _next_step(spec: ReleaseSpec, again: Callable[..., Job], spent: Fraction, before: Before) -> BudgetedStep | None:
     """What a part of the budget finds next, None where nothing is left to be found: what is found enters what is found after it."""
-    declared = ((kind, declaration) for kind in STEP_CLASSES for declaration in kind.declarations(spec))
+    declared = ((kind, declaration) for kind in step_classes(spec) for declaration in kind.declarations(spec))
     kind, declaration = next(declared, (None, None))
     if kind is None or declaration is None:
         return None

@@ -254,7 +254,7 @@ def _check_step(job: Job, step: BudgetedStep) -> Job:
     step.check_measured(job.source.records, job.measured)
     if step.smallest_outcome is not None:
         _check_any(step, step.make_job(step.smallest_outcome, guarantee.budget))
-    return job.with_step_result(None)
+    return job.with_placeholder
 
 
 def _check_any(step: BudgetedStep, smallest_job: Job) -> None:

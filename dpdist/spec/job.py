@@ -158,10 +158,12 @@ class StepResult:
 
     Attributes:
         declared_job: the release before it was found.
+        is_placeholder: whether placeholders stand for it, because it is not found yet.
         published_numbers: the noisy numbers that it was chosen by, where they are published.
     """
 
     declared_job: Job
+    is_placeholder: bool
     published_numbers: Mapping[str, Any] | None = None
 
 
@@ -286,7 +288,7 @@ class Job:
         """The release as it was written: before anything was found."""
         return self.guarantee.step_results[0].declared_job if self.guarantee.step_results else self
 
-    @property
+    @cached_property
     def next_step(self) -> BudgetedStep | None:
         """What a part of the budget finds next; None where nothing is left to be found."""
         step = self.guarantee.next_step
@@ -296,7 +298,17 @@ class Job:
     def steps_to_find(self) -> list[BudgetedStep]:
         """What parts of the budget find for the release, in order, each with placeholders for what is found before it."""
         step = self.next_step
-        return [] if step is None else [step, *self.with_step_result(None).steps_to_find]
+        return [] if step is None else [step, *self.with_placeholder.steps_to_find]
+
+    @cached_property
+    def with_placeholder(self) -> Job:
+        """The release with a placeholder for what is found next: as many names as there can be, or the largest bound."""
+        return self.with_step_result(None)
+
+    @property
+    def has_placeholders(self) -> bool:
+        """Whether something that is planned for was not found yet."""
+        return any(step_result.is_placeholder for step_result in self.guarantee.step_results)
 
     @property
     def found_steps(self) -> list[tuple[BudgetedStep, Mapping[str, Any] | None]]:
@@ -370,7 +382,8 @@ class Job:
         _, rest = step.split_budget(budget)
         next_job: Job = step.make_job(values, budget.of_loss(rest))
         records = self.source.records.model_copy(update={"person": next_job.source.records.person})
-        guarantee = replace(next_job.guarantee, step_results=(*self.guarantee.step_results, StepResult(self, numbers)))
+        step_result = StepResult(self, values is None, numbers)
+        guarantee = replace(next_job.guarantee, step_results=(*self.guarantee.step_results, step_result))
         return replace(next_job, source=replace(self.source, records=records), guarantee=guarantee)
 
     @cached_property

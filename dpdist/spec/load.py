@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ from dpdist.process import yaml_text
 from dpdist.process.path_encoding import encodes
 from dpdist.process.yaml_text import Lines, Place
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.spec.bound_alternatives import Assumptions
 from dpdist.spec.compile import compile_job
 from dpdist.spec.consistency_checks import check
 from dpdist.spec.error_messages import describe_line, explain_errors, report_line, shorten
 from dpdist.spec.job import Job
 from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.sections.records import LeftOutSpec
+from dpdist.spec.sections.record_assumptions import AssumptionSection, RecordAssumptions
 from dpdist.spec.sections.sources import LOCATIONS
 
 
@@ -59,7 +57,7 @@ def load(
 
 def assumed(
     source: dict[str, Any] | str | Path, *, period: datetime.date | None = None, folder: Path | None = None
-) -> Assumptions | None:
+) -> RecordAssumptions | None:
     """What a spec assumes of its records, with what it would be with other bounds; None where it assumes nothing.
 
     Args:
@@ -69,7 +67,7 @@ def assumed(
     Raises: InvalidSpec.
     """
     spec, _, _, spec_folder = _read_spec(source, period, folder)
-    return None if spec.assume is None else Assumptions(spec, spec.assume, spec_folder)
+    return spec.assume.assumptions(spec, spec_folder) if isinstance(spec.assume, AssumptionSection) else None
 
 
 def _read_spec(
@@ -191,18 +189,11 @@ def _check_spec(
     if records:
         report_line(spec.records.location.check, ("records",), line_numbers, name)
     companion_jobs = report_line(companions, ("postprocess", "consistent_with"), line_numbers, name)
-
-    def compile_checked(release_spec: ReleaseSpec) -> Job:
-        job = report_line(
-            partial(compile_job, release_spec, folder=folder, files=files, sizes=sizes, companions=companion_jobs),
-            ("stream", "extended_from"),
-            line_numbers,
-            name,
-        )
-        check(job, files or folder, line_numbers, name)
-        return job
-
-    if "left_out" not in spec.model_fields_set and spec.declares_bounds:
-        with suppress(InvalidSpec):  # where it does not go with all that is asked, nothing is measured
-            return compile_checked(spec.model_copy(update={"left_out": LeftOutSpec.model_validate({})}))
-    return compile_checked(spec)
+    job = report_line(
+        partial(compile_job, spec, folder=folder, files=files, sizes=sizes, companions=companion_jobs),
+        ("stream", "extended_from"),
+        line_numbers,
+        name,
+    )
+    check(job, files or folder, line_numbers, name)
+    return job

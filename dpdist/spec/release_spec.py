@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.queries import QuerySpec
-from dpdist.spec.sections.amount_columns import QuantilesSpec, SumSpec
-from dpdist.spec.sections.assumptions import AssumeSpec
+from dpdist.spec.sections.amount_columns import SumSpec
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec
 from dpdist.spec.sections.gate import GateSpec
 from dpdist.spec.sections.optimizer import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.sections.output import AboutSpec, Language, OutputSpec, PostprocessSpec, SiteSpec
-from dpdist.spec.sections.records import LeftOutSpec, RecordsSpec
+from dpdist.spec.sections.plugin_sections import PluginSection, SectionKey
+from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.sections.thresholded_cells import ThresholdedSpec
 from dpdist.spec.value_types import SpecPart
 from dpdist.stability import Neighbours
@@ -63,20 +63,8 @@ class ReleaseSpec(SpecPart):
         "grouped by them",
         examples=[{"amount": {"from": 0, "to": 500, "step": 0.01}}],
     )
-    left_out: LeftOutSpec | None = Field(
-        None,
-        description="publishes, from a part of the budget, what the declared bounds leave out: the share of persons who have more records "
-        "than count and of records that do not count, and of amounts outside their range, with 95 % intervals. {} takes the defaults, "
-        "which hold without it, too, where persons or amounts are bounded, no bound is chosen, and this goes with all that is asked. null "
-        "spends nothing on it, and the page says that it is not known",
-        examples=[{"share": 0.05, "most": 1000}],
-    )
-    quantiles: QuantilesSpec | None = Field(
-        None,
-        description="publishes, from a part of the budget, quantiles of columns by group with 95 % intervals: chosen from all values of a "
-        "declared range by the exponential mechanism, without bins. The queries of 'workload' are answered with the rest",
-        examples=[{"of": {"age": {"from": 0, "to": 120}}, "by": ["region"], "at": [0.5]}],
-    )
+    left_out: Annotated[PluginSection | None, SectionKey("left_out")] = None
+    quantiles: Annotated[PluginSection | None, SectionKey("quantiles")] = None
     thresholded: ThresholdedSpec | None = Field(
         None,
         description="publishes, from a part of the budget, a thresholded histogram: the rows of all combinations of keys, up to 2^62, "
@@ -89,12 +77,7 @@ class ReleaseSpec(SpecPart):
             }
         ],
     )
-    assume: AssumeSpec | None = Field(
-        None,
-        description="what 'dpdist plan' assumes of the records, to show for several values of each bound the noise, what is lost and the "
-        "error of both. No record is read for it, nothing is charged, and what is released does not depend on it",
-        examples=[{"persons": 30000, "records_per_person": "geometric 3"}],
-    )
+    assume: Annotated[PluginSection | None, SectionKey("assume")] = None
     neighbours: Neighbours = Field(
         "add-remove",
         description="which data sets are neighbours, that is, must be hard to tell apart: one unit is added or removed, or one "
@@ -162,11 +145,11 @@ class ReleaseSpec(SpecPart):
     )
 
     @property
-    def declares_bounds(self) -> bool:
-        """Whether persons or amounts are bounded, and no bound is chosen by a part of the budget, which says what it leaves out."""
-        person = self.records.person
-        selections = (person.selection, *(column.selection for column in self.sums.values()))
-        return bool(person.column or self.sums) and not any(selections)
+    def plugin_sections(self) -> list[PluginSection]:
+        """What it asks plugins for."""
+        selections = (self.records.person.selection, *(column.selection for column in self.sums.values()))
+        sections = (*selections, *(getattr(self, name) for name in type(self).model_fields))
+        return [section for section in sections if isinstance(section, PluginSection)]
 
 
 def json_schema() -> dict[str, Any]:

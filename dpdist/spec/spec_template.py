@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpdist.domain.numeric_columns import MOST_STEPS
+from dpdist.plugin_registry import missing_plugin
 from dpdist.process.yaml_text import quoted
 from dpdist.sources.file_columns import Column, Kind
 from dpdist.spec.attributes import ATTRIBUTES
@@ -81,7 +82,7 @@ def outline(columns: Sequence[Column], request: OutlineRequest, *, schema: str, 
         attributes="\n".join(attribute_line for entry in counted for attribute_line in _attribute(*entry)),
         sums="".join([SUMS, *(_sum(*entry, alone=len(amounts) == 1) for entry in amounts)]) if amounts else "",
         totals="".join(TOTAL.format(name=name) for name, _ in amounts),
-        beyond=TRUNCATION_LOSS if request.person is not None or amounts else "",
+        beyond=TRUNCATION_LOSS if (request.person is not None or amounts) and not missing_plugin("left_out") else "",
         epsilon=f"{request.epsilon:g}",
         delta=f"{request.delta:g}",
         cap=f"{4 * request.epsilon:g}",
@@ -117,7 +118,7 @@ sums:
 """
 TRUNCATION_LOSS = """\
 # A twentieth of this budget measures what the bounds leave out: records of persons who have more, amounts outside a range.
-left_out: {}   # null spends all of it on the answers, and the page says that it is not known
+left_out: {}   # without it all of the budget is spent on the answers, and the page says that it is not known
 """
 TOTAL = """  - marginals: {{ways: [1]}}
     mean: {name}   # its sum is measured with it; 'sum' in place of 'mean' asks for the sum alone

@@ -11,15 +11,11 @@ from rich.text import Text
 from flows.commands.console_output import GROUPS, console, print_beyond
 
 if TYPE_CHECKING:
-    from dpdist.planner.bound_tradeoffs import BoundComparison
     from dpdist.planner.error_prediction import PredictedError
     from dpdist.planner.memory_estimate import StageMemory
     from dpdist.planner.release_kinds import ReleasePlan
-    from dpdist.spec.bound_alternatives import Assumptions
+    from dpdist.spec.sections.record_assumptions import BoundTradeoffs
     from dpdist.workloads import Workload
-
-COMPARED_GROUPS = 4
-"""Groups of queries, of those that are listed, that are compared under several bounds."""
 
 
 def print_left_out(reasons: dict[str, str], *, with_reasons: bool) -> None:
@@ -103,8 +99,8 @@ def print_record_dependent(planned: ReleasePlan, errors: Sequence[PredictedError
 def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) -> None:
     """What parts of the budget are for, by the keys of the spec that ask for them; and what bounds leave out, unless that, or the bound, is
     still to be found."""
-    from dpdist.spec.steps.bound_selection import BoundChoice
-    from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
+    from dpdist.page.truncation_text import bounds_persons
+    from dpdist.plugin_registry import missing_plugin
 
     found_steps = planned.job.found_steps
     budget_parts = [(step.budget_share, step.key) for step, _ in found_steps]
@@ -115,43 +111,31 @@ def print_preprocessing(planned: ReleasePlan, certificate: Mapping[str, Any]) ->
             + ", ".join(f"{float(100 * budget_share):.3g}% for {purpose}" for budget_share, purpose in budget_parts)
         )
     open_steps = [step for step, outcome in found_steps if outcome is None]
-    bounds = [step.key for step in open_steps if isinstance(step, BoundChoice)]
+    bounds = [step.key for step in open_steps if step.chooses_bound]
     if bounds:
         console.print_line(
             f"the half widths above are for the largest bounds that {' and '.join(bounds)} may choose; a smaller choice means less noise"
         )
     for sentence in (sentence for step in open_steps for sentence in step.plan_sentences()):
         console.print_line(sentence)
-    measured_keys = {"left_out", "chosen_bound", "chosen_groups", "chosen_ranges"} & set(certificate)
-    if measured_keys or not any(isinstance(step, TruncationLossMeasurement | BoundChoice) for step, _ in found_steps):
+    bound_losses = [outcome for step, outcome in found_steps if step.says_bound_loss]
+    if not bound_losses or "completeness" in certificate or any(outcome is not None for outcome in bound_losses):
         print_beyond(certificate)
+    if not bound_losses and bounds_persons(certificate) and not missing_plugin("left_out"):
+        console.print_line("'left_out: {}' would spend 5% of the budget on estimating how many, with intervals", style="dim")
 
 
-def print_bounds(assumptions: Assumptions | None, bounds: Sequence[BoundComparison]) -> None:
+def print_bounds(tradeoffs: BoundTradeoffs | None) -> None:
     """What is predicted under several values of each bound, on assumed records, and which has the least error."""
     from rich.table import Table
 
-    if assumptions is None:
+    if tradeoffs is None:
         return
-    console.print_line(
-        f"assumed, no record was read: {assumptions.words}. Each group of queries: the 95 % half width, what a usual "
-        "answer loses to the bounds, and noise and loss together as a share of it; 'error' is that of all groups"
-    )
-    for bound in bounds:
-        names = [f"{prediction.group} ({prediction.unit})" for prediction in bound.best.groups[:COMPARED_GROUPS]]
-        table = Table(bound.key, "lost", *names, "error", "", box=None, pad_edge=False)
-        for prediction in bound.predictions:
-            cells = [
-                f"± {group.half_width:,.4g} - {group.lost:,.4g} ({group.relative_error:.0%})"
-                for group in prediction.groups[:COMPARED_GROUPS]
-            ]
-            marks = [
-                *(["least"] if prediction is bound.best else []),
-                *(["as in the spec"] if prediction.value == bound.current_value else []),
-            ]
-            table.add_row(
-                f"{prediction.value:,.10g}", f"{prediction.lost:.1%}", *cells, f"{prediction.error:.1%}", ", ".join(marks)
-            )
+    console.print_line(tradeoffs.summary)
+    for head, *rows in tradeoffs.tables:
+        table = Table(*head, box=None, pad_edge=False)
+        for row in rows:
+            table.add_row(*row)
         console.print(table)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpdist.planner.release_kinds import ReleasePlan
     from dpdist.runtime.context import Context
     from dpdist.spec import Job
-    from dpdist.spec.bound_alternatives import Assumptions
+    from dpdist.spec.sections.record_assumptions import RecordAssumptions
 
 SHOWN_ANSWERS = 12
 """Answers, and means, variances and quantiles, that a run prints."""
@@ -71,7 +71,6 @@ def plan(
     from dpdist.mechanisms.comparison import exclusion_reasons
     from dpdist.pipeline.preflight import choose_planning_engine
     from dpdist.pipeline.validation import find_refusals
-    from dpdist.planner.bound_tradeoffs import compare_bounds
     from dpdist.planner.noise_selection import more_releases
     from dpdist.planner.release_plan import plan, stage_memory
     from dpdist.planner.size_estimate import effort_of
@@ -97,7 +96,7 @@ def plan(
         takes = stage_memory(planned, context.engine)
         refused = [str(refusal) for refusal in find_refusals(context, planned.as_charged(context))]
         remaining_releases = more_releases(context.ledger, planned.job, planned.options)
-        bounds = compare_bounds(context, assumptions)
+        tradeoffs = None if assumptions is None else assumptions.compare_bounds(context)
     not_compared = (
         exclusion_reasons(planned.grid.norm, queries, job.workload.limits, job.setting)
         if job.workload.mechanism == "auto"
@@ -113,7 +112,7 @@ def plan(
             "errors": [asdict(entry) for entry in errors],
             "warnings": planned.warnings,
             "refusals": refused,
-            "bounds": [entry.facts for entry in bounds] or None,
+            "bounds": None if tradeoffs is None else tradeoffs.facts or None,
             "not_compared": not_compared,
             "noise_multiplier": planned.noise_multiplier,
         }
@@ -132,7 +131,7 @@ def plan(
         plan_output.print_rounds(_drowned(planned), records)
     plan_output.print_predicted(errors, least_budget and f"{half_width} needs {least_budget}")
     plan_output.print_record_dependent(planned, errors)
-    plan_output.print_bounds(assumptions, bounds)
+    plan_output.print_bounds(tradeoffs)
     console_output.print_noises(certificate, remaining_releases)
     console_output.print_targets(certificate)
     plan_output.print_memory(takes)
@@ -144,7 +143,7 @@ def plan(
     _exit_if_refused(refused)
 
 
-def _errors(planned: ReleasePlan, assumptions: Assumptions | None, records: float | None) -> list[PredictedError]:
+def _errors(planned: ReleasePlan, assumptions: RecordAssumptions | None, records: float | None) -> list[PredictedError]:
     """The errors of every group of queries; none where they depend on the data, or take long."""
     from dpdist.planner.error_prediction import predict_all_errors
     from dpdist.planner.size_estimate import plans_in_one_process
@@ -272,7 +271,7 @@ def _finish_or_run(
     Raises: what refuses it, before a cluster starts.
     """
     with without_collecting():
-        from dpdist.pipeline.preflight import check_refusals, choose_engine, load_finished
+        from dpdist.pipeline.preflight import choose_engine, load_finished, plan_ahead
         from dpdist.runtime.context import open_context
         from flows.observability import run_recorder
         from flows.observability.run_events import Run
@@ -282,8 +281,8 @@ def _finish_or_run(
         if release is not None:
             run_recorder.record_repeat(home, Run.of(job), release)
             return release
-        if not served():  # a server keeps the whole course of a run, also of a refused one
-            check_refusals(here, job)
+        # a server keeps the whole course of a run, also of a refused one
+        planned = None if served() else plan_ahead(here, job)
         chosen_engine = choose_engine(job, engine_address)  # looks for the records: what is not there is reported at once
     process_group.end_with_this_process()
     if served():
@@ -298,7 +297,7 @@ def _finish_or_run(
 
         from flows.release_stages import publish_release
 
-    return publish_release(job, chosen_engine, home, report_progress)
+    return publish_release(job, chosen_engine, home, report_progress, planned=planned)
 
 
 def approve(

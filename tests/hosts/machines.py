@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tests import certificates
 
-HOSTS = ("scheduler", "worker1", "worker2", "flow", "store")
+WORKERS = ("worker1", "worker2")
+HOSTS = ("scheduler", *WORKERS, "flow", "store")
 NETWORK = "10.77.0"
 BRIDGE = "dpbr0"
 SCHEDULER, STORE = f"{NETWORK}.2", f"{NETWORK}.6"
@@ -137,9 +138,11 @@ class Machines:
                 self.start_worker(host)
                 self.wait(lambda host=host, known=known: self.log(host).count("Registered to") > known, f"no {host}")
 
-    def start_worker(self, host: str) -> None:
-        """Start the Dask worker of a machine."""
+    def start_worker(self, host: str, *before: str) -> None:
+        """Start the Dask worker of a machine, by a program that changes what it sees of the machine."""
         words = (
+            *before,
+            str(BIN / "dask"),
             "worker",
             f"tls://{SCHEDULER}:8786",
             "--no-dashboard",
@@ -150,7 +153,11 @@ class Machines:
             "--name",
             host,
         )
-        self.start(host, host, str(BIN / "dask"), *words)
+        self.start(host, host, *words)
+
+    def end(self, name: str) -> None:
+        """Tell a program to end, and all that it has started, as a cloud does before it takes a machine back."""
+        subprocess.run(["pkill", "-TERM", "-s", str(self.running[name].pid)], check=False)
 
     def kill(self, name: str) -> None:
         """End a program, and all that it has started, without a warning."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -119,3 +121,44 @@ def test_a_scheduler_that_ends_ends_the_run_and_the_next_one_goes_on(hosts: Mach
     hosts.start_scheduler()
     hosts.start_missing_workers()
     finished(hosts, "again", started(hosts, "again"))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_that_is_told_to_end_changes_nothing(hosts: Machines, stage: str) -> None:
+    """As when a cloud takes a machine back: the worker has seconds to hand over what it holds."""
+    name = f"{stage}-told-to-end"
+    hosts.start_missing_workers()
+    began, running = time.monotonic(), started(hosts, name)
+    reaches(hosts, name, stage, running)
+    hosts.end("worker2")
+    finished(hosts, name, running)
+    print(f"told to end in {stage}: {time.monotonic() - began:.0f} s")
+    hosts.kill("worker2")
+
+
+STRANGE = {
+    "clock ten minutes ahead": ("faketime", "-f", "+600s"),
+    "clock ten minutes behind": ("faketime", "-f", "-600s"),
+    "disk full": ("sh", "-c", 'mount -t tmpfs -o size=32k none . && cd . && (dd if=/dev/zero of=full; exec "$@")', "-"),
+}
+"""A program that starts the worker of a machine that is not as it should be."""
+
+
+@pytest.mark.parametrize("machine", STRANGE)
+def test_a_strange_machine_changes_nothing(hosts: Machines, machine: str) -> None:
+    if shutil.which(STRANGE[machine][0]) is None:
+        pytest.skip(f"needs the program {STRANGE[machine][0]}")
+    name = machine.replace(" ", "-")
+    hosts.start_missing_workers()
+    hosts.kill("worker1")
+    known = hosts.log("worker1").count("Registered to")
+    hosts.start_worker("worker1", *STRANGE[machine])
+    began = time.monotonic()
+    with contextlib.suppress(
+        AssertionError
+    ):  # a worker that cannot start there is restarted for ever, and the other one works
+        hosts.wait(lambda: hosts.log("worker1").count("Registered to") > known, "no worker", seconds=30)
+    assert ("No space left on device" in hosts.log("worker1")) == (machine == "disk full")
+    finished(hosts, name, started(hosts, name))
+    print(f"{machine}: {time.monotonic() - began:.0f} s; the worker: {hosts.log('worker1').splitlines()[-1][:160]}")
+    hosts.kill("worker1")

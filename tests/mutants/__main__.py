@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, modules, packed, showing
+from tests.mutants.faults import ROOT, Mutant, drawn, equivalents, lines_since, modules, packed, showing
 from tests.mutants.runs import WAITS, copied, executed, spent, warmed, watched
 
 EQUIVALENT = ROOT / "tests" / "mutants" / "README.md"
@@ -263,13 +263,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20, help="of this run; the next one goes on")
     parser.add_argument("--seed", type=int, default=37, help="of the draw of the lines")
     parser.add_argument("--cpu", type=float, default=40, help="CPU seconds of the tests that a fault is given to")
+    parser.add_argument("--since", help="a revision: lines that are newer are three times as likely")
     parser.add_argument("--module", choices=modules(), help="only this one")
     given = parser.parse_args()
     os.setpriority(os.PRIO_PROCESS, 0, 15)
     until = time.monotonic() + 60 * given.minutes
     warmed()
     KEPT.mkdir(parents=True, exist_ok=True)
-    sample = list(islice(drawn([given.module] if given.module else modules(), given.seed), given.sample))
+    new = lines_since(given.since) if given.since else ()
+    sample = list(islice(drawn([given.module] if given.module else modules(), given.seed, new), given.sample))
     print(f"{len(sample)} faults, seed {given.seed}", flush=True)
     known, ends = equivalents(EQUIVALENT), dict[str, list[Mutant]]()
     with tempfile.TemporaryDirectory(prefix="dpdist-mutants-") as folder:

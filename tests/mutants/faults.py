@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import difflib
 import hashlib
+import math
 import re
+import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,10 +61,34 @@ def _changed(source: str, edit: Edit) -> str:
     return (text[: edit.start] + edit.text.encode() + text[edit.stop :]).decode()
 
 
-def drawn(among: list[str], seed: int) -> Iterator[Mutant]:
-    """One fault of every line of the modules, the lines in a random order: each is as likely as any other.
+NEW_LINES_COUNT = 3
+"""A line that is new is as likely to come first as so many others."""
 
-    The order hangs on the text of a line and on its module alone: a change elsewhere leaves the faults as they were.
+
+def lines_since(revision: str) -> frozenset[tuple[str, int]]:
+    """Module and number of every line that was written since a revision; a line that only moved with its file was not."""
+    shown = subprocess.run(
+        ["git", "diff", "--unified=0", "--find-renames=40%", "--find-copies", revision, "--", *PACKAGES],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found, module = set[tuple[str, int]](), ""
+    for line in shown.splitlines():
+        if line.startswith("+++ "):
+            module = line.removeprefix("+++ ").removeprefix("b/")
+        elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(hunk[1]), int(hunk[2] or 1)
+            found |= {(module, number) for number in range(first, first + count)}
+    return frozenset(found)
+
+
+def drawn(among: list[str], seed: int, new: Collection[tuple[str, int]] = ()) -> Iterator[Mutant]:
+    """One fault of every line of the modules, the lines in a random order: each is as likely as any other, a new one three times.
+
+    The order hangs on the text of a line, on its module and on whether it is new: a change elsewhere leaves the faults as they were.
+    Source: Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir".
     """
     lines = []
     for module in among:
@@ -72,8 +98,10 @@ def drawn(among: list[str], seed: int) -> Iterator[Mutant]:
         for line in sorted(found):
             text = texts[line - 1].strip()
             seen[text] += 1
-            lines.append((_random(seed, module, text, seen[text]), module, found[line]))
-    for order, module, choices in sorted(lines, key=lambda each: each[0]):
+            order = _random(seed, module, text, seen[text])
+            waits = -math.log1p(-int(order[:13], 16) / 16**13) / (NEW_LINES_COUNT if (module, line) in new else 1)
+            lines.append((waits, order, module, found[line]))
+    for _, order, module, choices in sorted(lines, key=lambda each: each[:2]):
         for edit in sorted(choices, key=lambda edit: _random(order, edit.kind, edit.start - choices[0].start, edit.text)):
             fault = mutant_of(module, edit)
             if fault is not None:

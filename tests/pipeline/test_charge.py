@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from dpdist import engine
-from dpdist.pipeline import validation
+from dpdist.errors import OutOfMemory
+from dpdist.pipeline import release_run, validation
 from dpdist.pipeline.histogram import count, digested_files
+from dpdist.pipeline.preflight import plan_ahead
 from dpdist.pipeline.query_answers import answer
 from dpdist.pipeline.release_charge import BoundRecords, release_charge
+from dpdist.planner import release_plan
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
@@ -21,7 +24,10 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
-from tests.pipeline import test_quantiles
+from tests.command_line import CommandLine
+from tests.complete_tree import needs_plugin
+from tests.pipeline import test_private_categories
+from tests.purchase_releases import purchases_with_amounts, quantile_release
 
 AGES = {"age": {"from": 0, "to": 11}}
 FILTERS = [{"filters": {"of": "age", "apply": [{"window": 3}, {"exponential": 0.7}]}}]
@@ -79,9 +85,11 @@ def test_warnings_are_told_before_the_charge(home: Path) -> None:
     assert stages.index("warning") < stages.index("count")
 
 
+@needs_plugin("quantiles")
 def test_a_release_beside_quantiles_is_planned_once(home: Path) -> None:
     """What is found beside it changes neither its strategy nor its noise: the plan with placeholders is that of the release."""
-    stages, path = list[str](), test_quantiles.written(home)
+    stages = list[str]()
+    path = small.write(home.parent / "data", table=purchases_with_amounts(), **quantile_release())
 
     def run_stage(name: str, work: Callable[[], Any]) -> Any:
         stages.append(name)
@@ -94,3 +102,40 @@ def test_a_release_beside_quantiles_is_planned_once(home: Path) -> None:
     assert done.plan.binding(None) == found.binding(None)
     assert (done.plan.variance, done.plan.loss) == (found.variance, found.loss)
     assert done.plan.job.next_step is None
+
+
+@pytest.mark.parametrize(("kind", "plans"), [("counts", 1), ("names", 2)])
+def test_a_command_plans_and_asks_for_refusals_once(
+    kind: str, plans: int, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names that are selected take the place of placeholders, which is another plan; a repeat finds them and plans once."""
+    folder, calls, command = home.parent / "data", list[str](), CommandLine(monkeypatch, capsys)
+    path = small.write(folder) if kind == "counts" else test_private_categories.written(folder)
+    for place, name in ((release_plan, "_measurement_plans"), (release_run, "find_refusals")):
+        monkeypatch.setattr(place, name, _recorded(getattr(place, name), name, calls))
+    assert command("run", str(path), "--quiet").code == 0
+    assert (calls.count("_measurement_plans"), calls.count("find_refusals")) == (plans, 1)
+    calls.clear()
+    assert command("run", str(path), "--quiet").code == 0
+    assert (calls.count("_measurement_plans"), calls.count("find_refusals")) == (1, 1)
+
+
+def _recorded(function: Callable[..., Any], name: str, calls: list[str]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        calls.append(name)
+        return function(*arguments)
+
+    return call
+
+
+def test_a_plan_that_was_made_with_another_engine_must_fit_the_one_that_runs_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, context = load(small.write(home.parent / "data")), context_of(home)
+    planned = plan_ahead(context, job)
+    assert planned is not None
+    monkeypatch.setattr(engine.Engine, "task_bytes", 1)
+    with pytest.raises(OutOfMemory):
+        release_run.release(context, job, planned=planned)
+    with open_ledger(home) as ledger:
+        assert not ledger.budgets()

@@ -499,15 +499,6 @@ def test_private_categories_of_a_query(home: Path, monkeypatch: pytest.MonkeyPat
     assert not list((home / "records").rglob("*.parquet"))
 
 
-def test_both_charges_must_fit_before_the_first(home: Path) -> None:
-    """The data set has spent so much that the selection would fit, and the measurement after it would not."""
-    small.run(small.write(home.parent / "first", release="first", budget={"rho": 0.25}, ledger=ASKED["ledger"]), home)
-    with pytest.raises(DpdistError, match="rho"):
-        small.run(written(home.parent / "data"), home)
-    with open_ledger(home) as ledger:
-        assert list(ledger.charges("small", "total")) == ["first"]
-
-
 def test_plans_stand_for_as_many_names_as_there_can_be(home: Path) -> None:
     context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(written(home.parent / "data")))

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 from dpdist.engine import inline
-from dpdist.errors import BudgetExceeded, InvalidInput, InvalidSpec
+from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.page.domain_text import edges_sentences
 from dpdist.pipeline import preprocess
 from dpdist.pipeline.preprocess import records_in_parts
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
-from dpdist.privacy.private_quantiles import edges_rule
+from dpdist.privacy.private_edges import edges_rule
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.session import PlannedRelease
 from dpdist.spec import load
@@ -34,8 +34,8 @@ from tests import small
 from tests.claims import verifier, wrong_claims
 from tests.command_line import CommandLine
 from tests.often import first_of
-from tests.planner.test_bound_selection import BUDGETS
 from tests.privacy.test_edges import chances, told_apart
+from tests.purchase_releases import BUDGETS
 
 WIDEST = 5000
 """The largest amount: few have more than 300."""
@@ -138,14 +138,6 @@ def test_a_run_that_goes_on_chooses_nothing_twice(home: Path) -> None:
         assert len([row for row in ledger.entries("small-1~edges") if row["event"] == "reserved"]) == 1
     again = small.run(path, home)
     assert (again.charged, again.job.measured.attributes) == (False, done.job.measured.attributes)
-
-
-def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
-    small.run(written(home, release="other"), home)
-    with pytest.raises(BudgetExceeded):
-        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
-    with open_ledger(home) as ledger:
-        assert ledger.receipt("small-1~edges") is None
 
 
 def test_several_attributes_each_have_a_charge(home: Path) -> None:

@@ -16,9 +16,7 @@ from dpdist.pipeline.release_run import Release
 from flows.commands import cli
 from tests import small
 from tests.command_line import CommandLine
-from tests.pipeline.test_left_out import purchases
-from tests.pipeline.test_quantiles import AMOUNT
-from tests.pipeline.test_quantiles import asked as quantiles_spec
+from tests.purchase_releases import AMOUNT, purchases_with_amounts, quantile_release
 
 AMOUNTS = {"amount": {"from": 0, "to": 100, "step": 1, "missing": "drop", "unit": "EUR"}}
 WORKLOAD = [
@@ -39,9 +37,9 @@ STATISTICS = {
 
 @pytest.fixture
 def release(home: Path) -> Release:
-    quantiles = {**quantiles_spec()["quantiles"], "of": {"amount": {**AMOUNT, "missing": "drop"}}}
-    spec = quantiles_spec(sums=AMOUNTS, workload=WORKLOAD, quantiles=quantiles, budget={"rho": 50}, ledger=LEDGER)
-    return small.run(small.write(home.parent / "data", table=purchases(), **spec), home)
+    quantiles = {**quantile_release()["quantiles"], "of": {"amount": {**AMOUNT, "missing": "drop"}}}
+    spec = quantile_release(sums=AMOUNTS, workload=WORKLOAD, quantiles=quantiles, budget={"rho": 50}, ledger=LEDGER)
+    return small.run(small.write(home.parent / "data", table=purchases_with_amounts(), **spec), home)
 
 
 def test_every_printed_group_gives_its_rows(

@@ -505,6 +505,26 @@ def test_tables_over_many_cells_are_combined(home: Path) -> None:
     assert joined["answer"][at].as_py() == pytest.approx((own.value + first["answer"][at].as_py()) / 2, abs=0.01)
 
 
+def test_tables_are_joined_slab_by_slab(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same estimates as of tables that are held: of one release's charge, once each way."""
+    data = home.parent / "data"
+    wide = {"domain": {"age": {"from": 0, "to": 4999}, "sex": {"categories": ["f", "m"]}}, "mechanism": "identity"}
+    wide |= {"workload": [{"marginals": {"of": [["age", "sex"], ["sex"], []]}}]}
+    small.write(data, **wide, release="earlier").rename(data / "earlier.yaml")
+    first = run(data / "earlier.yaml", home)
+    path, columns = small.write(data, **wide, release="later", postprocess={"consistent_with": ["earlier.yaml"]}), []
+    for table_bytes in (2**28, 2**10):
+        monkeypatch.setattr("dpdist.reconstruction.pooled_slabs.TABLE_BYTES", table_bytes)
+        released = run(path, home)
+        table, _ = release_folder.load_release(released.folder)
+        columns.append([table[name].to_numpy() for name in ("answer", "standard_error", "low_95", "high_95")])
+        shutil.rmtree(released.folder)
+        shutil.rmtree(home / "store" / "answers")
+    np.testing.assert_allclose(columns[0], columns[1], atol=0.011)
+    earlier = release_folder.load_release(first.folder)[0]
+    assert (columns[1][1] < 0.75 * earlier["standard_error"].to_numpy()).all()
+
+
 def test_releases_that_cannot_be_combined(home: Path) -> None:
     data = home.parent / "data"
     small.write(data, workload=TABLES, release="earlier").rename(data / "earlier.yaml")

@@ -15,10 +15,10 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.privacy import private_quantiles
+from dpdist.privacy import private_edges
 
 Outcome = TypeVar("Outcome")
-MODULES: list[ModuleType] = [private_quantiles]
+MODULES: list[ModuleType] = [private_edges]
 """Those that choose by scores."""
 with suppress(ModuleNotFoundError):  # a plugin that may have been deleted
     MODULES.append(importlib.import_module("dpdist.plugins.adaptive.aim"))

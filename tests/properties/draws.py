@@ -14,14 +14,18 @@ import numpy as np
 
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
-from dpdist.privacy.private_quantiles import CHOICES
 from dpdist.spec.budgeted_step import BudgetedStep
-from dpdist.spec.steps.bound_selection import BoundChoice, GroupsChoice, RangeChoice, RecordsChoice
-from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.spec.steps.completeness_step import CompletenessMeasurement
+from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
-from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 from tests.complete_tree import plugin_object
 
+GroupsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:GroupsChoice")
+RangeChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RangeChoice")
+RecordsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RecordsChoice")
+QuantileChoice = plugin_object("dpdist.plugins.quantiles.quantile_step:QuantileChoice")
+CHOICES = plugin_object("dpdist.plugins.quantiles.quantile_rules:CHOICES")
+TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
 AimMeasurement = plugin_object("dpdist.plugins.adaptive.aim:AimMeasurement")
 TOTALS_FROM = plugin_object("dpdist.plugins.adaptive.dawa:TOTALS_FROM")
 DawaMeasurement = plugin_object("dpdist.plugins.adaptive.dawa:DawaMeasurement")
@@ -115,11 +119,11 @@ def record_draws() -> Iterator[Draws]:
         yield found
 
 
-def _of_bins(found: BoundChoice) -> Owned:
+def _of_bins(found: Any) -> Owned:
     return {"noise": [(0, found.rule.bin_starts.size)]}
 
 
-def _of_quantiles(found: QuantileChoice) -> Owned:
+def _of_quantiles(found: Any) -> Owned:
     groups = math.prod(each.shown for each in found.groups)
     return {"choice": [(0, 2 * CHOICES * groups * sum(map(len, found.rule.by_column)))]}
 
@@ -137,6 +141,7 @@ PURPOSES: dict[type[BudgetedStep], Callable[[Any], Owned]] = {
     GroupsChoice: _of_bins,
     RangeChoice: _of_bins,
     TruncationLossMeasurement: lambda found: {"noise": [(0, sum(found.rule.sizes))]},
+    CompletenessMeasurement: lambda found: {"noise": [(0, 3)]},
     QuantileChoice: _of_quantiles,
     ThresholdedRows: _of_shards,
 }

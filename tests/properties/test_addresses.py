@@ -22,16 +22,15 @@ from dpdist.privacy.noise_distributions import Kind
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.stored_vectors import StoredVector
 from dpdist.spec import load
-from dpdist.spec.steps.bound_selection import GroupsChoice, RecordsChoice
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
-from dpdist.spec.steps.step_registry import STEP_CLASSES
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.complete_tree import Deleted, installed_steps
 from tests.often import always
 from tests.pipeline.test_found_in_turn import asked, purchases
 from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
-from tests.properties.draws import PURPOSES, Draws, owned_by, record_draws
+from tests.properties.draws import PURPOSES, Draws, GroupsChoice, RecordsChoice, owned_by, record_draws
 from tests.readers import measured as exact_values
 
 SHARDS = 4
@@ -180,12 +179,13 @@ STEPS = {"rho": (False, "rho"), "rho, groups": (True, "rho"), "epsilon": (False,
 
 @pytest.mark.parametrize("case", always(["rho", "rho, groups"], STEPS))
 def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, drawn: Draws) -> None:
-    """Names, edges, bounds, ranges, what they leave out and quantiles: under keys of their own, none of which reads a number twice."""
+    """Names, edges, bounds, ranges, what they leave out, completeness and quantiles: under keys of their own, none of which reads a number twice."""
     groups, budget = STEPS[case]
     found = asked(budget, groups=groups)
     found["domain"]["wait"] = {"edges": "private", "selection": BINS}
     found["records"]["columns"] = {"place": "town"}
     rows = {"of": {"place": {"text": {"alphabet": "town 0123456789", "length": 6}}}, "share": 0.1}
+    found["gate"] = {"completeness": {"share": 0.05}}
     found["thresholded"] = {**rows, "at_least": 30 if budget == "rho" else 200}
     done = small.run(small.write(home.parent / "data", table=purchases(), **found), home)
     steps = [before for before, _ in done.job.found_steps]
@@ -200,4 +200,4 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
 
 
 def test_every_budgeted_step_says_which_addresses_it_owns() -> None:
-    assert {*PURPOSES} == {*STEP_CLASSES}
+    assert {*PURPOSES} - {Deleted} == installed_steps()

@@ -13,8 +13,10 @@ from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.operators.combinators import Padded
 from dpdist.operators.range_operators import AllRanges, ListedRanges, Prefix
 from dpdist.reconstruction import additive_queries, controlled_rounding, query_sums
-from dpdist.reconstruction.additive_queries import joint_tables, round_answers
+from dpdist.reconstruction.additive_queries import joint_tables
 from dpdist.reconstruction.controlled_rounding import systematic_rounding
+from dpdist.reconstruction.held_answers import HeldAnswers
+from dpdist.reconstruction.whole_answers import round_answers
 from dpdist.workloads import Block
 
 Release = tuple[list[Block], tuple[int, ...]]
@@ -185,6 +187,10 @@ def test_cycles_are_unbiased(name: str) -> None:
     assert np.abs((nearest - before) / errors).max() > 4.5
 
 
+def known(of: Block, count: float) -> HeldAnswers:
+    return HeldAnswers(of.name, of, np.array([count]))
+
+
 def test_known_counts_are_held(size: str) -> None:
     """Also where no query asks for them."""
     blocks, shape = TREE
@@ -196,9 +202,9 @@ def test_known_counts_are_held(size: str) -> None:
     before = answers_of(TREE, cells)
     for rule in ("nearest", "unbiased"):
         for seed in range(20):
-            made = round_answers([blocks[3]], shape, cells, rule, seed, [(half, 7.0), (blocks[0], 19.0)]).values
+            made = round_answers([blocks[3]], shape, cells, rule, seed, [known(half, 7.0), known(blocks[0], 19.0)]).values
             assert (made[inside].sum(), made.sum()) == (7, 19)
-            assert round_answers(blocks, shape, before, rule, seed, [(blocks[0], 19.0)]).values[0] == 19
+            assert round_answers(blocks, shape, before, rule, seed, [known(blocks[0], 19.0)]).values[0] == 19
 
 
 def test_sums_that_share_no_attribute_have_one_total() -> None:

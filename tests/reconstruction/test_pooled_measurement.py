@@ -12,7 +12,8 @@ from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
 from dpdist.reconstruction import pooled_measurement
 from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooled_measurement import IndependentTerm, PooledMeasurement, pool
+from dpdist.reconstruction.pooled_measurement import IndependentTerm, PooledMeasurement, independent_terms, pool
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
 from dpdist.workloads import Block
 
 SHAPE = (4, 3, 5)
@@ -122,6 +123,19 @@ def test_what_was_not_measured_is_refused() -> None:
         pooled.estimate(Block("five", (2,), (Identity(5),), ((),)))
     with pytest.raises(InvalidInput, match="4,096 are written down"):
         pool((5000,), [IndependentTerm((0,), (np.tril(np.ones((2, 5000))),), np.zeros(2), 1.0)])
+
+
+class InRounds(ProductSpace):
+    rows_depend_on_noise = True
+
+
+def test_tables_that_were_chosen_in_rounds_are_not_joined() -> None:
+    """Which tables there are depends on the noise of those before: what they say together is biased. The same tables by plan are joined."""
+    terms = tuple(SpaceTerm((axis,), (IdentityFactor(SHAPE[axis]),)) for axis in (0, 1))
+    values = np.arange(SHAPE[0] + SHAPE[1])
+    assert len(independent_terms(ProductSpace(terms, SHAPE, values), (0, 1, 2), 1.0)) == 2
+    with pytest.raises(InvalidInput, match="chosen in rounds"):
+        independent_terms(InRounds(terms, SHAPE, values), (0, 1, 2), 1.0)
 
 
 def test_measurements_of_other_records_disagree() -> None:

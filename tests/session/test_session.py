@@ -20,15 +20,12 @@ import yaml
 
 import dpdist as dp
 from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
-from dpdist.planner.bound_tradeoffs import compare_bounds
-from dpdist.privacy.ledger.budget_ledger import open_ledger
-from dpdist.runtime.context import ignore_progress, open_context
+from dpdist.runtime.context import ignore_progress
 from dpdist.session import PlannedRelease, planned_release
-from dpdist.spec import assumed, load
-from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
+from dpdist.spec import load
 from tests import small
+from tests.complete_tree import needs_plugin
 from tests.often import always, first_of
-from tests.planner.test_bound_tradeoffs import ASKED
 
 KNOWN = "known4711"
 
@@ -354,56 +351,12 @@ def test_the_number_of_releases_that_share_a_cap_decides_the_noise(home: Path) -
         assert planned.plan.noise.kind.label == kind
 
 
-MEANS = dp.means("paid", between=(0, 10))
-OF_LEFT_OUT: dict[str, tuple[Any, list[Any], dict[str, Any], bool]] = {
-    "persons": (dp.Persons("person", most_records=2), [dp.marginals(1)], {}, True),
-    "amounts": (None, [MEANS], {}, True),
-    "nothing is bounded": (None, [dp.marginals(1)], {}, False),
-    "opted out": (dp.Persons("person"), [dp.marginals(1)], {"left_out": None}, False),
-    "a bound that says it itself": (
-        dp.Persons("person", most_records="private", more={"selection": {"most": 9}}),
-        [dp.marginals(1)],
-        {},
-        False,
-    ),
-    "a total": (dp.Persons("person", most_records=9), [dp.means("paid", between=(0, 10), most_per_person=20)], {}, False),
-}
-
-
-@pytest.mark.parametrize("name", always(["persons", "amounts", "opted out", "a bound that says it itself"], OF_LEFT_OUT))
-def test_what_declared_bounds_leave_out_is_measured_unless_it_is_not_wanted(home: Path, name: str) -> None:
-    protect, asked, more, measured = OF_LEFT_OUT[name]
-    planned = session(protect=protect).plan(*asked, budget=dp.Budget(rho=0.1), **more)
-    assert isinstance(planned.job.guarantee.next_step, TruncationLossMeasurement) == measured
-    assert "None" not in planned.to_yaml()
-    assert planned.job.guarantee.stated == load(yaml.safe_load(planned.to_yaml()), records=False).guarantee.stated
-
-
-def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
-    """As ``dpdist plan`` of the same spec compares them; none is read, and nothing is charged."""
-    content = {key: each for key, each in ASKED.items() if key not in ("records", "assume")}
-    whole = small.spec(**content)
-    session = dp.Session("visits", cap=dp.Budget(rho=1), protect=dp.Persons("person", most_records=4))
-    session.domain(whole["domain"])
-    planned = session.plan(
-        *(dp.question(whole["sums"], **each) for each in whole["workload"]),
-        budget=dp.Budget(rho=0.02),
-        mechanism="identity",
-        assume=ASKED["assume"],
-    )
-    path = home / "asked.yaml"
-    planned.to_yaml(path)
-    with open_context("inline") as context:
-        told = compare_bounds(context, assumed(path))
-    assert planned.bounds.compared == tuple(told)
-    assert planned.bounds.best_values == {each.key: each.best.value for each in told}
-    rows = planned.bounds.pandas()
-    assert rows[rows.as_planned].value.tolist() == [4.0, 100.0]
-    assert rows.groupby("bound").least.sum().tolist() == [1, 1]
-    assert repr(planned.bounds).splitlines()[0].startswith("assumed: 12,000 records; records per person geometric 3")
-    assert "<td>as planned</td>" in planned.bounds._repr_html_()
-    assert PlannedRelease({**planned.content, "release": "other"}, home).bounds.compared == tuple(told)
-    with pytest.raises(InvalidSpec, match="nothing is assumed of the records; plan with assume="):
-        _ = PlannedRelease({key: each for key, each in planned.content.items() if key != "assume"}).bounds
-    with open_ledger(home) as ledger:
-        assert not ledger.budgets()
+@needs_plugin("left_out")
+def test_what_bounds_leave_out_is_measured_where_it_is_asked_for(home: Path) -> None:
+    for more, measured in (({}, 0), ({"left_out": None}, 0), ({"left_out": {}}, 1)):
+        planned = session(protect=dp.Persons("person", most_records=2)).plan(
+            dp.marginals(1), budget=dp.Budget(rho=0.1), **more
+        )
+        assert len(planned.job.steps_to_find) == measured
+        assert "None" not in planned.to_yaml()
+        assert planned.job.guarantee.stated == load(yaml.safe_load(planned.to_yaml()), records=False).guarantee.stated

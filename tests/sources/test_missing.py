@@ -91,6 +91,10 @@ BEFORE: dict[str, dict[str, Any]] = {
     },
     "left out": {"records": {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}, "left_out": {}},
     "quantiles": {"quantiles": {"of": {"age": {"from": 0, "to": 11}}, "at": ["1/2"]}},
+    "thresholded": {
+        "records": {"path": "records.parquet", "columns": {"key": "person"}},
+        "thresholded": {"of": {"key": {"integers": {"from": 0, "to": 999}}}, "at_least": 20, "share": 0.5},
+    },
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,14 @@ Record = tuple[str, int | None, str | None]
 """Person, a whole number ``a`` and a category ``b``; either may be missing or outside the domain."""
 Data = tuple[Record, ...]
 
+BOUNDS: dict[str, dict[str, Any]] = {
+    "records": {"person": "who", "most_records": 2},
+    "one record": {"person": "who", "most_records": 1},
+    "groups": {"person": "who", "most_records": 1, "most_groups": 2},
+    "persons": {"person": "who", "most_records": 1, "most_groups": 1},
+    "promised": {"person": None, "most_records": 3},
+}
+"""Whose records count, and how many of each."""
 BASE: Data = (
     ("u", 0, "x"),
     ("v", 2, "y"),

@@ -8,6 +8,7 @@ PLUGIN = Plugin(
         "dpdist.plugins.adaptive.data_dependent_mechanisms:DAWA",
         "dpdist.plugins.adaptive.data_dependent_mechanisms:ADAPTIVE",
     ),
+    spaces={"choosing": "dpdist.plugins.adaptive.measured_tables:measured_tables_from"},
     strategies={
         "adaptive": "dpdist.plugins.adaptive.adaptive_rounds:adaptive",
         "dawa": "dpdist.plugins.adaptive.data_partition:dawa",

@@ -40,7 +40,6 @@ from dpdist.api.mechanisms import (
     Layout,
     Loss,
     Matrix,
-    MeasuredTables,
     Neighbours,
     Noise,
     ProgressCallback,
@@ -48,20 +47,19 @@ from dpdist.api.mechanisms import (
     SelectedTable,
     SpaceTerm,
     StageBytes,
-    TableModel,
     Vector,
     Workload,
     Workspace,
     choose,
     covering_half_widths,
-    first_holding,
     margin,
-    model_unbiased_tables,
     query_groups,
     rate_for,
     stored_answers,
     to_array,
 )
+from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding
+from dpdist.plugins.adaptive.measured_tables import MeasuredTables, model_unbiased_tables
 from dpdist.plugins.adaptive.model_intervals import expected_distances, half_widths, largest_distances
 
 CHOICE_FRACTION = Fraction(1, 10)

@@ -31,13 +31,11 @@ import scipy
 from dpdist.api.mechanisms import (
     Axes,
     Matrix,
-    MeasuredTables,
     Noise,
-    TableModel,
-    first_holding,
     independent_table,
-    model_unbiased_tables,
 )
+from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding
+from dpdist.plugins.adaptive.measured_tables import MeasuredTables, model_unbiased_tables
 
 MISS_PROBABILITY = 0.05
 """The probability with which bounds may miss, all of a release together; half of it for the choice, half for the noise after it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -38,20 +39,38 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
+class PublishedPeriod:
+    """What was published of an earlier period.
+
+    Attributes:
+        day: on which the period begins.
+        answers: its table.
+    """
+
+    day: datetime.date
+    certificate: Any
+    answers: pa.Table
+
+
+@dataclass(frozen=True)
 class Series:
-    """Answers of earlier periods, one a row, the newest last.
+    """Answers of periods, one a row, the newest last.
 
     Attributes:
         days: on which the periods begin.
+        deviations: standard deviations of the noise in each answer.
         names: of the answers.
-        first_rows: where each group of answers begins, and their number at the end.
     """
 
     days: list[float]
     answers: Answers
     deviations: Answers
     names: list[str]
-    first_rows: list[int]
+
+    @property
+    def newest(self) -> Answers:
+        """The answers of the last period."""
+        return np.asarray(self.answers[-1])
 
 
 def check_release(context: Context, release: Release) -> None:
@@ -75,75 +94,105 @@ def check_release(context: Context, release: Release) -> None:
 
 
 def _find_outliers(context: Context, release: Release, false_alarms: float) -> list[str]:
-    """A sentence for each answer that earlier periods make very unlikely."""
-    series, job = read_series(context, release), release.job
-    if series is None or job.guarantee.period is None:
-        return []
-    from dpdist.plugins.gate.outlier_test import periods_a_year
-
-    columns = release.columns
-    indices = _compared_answers(series.first_rows)
-    answers, deviation = (
-        np.asarray(column.read(0, column.size), dtype=np.float64)[indices] for column in (columns.answer, columns.error)
-    )
-    a_year = periods_a_year([*series.days, float(job.guarantee.period.toordinal())])
-    outliers, drifts = compare_with_history(
-        series.answers[:, indices], series.deviations[:, indices], answers, deviation, false_alarms, a_year
-    )
-    names, periods = [series.names[index] for index in indices], len(series.days)
-    return [
-        *(_outlier_sentence(outlier, names[outlier.index], periods) for outlier in outliers),
-        *(_drift_sentence(drift, names[drift.index], periods) for drift in drifts),
+    """A sentence for each answer, or share of records that are not complete, that earlier periods make very unlikely."""
+    editions = read_editions(context, release)
+    series = [
+        each for each in (answer_series(editions, release), completeness_series(editions, release.certificate)) if each
     ]
+    comparisons = sum(each.newest.size for each in series)
+    sentences = []
+    for each in series:
+        outliers, drifts = compare_with_history(each, false_alarms, comparisons)
+        sentences += [_outlier_sentence(outlier, each.names[outlier.index], len(each.days) - 1) for outlier in outliers]
+        sentences += [_drift_sentence(drift, each.names[drift.index], len(each.days) - 1) for drift in drifts]
+    return sentences
 
 
 def compare_with_history(
-    history: Answers, deviations: Answers, answers: Answers, deviation: Answers, false_alarms: float, a_year: float
+    series: Series, false_alarms: float, comparisons: int
 ) -> tuple[list[UnlikelyAnswer], list[UnlikelySlope]]:
     """The newest answers that are outliers beside earlier ones, and those that drift.
 
     Args:
-        history, deviations, answers, deviation: as in ``find_outliers``.
         false_alarms: so many a year are expected at most, of both.
-        a_year: periods of a year.
+        comparisons: answers of a period, of this series and of those that are compared with it.
     """
     from dpdist.plugins.gate.drift_test import find_drifts  # they import scipy.special
-    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers
+    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year
 
-    level = comparison_level((1 - DRIFT_SHARE) * false_alarms, a_year, answers.size)
-    drift_level = min(0.5, DRIFT_SHARE * false_alarms / (a_year * max(answers.size, 1)))
-    outliers = find_outliers(history, deviations, answers, deviation, level)
-    drifts = find_drifts(np.vstack([history, answers]), np.vstack([deviations, deviation]), a_year, drift_level)
+    a_year = periods_a_year(series.days)
+    level = comparison_level((1 - DRIFT_SHARE) * false_alarms, a_year, comparisons)
+    drift_level = min(0.5, DRIFT_SHARE * false_alarms / (a_year * max(comparisons, 1)))
+    history, deviations = series.answers[:-1], series.deviations[:-1]
+    outliers = find_outliers(history, deviations, series.newest, series.deviations[-1], level)
+    drifts = find_drifts(series.answers, series.deviations, a_year, drift_level)
     unlikely = {outlier.index for outlier in outliers}
     return outliers, [drift for drift in drifts if drift.index not in unlikely]
 
 
-def read_series(context: Context, release: Release) -> Series | None:
-    """What the ledger has published of the same questions for earlier periods; None where there is nothing to compare with."""
-    certificate, ledger = release.certificate, context.ledger
-    editions: list[tuple[datetime.date, pa.Table]] = []
+def read_editions(context: Context, release: Release) -> list[PublishedPeriod]:
+    """What the ledger has published of the same questions for earlier periods, the newest last."""
+    ledger, editions = context.ledger, list[PublishedPeriod]()
     for name in reversed(dict.fromkeys(ledger.published().values())):
-        found = _published_answers(ledger, name, certificate)
-        if found is not None and found[1].num_rows == release.columns.answer.size:  # 'suppress' leaves rows out
-            editions.append(found)
+        edition = _published_edition(ledger, name, release.certificate)
+        if edition is not None:
+            editions.append(edition)
         if len(editions) == MOST_PERIODS:
             break
-    if not editions:
+    return sorted(editions, key=lambda edition: edition.day)
+
+
+def answer_series(editions: Sequence[PublishedPeriod], release: Release) -> Series | None:
+    """Answers, those of the release last; None where there is nothing to compare with."""
+    columns, period = release.columns, release.job.guarantee.period
+    complete = [
+        edition for edition in editions if edition.answers.num_rows == columns.answer.size
+    ]  # 'suppress' leaves rows out
+    if not complete or period is None:
         return None
-    editions.sort(key=lambda edition: edition[0])
-    last = editions[-1][1]
+    last = complete[-1].answers
     groups = np.array(last["group"].to_pylist(), dtype=object)
     starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist(), groups.size]
-    names = [f"{query} ({group})" for group, query in zip(groups, last["query"].to_pylist(), strict=True)]
-    answers, deviations = (
-        np.array([table[column].to_numpy() for _, table in editions], dtype=np.float64)
-        for column in ("answer", "standard_error")
+    compared = _compared_answers(starts)
+    queries = last["query"].to_pylist()
+    rows = [
+        np.array([edition.answers[name].to_numpy()[compared] for edition in complete], dtype=np.float64)
+        for name in ("answer", "standard_error")
+    ]
+    newest = [
+        np.asarray(column.read(0, column.size), dtype=np.float64)[compared] for column in (columns.answer, columns.error)
+    ]
+    answers, deviations = (np.vstack([earlier, own]) for earlier, own in zip(rows, newest, strict=True))
+    names = [f"{queries[index]} ({groups[index]})" for index in compared]
+    return Series(
+        [*(float(edition.day.toordinal()) for edition in complete), float(period.toordinal())], answers, deviations, names
     )
-    return Series([float(day.toordinal()) for day, _ in editions], answers, deviations, names, starts)
 
 
-def _published_answers(ledger: Any, name: str, certificate: Any) -> tuple[datetime.date, pa.Table] | None:
-    """The period and the answers of a published release, if it has an earlier period and asked the same of the same data set."""
+def completeness_series(editions: Sequence[PublishedPeriod], certificate: Any) -> Series | None:
+    """The shares of records, or persons, that are not complete, those of the release last; None where they are not measured."""
+    certificates = [*(edition.certificate for edition in editions), certificate]
+    measured = [each for each in certificates if each.get("completeness")]
+    if not certificate.get("completeness") or len(measured) < 2:
+        return None
+    shares, deviations = (np.array(rows) for rows in zip(*map(_class_shares, measured), strict=True))
+    noun = certificate["completeness"]["of"]
+    names = [f"the share of {noun} with a missing value", f"the share of {noun} outside the domain"]
+    days = [float(datetime.date.fromisoformat(each["period"]).toordinal()) for each in measured]
+    return Series(days, shares, deviations, names)
+
+
+def _class_shares(certificate: Any) -> tuple[list[float], list[float]]:
+    """The shares with a missing value and outside the domain, and the standard deviations that the noise gives them."""
+    facts, laplace = certificate["completeness"], certificate["privacy"]["noise"] == "Laplace"
+    counts, deviation = np.array(facts["values"], dtype=np.float64), facts["scale"] * (2**0.5 if laplace else 1.0)
+    total = max(float(counts.sum()), deviation)  # of hardly any records nothing is known
+    shares = counts[1:] / total
+    return shares.tolist(), (deviation / total * np.sqrt(1 - 2 * shares + 3 * shares**2)).tolist()
+
+
+def _published_edition(ledger: Any, name: str, certificate: Any) -> PublishedPeriod | None:
+    """A published release, if it has an earlier period and asked the same of the same data set."""
     publication = ledger.publications(name)[-1]
     location = parse_location(publication.location)
     try:
@@ -155,7 +204,7 @@ def _published_answers(ledger: Any, name: str, certificate: Any) -> tuple[dateti
             table, _ = release_folder.load_release(Path(folder))
     except (StoreError, OSError, ValueError, KeyError):
         return None  # a release that was moved away, or that is damaged, is no evidence
-    return datetime.date.fromisoformat(other["period"]), table
+    return PublishedPeriod(datetime.date.fromisoformat(other["period"]), other, table)
 
 
 def _is_earlier(other: Any, certificate: Any) -> bool:

@@ -16,7 +16,6 @@ import numpy as np
 from dpdist.api import InvalidInput
 from dpdist.api.pages import (
     AMOUNT,
-    MOST_NUMBERS,
     MOST_PRODUCTS,
     NORMAL_95,
     PRESENCE,
@@ -29,16 +28,15 @@ from dpdist.api.pages import (
     Measurement,
     Prefix,
     ReleaseContent,
-    SolvedMeasurement,
     Total,
     Workload,
     bin_summands,
     difference_notes,
     range_of,
     say,
-    solve_measurement,
 )
 from dpdist.plugins.page.chart_words import ChartWords
+from dpdist.plugins.page.solved_measurement import MOST_NUMBERS, SolvedMeasurement, solve_measurement
 
 MOST_VALUES = 2000
 """Values that the form lists of all attributes together."""

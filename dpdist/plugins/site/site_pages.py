@@ -28,6 +28,7 @@ from dpdist.plugins.site.release_catalogue import CatalogueEntry
 from dpdist.plugins.site.series_certificate import held_releases, write_series_certificate
 from dpdist.plugins.site.trends import (
     Answers,
+    describe_revision,
     group_comparable,
     latest_editions,
     read_answers,
@@ -187,6 +188,7 @@ def index_page(
             "facts": entry.edition.certificate,
             "link": links[entry.edition.release],
             "published": str(entry.published),
+            "changes": describe_revision(entry.replaces, entry.edition.release, answers) if entry.replaces else [],
         }
         for entry in entries
     ]

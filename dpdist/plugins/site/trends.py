@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.api.pages import Words, capitalised, say, simultaneous_half_widths, titles_by_name, translatable, with_interval
+from dpdist.api.pages import (
+    Words,
+    capitalised,
+    edition_sentences,
+    say,
+    simultaneous_half_widths,
+    titles_by_name,
+    translatable,
+    with_interval,
+)
 from dpdist.api.releases import (
     MOST_QUERIES,
     NUMBERS,
@@ -137,6 +146,25 @@ def describe_changes(older: Edition, newer: Edition, answers: Mapping[str, Answe
                 _largest_change(common, pairs[:, :, 0], pairs[:, :, 1], older.period, counted, shares_draws=shares_draws)
             )
     return [text for text in sentences if text]
+
+
+def describe_revision(replaced: str, release: str, answers: Mapping[str, Answers]) -> list[str]:
+    """Of each group that a release and the one that it replaces both answer, how many answers differ, and by how much at most."""
+    facts = []
+    for group, queries in answers[release].items():
+        earlier = answers[replaced].get(group, {})
+        changes = [abs(answer - earlier[query][0]) for query, (answer, _) in queries.items() if query in earlier]
+        if changes:
+            facts.append(
+                {
+                    "group": group,
+                    "release": replaced,
+                    "answers": len(changes),
+                    "changed": sum(change > 0 for change in changes),
+                    "largest_change": round(max(changes), 2),
+                }
+            )
+    return edition_sentences({"revises": facts})
 
 
 def period_axis(names: Sequence[str]) -> Axis:

@@ -17,9 +17,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from dpdist.api.mechanisms import DenseStrategy, Distance, Matrix, Solve, Workload, lapack, number_of_chains
+from dpdist.api.mechanisms import DenseStrategy, Distance, Matrix, Solve, Workload, lapack
 from dpdist.api.pages import Toeplitz
 from dpdist.plugins.streams.banded_toeplitz import StreamParticipation, banded
+from dpdist.plugins.streams.step_chains import number_of_chains
 from dpdist.plugins.streams.triangular_factor import single_series_workload, triangular_strategy
 
 SHARPNESSES, STEPS = (20.0, 100.0, 500.0), 60

@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.api.mechanisms import (
-    CHAINS,
     ROUNDS,
     Contribution,
     DenseStrategy,
@@ -34,12 +33,12 @@ from dpdist.api.mechanisms import (
     fitting_participations,
     least_error,
     longest_chain_steps,
-    number_of_chains,
     padded_coefficients,
     persons_bound,
     trace_chain,
 )
 from dpdist.api.pages import Toeplitz
+from dpdist.plugins.streams.step_chains import CHAINS, number_of_chains
 from dpdist.plugins.streams.triangular_factor import single_series_workload, triangular_strategy
 
 DENSE_STEPS = 128

@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 
 from dpdist.api.mechanisms import (
-    CHAINS,
     GRID_UNIT,
     MEMORY_COPIES,
     ArrayVector,
@@ -32,17 +31,14 @@ from dpdist.api.mechanisms import (
     Workload,
     Workspace,
     answer_bytes,
-    band_of,
-    chains_squared,
     check_published_size,
     check_record_limit,
     gram_squared_bound,
     lapack,
-    number_of_chains,
-    rows_squared_bound,
     sensitivity_squared,
     to_array,
 )
+from dpdist.plugins.streams.step_chains import CHAINS, band_of, chains_squared, number_of_chains, rows_squared_bound
 
 MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
 """Arrays over pairs of steps that measuring and answering hold at once."""

@@ -18,10 +18,10 @@ from dpdist.api.planning import (
     ReleasePlan,
     Shape,
     assumed_answers,
-    check_refusals,
     compute_digest,
     ensure_key,
     open_context,
+    plan_ahead,
     plans_in_one_process,
     predict_errors,
     predict_statistic_errors,
@@ -131,7 +131,7 @@ def charge(content: Content, folder: Path, period: datetime.date | None = None) 
     draft = PlannedRelease(content, folder, period)
     ensure_key()
     with open_context("inline") as context:
-        check_refusals(context, draft.job)
+        plan_ahead(context, draft.job)
     names = {"release": draft.job.release, "dataset": draft.job.guarantee.dataset}
     return {**names, **_cost(draft.plan, draft.plan.certificate()), "digest": compute_digest("draft", content)}
 

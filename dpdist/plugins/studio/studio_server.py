@@ -25,6 +25,7 @@ from fastapi.responses import JSONResponse, Response
 
 from dpdist.api import DpdistError, InvalidInput
 from dpdist.api.planning import Column, PlannedRelease, is_person, yaml_text
+from dpdist.plugin_registry import missing_plugin
 from dpdist.plugins.studio import draft_view
 
 PAGE = Path(__file__).parent / "page"
@@ -85,7 +86,8 @@ class StudioSession:
         """What the page begins with."""
         columns = [{"name": column.name, "kind": column.kind, "person": is_person(column.name)} for column in self.columns]
         content = jsonable_encoder(self.content)  # YAML has dates, JSON has none
-        return {"content": content, "columns": columns, "path": self.path.name, "comments": "#" in (self.written or "")}
+        draft = {"content": content, "columns": columns, "path": self.path.name, "comments": "#" in (self.written or "")}
+        return {**draft, "measures_loss": not missing_plugin("left_out")}
 
     def plan(self, body: dict[str, Any]) -> dict[str, Any]:
         """What the page shows of a draft."""

@@ -1158,7 +1158,9 @@ class ReleaseClaims:
     @property
     def preliminary_rhos(self) -> list[Fraction]:
         """The rho of each choice of bounds, edges and quantiles, and of what the bounds leave out."""
-        choices = [self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "quantiles")]
+        choices = [
+            self.certificate.get(name) for name in ("chosen_bound", "chosen_groups", "left_out", "completeness", "quantiles")
+        ]
         all_choices = [
             *choices,
             *(choice for name in ("chosen_ranges", "chosen_edges") for choice in self.certificate.get(name, ())),
@@ -1175,6 +1177,7 @@ class ReleaseClaims:
             "bound": [self.certificate[name] for name in ("chosen_bound", "chosen_groups") if self.certificate.get(name)],
             "range": self.certificate.get("chosen_ranges", ()),
             "left-out": [self.certificate["left_out"]] if self.certificate.get("left_out") else (),
+            "completeness": [self.certificate["completeness"]] if self.certificate.get("completeness") else (),
             "quantiles": [self.certificate["quantiles"]] if self.certificate.get("quantiles") else (),
         }
         rhos = {kind: [Fraction(choice["rho"]) for choice in choices] for kind, choices in kinds.items()}
@@ -1632,7 +1635,9 @@ class ReleaseClaims:
     def changed(self) -> list[str]:
         """What was done to answers after they were read from the measurement, but for rounding and for those that are left out."""
         return [
-            text for text in self.certificate["post_processing"] if "whole numbers" not in text and "left out" not in text
+            text
+            for text in self.certificate["post_processing"]
+            if "whole numbers" not in text and "left out" not in text and "numbers that were published as" not in text
         ]
 
     @property
@@ -2136,6 +2141,28 @@ class ReleaseClaims:
         near(len(values), 0, label="numbers that are left over: ")
         return near_all({name: facts[name] for name in ("amounts", "persons") if name in facts}, recomputed)
 
+    def check_completeness(self) -> str:
+        """Shares with a missing value and outside the domain, from three noisy numbers: each record, or person, is in one of them."""
+        facts = self.certificate.get("completeness")
+        if facts is None:
+            return ""
+        persons, times = (
+            bool(self.privacy["bound_enforced_while_counting"]),
+            1 + (self.privacy["neighbours"] == "replace-one"),
+        )
+        moved = 1 if persons else math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
+        near(facts["of"], "persons" if persons else "records", label="what is counted: ")
+        near(facts["moved"], moved, label="what one change moves: ")
+        unit, scale = 2**UNIT_BITS, int(facts["scale"])
+        check_cost(self, facts, scale, times * moved * unit, times * (moved * unit) ** 2, "completeness")
+        near(len(facts["values"]), 3, label="noisy numbers: ")
+        counts, deviation = np.array(facts["values"]) / unit, scale * (math.sqrt(2) if self.laplace else 1) / unit
+        noise, width = [deviation**2 * n for n in (1, 1, 3)], LAPLACE_95 if self.laplace else NORMAL_95
+        shares = [share_with_interval(float(count), float(counts.sum()), noise, width) for count in counts[1:]]
+        return near_all(
+            {name: facts[name] for name in ("missing", "outside")}, dict(zip(("missing", "outside"), shares, strict=True))
+        )
+
     def check_edges(self) -> str:
         """Edges that were chosen, and what choosing them revealed (dpdist's docs/noise.md, "Edges of bins")."""
         edge_facts = self.certificate.get("chosen_edges", [])
@@ -2394,6 +2421,8 @@ RECOMPUTED: dict[str, str] = {
     "chosen_edges[].edge_choices[].*",
     "what bounds leave out": "left_out.share left_out.rho left_out.records left_out.scale "
     "left_out.persons.up_to left_out.persons.*.* left_out.amounts.*.*.* left_out.amounts.*.up_to[]",
+    "missing values and records outside": "completeness.of completeness.moved completeness.share completeness.rho completeness.scale "
+    "completeness.missing.* completeness.outside.*",
     "quantiles": "quantiles.share quantiles.rho quantiles.by[] quantiles.moved quantiles.choices[].* quantiles.columns.*.* "
     "quantiles.rows[].of quantiles.rows[].at quantiles.rows[].group.*",
     "a thresholded histogram": "thresholded.share thresholded.rho thresholded.cells thresholded.scale thresholded.deviation "
@@ -2448,6 +2477,9 @@ BELIEVED: dict[str, str] = {
     "chosen_groups.values[]": "noisy numbers; what is said of them is recomputed",
     "chosen_ranges[].values[]": "noisy numbers; what is said of them is recomputed",
     "left_out.values[]": "noisy numbers; what is said of them is recomputed",
+    "completeness.values[]": "noisy numbers; what is said of them is recomputed",
+    "revises[].*": "the earlier release has the other numbers: compare its answers.csv, whose certificate has this digest",
+    "rounding.held[]": "the earlier release has these numbers: compare them with its answers.csv",
     "left_out.most": "the spec says it; that there are as many noisy numbers is checked",
     "modelled[].sum_of_errors_at_most": "it depends on the last model; its part without a model is checked",
     "quantiles.columns.*.title": "the publisher's words",
@@ -2812,6 +2844,10 @@ WHOLE_TOGETHER = (
     "answers were rounded to {how}: totals are the sums of their parts, and intervals are {deviation:g} wider on each side, since no "
     "answer moved by more"
 )
+WHOLE_HELD = (
+    "the numbers that were published as {name} are held: "
+    "how far that moves an answer is part of its standard error and widens its interval, too"
+)
 WHOLE_APART = "answers of {name} were rounded to whole numbers one by one"
 MODEL = (
     "answers are those of the non-negative tables that agree with each other and are expected, given all measured ones, and where no "
@@ -2890,6 +2926,7 @@ def rounding_sentences(release: ReleaseClaims) -> dict[str, bool]:
         facts["rule"], ""
     )
     names = {WHOLE_APART.format(name=name): True for name in facts["apart"]}
+    names |= {WHOLE_HELD.format(name=name): True for name in facts.get("held", [])}
     return {WHOLE_TOGETHER.format(how=how, deviation=facts["deviation"]): True, **names}
 
 
@@ -2903,7 +2940,7 @@ def check_whole_numbers(release: ReleaseClaims) -> str:
     )
     if facts is None:
         return ""
-    near(set(facts), {"rule", "deviation", "adds_up", "apart"}, label="parts: ")
+    near(set(facts) - {"held"}, {"rule", "deviation", "adds_up", "apart"}, label="parts: ")
     near(facts["rule"] in {"nearest", "unbiased"}, True, label=f"a rule {facts['rule']!r}: ")
     near(facts["deviation"] >= (1.0 if facts["adds_up"] else 0.5), True, label=f"a deviation of {facts['deviation']}: ")
     near(set(facts["apart"]) <= {group.name for group in release.groups}, True, label="names of groups: ")
@@ -4388,6 +4425,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
     "names that were selected": check_selections,
     "bounds that were chosen": check_bounds,
     "what bounds leave out": ReleaseClaims.check_left_out,
+    "missing values and records outside": ReleaseClaims.check_completeness,
     "quantiles": check_quantiles,
     "a thresholded histogram": check_thresholded,
     "edges that were chosen": ReleaseClaims.check_edges,

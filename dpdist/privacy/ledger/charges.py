@@ -24,11 +24,13 @@ RANGES = tuple(f"~range{number}" for number in NUMBERS)
 """End the ids of the charges for choices of ranges of amounts, of one column each."""
 BOUND_LOSS = "~left-out"
 """Ends the id of the charge for what the bounds leave out."""
+COMPLETENESS = "~completeness"
+"""Ends the id of the charge for the shares of records with missing values and of those outside the domain."""
 QUANTILES = "~quantiles"
 """Ends the id of the charge for quantiles."""
 THRESHOLDED = "~thresholded"
 """Ends the id of the charge for a thresholded histogram."""
-PRELIMINARIES = (*SELECTIONS, *EDGES, BOUND, *RANGES, BOUND_LOSS, QUANTILES, THRESHOLDED)
+PRELIMINARIES = (*SELECTIONS, *EDGES, BOUND, *RANGES, BOUND_LOSS, COMPLETENESS, QUANTILES, THRESHOLDED)
 """Ends of the ids of charges that come before a release's own."""
 
 

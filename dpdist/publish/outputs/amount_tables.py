@@ -1,4 +1,4 @@
-"""Tables of means, of variances and of quantiles of amounts."""
+"""Tables of means and of variances of amounts, and of thresholded histograms."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from dpdist.content.table_rows import column_of
 from dpdist.page.statistic_tables import write_rows
 from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.statistics.statistic import MEANS, VARIANCES
-
-QUANTILES = "quantiles.csv"
 
 
 def write_statistics(release: ReleaseDraft, name: str, table: pa.Table | None) -> Sequence[WrittenFile]:
@@ -51,25 +49,6 @@ class Variances(TableOfStatistics):
         "With `variance`, `covariance` or `correlation` in the spec: one row for each statistic (variance and standard "
         "deviation, covariance, correlation), with its standard error and 95 % interval."
     )
-
-
-class Quantiles(Output):
-    """A row for each quantile, where quantiles are asked for."""
-
-    files = r"quantiles\.csv"
-    about = (
-        "With `quantiles` in the spec: one row for each quantile of a column and a group, with an interval that holds the quantile of the "
-        "records that count at least 95 times of 100."
-    )
-
-    def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
-        facts = release.content.certificate.get("quantiles")
-        if facts is None:
-            return []
-        rows = facts["rows"]
-        groups = {column_of(name): pa.array([row["group"][name] for row in rows], pa.string()) for name in facts["by"]}
-        columns = {name: [row[name] for row in rows] for name in ("of", "at", "value", "low_95", "high_95")}
-        return write_statistics(release, QUANTILES, pa.table({**groups, **columns}))
 
 
 class ThresholdedTable(Output):

@@ -8,13 +8,13 @@ from dataclasses import replace
 from dpdist.content.destination import WrittenFile
 from dpdist.plugin_registry import plugin_objects
 from dpdist.publish.output_file import Output, ReleaseDraft
-from dpdist.publish.outputs.amount_tables import Means, Quantiles, ThresholdedTable, Variances
+from dpdist.publish.outputs.amount_tables import Means, ThresholdedTable, Variances
 from dpdist.publish.outputs.answer_files import AnswerTables
 from dpdist.publish.outputs.data_dictionary import Dictionary
 from dpdist.publish.outputs.measurement_output import PublishedMeasurement
 from dpdist.publish.outputs.plain_page import PlainPage
 
-TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Variances(), Quantiles(), ThresholdedTable()]
+TABLES: list[Output] = [AnswerTables(), PublishedMeasurement(), Means(), Variances(), ThresholdedTable()]
 """What is written first: outputs of plugins describe it."""
 
 

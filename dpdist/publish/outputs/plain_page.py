@@ -11,6 +11,7 @@ from dpdist.content.suppression import suppression_sentence
 from dpdist.language import current_language, say, use_language
 from dpdist.page.citation import citation_sentence
 from dpdist.page.domain_text import exclusion_sentences
+from dpdist.page.edition_text import edition_sentences
 from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.publish.output_file import Output, ReleaseDraft
@@ -41,6 +42,7 @@ def plain_page(release: ReleaseDraft) -> str:
     sentences = [
         citation_sentence(content),
         *guarantee,
+        *edition_sentences(content.certificate),
         *exclusion_sentences(content.certificate),
         *bound_loss_sentences(content.certificate),
         *filter(None, [suppression_sentence(content.certificate)]),

@@ -11,11 +11,10 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from dpdist.domain import DROP, EXCLUDE_RECORD, Attribute, amounts_attribute
 from dpdist.domain.numeric_columns import MOST_STEPS, Amounts, Bound
-from dpdist.spec.sections.private_bounds import PRIVATE, SHARE_DESCRIPTION, RangeSelectionSpec, ShareSpec, with_largest_bound
+from dpdist.spec.sections.plugin_sections import SectionKey
+from dpdist.spec.sections.private_bounds import PRIVATE, RangeSelection, with_largest_bound
 from dpdist.spec.value_types import Exact, Text, Titled
 
-LARGEST_DENOMINATOR = 1000
-"""The largest denominator of a quantile's share."""
 LAST_SCHEMA = {"anyOf": [{"type": "number"}, {"const": PRIVATE}]}
 
 
@@ -122,11 +121,7 @@ class SumSpec(ColumnSpec):
         "'most_records' times as much; it needs 'from: 0' and a person column",
         examples=[1000],
     )
-    selection: RangeSelectionSpec | None = Field(
-        None,
-        description="with 'to: private': how the largest amount is chosen, and by which part of the budget",
-        examples=[{"share": 0.1, "most": 10000}],
-    )
+    selection: Annotated[RangeSelection | None, SectionKey("sums.selection")] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -148,21 +143,8 @@ class SumSpec(ColumnSpec):
         return self
 
     def _check_ends(self) -> None:
-        if (selection := self.selection) is None:
-            return
-        if self.first != (selection.least or 0) or self.most_per_person is not None:
-            raise ValueError(
-                "'to: private' chooses a range around zero, and goes without 'most_per_person': set 'from: 0', or 'from: private' where "
-                "amounts may be negative"
-            )
-        ends = (self.first, self.last)
-        if selection.least is not None and (
-            not ends[0] < 0 < ends[1] or any((end / self.step).denominator != 1 for end in ends)
-        ):
-            raise ValueError(
-                "'least' and 'most' are whole numbers of steps beneath and above zero: the noise of a sum is that of the end that is "
-                "farther from zero, so that a lower end above zero would save none"
-            )
+        if self.selection is not None:
+            self.selection.check_ends(self.first, self.last, self.step, total=self.most_per_person is not None)
 
     def _check_total(self, total: Fraction) -> None:
         if self.first != 0:
@@ -204,34 +186,3 @@ class SumSpec(ColumnSpec):
             return super().amounts(records, squares=squares, alone=alone)
         bounded = Amounts.of_persons(self.step, self.steps, Bound(records, int(self.most_per_person / self.last)))
         return replace(bounded, squares=squares, alone=alone)
-
-
-class QuantilesSpec(ShareSpec):
-    """Quantiles and medians of columns of amounts, by group: a part of the budget chooses each from all values of its range."""
-
-    share: Exact = Field(Fraction(1, 2), description=SHARE_DESCRIPTION, examples=[0.5])
-    of: dict[str, ColumnSpec] = Field(
-        min_length=1,
-        description="the columns, each with its range as under `sums`. The error hardly grows with the range: it may be far too wide",
-        examples=[{"age": {"from": 0, "to": 120}}],
-    )
-    by: tuple[str, ...] = Field(
-        (), description="the quantiles of each combination of these attributes' values", examples=[["region"]]
-    )
-    at: tuple[Exact, ...] = Field(
-        (Fraction(1, 2),),
-        min_length=1,
-        max_length=99,
-        description="which quantiles, in rising order: at 0.9 the smallest value up to which nine tenths of the group's records lie",
-        examples=[[0.25, 0.5, 0.75]],
-    )
-
-    @model_validator(mode="after")
-    def _in_order(self) -> QuantilesSpec:
-        if not all(0 < probability < 1 and probability.denominator <= LARGEST_DENOMINATOR for probability in self.at):
-            raise ValueError(f"'at' holds shares between 0 and 1, of denominators up to {LARGEST_DENOMINATOR:,}")
-        if list(self.at) != sorted(set(self.at)):
-            raise ValueError("'at' holds different shares in rising order")
-        if len(set(self.by)) < len(self.by):
-            raise ValueError("'by' names an attribute twice: name each once")
-        return self

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from dpdist.plugin_registry import require_plugin
-from dpdist.spec.value_types import SpecPart
+from dpdist.spec.sections.private_bounds import SHARE_DESCRIPTION, ShareSpec
+from dpdist.spec.value_types import Exact, SpecPart
+
+
+class CompletenessSpec(ShareSpec):
+    """By which part of the budget it is measured how many records have a missing value or lie outside the domain."""
+
+    share: Exact = Field(Fraction(1, 100), description=SHARE_DESCRIPTION, examples=[0.01])
 
 
 class GateSpec(SpecPart):
@@ -28,6 +36,14 @@ class GateSpec(SpecPart):
         allow_inf_nan=False,
         description="how many false alarms a year are expected at most, over all answers that are compared",
         examples=[0.5],
+    )
+    completeness: CompletenessSpec | None = Field(
+        None,
+        description="publishes, from a part of the budget, the shares of records with a missing value and of records that count nowhere, "
+        "because they are outside the domain or miss a value that no 'missing' allows; with a person column, of persons who have such "
+        "a record. They are compared with those of earlier periods, as answers are. {} takes a hundredth of the budget. Values that "
+        "'outside: clip' moves are within the domain. Default: nothing is spent, and nothing compared",
+        examples=[{"share": 0.01}],
     )
 
     @model_validator(mode="after")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from fractions import Fraction
 from typing import Any
 
 from pydantic import Field, model_validator
 
+from dpdist.plugin_registry import require_plugin
+from dpdist.spec.sections.plugin_sections import PluginSection
 from dpdist.spec.value_types import Exact, SpecPart
 
 PRIVATE = "private"
@@ -26,30 +29,17 @@ class ShareSpec(SpecPart):
         return self
 
 
-class BoundSelectionSpec(ShareSpec):
-    """How the bound of a person with ``most_records: private`` or ``most_groups: private`` is chosen."""
+class RangeSelection(PluginSection):
+    """How the range of a column with ``to: private`` is chosen."""
 
-    most: int = Field(
-        ge=2,
-        le=10**4,
-        description="the largest bound that is considered. A person with more records or groups counts for the choice with so many",
-        examples=[200],
-    )
+    @abstractmethod
+    def check_ends(self, first: Fraction, last: Fraction, step: Fraction, *, total: bool) -> None:
+        """Raises: ValueError for a column whose range it cannot choose.
 
-
-class RangeSelectionSpec(ShareSpec):
-    """How the largest amount of a column with ``to: private`` is chosen, and the smallest one with ``from: private``."""
-
-    least: Exact | None = Field(
-        None,
-        description="with 'from: private': the smallest amount that is considered, beneath zero. Smaller ones count as this one for the "
-        "choice",
-        examples=[-1000],
-    )
-    most: Exact = Field(
-        description="the largest amount that is considered, a whole number of steps. Larger amounts count as this one for the choice",
-        examples=[10000],
-    )
+        Args:
+            first, last: the widest range.
+            total: whether the total of a person is bounded.
+        """
 
 
 def with_largest_bound(content: Any, key: str, *, example: str) -> Any:
@@ -59,6 +49,7 @@ def with_largest_bound(content: Any, key: str, *, example: str) -> Any:
         if isinstance(content, dict) and content.get("selection") is not None:
             raise ValueError(f"'selection' chooses a bound: set '{key}: private', or leave it out")
         return content
+    require_plugin("bounds.private")
     if not isinstance(content.get("selection"), dict) or "most" not in content["selection"]:
         raise ValueError(f"'{key}: private' chooses a bound by a part of the budget: add 'selection: {example}'")
     return {**content, key: content["selection"]["most"]}

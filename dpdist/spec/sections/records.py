@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,10 +10,11 @@ from pydantic import Field, WithJsonSchema, model_validator
 from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats.array_files import ArrayFormat
 from dpdist.sources.record_sources import PersonMissing, PersonType
-from dpdist.spec.sections.private_bounds import PRIVATE, SHARE_DESCRIPTION, BoundSelectionSpec, ShareSpec, with_largest_bound
+from dpdist.spec.sections.plugin_sections import PluginSection, SectionKey
+from dpdist.spec.sections.private_bounds import PRIVATE, with_largest_bound
 from dpdist.spec.sections.sources import LOCATIONS, Location
 from dpdist.spec.tagged_unions import UnionPart
-from dpdist.spec.value_types import Exact, Share, SpecPart, Text
+from dpdist.spec.value_types import Share, SpecPart, Text
 
 BOUND_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 10**6}, {"const": PRIVATE}]}
 GROUPS_SCHEMA = {"anyOf": [*BOUND_SCHEMA["anyOf"], {"type": "null"}]}
@@ -81,11 +81,7 @@ class Person(SpecPart):
         examples=["drop"],
     )
 
-    selection: BoundSelectionSpec | None = Field(
-        None,
-        description="with 'most_records: private' or 'most_groups: private': how the bound is chosen, and by which part of the budget",
-        examples=[{"share": 0.1, "most": 200}],
-    )
+    selection: Annotated[PluginSection | None, SectionKey("records.person.selection")] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -142,20 +138,6 @@ class Person(SpecPart):
     def records(self) -> int:
         """How many records of one person count in all, where steps do not bound them."""
         return self.most_records * (self.most_groups or 1)
-
-
-class LeftOutSpec(ShareSpec):
-    """Whether and how it is measured what the bounds of a release leave out."""
-
-    share: Exact = Field(Fraction(1, 20), description=SHARE_DESCRIPTION, examples=[0.05])
-    most: int = Field(
-        1000,
-        ge=1,
-        le=10**6,
-        description="the largest number of records beyond the bounds that is measured. A person with more counts as one with so many. The "
-        "upper end of the interval for all records grows with it",
-        examples=[1000],
-    )
 
 
 class CountsSpec(SpecPart):

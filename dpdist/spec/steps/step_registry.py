@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from dpdist.plugin_registry import load_object
 from dpdist.spec.budgeted_step import BudgetedStep
-from dpdist.spec.steps.bound_selection import GroupsChoice, RangeChoice, RecordsChoice
-from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection, QuantileChoice
+from dpdist.spec.release_spec import ReleaseSpec
+from dpdist.spec.steps.completeness_step import CompletenessMeasurement
+from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
-from dpdist.spec.steps.truncation_loss_step import TruncationLossMeasurement
 
-STEP_CLASSES: tuple[type[BudgetedStep], ...] = (
-    RecordsChoice,
-    NameSelection,
-    EdgesChoice,
-    GroupsChoice,
-    RangeChoice,
-    TruncationLossMeasurement,
-    QuantileChoice,
-    ThresholdedRows,
-)
+CORE_STEPS: tuple[type[BudgetedStep], ...] = (NameSelection, EdgesChoice, CompletenessMeasurement, ThresholdedRows)
+"""Those that need no plugin."""
+
+
+def step_classes(spec: ReleaseSpec) -> list[type[BudgetedStep]]:
+    """The steps that a spec can ask for, with those of the plugins whose sections it has."""
+    references = dict.fromkeys(reference for section in spec.plugin_sections for reference in section.steps)
+    return sorted((*CORE_STEPS, *map(load_object, references)), key=lambda kind: kind.order)

@@ -17,9 +17,9 @@ from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.adaptive_weights import UNIT_BITS
-from dpdist.privacy.contribution_histogram import split_budget
 from dpdist.privacy.ledger.charges import THRESHOLDED
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
+from dpdist.privacy.step_noise import split_budget
 from dpdist.privacy.thresholded_histogram import (
     Integers,
     ThresholdedHistogram,
@@ -28,7 +28,7 @@ from dpdist.privacy.thresholded_histogram import (
     thresholded_histogram,
     unpublished_totals,
 )
-from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, StepDeclaration
+from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, StepDeclaration, StepOrder
 from dpdist.spec.job import Job
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.release_spec import ReleaseSpec
@@ -48,7 +48,7 @@ class ThresholdedRows(BudgetedStep):
     job: Job
     step_spec: ThresholdedSpec
 
-    purpose, is_independent = "thresholded", True
+    purpose, is_independent, order = "thresholded", True, StepOrder.ROWS
     spec_text, spec_path, ends = "'thresholded'", ("thresholded",), (THRESHOLDED,)
 
     @classmethod

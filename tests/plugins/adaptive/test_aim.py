@@ -22,21 +22,22 @@ from hypothesis import strategies as st
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain, Layout
-from dpdist.errors import InvalidInput, InvalidSpec
+from dpdist.errors import InvalidInput, InvalidSpec, StoreError
 from dpdist.measurement.integer_measurement import Counts
 from dpdist.mechanisms.comparison import compared_mechanisms, exclusion_reasons
 from dpdist.plugins.adaptive import aim, model_intervals
 from dpdist.plugins.adaptive.adaptive_rounds import adaptive, reason_no_rounds
 from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, aim_measurement
+from dpdist.plugins.adaptive.junction_tree import first_holding
+from dpdist.plugins.adaptive.measured_tables import MeasuredTables
 from dpdist.plugins.adaptive.model_intervals import distance_bound, expected_distances, largest_distances
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.noise import Noise
 from dpdist.query.published_release import load_published
-from dpdist.reconstruction.junction_tree import first_holding, margin
 from dpdist.reconstruction.measured_space import Functionals
-from dpdist.reconstruction.measured_tables import MeasuredTables
+from dpdist.reconstruction.posterior_tables import margin
 from dpdist.stability import Neighbours
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Workload, marginals
@@ -523,6 +524,12 @@ def test_the_model_is_computed_once_and_its_bounds_are_kept(tmp_path: Path, home
         release = small.run(path, home)
     assert made.call_count == 1
     assert small.tree(release.folder) == expected
+    assert len(release.ask("count")) == 1
+    with (
+        mock.patch("dpdist.content.measurement_file.installed_plugins", return_value=()),
+        pytest.raises(StoreError, match="read by the plugin 'adaptive'.*not installed here"),
+    ):
+        load_published(release.location)
 
 
 @pytest.mark.usefixtures("home")

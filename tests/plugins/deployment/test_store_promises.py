@@ -15,6 +15,7 @@ from dpdist.plugins.deployment import store_promises
 from dpdist.plugins.deployment.store_promises import STORE_CHECKS, probe
 from dpdist.storage.objects import Folder, parse_location
 from tests import small, stores
+from tests.ceph import ceph_gateway
 from tests.command_line import CommandLine
 
 
@@ -122,8 +123,12 @@ def google(tmp_path: Path, patch: pytest.MonkeyPatch) -> AbstractContextManager[
     return stores.google_emulator(patch)
 
 
+def ceph(tmp_path: Path, patch: pytest.MonkeyPatch) -> AbstractContextManager[str]:
+    return ceph_gateway(tmp_path / "ceph", patch)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("server", [azure, google])
+@pytest.mark.parametrize("server", [azure, google, ceph])
 def test_clouds_keep_every_promise_and_a_release_is_published_there(
     server: Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[str]],
     home: Path,

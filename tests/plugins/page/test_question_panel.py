@@ -147,7 +147,7 @@ def test_questions_are_accessible_everywhere(home: Path, browser: Any) -> None:
 
 
 def test_a_large_measurement_names_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdist.reconstruction.solved_measurement.MOST_NUMBERS", 100)
+    monkeypatch.setattr("dpdist.plugins.page.solved_measurement.MOST_NUMBERS", 100)
     folder = run(small.write(home.parent / "data", mechanism="coa"), home).folder
     text = (folder / "index.html").read_text()
     assert "This page does not answer them itself: a page holds measurements of up to" in text

@@ -14,6 +14,7 @@ import pytest
 
 from dpdist.api.holds import ReleaseHold
 from dpdist.errors import InvalidInput
+from dpdist.pipeline.release_audit import _check_copy
 from dpdist.plugins.site import editions, release_comparison, site_pages, trends
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
@@ -71,6 +72,7 @@ def test_site(three: Path) -> None:
     assert "2 releases charged; 50\N{NO-BREAK SPACE}% is left" in page
     assert "1 release charged; 75\N{NO-BREAK SPACE}% is left" in page
     assert "is revision 2 and replaces w2." in page
+    assert re.search(r"replaces w2\. age: this edition revises w2; \d+ of \d+ answers differ, by [\d.,]+ at most\.", page)
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
@@ -94,6 +96,10 @@ def test_a_site_shows_what_was_held_voided_and_published_again_with_reasons(thre
     digests = [hashlib.sha256((folder / one.release / "release.json").read_bytes()).hexdigest() for one in found]
     assert [release["certificate"] for release in series["releases"]] == digests
     assert [release["replaces"] for release in series["releases"]] == [None, None, "w2"]
+    text = (folder / "w2" / "release.json").read_bytes()
+    assert _check_copy(folder / "w2", text) == ""
+    (folder / "series.json").write_text((folder / "series.json").read_text().replace(digests[1], 64 * "0"))
+    assert "series.json names another certificate of it" in _check_copy(folder / "w2", text)
 
 
 def test_sites_of_two_data_sets_never_overwrite_each_other(three: Path) -> None:

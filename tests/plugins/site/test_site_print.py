@@ -9,8 +9,11 @@ import pytest
 
 from dpdist.plugins.site import editions, site_pages
 from tests import small
+from tests.page.browsing import browser
 from tests.plugins.page.test_print import ROOT, Printed, _letters, faults
 from tests.small import run
+
+__all__ = ["browser"]  # a fixture
 
 
 @pytest.mark.slow

@@ -27,17 +27,16 @@ from dpdist.measurement.sensitivity import participation
 from dpdist.measurement.sensitivity.participation import (
     Crossing,
     band_squared,
-    chains_squared,
     falling_squared,
     fitting_participations,
     gram_squared_bound,
     is_falling,
-    rows_squared_bound,
 )
-from dpdist.measurement.sensitivity.participation import band_of as band_width
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
-from dpdist.plugins.streams import participation_optimum
+from dpdist.plugins.streams import participation_optimum, step_chains
+from dpdist.plugins.streams.step_chains import band_of as band_width
+from dpdist.plugins.streams.step_chains import chains_squared, rows_squared_bound
 from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement
 from dpdist.privacy import keys
 from dpdist.privacy.privacy_unit import RecordsInSteps
@@ -467,16 +466,16 @@ def test_rows_that_reach_far_against_every_choice_of_steps(seed: int, crossing: 
 @pytest.mark.parametrize("fault", ["none", "the least far product", "pairs twice", "a step"])
 def test_far_products_that_are_forgotten_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted faults every one is below the truth for some matrix."""
-    true = participation.heaviest_chain
+    true = step_chains.heaviest_chain
 
     def planted(alone: Any, between: Any, most: int, separation: int, width: int, beside: Any) -> Any:
         fewer, times = int(fault == "a step"), 2 if fault == "pairs twice" else 1
         return true(alone, between, most - fewer, separation, width, times * beside)
 
-    monkeypatch.setattr(participation, "heaviest_chain", planted)
+    monkeypatch.setattr(step_chains, "heaviest_chain", planted)
     if fault == "the least far product":
-        products = participation.far_products
-        monkeypatch.setattr(participation, "far_products", lambda gram, lag: -products(-gram, lag) - 2**30)
+        products = step_chains.far_products
+        monkeypatch.setattr(step_chains, "far_products", lambda gram, lag: -products(-gram, lag) - 2**30)
     below = below_the_truth(far_alike, rows_squared_bound)
     assert below == 0 if fault == "none" else below >= 3
 
@@ -484,17 +483,17 @@ def test_far_products_that_are_forgotten_are_found(fault: str, monkeypatch: pyte
 @pytest.mark.parametrize("fault", ["none", "a cross term", "its sign", "a step"])
 def test_rows_in_bands_that_forget_something_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the planted faults every one is below the truth for some matrix."""
-    true, product = participation.heaviest_chain, participation.exact_gram
+    true, product = step_chains.heaviest_chain, step_chains.exact_gram
     times = {"a cross term": 0, "its sign": -1}.get(fault, 1)
 
     def crossed(factor: np.ndarray) -> np.ndarray:
         gram = product(factor)
         return np.where(np.eye(len(gram), dtype=bool), gram, times * gram)
 
-    monkeypatch.setattr(participation, "exact_gram", crossed)
+    monkeypatch.setattr(step_chains, "exact_gram", crossed)
     fewer = int(fault == "a step")
     monkeypatch.setattr(
-        participation, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - fewer, *rest)
+        step_chains, "heaviest_chain", lambda alone, between, most, *rest: true(alone, between, most - fewer, *rest)
     )
     below = below_the_truth(rows_in_bands, rows_squared_bound)
     assert below == 0 if fault == "none" else below >= 3

@@ -35,18 +35,25 @@ from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
 from tests.often import always
 from tests.pipeline import (
+    test_completeness,
     test_found_in_turn,
-    test_left_out,
     test_persons,
     test_private_categories,
-    test_private_range,
-    test_quantiles,
     test_sums,
     test_thresholded,
     test_totals,
     test_variances,
 )
-from tests.planner import test_bound_selection
+from tests.purchase_releases import (
+    bound_release,
+    groups_release,
+    loss_release,
+    payments,
+    purchases,
+    purchases_with_amounts,
+    quantile_release,
+    range_release,
+)
 
 WIDE = {f"a{number}": {"from": 0, "to": 5} for number in range(6)}
 """Of 46,656 cells: too many for dense algebra."""
@@ -83,15 +90,17 @@ OTHERS: dict[str, dict[str, Any]] = {
     "bounded totals": {"table": test_totals.table(), **test_totals.changes()},
     "bounded totals, replace-one": {"table": test_totals.table(), **test_totals.changes(neighbours="replace-one")},
     "bounded totals, Laplace noise": {"table": test_totals.table(), **test_totals.changes(**PURE, mechanism="identity")},
-    "a bound that is chosen": {"table": test_bound_selection.purchases(), **test_bound_selection.asked()},
-    "a bound that is chosen, Laplace noise": {"table": test_bound_selection.purchases(), **test_bound_selection.asked(**PURE)},
-    "a number of groups that is chosen": {"table": test_bound_selection.purchases(), **test_bound_selection.of_groups()},
-    "a range that is chosen": {"table": test_private_range.payments(), **test_private_range.asked()},
-    "a range that is chosen, Laplace noise": {"table": test_private_range.payments(), **test_private_range.asked(**PURE)},
-    "what bounds leave out": {"table": test_left_out.purchases(), **test_left_out.asked()},
-    "what bounds leave out, Laplace noise": {"table": test_left_out.purchases(), **test_left_out.asked(**PURE)},
-    "quantiles": {"table": test_left_out.purchases(), **test_quantiles.asked()},
-    "quantiles, Laplace noise": {"table": test_left_out.purchases(), **test_quantiles.asked(neighbours="replace-one", **PURE)},
+    "a bound that is chosen": {"table": purchases(), **bound_release()},
+    "a bound that is chosen, Laplace noise": {"table": purchases(), **bound_release(**PURE)},
+    "a number of groups that is chosen": {"table": purchases(), **groups_release()},
+    "a range that is chosen": {"table": payments(), **range_release()},
+    "a range that is chosen, Laplace noise": {"table": payments(), **range_release(**PURE)},
+    "what bounds leave out": {"table": purchases_with_amounts(), **loss_release()},
+    "what bounds leave out, Laplace noise": {"table": purchases_with_amounts(), **loss_release(**PURE)},
+    "completeness": {"table": test_completeness.visits(), **test_completeness.ASKED,
+                     "records": test_completeness.PERSON, "neighbours": "replace-one"},
+    "quantiles": {"table": purchases_with_amounts(), **quantile_release()},
+    "quantiles, Laplace noise": {"table": purchases_with_amounts(), **quantile_release(neighbours="replace-one", **PURE)},
     "several choices, Laplace noise": {"table": test_found_in_turn.purchases(), **test_found_in_turn.asked("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
@@ -565,6 +574,17 @@ def quantile(name: str, value: Any, *, row: bool = False) -> Callable[[Forged], 
     return lie
 
 
+def end_of_a_row(name: str, by: float) -> Callable[[Forged], None]:
+    """Another end of the interval of a row above the threshold, in the certificate and in its table."""
+
+    def lie(of: Forged) -> None:
+        row = of.certificate["thresholded"]["published_rows"][0]
+        row[name] = round(row[name] + by, 3)
+        cell("thresholded.csv", 0, name, lambda value: round(value + by, 3))(of)
+
+    return lie
+
+
 def array_of_left_out(of: Forged) -> None:
     of.certificate["left_out"]["values"][0] += 2**24 * 20
 
@@ -824,6 +844,19 @@ LIES: dict[str, Lie] = {
     "a noisy number of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", array_of_left_out,
     ),
+    "a smaller rho of completeness": (
+        "completeness", "missing values and records outside", lambda of: of.certificate["completeness"].update(rho="1/1000"),
+    ),
+    "a rho without completeness": (
+        "completeness", "rho", lambda of: of.privacy.update(rho=str(Fraction(of.privacy["rho"]) * Fraction(4, 5))),
+    ),
+    "records in place of persons": (
+        "completeness", "missing values and records outside", lambda of: of.certificate["completeness"].update(of="records"),
+    ),
+    "a narrower interval of records outside": (
+        "completeness", "missing values and records outside",
+        lambda of: of.certificate["completeness"]["outside"].update(low_95=of.certificate["completeness"]["outside"]["share"]),
+    ),
     "a larger rate of a quantile": ("quantiles", "quantiles", quantile("rate", "1/2")),
     "a larger rate of an end": ("quantiles, Laplace noise", "quantiles", quantile("end_rate", "1/2")),
     "an end that aims too near": ("quantiles", "quantiles", quantile("beyond", 3)),
@@ -905,6 +938,8 @@ LIES: dict[str, Lie] = {
     "persons who do not sum to one": (MANY_STEPS, "lower bound", later(horizon("bound_0", lambda shares: shares * 1.01))),
     "a larger lower bound for persons in many steps": (MANY_STEPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a horizon that is measured in another way": (PERSON, "cost", later(horizon("factor_0", lambda matrix: matrix * 2))),
+    "a lower end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", end_of_a_row("low_95", 0.1)),
+    "an upper end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", end_of_a_row("high_95", -0.1)),
     "a certificate that the ledger has not published": (COA, "ledger", later(appended("release.json", " "))),
 }  # fmt: skip
 

@@ -2,7 +2,7 @@
 // The page holds one spec as a plain object; every change asks the server what it means. Nothing else decides anything.
 const token = new URLSearchParams(location.search).get("token") || "";
 const at = (id) => document.getElementById(id);
-let spec = {}, columns = [], turn = 0, waiting = 0;
+let spec = {}, columns = [], measuresLoss = false, turn = 0, waiting = 0;
 
 async function ask(task, body = {}) {
   const head = {"Content-Type": "application/json", "X-Token": token};
@@ -45,7 +45,7 @@ function rebound(change) {
   const before = bounded();
   change();
   if (!bounded()) delete spec.left_out;
-  else if (!before && alone()) spec.left_out = {share: LEFT_OUT_SHARE};
+  else if (!before && measuresLoss && alone()) spec.left_out = {share: LEFT_OUT_SHARE};
 }
 
 // ---- the form
@@ -146,8 +146,8 @@ function question(entry, place) {
 }
 
 function leftOut() {
-  const box = make("input", {type: "checkbox", checked: Boolean(spec.left_out) || (spec.left_out === undefined && alone())});
-  box.addEventListener("change", () => { put(spec, "left_out", box.checked ? {share: LEFT_OUT_SHARE} : null); redrawn(budget); changed(); });
+  const box = make("input", {type: "checkbox", checked: Boolean(spec.left_out)});
+  box.addEventListener("change", () => { put(spec, "left_out", box.checked ? {share: LEFT_OUT_SHARE} : undefined); redrawn(budget); changed(); });
   const share = spec.left_out && input("Share of this release for it", spec.left_out.share ?? LEFT_OUT_SHARE, (text) => put(spec.left_out, "share", number(text)), {type: "number", min: 0, max: 1, step: "any"});
   return [field("Publish what the bounds leave out", box), ...(share ? [share] : [])];
 }
@@ -165,7 +165,7 @@ function budget() {
     ...(key === "epsilon" ? [input("delta", own.delta, (text) => put(own, "delta", number(text)), {placeholder: "none: pure"})] : []),
     input(`All releases together: ${most}`, whole[most], (text) => put(whole, most, number(text)), {type: "number", min: 0, step: "any"}),
     ...(most === "epsilon" ? [input("All releases together: delta", whole.delta, (text) => put(whole, "delta", number(text)))] : []),
-    ...(bounded() ? leftOut() : []),
+    ...(bounded() && measuresLoss ? leftOut() : []),
     field("Releases a year", make("input", {type: "range", id: "a-year", min: 1, max: 52, value: at("a-year")?.value ?? 12})),
   );
   at("a-year").addEventListener("input", () => year(last));
@@ -302,7 +302,7 @@ at("form").addEventListener("submit", (event) => event.preventDefault());
 
 tried(async () => {
   const begin = await ask("state");
-  spec = begin.content; columns = begin.columns;
+  spec = begin.content; columns = begin.columns; measuresLoss = begin.measures_loss;
   at("path").textContent = begin.path + (begin.comments ? " (its comments are not kept when you save)" : "");
   draw(); plan();
 });
