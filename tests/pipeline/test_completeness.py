@@ -17,9 +17,8 @@ from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
 from tests import small
-from tests.planner import test_bound_selection
+from tests.purchase_releases import BUDGETS
 
-BUDGETS = test_bound_selection.BUDGETS
 ASKED: dict[str, Any] = {
     "domain": {
         "sex": {"categories": ["f", "m"], "outside": "drop"},
