@@ -2,7 +2,15 @@
 
 from dpdist.content.feasible_intervals import half_width
 from dpdist.content.release_summary import count_answered, ratio_to_bound
-from dpdist.content.table_rows import MOST_QUERIES, NUMBERS, VALUES, read_value_labels, titled_query
+from dpdist.content.table_rows import (
+    MOST_QUERIES,
+    NUMBERS,
+    VALUES,
+    ThresholdedRow,
+    read_thresholded_rows,
+    read_value_labels,
+    titled_query,
+)
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import DatasetBudget

@@ -418,15 +418,6 @@ class RestFacts(TypedDict):
     totals: list[TotalsFacts]
 
 
-class PublishedRowsFacts(TypedDict):
-    """``thresholded.published_rows[]`` of a certificate."""
-
-    keys: dict[str, str]
-    value: float
-    low_95: float
-    high_95: float
-
-
 class ThresholdedFacts(TypedDict):
     """``thresholded`` of a certificate."""
 
@@ -444,7 +435,6 @@ class ThresholdedFacts(TypedDict):
     published_half_of_the_time: int
     published_almost_always: int
     rows: int
-    published_rows: list[PublishedRowsFacts]
 
 
 class Claims(TypedDict):

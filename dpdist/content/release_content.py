@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,6 +83,7 @@ class ReleaseContent:
             whole of it will measure, all values zero yet.
         about: what the publisher says of the data product; empty where nothing is said.
         statistics: the tables of means and of variances of amounts that are asked for, by their names.
+        step_tables: the columns of the tables that parts of the budget found before the plan, by their files.
         suppression: which answers are shown; None: all of them.
         verifier: whether a copy of the verifier lies beside the files.
         ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
@@ -104,6 +105,7 @@ class ReleaseContent:
     measurements: Mapping[str, tuple[Measurement, Evidence]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
     statistics: Mapping[str, pa.Table] = field(default_factory=dict)
+    step_tables: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     suppression: Suppression | None = None
     verifier: bool = False
     counted: tuple[bool, ...] = ()

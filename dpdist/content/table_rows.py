@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ SHORT_BYTES = 2**21
 NUMBERS = ("answer", "standard_error", "low_95", "high_95")
 STATISTIC_NUMBERS = ("mean", "value", *NUMBERS[1:])
 """Columns of numbers in the tables of means and variances."""
+THRESHOLDED_FILE, THRESHOLDED_NUMBERS = "thresholded.csv", ("value", "low_95", "high_95")
+"""The rows of a thresholded histogram, and the columns of them that are no keys."""
 VALUES = "values.csv"
 MOST_QUERIES = 5000
 """Groups of more queries are not drawn over the periods of a site, nor are their texts in ``values.csv``."""
@@ -49,6 +52,34 @@ def parse_number(text: str) -> float | None:
 def unescape_text(text: str) -> str:
     """A text as it was before it got an apostrophe for spreadsheets."""
     return text[1:] if _ESCAPED_FORMULA.match(text) else text
+
+
+@dataclass(frozen=True)
+class ThresholdedRow:
+    """A published row of a thresholded histogram.
+
+    Attributes:
+        keys: by the names of their columns.
+        value: the noisy count, records.
+        low_95, high_95: the ends of its interval, records.
+    """
+
+    keys: Mapping[str, str]
+    value: float
+    low_95: float
+    high_95: float
+
+
+def read_thresholded_rows(folder: Path) -> list[ThresholdedRow]:
+    """The rows of a release's thresholded histogram, in the order of their cells."""
+    with (folder / THRESHOLDED_FILE).open(encoding="utf-8", newline="") as file:
+        return [
+            ThresholdedRow(
+                {name: unescape_text(text) for name, text in row.items() if name not in THRESHOLDED_NUMBERS},
+                *(float(row[name]) for name in THRESHOLDED_NUMBERS),
+            )
+            for row in csv.DictReader(file)
+        ]
 
 
 def quantiles_group(column: str, facts: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from dpdist.errors import InvalidInput, StoreError
 from dpdist.planner.certificate import possible_counts
 from dpdist.planner.derived_statistics import derived_statistic_names, statistics
 from dpdist.planner.memory_estimate import publish_bytes
+from dpdist.planner.preprocessing_steps import preprocessing_tables
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.strategy_search import proving_weights
 from dpdist.privacy import keys, signatures
@@ -151,6 +152,7 @@ def publish(
         measurements=noisy,
         about=_about(outputs.about, job.guarantee.period),
         statistics=statistic_tables,
+        step_tables=preprocessing_tables(job),
         verifier=outputs.output.verifier,
         suppression=suppression,
         counted=() if rule is None else job.workload.block_counts_records,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpdist.privacy.accounting import Loss
@@ -33,6 +34,15 @@ def preprocessing_facts(job: Job) -> dict[str, Any]:
         for name, facts in step.facts(job, published_numbers).items():
             collected_facts[name] = [*collected_facts.get(name, []), *facts] if isinstance(facts, list) else facts
     return collected_facts
+
+
+def preprocessing_tables(job: Job) -> dict[str, Mapping[str, Sequence[Any]]]:
+    """The columns of the tables that are published of all that was found, by their files."""
+    tables: dict[str, Mapping[str, Sequence[Any]]] = {}
+    for step, published_numbers in job.found_steps:
+        if published_numbers is not None:
+            tables |= step.tables(published_numbers)
+    return tables
 
 
 def prepare_job(context: Context, job: Job) -> Job:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
@@ -294,6 +294,14 @@ class BudgetedStep(ABC):
             job: the ``Job`` with what was found.
             published_numbers: the numbers that are published with it, None while placeholders stand for it.
         """
+
+    def tables(self, published_numbers: Mapping[str, Any]) -> dict[str, Mapping[str, Sequence[Any]]]:
+        """The columns of each table that is published as a file beside the certificate, by its name: what is too long for that.
+
+        Args:
+            published_numbers: as for ``facts``.
+        """
+        return {}
 
     def plan_sentences(self) -> list[str]:
         """What ``plan`` says of it before it is found."""

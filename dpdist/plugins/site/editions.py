@@ -14,7 +14,7 @@ from typing import Any
 
 from dpdist.api import InvalidInput, StoreError
 from dpdist.api.pages import DEFAULT_THEME, THEME_FILE, Theme
-from dpdist.api.releases import release_folder, version
+from dpdist.api.releases import ThresholdedRow, read_thresholded_rows, release_folder, version
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class Edition:
     def period(self) -> str:
         """Its period, or its id where it has none."""
         return str(self.certificate["period"] or self.certificate["release"])
+
+    @cached_property
+    def thresholded_rows(self) -> list[ThresholdedRow]:
+        """The rows of its thresholded histogram; none where it has none."""
+        return read_thresholded_rows(self.folder) if self.certificate.get("thresholded") else []
 
     @cached_property
     def theme(self) -> Theme:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpdist.api.releases import ThresholdedRow
 from dpdist.plugins.page.assets import load_template, page_assets
 from dpdist.plugins.site.editions import Edition
 from dpdist.plugins.site.trends import group_comparable, latest_editions
@@ -20,24 +21,24 @@ class RepeatedRow:
 
     Attributes:
         keys: of its columns.
-        counts: its facts in each of these releases, in the order of their periods.
+        counts: the row in each of these releases, in the order of their periods.
     """
 
     keys: tuple[str, ...]
-    counts: tuple[tuple[Edition, Mapping[str, Any]], ...]
+    counts: tuple[tuple[Edition, ThresholdedRow], ...]
 
 
 def repeated_rows(editions: Sequence[Edition]) -> list[RepeatedRow]:
     """The rows that several periods publish of the same keys' columns, counted alike; the largest newest count first."""
-    rows: dict[tuple[Any, ...], list[tuple[Edition, Mapping[str, Any]]]] = {}
+    rows: dict[tuple[Any, ...], list[tuple[Edition, ThresholdedRow]]] = {}
     for number, kind in enumerate(group_comparable(editions)):
         for edition in latest_editions(kind):
-            for row in (edition.certificate.get("thresholded") or {"published_rows": ()})["published_rows"]:
-                rows.setdefault((number, *row["keys"].items()), []).append((edition, row))
+            for row in edition.thresholded_rows:
+                rows.setdefault((number, *row.keys.items()), []).append((edition, row))
     repeated = [
         RepeatedRow(tuple(key for _, key in keys), tuple(counts)) for (_, *keys), counts in rows.items() if len(counts) > 1
     ]
-    return sorted(repeated, key=lambda row: (-row.counts[-1][1]["value"], row.keys))
+    return sorted(repeated, key=lambda row: (-row.counts[-1][1].value, row.keys))
 
 
 def repeated_rows_page(

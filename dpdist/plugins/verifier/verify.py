@@ -2428,8 +2428,7 @@ RECOMPUTED: dict[str, str] = {
     "a thresholded histogram": "thresholded.share thresholded.rho thresholded.cells thresholded.scale thresholded.deviation "
     "thresholded.expected_false_rows thresholded.published_half_of_the_time thresholded.published_almost_always thresholded.at_least "
     "thresholded.of.*.integers thresholded.of.*.integers[] thresholded.of.*.codes thresholded.of.*.alphabet thresholded.of.*.length "
-    "thresholded.cells_per_person thresholded.records_per_cell thresholded.rows thresholded.published_rows[].keys.* "
-    "thresholded.published_rows[].value thresholded.published_rows[].low_95 thresholded.published_rows[].high_95 "
+    "thresholded.cells_per_person thresholded.records_per_cell thresholded.rows "
     "thresholded.rest.**",
     "rounds": "rounds[].table[] rounds[].standard_error modelled[].table[]",
 }
@@ -3574,8 +3573,9 @@ def check_thresholded(release: ReleaseClaims) -> str:
     check_share(release, {**facts, "rho": both}, "the thresholded histogram")
     near(rest is not None, "thresholded_rest.csv" in certificate["files"], label="whether there is thresholded_rest.csv: ")
     charged = Fraction(facts["rho"])
+    rows = thresholded_rows(release, facts)
     if rest is not None:
-        check_unpublished_totals(release, facts, rest, cells_of_unit * records * unit)
+        check_unpublished_totals(release, facts, rest, rows, cells_of_unit * records * unit)
     smallest_scale = least_scale(charged, changed * records * unit, changed * (records * unit) ** 2, laplace=laplace)
     near(scale, smallest_scale, label="scale of the noise of the thresholded histogram: ")
     exact = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
@@ -3595,11 +3595,13 @@ def check_thresholded(release: ReleaseClaims) -> str:
     for name, least in (("published_half_of_the_time", 0.5), ("published_almost_always", 0.975)):
         count = int(facts[name])
         near([chance(each) >= least for each in (count - 1, count)], [False, True], label=f"{name}: ")
-    check_thresholded_rows(release, facts)
+    check_thresholded_rows(release, facts, rows)
     return ""
 
 
-def check_unpublished_totals(release: ReleaseClaims, facts: Facts, rest: Facts, moved: int) -> None:
+def check_unpublished_totals(
+    release: ReleaseClaims, facts: Facts, rest: Facts, rows: Sequence[KeyedRow], moved: int
+) -> None:
     """What totals of unpublished rows cost, their intervals, and thresholded_rest.csv.
 
     Args:
@@ -3621,8 +3623,8 @@ def check_unpublished_totals(release: ReleaseClaims, facts: Facts, rest: Facts, 
     near(len({tuple(row["keys"].items()) for row in rest["totals"]}), len(rest["totals"]), label="different totals: ")
     near(rest["measured"] in ("rest", "totals"), True, label="which totals are measured: ")
     measured, published = "rest" if rest["measured"] == "rest" else "total", Counter[tuple[str, ...]]()
-    for row in facts["published_rows"]:
-        published[tuple(row["keys"][name] for name in names)] += round(1000 * row["value"])
+    for each in rows:
+        published[tuple(each.keys[name] for name in names)] += round(1000 * each.numbers["value"])
     with (release.folder / "thresholded_rest.csv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     for row, written in zip(rest["totals"], table, strict=True):
@@ -3636,8 +3638,8 @@ def check_unpublished_totals(release: ReleaseClaims, facts: Facts, rest: Facts, 
         for name, sign in (("low_95", -1), ("high_95", 1)):
             end = max(0.0, float(row[measured]) + sign * width)
             near(abs(float(row[name]) - end) <= 0.002, True, label=f"{name} of a total: ")
-        rows = published[tuple(row["keys"][name] for name in names)]
-        near(round(1000 * (row["total"] - row["rest"])), rows, label="what published rows have in a total: ")
+        own = published[tuple(row["keys"][name] for name in names)]
+        near(round(1000 * (row["total"] - row["rest"])), own, label="what published rows have in a total: ")
 
 
 def charged_together(rhos: Sequence[Fraction], *, laplace: bool) -> Fraction:
@@ -3668,45 +3670,61 @@ def is_key(keys: Facts, text: str) -> bool:
     return text != ""
 
 
-def check_thresholded_rows(release: ReleaseClaims, facts: Facts) -> None:
-    """That rows are different ones above the threshold, with the interval of noise that exceeds it, as thresholded.csv says."""
+@dataclass(frozen=True)
+class KeyedRow:
+    """A row of thresholded.csv: its keys by column, and its noisy count with the ends of its interval."""
+
+    keys: dict[str, str]
+    numbers: dict[str, float]
+
+
+ROW_NUMBERS = ("value", "low_95", "high_95")
+NUMBER_TEXT = re.compile(r"\d+(\.\d+)?(e\+\d+)?", re.ASCII)
+FORMULA_TEXT, ESCAPED_TEXT = re.compile(r"[=+\-@\t\r]"), re.compile(r"'+[=+\-@\t\r]")
+"""Texts that spreadsheets would run; and those that got an apostrophe in front, so that they do not, or would be taken for such."""
+
+
+def thresholded_rows(release: ReleaseClaims, facts: Facts) -> list[KeyedRow]:
+    """The rows, which stand in thresholded.csv alone. Texts that another program may read otherwise are wrong."""
     with (release.folder / "thresholded.csv").open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
-    rows, names = facts["published_rows"], list(facts["of"])
-    near((facts["rows"], len(table)), (len(rows),) * 2, label="rows of thresholded.csv: ")
-    seen = {tuple(row["keys"].items()) for row in rows}
-    near(len(seen), len(rows), label="different rows: ")
+        header, *lines = csv.reader(file, strict=True)
+    names, rows = list(facts["of"]), []
+    near(header, [*names, *ROW_NUMBERS], label="columns of thresholded.csv: ")
+    near(facts["rows"], len(lines), label="rows of thresholded.csv: ")
+    for line in lines:
+        near(len(line), len(header), label="fields of a row of thresholded.csv: ")
+        texts, numbers = line[: len(names)], line[len(names) :]
+        near([text for text in texts if FORMULA_TEXT.match(text)], [], label="keys that spreadsheets would run: ")
+        near([text for text in numbers if not NUMBER_TEXT.fullmatch(text)], [], label="texts that are no number: ")
+        keys = [text[1:] if ESCAPED_TEXT.match(text) else text for text in texts]
+        values = map(float, numbers)
+        rows.append(KeyedRow(dict(zip(names, keys, strict=True)), dict(zip(ROW_NUMBERS, values, strict=True))))
+    return rows
+
+
+def check_thresholded_rows(release: ReleaseClaims, facts: Facts, rows: Sequence[KeyedRow]) -> None:
+    """That rows are different ones above the threshold, with the interval of noise that exceeds it."""
+    near(len({tuple(row.keys.values()) for row in rows}), len(rows), label="different rows: ")
     for name, keys in facts["of"].items():
-        codes = {row["keys"].get(name) for row in rows}
-        near(keys["codes"] is None or len(codes) <= keys["codes"], True, label=f"different codes of {name}: ")
-    for row, written in zip(rows, table, strict=True):
-        near(list(row["keys"]), names, label="keys of a row: ")
-        texts = [written[name].lstrip("'") for name in names]
-        near(texts, [row["keys"][name].lstrip("'") for name in names], label="keys in thresholded.csv: ")
-        for name in names:
-            near(
-                is_key(facts["of"][name], row["keys"][name]),
-                True,
-                label=f"whether {row['keys'][name]!r} is a key of {name}: ",
-            )
-        for name in ("value", "low_95", "high_95"):
-            near(float(written[name]), row[name], 1e-9, label=f"{name} in thresholded.csv: ")
-        near(row["value"] >= float(facts["at_least"]), True, label="a row that reaches the threshold: ")
+        own = {row.keys[name] for row in rows}
+        near([key for key in own if not is_key(keys, key)], [], label=f"what are no keys of {name}: ")
+        near(keys["codes"] is None or len(own) <= keys["codes"], True, label=f"different codes of {name}: ")
     deviation, limit = float(facts["deviation"]), float(facts["at_least"])
     tails = [lambda x: log_tail(-x), *([lambda x: log_laplace_tail(-x)] if release.laplace else [])]
     for row in rows:
-        value = max(float(row["value"]), limit)
+        value = row.numbers["value"]
+        near(value >= limit, True, label="a row that reaches the threshold: ")
         for name, probability, farthest in (("low_95", 0.025, max), ("high_95", 0.975, min)):
             below, above = (
                 farthest(
                     math.exp(min(0.0, tail((value - count) / deviation) - tail((limit - count) / deviation)))
                     for tail in tails
                 )
-                for count in (float(row[name]) - 0.002, float(row[name]) + 0.002)
+                for count in (row.numbers[name] - 0.002, row.numbers[name] + 0.002)
             )
             # an end at 0 is one that was cut there
-            is_end = above >= probability and (below <= probability or float(row[name]) == 0.0)
-            near(is_end, True, label=f"{name} of the row {' '.join(row['keys'].values())!r}: ")
+            is_end = above >= probability and (below <= probability or row.numbers[name] == 0.0)
+            near(is_end, True, label=f"{name} of the row {' '.join(row.keys.values())!r}: ")
 
 
 def check_quantile_rows(release: ReleaseClaims, facts: Facts) -> None:

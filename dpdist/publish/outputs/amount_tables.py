@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from dpdist.content.destination import WrittenFile
-from dpdist.content.table_rows import column_of
+from dpdist.content.table_rows import THRESHOLDED_FILE
 from dpdist.page.statistic_tables import write_rows
 from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.statistics.statistic import MEANS, VARIANCES
@@ -57,20 +57,24 @@ class ThresholdedTable(Output):
     files = r"thresholded(_rest)?\.csv"
     about = (
         "With `thresholded` in the spec: one row for each combination of keys whose noisy count reached the threshold, with a 95 % "
-        "interval that allows for this choice. With `rest` also `thresholded_rest.csv`: what all other combinations have (`rest`), and "
-        "all (`total`); the interval is of the one that was measured."
+        "interval that allows for this choice. They stand here alone. With `rest` also `thresholded_rest.csv`: what all other "
+        "combinations have (`rest`), and all (`total`); the interval is of the one that was measured."
     )
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         facts = release.content.certificate.get("thresholded")
         if facts is None:
             return []
-        tables = [("thresholded.csv", list(facts["of"]), facts["published_rows"], ["value"])]
+        tables: dict[str, Mapping[str, Sequence[Any]]] = {THRESHOLDED_FILE: release.content.step_tables[THRESHOLDED_FILE]}
         if "rest" in facts:
-            tables.append(("thresholded_rest.csv", facts["rest"]["by"], facts["rest"]["totals"], ["rest", "total"]))
+            names, totals = facts["rest"]["by"], facts["rest"]["totals"]
+            tables["thresholded_rest.csv"] = {
+                **{name: [row["keys"][name] for row in totals] for name in names},
+                **{name: [row[name] for row in totals] for name in ("rest", "total", "low_95", "high_95")},
+            }
         written: list[WrittenFile] = []
-        for file_name, names, rows, values in tables:
-            keys = {column_of(name): pa.array([row["keys"][name] for row in rows], pa.string()) for name in names}
-            columns = {name: pa.array([row[name] for row in rows], pa.float64()) for name in (*values, "low_95", "high_95")}
-            written += write_statistics(release, file_name, pa.table({**keys, **columns}))
+        for file_name, columns in tables.items():
+            types = [pa.string() if name in facts["of"] else pa.float64() for name in columns]
+            arrays = [pa.array(column, kind) for column, kind in zip(columns.values(), types, strict=True)]
+            written += write_statistics(release, file_name, pa.table(arrays, names=list(columns)))
         return written

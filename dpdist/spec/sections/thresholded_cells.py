@@ -16,6 +16,8 @@ from dpdist.spec.sections.private_bounds import SHARE_DESCRIPTION, ShareSpec
 from dpdist.spec.value_types import Exact, PathText, SpecPart, Text
 
 MOST_CODES = 100_000
+RESERVED_COLUMNS = ("value", "rest", "total", "low_95", "high_95")
+"""What the columns of published numbers are called; so no column of keys is."""
 
 
 class IntegersSpec(SpecPart):
@@ -164,6 +166,16 @@ class ThresholdedSpec(ShareSpec):
                 raise ValueError("'rest: by' names columns of 'of', each once")
             if not 0 < self.rest.share < 1:
                 raise ValueError("the share of 'rest' is between 0 and 1")
+        return self
+
+    @model_validator(mode="after")
+    def _check_names(self) -> ThresholdedSpec:
+        taken = next((name for name in RESERVED_COLUMNS if name in self.of), None)
+        if taken is not None:
+            raise ValueError(
+                f"the published tables have a column {taken!r} of their own: call the keys otherwise, and name their column under "
+                "'records: columns'"
+            )
         return self
 
     @model_validator(mode="after")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from dpdist.content.table_rows import THRESHOLDED_FILE, THRESHOLDED_NUMBERS
 from dpdist.content.truncated_intervals import truncated_intervals
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.sparse_counts import SparseCounts, count_cells, task_bytes
@@ -194,7 +195,6 @@ class ThresholdedRows(BudgetedStep):
             "published_half_of_the_time": rule.count_with(0.5),
             "published_almost_always": rule.count_with(0.975),
             "rows": len(published_numbers["cells"]),
-            "published_rows": list(self.rows(published_numbers)),
             **self.rest_facts(published_numbers),
         }
         return {"thresholded": thresholded_facts}
@@ -231,7 +231,7 @@ class ThresholdedRows(BudgetedStep):
         }
         return {"rest": rest_facts}
 
-    def rows(self, published_numbers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    def tables(self, published_numbers: Mapping[str, Any]) -> dict[str, Mapping[str, Sequence[Any]]]:
         """The published rows in the order of their cells, with intervals that hold the true count given that the row is shown."""
         spec, noise = self.step_spec, self.rule.noise
         # intervals follow from the numbers that are published
@@ -239,10 +239,11 @@ class ThresholdedRows(BudgetedStep):
         errors, limits = np.full(values.size, noise.deviation / 2**UNIT_BITS), np.full(values.size, float(spec.at_least))
         low, high = truncated_intervals(values, errors, limits, noise.kind) if values.size else (values, values)
         low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)  # no count is below 0
-        for cell, *numbers in zip(published_numbers["cells"], values.tolist(), low.tolist(), high.tolist(), strict=True):
-            value, low_end, high_end = (round(number, DECIMALS) for number in numbers)
-            keys = dict(zip(spec.of, self.space.keys_at(cell), strict=True))
-            yield {"keys": keys, "value": value, "low_95": low_end, "high_95": high_end}
+        keys = [self.space.keys_at(cell) for cell in published_numbers["cells"]]
+        key_columns = {name: [row_keys[place] for row_keys in keys] for place, name in enumerate(spec.of)}
+        numbers = zip(THRESHOLDED_NUMBERS, (values, low, high), strict=True)
+        rounded = {name: [round(number, DECIMALS) for number in column.tolist()] for name, column in numbers}
+        return {THRESHOLDED_FILE: {**key_columns, **rounded}}
 
     def plan_sentences(self) -> list[str]:
         """How large the noise is, how many rows are false, and how large a row must be to be published."""

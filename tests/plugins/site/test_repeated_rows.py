@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.csv
 import pytest
 
 from dpdist.plugins.site import editions, repeated_rows, site_pages
@@ -25,8 +25,8 @@ def days(home: Path) -> list[editions.Edition]:
 
 
 def rows_of(edition: editions.Edition) -> dict[tuple[str, ...], dict[str, Any]]:
-    rows = json.loads((edition.folder / "release.json").read_text())["thresholded"]["published_rows"]
-    return {tuple(row["keys"].values()): row for row in rows}
+    rows = pyarrow.csv.read_csv(edition.folder / "thresholded.csv").to_pylist()
+    return {(row["country"], str(row["page"])): row for row in rows}
 
 
 def test_rows_of_two_releases_are_linked(days: list[editions.Edition], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_rows_of_two_releases_are_linked(days: list[editions.Edition], monkeypat
     assert 1 < len(both) < len(first.keys() | second.keys())
     rows = repeated_rows.repeated_rows(days)
     assert {row.keys for row in rows} == both
-    newest = [row.counts[-1][1]["value"] for row in rows]
+    newest = [row.counts[-1][1].value for row in rows]
     assert newest == sorted(newest, reverse=True) == [second[row.keys]["value"] for row in rows]
     folder = site_pages.write_site("daily", days, [], Path("site"))
     assert 'href="rows.html"' in (folder / "index.html").read_text()

@@ -574,15 +574,9 @@ def quantile(name: str, value: Any, *, row: bool = False) -> Callable[[Forged], 
     return lie
 
 
-def end_of_a_row(name: str, by: float) -> Callable[[Forged], None]:
-    """Another end of the interval of a row above the threshold, in the certificate and in its table."""
-
-    def lie(of: Forged) -> None:
-        row = of.certificate["thresholded"]["published_rows"][0]
-        row[name] = round(row[name] + by, 3)
-        cell("thresholded.csv", 0, name, lambda value: round(value + by, 3))(of)
-
-    return lie
+def of_a_row(name: str, by: float) -> Callable[[Forged], None]:
+    """Another number of the first row above the threshold."""
+    return cell("thresholded.csv", 0, name, lambda value: round(value + by, 3))
 
 
 def array_of_left_out(of: Forged) -> None:
@@ -938,8 +932,8 @@ LIES: dict[str, Lie] = {
     "persons who do not sum to one": (MANY_STEPS, "lower bound", later(horizon("bound_0", lambda shares: shares * 1.01))),
     "a larger lower bound for persons in many steps": (MANY_STEPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a horizon that is measured in another way": (PERSON, "cost", later(horizon("factor_0", lambda matrix: matrix * 2))),
-    "a lower end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", end_of_a_row("low_95", 0.1)),
-    "an upper end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", end_of_a_row("high_95", -0.1)),
+    "a lower end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", of_a_row("low_95", 0.1)),
+    "an upper end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", of_a_row("high_95", -0.1)),
     "a certificate that the ledger has not published": (COA, "ledger", later(appended("release.json", " "))),
 }  # fmt: skip
 
