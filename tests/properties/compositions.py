@@ -138,6 +138,11 @@ def _quantiles(content: Content) -> None:
     content["quantiles"] = {"of": {"q": {"from": 0, "to": 9}}}
 
 
+def _completeness(content: Content) -> None:
+    """Shares of missing values and of records outside the domain, from a part of the budget."""
+    content["gate"] = {"completeness": {}}
+
+
 def _thresholded(content: Content) -> None:
     """Rows of many keys from a part of the budget."""
     content["thresholded"] = {"of": {"k": {"integers": {"from": 0, "to": 10**12}}}, "at_least": 5000, "rest": {}}
@@ -285,6 +290,10 @@ ROOMS: dict[str, dict[str, Part]] = {
     },
     "what is left out": {"not measured": written(), "what bounds leave out": _left_out},
     "quantiles": {"no quantiles": written(), "quantiles": _quantiles},
+    "completeness": {
+        "no completeness": written(),
+        **_of_plugin("gate", {"how complete the records are": _completeness}),
+    },
     "thresholded histograms": {"no thresholded histogram": written(), "a thresholded histogram": _thresholded},
     "noise": {"Gaussian noise": written(), "Laplace noise": _pure},
     "objectives": {"least total error": written(), "least worst error": written(objective="worst")},

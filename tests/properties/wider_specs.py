@@ -59,6 +59,7 @@ class Wider(Draw):
         state = self.random.getstate()
         self._names()
         self._rows_of_keys()
+        self._gate()
         self.random.setstate(state)  # the records of a seed are the same without these
 
     def _content(self, seed: int) -> Content:
@@ -294,9 +295,18 @@ class Wider(Draw):
         ]
         part: Content = {"of": {"key": self.random.choice(keys)}, "at_least": self.random.choice([3000, 10**6])}
         rest = {"share": 0.1, "by": [] if "integers" in part["of"]["key"] else ["key"]}
+        rest |= {"measured": "totals"} if self.maybe(0.5) else {}
         for name, value in (("share", 0.25), ("cells_per_person", 2), ("records_per_cell", 2), ("rest", rest)):
             part |= {name: value} if self.maybe(0.5) else {}
         self._add(0.2, "thresholded", part=part)
+
+    def _gate(self) -> None:
+        """What is compared with earlier periods, and how complete the records are."""
+        choose = self.random.choice
+        part: Content = {"completeness": choose([{}, {"share": 0.2}])} if self.maybe(0.7) else {}
+        for name, value in (("action", choose(["warn", "hold", "none"])), ("false_alarms", choose([0.5, 12]))):
+            part |= {name: value} if self.maybe(0.5) else {}
+        self._add(0.4, "gate", part=part)
 
     def _queries(self) -> None:
         choose, names = self.random.choice, list(self.kinds)
