@@ -358,8 +358,8 @@ def released(choice: Choice, folder: Path) -> Release:
     """A release of chosen parts, of ninety records. Raises: DpdistError."""
     content, context = content_of(choice), context_of_all()
     content["release"], content["ledger"]["dataset"] = folder.name, folder.name
-    if "rho" in content["budget"]:  # few records name a name: much of a budget finds them
-        content["budget"]["rho"], content["ledger"]["cap"]["rho"] = 10, 10
+    measure, much = ("rho", 10) if "rho" in content["budget"] else ("epsilon", 40)
+    content["budget"][measure], content["ledger"]["cap"][measure] = much, much  # few records name a name
     content["output"] = {"folder": str(folder / "published")}
     job = load(content, records=choice.get("sources") != "Arrow")
     job = replace(job, source=replace(job.source, folder=folder))
