@@ -117,8 +117,13 @@ def test_planted_faults_spend_more(fault: Any, tmp_path: Path, monkeypatch: pyte
 
 # Neighbours as bytes.
 
-NARROW = {name: {key: part for key, part in declared.items() if key != "other"} for name, declared in DOMAIN.items()}
-NARROW = {name: {**part, "outside": "drop"} if name != "day" else {**part, "other": "drop"} for name, part in NARROW.items()}
+NARROW = {
+    name: {
+        **{key: part for key, part in declared.items() if key != "other"},
+        "other" if name == "day" else "outside": "drop",
+    }
+    for name, declared in DOMAIN.items()
+}
 """Odd values lie outside the domain, or are missing."""
 
 
@@ -128,7 +133,7 @@ def moved(folder: Path, build: Callable[..., Any], before: Sequence[Any], after:
     for name, records in (("before", before), ("after", after)):
         place = folder / name
         place.mkdir(parents=True)
-        asked = {"domain": {key: part for key, part in NARROW.items() if key != person.get("column")}}
+        asked: dict[str, Any] = {"domain": {key: part for key, part in NARROW.items() if key != person.get("column")}}
         asked["workload"] = [{"marginals": {"ways": [1]}}]
         try:
             found.append(count_classes(place, {**build(place, records), "person": person}, **asked)[1])
