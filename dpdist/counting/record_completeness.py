@@ -13,7 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import HASHED, Dealing, number_persons, pending_rows, person_rows
+from dpdist.counting.contribution_bounding import (
+    HASHED,
+    Dealing,
+    check_complete,
+    number_persons,
+    pending_rows,
+    person_rows,
+)
 from dpdist.counting.person_histograms import CountedSizes, PartitionedRecords
 from dpdist.counting.person_keys import PersonKey, person_hashes
 from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
@@ -36,6 +43,7 @@ def count_completeness(records: PartitionedRecords) -> CountedSizes:
         for partition in partitions_of(records.source):
             for table in tables_of(records.source, records.domain, partition):
                 cells, summary = cells_of(table, records.source, records.domain, partition.source_label)
+                check_complete(table, records.complete, records.source, cells, partition.source_label)
                 counts += np.bincount(classes_of(cells, records.domain), minlength=len(CLASSES))
                 records_read += summary.read
         return CountedSizes(counts, records_read)
@@ -72,7 +80,8 @@ def _dealt_parts(records: PartitionedRecords, summaries: list[CountSummary]) -> 
             group_partitions(partitions, records.engine.workers),
             pending_rows(records.store.sizes, records.engine),
         )
-        dealing = ClassDealing(without_files(records.source), records.domain, records.store, work, part_count, pending)
+        source = without_files(records.source)
+        dealing = ClassDealing(source, records.domain, records.store, work, part_count, pending, complete=records.complete)
         summary, shuffle_index = dealing.deal_all(records.engine, key, tasks)
         summaries.append(summary)
         return shuffle_index
@@ -86,6 +95,7 @@ class ClassDealing(Dealing):
 
     def _rows(self, table: pa.Table, partition: Partition, number: int, key: PersonKey) -> tuple[CountSummary, Rows]:
         cells, summary = cells_of(table, self.source, self.domain, partition.source_label)
+        check_complete(table, self.complete, self.source, cells, partition.source_label)
         persons, dropped = person_hashes(table, self.source, partition, number, key)
         summary = replace(summary, dropped=summary.dropped + int(((cells >= 0) & dropped).sum()))
         return summary, person_rows(persons, classes_of(cells, self.domain), ~dropped, HASHED)

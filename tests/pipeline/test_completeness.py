@@ -17,6 +17,7 @@ from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
 from tests import small
+from tests.complete_tree import needs_plugin
 from tests.purchase_releases import BUDGETS
 
 ASKED: dict[str, Any] = {
@@ -111,6 +112,19 @@ def test_shares_are_right_charged_and_verified(home: Path, persons: bool, budget
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidSpec, match=reason):
         load(small.write(tmp_path, table=visits(30), **{**ASKED, **changes}))
+
+
+@needs_plugin("quantiles")
+@pytest.mark.parametrize("records", [{"path": "records.parquet"}, PERSON])
+def test_records_that_a_later_step_would_refuse_are_refused_before_the_charge(home: Path, records: dict[str, Any]) -> None:
+    """Of quantiles every record within the domain needs a number, which is measured after the completeness."""
+    quantiles = {"of": {"age_2": {"from": 0, "to": 99}}, "share": 0.1}
+    table = visits().append_column("age_2", visits()["age"])
+    path = small.write(home.parent / "data", table=table, **{**ASKED, "records": records, "quantiles": quantiles})
+    with pytest.raises(InvalidSpec, match="holds records without 'age_2'"):
+        small.run(path, home)
+    with open_ledger(home) as opened:
+        assert opened.receipt("small-1~completeness") is None
 
 
 def test_a_series_whose_records_fall_outside_is_held_for_their_share(home: Path) -> None:

@@ -138,6 +138,11 @@ def _quantiles(content: Content) -> None:
     content["quantiles"] = {"of": {"q": {"from": 0, "to": 9}}}
 
 
+def _completeness(content: Content) -> None:
+    """Shares of missing values and of records outside the domain, from a part of the budget."""
+    content["gate"] = {"completeness": {}}
+
+
 def _thresholded(content: Content) -> None:
     """Rows of many keys from a part of the budget."""
     content["thresholded"] = {"of": {"k": {"integers": {"from": 0, "to": 10**12}}}, "at_least": 5000, "rest": {}}
@@ -285,6 +290,10 @@ ROOMS: dict[str, dict[str, Part]] = {
     },
     "what is left out": {"not measured": written(), "what bounds leave out": _left_out},
     "quantiles": {"no quantiles": written(), "quantiles": _quantiles},
+    "completeness": {
+        "no completeness": written(),
+        **_of_plugin("gate", {"how complete the records are": _completeness}),
+    },
     "thresholded histograms": {"no thresholded histogram": written(), "a thresholded histogram": _thresholded},
     "noise": {"Gaussian noise": written(), "Laplace noise": _pure},
     "objectives": {"least total error": written(), "least worst error": written(objective="worst")},
@@ -349,8 +358,8 @@ def released(choice: Choice, folder: Path) -> Release:
     """A release of chosen parts, of ninety records. Raises: DpdistError."""
     content, context = content_of(choice), context_of_all()
     content["release"], content["ledger"]["dataset"] = folder.name, folder.name
-    if "rho" in content["budget"]:  # few records name a name: much of a budget finds them
-        content["budget"]["rho"], content["ledger"]["cap"]["rho"] = 10, 10
+    measure, much = ("rho", 10) if "rho" in content["budget"] else ("epsilon", 40)
+    content["budget"][measure], content["ledger"]["cap"][measure] = much, much  # few records name a name
     content["output"] = {"folder": str(folder / "published")}
     job = load(content, records=choice.get("sources") != "Arrow")
     job = replace(job, source=replace(job.source, folder=folder))

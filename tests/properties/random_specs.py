@@ -43,7 +43,7 @@ CATEGORIES = (
 AMOUNTS = ("paid", "m")
 SLOW = ("p-identity", "adaptive")
 """Mechanisms that take minutes over thousands of cells."""
-OPTIONS = ("quantiles", "postprocess", "objective", "mechanism", "neighbours", "left_out", "noise")
+OPTIONS = ("quantiles", "postprocess", "objective", "mechanism", "neighbours", "left_out", "noise", "gate")
 """Parts that a spec goes without."""
 
 

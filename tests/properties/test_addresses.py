@@ -179,7 +179,7 @@ STEPS = {"rho": (False, "rho"), "rho, groups": (True, "rho"), "epsilon": (False,
 
 @pytest.mark.parametrize("case", always(["rho", "rho, groups"], STEPS))
 def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, drawn: Draws) -> None:
-    """Names, edges, bounds, ranges, what these leave out, completeness, quantiles: under keys of their own, none of which is read twice."""
+    """Names, edges, bounds, ranges, what they leave out, completeness, quantiles: no key reads a number twice, and each has its own."""
     groups, budget = STEPS[case]
     found = asked(budget, groups=groups)
     found["domain"]["wait"] = {"edges": "private", "selection": BINS}

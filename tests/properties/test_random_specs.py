@@ -37,7 +37,6 @@ SPENT = ("contradicts the noisy records", "is frequent enough")
 NOT_DRAWN = {
     "domain.*.map.file": "outlines of one's own (tests/plugins/page/test_maps.py)",
     "domain.*.map.property": "outlines of one's own",
-    "gate": "a series (tests/plugins/gate)",
     "output.folder": "where the test looks",
     "output.to": "warehouses (tests/plugins/warehouses)",
     "postprocess.consistent_with": "another release (tests/pipeline/test_release.py)",

@@ -59,6 +59,7 @@ class Wider(Draw):
         state = self.random.getstate()
         self._names()
         self._rows_of_keys()
+        self._gate()
         self.random.setstate(state)  # the records of a seed are the same without these
 
     def _content(self, seed: int) -> Content:
@@ -298,6 +299,14 @@ class Wider(Draw):
         for name, value in (("share", 0.25), ("cells_per_person", 2), ("records_per_cell", 2), ("rest", rest)):
             part |= {name: value} if self.maybe(0.5) else {}
         self._add(0.2, "thresholded", part=part)
+
+    def _gate(self) -> None:
+        """What is compared with earlier periods, and how complete the records are."""
+        choose = self.random.choice
+        part: Content = {"completeness": choose([{}, {"share": 0.2}])} if self.maybe(0.7) else {}
+        for name, value in (("action", choose(["warn", "hold", "none"])), ("false_alarms", choose([0.5, 12]))):
+            part |= {name: value} if self.maybe(0.5) else {}
+        self._add(0.4, "gate", part=part)
 
     def _queries(self) -> None:
         choose, names = self.random.choice, list(self.kinds)

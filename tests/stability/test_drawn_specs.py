@@ -23,17 +23,21 @@ import yaml
 from dpdist.engine import inline
 from dpdist.errors import InvalidInput, UnknownValue
 from dpdist.pipeline.histogram import count
+from dpdist.pipeline.preprocess import records_in_parts
 from dpdist.planner.derived_statistics import check_means
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.privacy_unit import ProtectedPersons, Protection
 from dpdist.spec import load
+from dpdist.spec.budgeted_step import NoisyStep
+from tests.complete_tree import needs_plugin
 from tests.often import first_of
 from tests.properties.compositions import context_of_all
 from tests.properties.random_specs import Content, Draw
 from tests.properties.wider_specs import Wider
 from tests.readers import measured
 from tests.stability.covered import covered, squared_length
+from tests.stability.test_worst_pairs import noise_spent, numbers, step_of
 
 FIRST = int(os.environ.get("DPDIST_TEST_FIRST_SPEC", "0"))
 """Other specs than those of every run: this number and those after it."""
@@ -152,6 +156,29 @@ def check_covered(draw: Draw, tmp_path: Path) -> None:
     draw, planned = found
     with contextlib.suppress(InvalidInput, UnknownValue):  # records that the spec refuses
         assert covered(planned, farthest(draw, planned, tmp_path)), draw.content
+
+
+@needs_plugin("gate")
+@pytest.mark.parametrize("seed", first_of(2, dict.fromkeys([*OF_PERSONS, *range(FIRST, FIRST + 60)])))
+def test_neighbours_whose_completeness_is_asked_for_are_covered(seed: int, tmp_path: Path) -> None:
+    found = drawn(Draw(seed))
+    if found is None:
+        return
+    draw, planned = found
+    draw.content["gate"] = {"completeness": {"share": 0.5}}
+    schema, exact = draw.table().schema, list[np.ndarray]()
+    for number, rows in enumerate(files_of(draw, planned)):
+        place = tmp_path / str(number)
+        place.mkdir()
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema), place / "records.parquet", row_group_size=7)
+        (place / "release.yaml").write_text(yaml.safe_dump(draw.content, allow_unicode=True, sort_keys=False))
+        try:
+            step = step_of(place / "release.yaml")
+            exact.append(numbers(step, step.count_records(records_in_parts(context_of_all(), step.job))))
+        except (InvalidInput, UnknownValue):  # the spec goes without it, or refuses the records
+            return
+    assert isinstance(step, NoisyStep)
+    assert max(noise_spent(step, exact[0], each) for each in exact[1:]) <= 1, draw.content
 
 
 def test_half_of_a_persons_records_is_too_little_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
