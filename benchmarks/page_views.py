@@ -30,7 +30,7 @@ from distributed import Client, LocalCluster
 
 from dpdist import engine
 from dpdist.pipeline.distributed_noise import RESOURCE
-from dpdist.pipeline.release_run import release
+from dpdist.pipeline.release_run import Release, release
 from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
@@ -116,35 +116,43 @@ def measure(records: int, cells: int, workers: int) -> dict[str, float | int | s
     """CPU time, memory and bytes of a release, and DuckDB's CPU time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.environ[keys.FILE_ENVIRONMENT] = str(folder / "root.key")
-        os.environ["DPDIST_HOME"] = str(folder / "home")
-        keys.initialise(folder / "home")
         write_views(folder / "views.parquet", records, cells // COUNTRIES)
         path = write_spec(folder, cells // COUNTRIES)
         duckdb_seconds, duckdb_rows = count_with_duckdb(folder / "views.parquet")
-        with started(workers) as (address, usage_of_workers), engine.open_engine(address) as where:
-            context = Context(folder / "home", Store(folder / "home" / "store"), where, ignore_progress)
-            start = time.process_time() + sum(seconds for seconds, _ in usage_of_workers())
-            done = release(context, load(path))
-            worker_usage = usage_of_workers()
-            seconds = time.process_time() + sum(seconds for seconds, _ in worker_usage) - start
-            context.close()
+        done, cost = measure_release(folder, path, workers)
         facts = done.certificate["thresholded"]
         rows_true, rows_false = rows_with_views(folder, Path(done.folder) / "thresholded.csv")
-        files = [each for each in Path(done.folder).rglob("*") if each.is_file()]
         return {
             "records": records,
             "cells": int(facts["cells"]),
-            "workers": workers,
-            "cpu_s": round(seconds, 2),
+            **cost,
             "duckdb_cpu_s": round(duckdb_seconds, 2),
-            "peak_gib": round(max(peak for _, peak in [*worker_usage, usage()]), 2),
-            "published_bytes": sum(each.stat().st_size for each in files),
             "rows_true": rows_true,
             "rows_false": rows_false,
             "rows_of_90_in_duckdb": duckdb_rows,
             "expected_false_rows": facts["expected_false_rows"],
         }
+
+
+def measure_release(folder: Path, spec: Path, workers: int) -> tuple[Release, dict[str, float | int | str]]:
+    """A release with a home of its own in a folder, and its CPU time, memory and bytes."""
+    os.environ[keys.FILE_ENVIRONMENT] = str(folder / "root.key")
+    os.environ["DPDIST_HOME"] = str(folder / "home")
+    keys.initialise(folder / "home")
+    with started(workers) as (address, usage_of_workers), engine.open_engine(address) as where:
+        context = Context(folder / "home", Store(folder / "home" / "store"), where, ignore_progress)
+        start = time.process_time() + sum(seconds for seconds, _ in usage_of_workers())
+        done = release(context, load(spec))
+        worker_usage = usage_of_workers()
+        seconds = time.process_time() + sum(seconds for seconds, _ in worker_usage) - start
+        context.close()
+    files = [each for each in Path(done.folder).rglob("*") if each.is_file()]
+    return done, {
+        "workers": workers,
+        "cpu_s": round(seconds, 2),
+        "peak_gib": round(max(peak for _, peak in [*worker_usage, usage()]), 2),
+        "published_bytes": sum(each.stat().st_size for each in files),
+    }
 
 
 def usage() -> tuple[float, float]:
