@@ -28,6 +28,7 @@ CHOSEN = {"column": "person", "most_records": "private", "selection": {"most": 9
 
 def without_plugins(work: Callable[[], Any]) -> Any:
     """What comes of some work, or the refusal, as where every plugin was deleted: those that are there are found again afterwards."""
+    json_schema()  # what is kept for the whole process, such as the kinds of warehouses, is that of all plugins
     with pytest.MonkeyPatch.context() as patch:
         for module in (plugin_registry, plugin_sections):
             patch.setattr(module, "installed_plugins", lambda: ())
