@@ -18,7 +18,7 @@ from dpdist.strategies.optimal import hessian_product as primal_hessian_product
 from dpdist.strategies.optimal import newton_direction, objective_and_gradient
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import Step
-from dpdist.workloads import Gram, all_ranges, discrete, explicit, marginals, prefix, random_ranges, related, union
+from dpdist.workloads import Gram, Workload, all_ranges, discrete, explicit, marginals, prefix, random_ranges, related, union
 from tests.oracles import AM_FIGURE_1, optimal_cost
 
 STATE = np.random.default_rng(11)
@@ -42,7 +42,24 @@ def test_figure_1_of_the_am_paper() -> None:
 
 @pytest.mark.slow
 def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sums with squares and products have many optima: half as many products with the Hessian as with a barrier that goes on falling."""
+    """Sums with squares and products have many optima: over five domains a tenth fewer products at least than with a barrier that goes on
+    falling. How many there are in one domain hangs on rounding: 451 and 1,051 with two threads, 928 and 876 with one; in all 0.70, 0.81.
+    """
+    monkeypatch.setattr(coa_barrier, "HESSIAN_CELLS", 0)
+    outrun, products = coa_barrier.OUTRUN, dict.fromkeys(("held", "falling"), 0.0)
+    for last in ((6, 8), (5, 7), (4, 6), (5, 5), (6, 6)):
+        asked = sums_with_many_optima(*last)
+        for barrier, limit in (("held", outrun), ("falling", 0.0)):
+            monkeypatch.setattr(coa_barrier, "OUTRUN", limit)
+            solved = coa(asked).solve
+            assert solved is not None
+            assert solved.stop == "converged"
+            products[barrier] += solved.products
+    assert products["held"] < 0.9 * products["falling"]
+
+
+def sums_with_many_optima(last_a: int, last_b: int) -> Workload:
+    """Counts, a mean, a covariance and a correlation of two amounts, over two attributes up to these values."""
     all_of_one = {"marginals": {"ways": [1], "ranges": True}}
     along = {"ranges": {"of": ["b"]}}
     total = {"marginals": {"ways": [0]}}
@@ -50,7 +67,7 @@ def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: p
         {
             "release": "sums",
             "records": {"path": "records.parquet"},
-            "domain": {"a": {"from": 0, "to": 6}, "b": {"from": 0, "to": 8}},
+            "domain": {"a": {"from": 0, "to": last_a}, "b": {"from": 0, "to": last_b}},
             "workload": [
                 total,
                 along,
@@ -65,15 +82,7 @@ def test_a_barrier_that_outruns_the_weights_of_many_cells_is_held(monkeypatch: p
         }
     ).workload
     entries = (entry.workload(job_workload.measured.domain, job_workload.measured.folder) for entry in job_workload.entries)
-    asked = union(*entries)  # as the entries ask for them, some more than once
-    monkeypatch.setattr(coa_barrier, "HESSIAN_CELLS", 0)
-    held = coa(asked).solve
-    monkeypatch.setattr(coa_barrier, "OUTRUN", 0.0)
-    falling = coa(asked).solve
-    assert held is not None
-    assert falling is not None
-    assert held.stop == falling.stop == "converged"
-    assert held.products < 0.6 * falling.products
+    return union(*entries)  # as the entries ask for them, some more than once
 
 
 @pytest.mark.parametrize("rank", [3, 6])
