@@ -8,9 +8,8 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -84,8 +83,7 @@ def ceph_gateway(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
     with contextlib.ExitStack() as servers:
 
         def start(program: str, *words: str, port: int | None = None) -> None:
-            command = (program, "--conf", str(given), *words, "-f")
-            servers.enter_context(_ended_quickly(command) if port is None else running(*command, port=port))
+            servers.enter_context(running(program, "--conf", str(given), *words, "-f", port=port))
 
         start("ceph-mon", "--id", "a", port=monitor.number)
         call("ceph", "osd", "new", disk, "0")
@@ -120,17 +118,7 @@ def _make_bucket(address: str) -> None:
     boto3.client("s3", endpoint_url=address).create_bucket(Bucket=BUCKET)
 
 
-@contextlib.contextmanager
-def _ended_quickly(command: tuple[str, ...]) -> Iterator[None]:
-    """A server that says by other means that it is ready."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            yield
-        finally:
-            server.terminate()
-
-
-def wait_until(ready: Any) -> None:
+def wait_until(ready: Callable[[], bool]) -> None:
     """Wait for a part of the cluster.
 
     :raises TimeoutError: After two minutes.

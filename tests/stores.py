@@ -42,11 +42,11 @@ def listens(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def running(*command: str, port: int) -> Iterator[None]:
-    """A server, from its first connection on."""
+def running(*command: str, port: int | None) -> Iterator[None]:
+    """A server, from its first connection on; without a port, from its start on, where other signs tell that it is ready."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
-            while not listens(port):
+            while port is not None and not listens(port):
                 assert server.poll() is None, f"{command[0]} ended with {server.returncode}"
                 time.sleep(0.1)
             yield
