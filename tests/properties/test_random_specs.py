@@ -113,7 +113,7 @@ def test_whatever_else_is_asked_together_is_refused_or_published(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [5, 15, 47, 81, 104, 149])
+@pytest.mark.parametrize("seed", [5, 15, 47, 81, 104, 149, 1005, 2019])
 def test_what_was_once_called_wrong_is_published(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Specs whose honest releases the verifier once refused, or whose pages named a question that they do not answer."""
     monkeypatch.chdir(tmp_path)

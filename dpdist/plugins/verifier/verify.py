@@ -414,6 +414,11 @@ def rho_of_choice(distance: float) -> Fraction:
     return Fraction(low**2 / 2)
 
 
+def charge_excess_of_choices(charged: Fraction, choices: int) -> float:
+    """The part by which choices may be charged above what they reveal: the rho of each is a whole number of 10^-12."""
+    return 1e-4 + 3e-12 * max(1, choices) / float(charged)
+
+
 def bins_in_words(edges: Sequence[float]) -> str:
     """How a certificate's method names bins with these edges: of more than twelve bins the first twelve."""
     bins = len(edges) - 1
@@ -959,12 +964,16 @@ class ReleaseClaims:
                 )
         return int(sum(tables.values()))
 
-    def grid_sensitivity(self, privacy: Facts) -> int:
-        """How far one change moves A x at most, in whole numbers: squared under Gaussian noise, the L1 distance under Laplace noise."""
+    def grid_sensitivity(self, privacy: Facts, shares: int | None = None) -> int:
+        """How far one change moves A x at most, in whole numbers: squared under Gaussian noise, the L1 distance under Laplace noise.
+
+        Args:
+            shares: of a record, that it adds or removes; None: all of them.
+        """
         power, replaced = self.power, {"add-remove": 0, "replace-one": 1}[privacy["neighbours"]]
         if any("bound" in entry.get("amounts", {}) for entry in self.facts["attributes"]):
             return self.totals_sensitivity(replaced)
-        k, cells = int(privacy["most_records_of_one_person"]) * self.shares_per_record, self.groups_of_person(privacy)
+        k, cells = int(privacy["most_records_of_one_person"]) * (shares or self.shares_per_record), self.groups_of_person(privacy)
         if (steps := privacy.get("participations_of_one_person")) is not None:
             return self.steps_sensitivity(k, int(steps), int(privacy["separation"]), replaced)
         # cells that are measured one by one are orthogonal: of several a squared length adds up
@@ -1237,7 +1246,7 @@ class ReleaseClaims:
     def share_length_squared(self) -> float:
         """How far a share of a record moves A x at most, squared."""
         single_record = {"neighbours": "add-remove", "most_records_of_one_person": 1}
-        return float(self.grid_sensitivity(single_record)) ** (2 // self.power) / self.shares_per_record**2
+        return float(self.grid_sensitivity(single_record, shares=1)) ** (2 // self.power)
 
     @property
     def to_cost(self) -> float:
@@ -2190,7 +2199,10 @@ class ReleaseClaims:
                 levels[entry["level"]] = max(levels.get(entry["level"], 0.0), loss)
             spent = [*levels.values()]
             rho = Fraction((2 * sum(spent)) ** 2 / 2) if self.laplace else sum(map(rho_of_choice, spent), Fraction(0))
-            remark = check_at_least(Fraction(facts["rho"]) * (1 + Fraction(1, 10**9)), rho, max_excess=1e-4)
+            charged = Fraction(facts["rho"])
+            remark = check_at_least(
+                charged * (1 + Fraction(1, 10**9)), rho, max_excess=charge_excess_of_choices(charged, len(spent))
+            )
             check_share(self, facts, "the edges")
             first_edge, *_, last_edge = edges = [Fraction(entry) for entry in facts["edges"]]
             near(edges == sorted(set(edges)) and len(edges) <= facts["bins"] + 1, True, label="different edges in order: ")
@@ -3513,7 +3525,7 @@ def check_quantiles(release: ReleaseClaims) -> str:
     check_share(release, facts, "the quantiles")
     near(facts["share"] > 0, True, label="a share: ")
     charged, choices, spent = Fraction(facts["rho"]), facts["choices"], list[float]()
-    coarse = 1e-4 + 3e-12 / (float(charged) / 4 / max(1, len(choices)))  # the rho of a choice is a whole number of 10^-12
+    coarse = charge_excess_of_choices(charged, 4 * len(choices))
     for each in choices:
         at, rates = Fraction(each["at"]), [Fraction(each[name]) for name in ("rate", "end_rate", "end_rate")]
         near(0 <= at <= 1, True, label="a share of the records: ")
