@@ -28,7 +28,7 @@ SCALES = (10, 10**3, 10**6, 2**40)
 FIRST_CALL = """
 import sys, time
 imported = time.perf_counter()
-from dpdist.privacy import kernels, noise, sampler
+from dpdist.privacy import noise, sampler, sampler_kernels
 sampler.EXACT_SAMPLES = 0
 loaded = time.perf_counter()
 getattr(noise, sys.argv[1])(bytes(32), int(sys.argv[2]), count=1)

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 DRAWN_BY_WORKERS = """
 import json, os, time
-from dpdist.storage import engine, state
+from dpdist import engine
 from dpdist.arrays.lazy_vector import to_array
-from dpdist.pipeline import drawing, measure, story
+from dpdist.pipeline import distributed_noise, measure, release_run
 from dpdist.runtime.context import Context
 from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
+from dpdist.storage.home_folder import state_folder
 
 own, told, sizes = [], [], Sizes(shard_bytes=128)
 
 def draw(context, claim, name, noisy, facts):
     own.append(to_array(noisy))
-    return drawing.drawn_by_workers(context, claim, name, noisy, facts)
+    return distributed_noise.draw_on_workers(context, claim, name, noisy, facts)
 
-measure.drawn_by_workers = draw
-with engine.started(None) as where:
+measure.draw_on_workers = draw
+with engine.open_engine(None) as where:
     deadline = time.monotonic() + 600
     while len(where.with_resource("noise")) < 2:
         assert time.monotonic() < deadline, "the workers that draw noise did not come"
         time.sleep(1)
     store = Store(os.environ["DPDIST_STORE"], sizes)
-    context = Context(state.state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
-    story.release(context, load("/data/specs/noise.yaml", sizes=sizes))
+    context = Context(state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
+    release_run.release(context, load("/data/specs/noise.yaml", sizes=sizes))
     drawers = where.with_resource("noise")
 same = bool((store.read(store.open("measurements/noise-1")) == own[0]).all())
 print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
@@ -39,7 +40,7 @@ from dpdist.errors import EngineError
 from dpdist import engine
 from distributed import Client
 try:
-    with engine.started("tcp://scheduler:8786"):
+    with engine.open_engine("tcp://scheduler:8786"):
         print("reached")
 except EngineError as error:
     print(error)

@@ -973,7 +973,10 @@ class ReleaseClaims:
         power, replaced = self.power, {"add-remove": 0, "replace-one": 1}[privacy["neighbours"]]
         if any("bound" in entry.get("amounts", {}) for entry in self.facts["attributes"]):
             return self.totals_sensitivity(replaced)
-        k, cells = int(privacy["most_records_of_one_person"]) * (shares or self.shares_per_record), self.groups_of_person(privacy)
+        k, cells = (
+            int(privacy["most_records_of_one_person"]) * (shares or self.shares_per_record),
+            self.groups_of_person(privacy),
+        )
         if (steps := privacy.get("participations_of_one_person")) is not None:
             return self.steps_sensitivity(k, int(steps), int(privacy["separation"]), replaced)
         # cells that are measured one by one are orthogonal: of several a squared length adds up
