@@ -29,10 +29,11 @@ class Ended:
 
 
 class CommandLine:
-    """The command line as ``main`` runs it."""
+    """The command line as ``main`` runs it, on a terminal as wide as its tables: a narrow one folds their texts."""
 
     def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         self.patch, self.captured = patch, captured
+        patch.setenv("COLUMNS", "200")
 
     def __call__(self, *arguments: str) -> Ended:
         """Run a command; under ``--debug`` its error is raised."""

@@ -57,12 +57,14 @@ SCRIPT: list[Callable[[Ledger], Any]] = [
 
 
 def lived(url: str, patch: pytest.MonkeyPatch) -> list[Any]:
-    """What every step returned or how it was refused, and all rows without their times and what is hashed of these."""
-    numbers = iter(range(1000))
-    patch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes([next(numbers)] * 32))
-    patch.setattr("dpdist.privacy.ledger.budget_ledger.uuid.uuid4", lambda: uuid.UUID(int=next(numbers)))
+    """What every step returned or how it was refused, and all rows without their times and what is hashed of these.
+
+    What is drawn at random is a function of the step: a transaction may be tried again, and then draws once more.
+    """
     ledger, out = Ledger(url), []
-    for step in SCRIPT:
+    for number, step in enumerate(SCRIPT):
+        patch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda number=number: bytes([number] * 32))
+        patch.setattr("dpdist.privacy.ledger.budget_ledger.uuid.uuid4", lambda number=number: uuid.UUID(int=number))
         try:
             found = step(ledger)
         except DpdistError as error:
