@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from flows.commands import cli
+from flows.commands import cli, console_output
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Ended:
 
 
 class CommandLine:
-    """The command line as ``main`` runs it, on a terminal as wide as its tables: a narrow one folds their texts."""
+    """The command line as ``main`` runs it, into a pipe: processes of tests are told the width of a terminal, which folds texts."""
 
     def __init__(self, patch: pytest.MonkeyPatch, captured: pytest.CaptureFixture[str]) -> None:
         self.patch, self.captured = patch, captured
-        patch.setenv("COLUMNS", "200")
+        patch.setattr(console_output.console, "_width", console_output.UNBROKEN)
 
     def __call__(self, *arguments: str) -> Ended:
         """Run a command; under ``--debug`` its error is raised."""
