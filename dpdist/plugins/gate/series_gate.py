@@ -19,21 +19,20 @@ import numpy as np
 
 from dpdist.api.gates import Context, StoreError, parse_location, release_folder
 from dpdist.plugins.gate.file_gate import record_files
+from dpdist.plugins.gate.gate_section import gate_of
+from dpdist.plugins.gate.group_shares import DividedGroup, divided_groups
 from dpdist.plugins.gate.held_releases import HeldRelease
+from dpdist.plugins.gate.series_comparison import Series, find_unlikely, unlikely_sentences
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist.api.gates import Release
-    from dpdist.plugins.gate.drift_test import UnlikelySlope
-    from dpdist.plugins.gate.outlier_test import Answers, UnlikelyAnswer
 
 MOST_PERIODS = 110
 """So many earlier periods are compared: two years of weeks."""
 MOST_COMPARISONS = 300
 """So many answers are: groups of queries with the fewest first, for these are of the most records each."""
-DRIFT_SHARE = 0.25
-"""Of the false alarms a year are for slow drifts, the rest for single answers."""
 MOST_NAMED = 5
 """Outliers that a message names."""
 
@@ -52,39 +51,17 @@ class PublishedPeriod:
     answers: pa.Table
 
 
-@dataclass(frozen=True)
-class Series:
-    """Answers of periods, one a row, the newest last.
-
-    Attributes:
-        days: on which the periods begin.
-        deviations: standard deviations of the noise in each answer.
-        names: of the answers.
-    """
-
-    days: list[float]
-    answers: Answers
-    deviations: Answers
-    names: list[str]
-
-    @property
-    def newest(self) -> Answers:
-        """The answers of the last period."""
-        return np.asarray(self.answers[-1])
-
-
 def check_release(context: Context, release: Release) -> None:
     """Warn of answers that earlier periods make very unlikely, or hold the release back. Raises: ReleaseHeld."""
-    job, gate = release.job, release.job.outputs.gate
-    action, false_alarms = ("warn", 1.0) if gate is None else (gate.action, gate.false_alarms)
-    if job.guarantee.period is None or action == "none":
+    job, gate = release.job, gate_of(release.job)
+    if job.guarantee.period is None or gate.action == "none":
         return
     if context.ledger.publications(job.release):  # it has passed: a repeated run writes the same bytes, whatever came since
         return
     held = HeldRelease.from_job(context.home, job)
     held.check_not_void()
-    sentences = _find_outliers(context, release, false_alarms)
-    if action == "warn":
+    sentences = _find_outliers(context, release, gate.false_alarms)
+    if gate.action == "warn":
         for sentence in sentences[:MOST_NAMED]:
             context.progress("warning", sentence)
     elif sentences:
@@ -94,40 +71,12 @@ def check_release(context: Context, release: Release) -> None:
 
 
 def _find_outliers(context: Context, release: Release, false_alarms: float) -> list[str]:
-    """A sentence for each answer, or share of records that are not complete, that earlier periods make very unlikely."""
+    """A sentence for each answer, and each share, that earlier periods make very unlikely."""
     editions = read_editions(context, release)
-    series = [
-        each for each in (answer_series(editions, release), completeness_series(editions, release.certificate)) if each
-    ]
-    comparisons = sum(each.newest.size for each in series)
-    sentences = []
-    for each in series:
-        outliers, drifts = compare_with_history(each, false_alarms, comparisons)
-        sentences += [_outlier_sentence(outlier, each.names[outlier.index], len(each.days) - 1) for outlier in outliers]
-        sentences += [_drift_sentence(drift, each.names[drift.index], len(each.days) - 1) for drift in drifts]
-    return sentences
-
-
-def compare_with_history(
-    series: Series, false_alarms: float, comparisons: int
-) -> tuple[list[UnlikelyAnswer], list[UnlikelySlope]]:
-    """The newest answers that are outliers beside earlier ones, and those that drift.
-
-    Args:
-        false_alarms: so many a year are expected at most, of both.
-        comparisons: answers of a period, of this series and of those that are compared with it.
-    """
-    from dpdist.plugins.gate.drift_test import find_drifts  # they import scipy.special
-    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year
-
-    a_year = periods_a_year(series.days)
-    level = comparison_level((1 - DRIFT_SHARE) * false_alarms, a_year, comparisons)
-    drift_level = min(0.5, DRIFT_SHARE * false_alarms / (a_year * max(comparisons, 1)))
-    history, deviations = series.answers[:-1], series.deviations[:-1]
-    outliers = find_outliers(history, deviations, series.newest, series.deviations[-1], level)
-    drifts = find_drifts(series.answers, series.deviations, a_year, drift_level)
-    unlikely = {outlier.index for outlier in outliers}
-    return outliers, [drift for drift in drifts if drift.index not in unlikely]
+    answers, completeness = answer_series(editions, release), completeness_series(editions, release.certificate)
+    series = [each for each in (answers, completeness) if each is not None]
+    width = float(release.plan.noise.half_width_95(1.0))
+    return [sentence for found in find_unlikely(series, false_alarms) for sentence in unlikely_sentences(found, width)]
 
 
 def read_editions(context: Context, release: Release) -> list[PublishedPeriod]:
@@ -164,9 +113,19 @@ def answer_series(editions: Sequence[PublishedPeriod], release: Release) -> Seri
     ]
     answers, deviations = (np.vstack([earlier, own]) for earlier, own in zip(rows, newest, strict=True))
     names = [f"{queries[index]} ({groups[index]})" for index in compared]
-    return Series(
-        [*(float(edition.day.toordinal()) for edition in complete), float(period.toordinal())], answers, deviations, names
-    )
+    days = [*(float(edition.day.toordinal()) for edition in complete), float(period.toordinal())]
+    return Series(days, answers, deviations, names, _divided_groups(release, compared))
+
+
+def _divided_groups(release: Release, compared: np.ndarray[Any, np.dtype[np.int64]]) -> list[DividedGroup]:
+    """The groups of queries, of those that are compared, whose answers divide records."""
+    blocks, counted = release.plan.workload.blocks, release.job.workload.block_counts_records
+    starts = np.cumsum([0, *(block.queries for block in blocks)])
+    if starts[-1] != release.columns.answer.size:
+        return []
+    is_whole = np.isin(starts[:-1], compared) & np.isin(starts[1:] - 1, compared) & np.array(counted)
+    places = [int(np.searchsorted(compared, starts[number])) for number in np.flatnonzero(is_whole)]
+    return divided_groups(release.plan, [blocks[number] for number in np.flatnonzero(is_whole)], places)
 
 
 def completeness_series(editions: Sequence[PublishedPeriod], certificate: Any) -> Series | None:
@@ -179,7 +138,7 @@ def completeness_series(editions: Sequence[PublishedPeriod], certificate: Any) -
     noun = certificate["completeness"]["of"]
     names = [f"the share of {noun} with a missing value", f"the share of {noun} outside the domain"]
     days = [float(datetime.date.fromisoformat(each["period"]).toordinal()) for each in measured]
-    return Series(days, shares, deviations, names)
+    return Series(days, shares, deviations, names, is_share=True)
 
 
 def _class_shares(certificate: Any) -> tuple[list[float], list[float]]:
@@ -226,13 +185,3 @@ def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int6
             break
         compared.extend(range(first, end))
     return np.array(sorted(compared), dtype=np.int64)
-
-
-def _drift_sentence(drift: UnlikelySlope, name: str, periods: int) -> str:
-    growth = f"{drift.growth:+,.4g} a period for {drift.periods} periods beside its trend and season"
-    return f"{name} drifts: it changes by {growth}, where {periods} earlier periods make ± {drift.half_width:,.4g} likely"
-
-
-def _outlier_sentence(outlier: UnlikelyAnswer, name: str, periods: int) -> str:
-    likely = f"{outlier.forecast:,.6g} ± {outlier.half_width:,.4g}"
-    return f"{name} is {outlier.answer:,.6g}, where {periods} earlier periods make {likely} likely"
