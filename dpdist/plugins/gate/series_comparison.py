@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from dpdist.plugins.gate.outlier_test import Answers, UnlikelyAnswer
     from dpdist.plugins.gate.repeated_period import RepeatedPeriod
 
-DRIFT_SHARE, REPEAT_SHARE = 0.25, 0.1
-"""Of the false alarms a year are for slow drifts, and for periods that equal an earlier one; the rest is for single answers and shares."""
+DRIFT_PART, REPEAT_PART, SHARES_PART = 0.25, 0.1, 0.2
+"""Parts of the false alarms a year: for slow drifts, for periods that equal an earlier one, and for shares of groups where there are some;
+the rest is for single answers."""
 
 
 @dataclass(frozen=True)
@@ -76,47 +77,43 @@ def find_unlikely(series: Sequence[Series], false_alarms: float) -> list[Unlikel
     Args:
         false_alarms: so many a year are expected at most, over everything.
     """
-    from dpdist.plugins.gate.outlier_test import periods_a_year  # it imports scipy.special
+    from dpdist.plugins.gate.outlier_test import comparison_level, periods_a_year  # it imports scipy.special
     from dpdist.plugins.gate.repeated_period import find_repeated_period
 
-    shares_of = [[each.shares(group) for group in each.groups] for each in series]
-    comparisons = sum(each.newest.size for each in (*series, *(shares for group in shares_of for shares in group)))
+    shares = [[each.shares(group) for group in each.groups] for each in series]
+    shares_compared = sum(each.newest.size for of_groups in shares for each in of_groups)
+    answers_part = 1 - DRIFT_PART - REPEAT_PART - (SHARES_PART if shares_compared else 0.0)
+    answers_compared = sum(each.newest.size for each in series)
     unlikely = []
-    for each, shares_of_groups in zip(series, shares_of, strict=True):
-        repeated = None
+    for each, shares_of_groups in zip(series, shares, strict=True):
+        a_year, repeated = periods_a_year(each.days), None
         if not each.is_share:
-            level = REPEAT_SHARE * false_alarms / periods_a_year(each.days)
-            repeated = find_repeated_period(each.answers, each.deviations, level)
-        unlikely.append(UnlikelyPeriod(each, *compare_with_history(each, false_alarms, comparisons), repeated))
-        moved = {found.index for kind in (unlikely[-1].outliers, unlikely[-1].drifts) for found in kind}
-        for group, shares in zip(each.groups, shares_of_groups, strict=True):
-            if moved.isdisjoint(
+            repeated = find_repeated_period(each.answers, each.deviations, REPEAT_PART * false_alarms / a_year)
+        outliers = _outliers(each, comparison_level(answers_part * false_alarms, a_year, answers_compared))
+        named = {outlier.index for outlier in outliers}
+        drift_level = min(0.5, DRIFT_PART * false_alarms / (a_year * max(answers_compared, 1)))
+        drifts = [drift for drift in _drifts(each, a_year, drift_level) if drift.index not in named]
+        unlikely.append(UnlikelyPeriod(each, outliers, drifts, repeated))
+        named |= {drift.index for drift in drifts}
+        share_level = comparison_level(SHARES_PART * false_alarms, a_year, shares_compared)
+        for group, group_series in zip(each.groups, shares_of_groups, strict=True):
+            if named.isdisjoint(
                 range(group.first, group.end)
             ):  # else shares move because an answer does that is named already
-                unlikely.append(UnlikelyPeriod(shares, *compare_with_history(shares, false_alarms, comparisons)))
+                unlikely.append(UnlikelyPeriod(group_series, _outliers(group_series, share_level), []))
     return unlikely
 
 
-def compare_with_history(
-    series: Series, false_alarms: float, comparisons: int
-) -> tuple[list[UnlikelyAnswer], list[UnlikelySlope]]:
-    """The newest answers that are outliers beside earlier ones, and those that drift.
+def _outliers(series: Series, level: float) -> list[UnlikelyAnswer]:
+    from dpdist.plugins.gate.outlier_test import find_outliers
 
-    Args:
-        false_alarms: so many a year are expected at most, of both.
-        comparisons: answers and shares of a period, of this series and of those that are compared beside it.
-    """
-    from dpdist.plugins.gate.drift_test import find_drifts  # they import scipy.special
-    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year
+    return find_outliers(series.answers[:-1], series.deviations[:-1], series.newest, series.deviations[-1], level)
 
-    a_year = periods_a_year(series.days)
-    level = comparison_level((1 - DRIFT_SHARE - REPEAT_SHARE) * false_alarms, a_year, comparisons)
-    drift_level = min(0.5, DRIFT_SHARE * false_alarms / (a_year * max(comparisons, 1)))
-    history, deviations = series.answers[:-1], series.deviations[:-1]
-    outliers = find_outliers(history, deviations, series.newest, series.deviations[-1], level)
-    drifts = find_drifts(series.answers, series.deviations, a_year, drift_level)
-    unlikely = {outlier.index for outlier in outliers}
-    return outliers, [drift for drift in drifts if drift.index not in unlikely]
+
+def _drifts(series: Series, periods_a_year: float, level: float) -> list[UnlikelySlope]:
+    from dpdist.plugins.gate.drift_test import find_drifts
+
+    return find_drifts(series.answers, series.deviations, periods_a_year, level)
 
 
 def unlikely_sentences(found: UnlikelyPeriod, width: float) -> list[str]:
