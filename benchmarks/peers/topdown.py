@@ -38,7 +38,7 @@ def closest_children(noisy: Table, parents: Table) -> Table:
     ordered = -np.sort(-noisy, axis=1)
     cuts = (np.cumsum(ordered, axis=1) - parents[:, None]) / np.arange(1, noisy.shape[1] + 1)[:, None]
     last = np.maximum((ordered > cuts).sum(axis=1, keepdims=True) - 1, 0)
-    return np.maximum(noisy - np.take_along_axis(cuts, last, axis=1), 0.0)
+    return np.asarray(np.maximum(noisy - np.take_along_axis(cuts, last, axis=1), 0.0))
 
 
 def round_families(values: Table, parents: Table) -> Table:
@@ -71,4 +71,4 @@ def round_families(values: Table, parents: Table) -> Table:
     raised = np.rint(solved.x[: values.size])
     if np.abs(solved.x[: values.size] - raised).max() > 1e-6:
         raise ArithmeticError("the vertex that the solver found is not whole")
-    return floors + raised.reshape(values.shape)
+    return np.asarray(floors + raised.reshape(values.shape))

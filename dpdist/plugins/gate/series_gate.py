@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
     from dpdist.api.gates import Release
 
+Places = np.ndarray[Any, np.dtype[np.int64]]
 MOST_PERIODS = 110
 """So many earlier periods are compared: two years of weeks."""
 MOST_COMPARISONS = 300
 """So many answers are: groups of queries with the fewest first, for these are of the most records each."""
+COLUMNS = ("group", "query", "answer", "standard_error")
+"""Of a published table those that are read."""
 MOST_NAMED = 5
 """Outliers that a message names."""
 
@@ -43,12 +46,12 @@ class PublishedPeriod:
 
     Attributes:
         day: on which the period begins.
-        answers: its table.
+        answers: the rows of its table that are compared; None where it leaves some out, as 'suppress' does.
     """
 
     day: datetime.date
     certificate: Any
-    answers: pa.Table
+    answers: pa.Table | None
 
 
 def check_release(context: Context, release: Release) -> None:
@@ -72,18 +75,25 @@ def check_release(context: Context, release: Release) -> None:
 
 def _find_outliers(context: Context, release: Release, false_alarms: float) -> list[str]:
     """A sentence for each answer, and each share, that earlier periods make very unlikely."""
-    editions = read_editions(context, release)
-    answers, completeness = answer_series(editions, release), completeness_series(editions, release.certificate)
+    starts = np.cumsum([0, *(block.queries for block in release.plan.workload.blocks)]).tolist()
+    compared = _compared_answers(starts)
+    editions = read_editions(context, release, compared)
+    answers = answer_series(editions, release, compared)
+    completeness = completeness_series(editions, release.certificate)
     series = [each for each in (answers, completeness) if each is not None]
     width = float(release.plan.noise.half_width_95(1.0))
     return [sentence for found in find_unlikely(series, false_alarms) for sentence in unlikely_sentences(found, width)]
 
 
-def read_editions(context: Context, release: Release) -> list[PublishedPeriod]:
-    """What the ledger has published of the same questions for earlier periods, the newest last."""
+def read_editions(context: Context, release: Release, compared: Places) -> list[PublishedPeriod]:
+    """What the ledger has published of the same questions for earlier periods, the newest last.
+
+    Args:
+        compared: places of the answers that are read.
+    """
     ledger, editions = context.ledger, list[PublishedPeriod]()
     for name in reversed(dict.fromkeys(ledger.published().values())):
-        edition = _published_edition(ledger, name, release.certificate)
+        edition = _published_edition(ledger, name, release, compared)
         if edition is not None:
             editions.append(edition)
         if len(editions) == MOST_PERIODS:
@@ -91,38 +101,30 @@ def read_editions(context: Context, release: Release) -> list[PublishedPeriod]:
     return sorted(editions, key=lambda edition: edition.day)
 
 
-def answer_series(editions: Sequence[PublishedPeriod], release: Release) -> Series | None:
-    """Answers, those of the release last; None where there is nothing to compare with."""
+def answer_series(editions: Sequence[PublishedPeriod], release: Release, compared: Places) -> Series | None:
+    """Answers that are compared, those of the release last; None where there is nothing to compare with."""
     columns, period = release.columns, release.job.guarantee.period
-    complete = [
-        edition for edition in editions if edition.answers.num_rows == columns.answer.size
-    ]  # 'suppress' leaves rows out
-    if not complete or period is None:
+    complete = [(edition, edition.answers) for edition in editions if edition.answers is not None]
+    if not complete or period is None or not compared.size:
         return None
-    last = complete[-1].answers
-    groups = np.array(last["group"].to_pylist(), dtype=object)
-    starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist(), groups.size]
-    compared = _compared_answers(starts)
-    queries = last["query"].to_pylist()
     rows = [
-        np.array([edition.answers[name].to_numpy()[compared] for edition in complete], dtype=np.float64)
+        np.array([table[name].to_numpy() for _, table in complete], dtype=np.float64)
         for name in ("answer", "standard_error")
     ]
     newest = [
         np.asarray(column.read(0, column.size), dtype=np.float64)[compared] for column in (columns.answer, columns.error)
     ]
     answers, deviations = (np.vstack([earlier, own]) for earlier, own in zip(rows, newest, strict=True))
-    names = [f"{queries[index]} ({groups[index]})" for index in compared]
-    days = [*(float(edition.day.toordinal()) for edition in complete), float(period.toordinal())]
+    last = complete[-1][1]
+    names = [f"{query} ({group})" for query, group in zip(last["query"].to_pylist(), last["group"].to_pylist(), strict=True)]
+    days = [*(float(edition.day.toordinal()) for edition, _ in complete), float(period.toordinal())]
     return Series(days, answers, deviations, names, _divided_groups(release, compared))
 
 
-def _divided_groups(release: Release, compared: np.ndarray[Any, np.dtype[np.int64]]) -> list[DividedGroup]:
+def _divided_groups(release: Release, compared: Places) -> list[DividedGroup]:
     """The groups of queries, of those that are compared, whose answers divide records."""
     blocks, counted = release.plan.workload.blocks, release.job.workload.block_counts_records
     starts = np.cumsum([0, *(block.queries for block in blocks)])
-    if starts[-1] != release.columns.answer.size:
-        return []
     is_whole = np.isin(starts[:-1], compared) & np.isin(starts[1:] - 1, compared) & np.array(counted)
     places = [int(np.searchsorted(compared, starts[number])) for number in np.flatnonzero(is_whole)]
     return divided_groups(release.plan, [blocks[number] for number in np.flatnonzero(is_whole)], places)
@@ -150,17 +152,19 @@ def _class_shares(certificate: Any) -> tuple[list[float], list[float]]:
     return shares.tolist(), (deviation / total * np.sqrt(1 - 2 * shares + 3 * shares**2)).tolist()
 
 
-def _published_edition(ledger: Any, name: str, certificate: Any) -> PublishedPeriod | None:
+def _published_edition(ledger: Any, name: str, release: Release, compared: Places) -> PublishedPeriod | None:
     """A published release, if it has an earlier period and asked the same of the same data set."""
     publication = ledger.publications(name)[-1]
     location = parse_location(publication.location)
     try:
         text = bytes((location / "release.json").read_bytes())
         other = json.loads(text)
-        if hashlib.sha256(text).hexdigest() != publication.certificate or not _is_earlier(other, certificate):
+        if hashlib.sha256(text).hexdigest() != publication.certificate or not _is_earlier(other, release.certificate):
             return None
         with location.local_copy() as folder:
-            table, _ = release_folder.load_release(Path(folder))
+            release_folder.certificate_of(Path(folder))
+            is_complete = release_folder.table_shape(Path(folder))[1] == release.columns.answer.size
+            table = release_folder.load_rows(Path(folder), compared, COLUMNS) if is_complete else None
     except (StoreError, OSError, ValueError, KeyError):
         return None  # a release that was moved away, or that is damaged, is no evidence
     return PublishedPeriod(datetime.date.fromisoformat(other["period"]), other, table)
@@ -176,7 +180,7 @@ def _is_earlier(other: Any, certificate: Any) -> bool:
     )
 
 
-def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _compared_answers(first_rows: list[int]) -> Places:
     """The answers that are compared: whole groups, those with the fewest answers first."""
     groups = sorted(pairwise(first_rows), key=lambda group: group[1] - group[0])
     compared: list[int] = []
