@@ -147,6 +147,6 @@ def _repeated_sentence(repeated: RepeatedPeriod, series: Series) -> str:
     day = datetime.date.fromordinal(int(series.days[repeated.index]))
     return (
         f"its records seem to be those of {day} again: {repeated.answers:,} answers differ from those of that period by "
-        f"{repeated.distance:.2g} standard deviations of the noise, where the same records make {repeated.low:.2g} to {repeated.high:.2g} "
-        f"likely and neighbouring periods differ by {repeated.usual:,.2g}"
+        f"{repeated.distance:.2f} standard deviations of the noise, where the same records make {repeated.low:.2f} to {repeated.high:.2f} "
+        f"likely and neighbouring periods differ by {repeated.usual:,.1f}"
     )

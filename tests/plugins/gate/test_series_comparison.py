@@ -93,7 +93,7 @@ def test_a_period_that_is_an_earlier_one_again_is_named_with_its_day() -> None:
     (found,) = find_unlikely([series], 1.0)
     (sentence,) = unlikely_sentences(found, 1.96)
     assert sentence.startswith("its records seem to be those of 2000-03-17 again: 3 answers differ")
-    assert "where the same records make 0.27 to 1.8 likely and neighbouring periods differ by" in sentence
+    assert "where the same records make 0.27 to 1.77 likely and neighbouring periods differ by" in sentence
 
 
 def test_correlations_of_noise_are_those_of_the_normal_equations(
