@@ -1,20 +1,20 @@
 """How often 95 % intervals of combined releases hold the true counts, and how much smaller their errors are.
 
     python -m benchmarks.combine [--json]
-    python -m benchmarks.combine --cells N
+    python -m benchmarks.combine --cells N [--weighted]
 
 500 histories are drawn: a month of four weeks over 12 x 2 x 3 cells. In every week one release has all pairs of attributes and another one
 the whole table, with Gaussian noise of standard deviation 20 and 30; both are joined, and the weeks are added up. All answers of both
 releases count. The noise is drawn as real numbers, from a public seed.
 
-With ``--cells`` two tables of N cells (a square number) in files are joined, read slab by slab; printed are CPU seconds, by how much the
-peak of the process grew, and what is planned for it.
+With ``--cells`` two tables of about N cells (a cube) in files are joined, read slab by slab; printed are CPU seconds, by how much the
+peak of the process grew, and what is planned for it. With ``--weighted`` the second release has measured, in place of all cells, marginals:
+rows along each attribute that weigh every value and their sum, whose measured values are held in memory.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import resource
 import sys
 import tempfile
@@ -75,38 +75,52 @@ def simulate(histories: int = HISTORIES) -> dict[str, float]:
     }
 
 
-def join_stored(cells: int) -> dict[str, float]:
-    """How long two tables in files take to be joined, and how much memory."""
-    side = math.isqrt(cells)
-    state, shape, slab = np.random.default_rng(SEED), (side, side), max(1, 2**22 // side)
+def weighted_marginals(side: int, state: np.random.Generator) -> IndependentTerm:
+    """What a release measures of a table by rows that weigh each value, and all of them together."""
+    rows = np.eye(side) + 0.5 / side
+    values = state.standard_normal((side, side, side))
+    values *= 20.0
+    values += 100.0 * float(rows[0].sum()) ** 3
+    return IndependentTerm((0, 1, 2), (rows, rows, rows), values.reshape(-1), 20.0)
+
+
+def join_stored(cells: int, *, weighted: bool = False) -> dict[str, float]:
+    """How long two tables take to be joined, of which one at least is in a file, and how much memory."""
+    side = round(cells ** (1 / 3))
+    shape, state = (side, side, side), np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory() as folder:
         tables = []
-        for number in range(2):
+        for number in range(1 if weighted else 2):
             path = Path(folder) / f"{number}.npy"
-            values = np.lib.format.open_memmap(path, "w+", np.int64, (cells,))
-            for start in range(0, side, slab):
-                part = values[start * side : (start + slab) * side]
+            values = np.lib.format.open_memmap(path, "w+", np.int64, (side, side**2))
+            for part in values:
                 part[:] = np.rint(state.normal(100, 20, part.size))
             del values, part
-            tables.append(StoredTable((0, 1), ArrayVector(np.load(path, mmap_mode="r")), 20.0))
-        block = Block("both", (0, 1), (Identity(side), Identity(side)), ((), ()))
+            tables.append(StoredTable((0, 1, 2), ArrayVector(np.load(path, mmap_mode="r").reshape(-1)), 20.0))
+        block = Block("all", (0, 1, 2), (Identity(side),) * 3, ((), (), ()))
         begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        ((answers, variances),) = SlabPool(shape, tables, [], [block]).estimates()
-        first = np.mean([table.values.read(0, 1000) for table in tables], axis=0)
-        assert np.allclose(answers[:1000], first)
-        assert np.allclose(variances[:1000], 200)
+        terms = [weighted_marginals(side, state)] if weighted else []
+        ((answers, variances),) = SlabPool(shape, tables, terms, [block]).estimates()
+        if weighted:
+            assert abs(float(answers.mean()) - 100) < 1
+            assert float(variances.max()) <= 200
+        else:
+            first = np.mean([table.values.read(0, 1000) for table in tables], axis=0)
+            assert np.allclose(answers[:1000], first)
+            assert np.allclose(variances[:1000], 200)
         return {
-            "cells": cells,
+            "cells": side**3,
             "cpu_seconds": time.process_time() - begin,
             "peak_GiB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20,
-            "planned_GiB": slab_bytes(shape, cells) / 2**30,
+            "planned_GiB": slab_bytes(shape, side**3, held_values=side**3 if weighted else 0) / 2**30,
         }
 
 
 def main() -> None:
     """Print the shares, or what joining takes."""
     if "--cells" in sys.argv[1:]:
-        print(json.dumps(join_stored(int(sys.argv[sys.argv.index("--cells") + 1]))))
+        cells = int(sys.argv[sys.argv.index("--cells") + 1])
+        print(json.dumps(join_stored(cells, weighted="--weighted" in sys.argv[1:])))
         return
     result = simulate()
     if "--json" in sys.argv[1:]:

@@ -5,7 +5,11 @@
 26 series of three years (weeks, and days with weekdays), drawn: levels from 50 to 20,000, a season of a year, a level that walks by one
 per cent a period, 3 per cent of chance, and Gaussian noise of standard deviation 10. In the last two years every period is compared with
 those before it, first as it is (false alarms), then with one fault. A fault counts as caught where the changed answers have an alarm in
-the first period; "5 errors" are those alone that move a series by more than five standard errors of its forecast.
+the first period, they themselves, their shares or all of them as an earlier period again; "5 errors" are those alone that move a series by
+more than five standard errors of its forecast. An old period again is one of the last eight, of which all answers are changed.
+
+Shares: in weeks that all go up and down together by a tenth (one factor of a week for all series), a fifth of one series is counted as
+another one, while the total stays. It is counted how often that is seen in answers alone, and with shares.
 """
 
 from __future__ import annotations
@@ -17,33 +21,42 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from dpdist.plugins.gate.group_shares import DividedGroup
 from dpdist.plugins.gate.outlier_test import find_outliers
-from dpdist.plugins.gate.series_gate import Series, compare_with_history
+from dpdist.plugins.gate.series_comparison import Series, find_unlikely
 
 SERIES, NOISE, SEED = 26, 10.0, 7
-Fault = Callable[[np.ndarray, np.random.Generator, int], np.ndarray]
-"""The true counts of a period with a fault, from the right ones, a generator and the periods of a year."""
+Fault = Callable[[np.ndarray, np.random.Generator, int, np.ndarray], np.ndarray]
+"""The true counts of a period with a fault, from the right ones, a generator, the periods of a year and the counts of earlier periods."""
 
 
-def _one_gone(counts: np.ndarray, state: np.random.Generator, _: int) -> np.ndarray:
+def _one_gone(counts: np.ndarray, state: np.random.Generator, *_: object) -> np.ndarray:
     changed = counts.copy()
     changed[state.integers(counts.size)] = 0
     return changed
 
 
-def _one_taken_for_another(counts: np.ndarray, state: np.random.Generator, _: int) -> np.ndarray:
+def _one_taken_for_another(counts: np.ndarray, state: np.random.Generator, *_: object) -> np.ndarray:
+    return _moved_to_another(counts, state, 1.0)
+
+
+def _moved_to_another(counts: np.ndarray, state: np.random.Generator, part: float) -> np.ndarray:
     changed, (old, new) = counts.copy(), state.choice(counts.size, 2, replace=False)
-    changed[new] += changed[old]
-    changed[old] = 0
+    changed[new] += part * changed[old]
+    changed[old] *= 1 - part
     return changed
 
 
-def _column_renamed(counts: np.ndarray, _: np.random.Generator, __: int) -> np.ndarray:
+def _old_period(_: np.ndarray, state: np.random.Generator, __: int, earlier: np.ndarray) -> np.ndarray:
+    return np.asarray(earlier[-state.integers(1, 9)])
+
+
+def _column_renamed(counts: np.ndarray, *_: object) -> np.ndarray:
     """The groups by one of two columns are empty."""
     return np.where(np.arange(counts.size) % 2, 0, counts)
 
 
-def _zeros_for_a_day(counts: np.ndarray, _: np.random.Generator, a_year: int) -> np.ndarray:
+def _zeros_for_a_day(counts: np.ndarray, _: np.random.Generator, a_year: int, __: np.ndarray) -> np.ndarray:
     return counts * (1 - a_year / 365)  # of a week one day of seven
 
 
@@ -57,21 +70,28 @@ FAULTS: dict[str, Fault] = {
     "zeros for a period": lambda counts, *_: 0 * counts,
     "cents for euros": lambda counts, *_: 100 * counts,
     "a tenth more everywhere": lambda counts, *_: 1.1 * counts,
+    "an old period again": _old_period,
 }
+SHARE_FAULT = "a fifth of one name as another"
+TOGETHER = 0.1
+"""By so much all series go up and down together, where shares are measured."""
 DRIFT = 0.02
 """A slow drift: each period has so much more than the one before, in one series."""
 FOLLOWED = 26
+ALL = -1
+"""Stands for all series of a period."""
 LIMITS = (2, 4, 8, 16, 26)
 """Periods in which a fault stays, published each time that nothing is found, until it is caught."""
 
 
-def drawn(periods: int, a_year: int, state: np.random.Generator) -> np.ndarray:
-    """True counts, one period a row."""
+def drawn(periods: int, a_year: int, state: np.random.Generator, together: float = 0.0) -> np.ndarray:
+    """True counts, one period a row; all series go up and down together by a part of themselves."""
     time, level = np.arange(periods)[:, None], np.exp(state.uniform(np.log(50), np.log(20_000), SERIES))
     season = 1 + 0.3 * np.sin(2 * np.pi * (time / a_year + state.random(SERIES)))
     week = 1 + 0.2 * np.cos(2 * np.pi * (time / 7 + state.random(SERIES))) if a_year == 365 else 1
     walk = np.exp(np.cumsum(state.normal(0, 0.01, (periods, SERIES)), axis=0))
-    return level * season * week * walk * (1 + state.normal(0, 0.03, (periods, SERIES)))
+    common = 1 + state.normal(0, together, (periods, 1)) if together else 1
+    return level * season * week * walk * common * (1 + state.normal(0, 0.03, (periods, SERIES)))
 
 
 @dataclass(frozen=True)
@@ -113,10 +133,10 @@ def measured(
         alarms += len(_alarms(history, noisy[period], a_year))
         spreads = _spreads(history, known, noisy[period])
         for name in faults:
-            broken = FAULTS[name](counts[period], state, a_year) + noisy[period] - counts[period]
+            broken = FAULTS[name](counts[period], state, a_year, counts[:period]) + noisy[period] - counts[period]
             moved = np.abs(broken - noisy[period])
-            found = _alarms(history, broken, a_year)
-            caught[name] += bool(found & set(np.flatnonzero(moved).tolist()))
+            found = {place for _, place in _alarms(history, broken, a_year)}
+            caught[name] += bool(found & {*np.flatnonzero(moved).tolist(), ALL})
             for index in np.flatnonzero(moved > 5 * spreads):
                 large[name][0] += 1
                 large[name][1] += int(index) in found
@@ -140,13 +160,37 @@ def _false_alarms(a_year: int, histories: int, state: np.random.Generator) -> in
     return alarms
 
 
-def _alarms(history: np.ndarray, answers: np.ndarray, a_year: int) -> set[int]:
-    """The series that have an alarm, by the rule of the gate."""
+def _alarms(history: np.ndarray, answers: np.ndarray, a_year: int) -> set[tuple[str, int]]:
+    """What the gate finds, and in which series: "answers", "shares" or a "period" that is an earlier one again (``ALL``)."""
     together, step = np.vstack([history, answers]), 365.25 / a_year
     days = [step * period for period in range(len(together))]
-    series = Series(days, together, np.full(together.shape, NOISE), [""] * answers.size)
-    found = compare_with_history(series, 1.0, answers.size)
-    return {unlikely.index for unlikely_answers in found for unlikely in unlikely_answers}
+    group = DividedGroup(0, answers.size, np.eye(answers.size))
+    series = Series(days, together, np.full(together.shape, NOISE), [""] * answers.size, [group])
+    found = set[tuple[str, int]]()
+    for unlikely in find_unlikely([series], 1.0):
+        kind = "shares" if unlikely.series.is_share else "answers"
+        found |= {(kind, each.index) for kinds in (unlikely.outliers, unlikely.drifts) for each in kinds}
+        found |= {("period", ALL)} if unlikely.repeated is not None else set()
+    return found
+
+
+def shares_caught(a_year: int = 52, *, stride: int = 1) -> dict[str, float]:
+    """How often records that are counted as another series are seen in answers alone, and with shares; and false alarms a year."""
+    state = np.random.default_rng(SEED)
+    counts = drawn(3 * a_year, a_year, state, TOGETHER)
+    noisy = counts + state.normal(0, NOISE, counts.shape)
+    compared, alarms, caught = range(a_year, 3 * a_year, stride), 0, {"answers alone": 0, "with shares": 0}
+    for period in compared:
+        history = noisy[max(0, period - 110) : period]
+        alarms += len(_alarms(history, noisy[period], a_year))
+        broken = _moved_to_another(counts[period], state, 0.2)
+        moved = set(np.flatnonzero(broken != counts[period]).tolist())
+        found = _alarms(history, broken + noisy[period] - counts[period], a_year)
+        caught["answers alone"] += any(kind == "answers" and place in moved for kind, place in found)
+        caught["with shares"] += any(place in moved for _, place in found)
+    return {name: hits / len(compared) for name, hits in caught.items()} | {
+        "false_alarms_a_year": alarms * a_year / len(compared)
+    }
 
 
 def _caught_later(
@@ -164,10 +208,13 @@ def _caught_later(
                 if name == "slow drift":
                     broken[seed % SERIES] *= (1 + DRIFT) ** (step + 1)
                 else:
-                    broken = FAULTS[name](broken, np.random.default_rng(seed), a_year)  # the same series in each period
+                    generator = np.random.default_rng(seed)  # the same series in each period
+                    broken = FAULTS[name](broken, generator, a_year, counts[:period])
                 changed[period] += broken - counts[period]
-                moved = set(np.flatnonzero(broken != counts[period]).tolist())
-                if moved & _alarms(changed[max(0, period - 110) : period], changed[period], a_year):
+                moved = {*np.flatnonzero(broken != counts[period]).tolist(), ALL}
+                if any(
+                    place in moved for _, place in _alarms(changed[max(0, period - 110) : period], changed[period], a_year)
+                ):
                     periods[number] = step + 1
                     break
     return {
@@ -192,6 +239,7 @@ def _summary(results: list[GateRates]) -> dict[str, object]:
             for name, shares in results[0].later.items()
         },
         "by_periods_a_year": [asdict(result) for result in results],
+        "shares": shares_caught(),
     }
 
 
@@ -211,6 +259,11 @@ def main() -> None:
         )
         for name, shares in result.later.items():
             print(f"| {name} | {' | '.join(f'{share:.0%}' for share in shares.values())} |")
+    seen = shares_caught()
+    print(
+        f"\nWeeks that go up and down together: {SHARE_FAULT} is caught in {seen['answers alone']:.0%} by answers alone, in "
+        f"{seen['with shares']:.0%} with shares; {seen['false_alarms_a_year']:.2f} false alarms a year."
+    )
 
 
 if __name__ == "__main__":

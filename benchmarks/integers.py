@@ -7,6 +7,10 @@ non-negative as a release does. They are rounded to whole numbers one by one, to
 is the total squared error against the true counts over that of answers that are rounded one by one, and of the group of queries that
 loses most; "off" is by how much totals differ from the sums of their parts when answers are rounded one by one, on average.
 
+TopDown: levels of tracts by ten ages (N cells) are each measured with the same noise. From the same noisy tables the peer
+``benchmarks.peers.topdown`` goes down from the root, with its linear program for each level, and dpdist takes least squares over all
+levels, the closest non-negative tables that add up, and rounds these. Printed are seconds and mean squared errors by level.
+
 Intervals: the share of true counts in those of 500 histories of days and weeks. Zeros: of a perturbation by cell keys (a table with
 variance 2 that keeps 0, as in the ABS's and Eurostat's method) and of dpdist.
 """
@@ -18,14 +22,22 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
+from benchmarks.peers.topdown import topdown_tables
+from dpdist.arrays.array_workspace import MEMORY
+from dpdist.domain import Attribute, Domain, Level
 from dpdist.operators import Groups, Identity, Operator, Total
+from dpdist.plugins.geography.hierarchy_measurement import NodeRows
+from dpdist.plugins.geography.level_fitting import LevelFit
+from dpdist.plugins.geography.nested_groups import nested_of
 from dpdist.reconstruction.additive_queries import Rule, joint_tables
 from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables
 from dpdist.reconstruction.whole_answers import round_answers
 from dpdist.workloads import Block
+from dpdist.workloads.product_queries import listed_marginals
 
 NOISE, SEED = 3.0, 11
 RULES: tuple[Rule, ...] = ("nearest", "unbiased")
@@ -129,6 +141,56 @@ def zeros(cells: int) -> dict[str, float]:
     return shares
 
 
+def beside_topdown(tracts: int, ages: int = 10) -> list[dict[str, object]]:
+    """A row a level: mean squared errors of TopDown's whole numbers and of dpdist's, of the same noisy tables."""
+    state, sizes = np.random.default_rng(SEED), [tracts, *(size for size in (1000, 100, 10, 1) if size < tracts)]
+    true = state.poisson(state.gamma(0.3, 10.0, (tracts, ages))).astype(float)
+    truth = [true.reshape(-1, size, ages).sum(axis=1) for size in sizes]
+    noisy = [table + state.normal(0, NOISE, table.shape) for table in truth]
+    families = [above // below for above, below in pairwise(sizes)]
+    start = time.perf_counter()
+    theirs = topdown_tables(noisy, families)
+    seconds = [time.perf_counter() - start]
+    start = time.perf_counter()
+    ours = fitted_levels(noisy, families)
+    blocks = [block(f"groups of {size} by age", (0, level(tracts, size)), (1, Identity(ages))) for size in sizes]
+    rounded = round_answers(
+        blocks, (tracts, ages), np.concatenate([table.ravel() for table in ours]), "nearest", SEED
+    ).values
+    seconds.append(time.perf_counter() - start)
+    whole = np.split(rounded, np.cumsum([table.size for table in noisy])[:-1])
+    for above, below, family in zip(theirs, theirs[1:], families, strict=False):
+        assert (above == below.reshape(-1, family, ages).sum(axis=1)).all()
+    return [
+        {
+            "level": f"groups of {size}", "tables": len(table), "topdown": round(float(((peer - table) ** 2).mean()), 3),
+            "dpdist": round(float(((own.reshape(table.shape) - table) ** 2).mean()), 3),
+            "topdown_seconds": round(seconds[0], 1), "dpdist_seconds": round(seconds[1], 1),
+        }
+        for size, table, peer, own in zip(sizes, truth, theirs, whole, strict=True)
+    ]  # fmt: skip
+
+
+def fitted_levels(noisy: Sequence[np.ndarray], families: Sequence[int]) -> list[np.ndarray]:
+    """Tables of all levels, from the root on, as 'non_negative' makes them of levels that were measured alike."""
+    leaves, ages = noisy[-1].shape
+    sizes = [len(table) for table in noisy[:-1]]
+    levels = tuple(
+        Level(f"l{size}", tuple(map(str, range(size))), tuple(np.repeat(np.arange(size), leaves // size).tolist()))
+        for size in sizes[:0:-1]
+    )
+    tract = Attribute("tract", categories=tuple(map(str, range(leaves))), levels=levels)
+    domain = Domain((tract, Attribute("age", edges=tuple(range(ages + 1)))))
+    workload = listed_marginals(domain, [("age",), *((each.name, "age") for each in reversed(levels)), ("tract", "age")])
+    tree = nested_of(workload).tree
+    ones = [np.ones(size, dtype=np.int64) for size in tree.sizes]
+    rows = NodeRows(tree.parents, np.arange(leaves), ones[-1], tuple(ones[:-1]), ones[-1])
+    estimates = rows.estimates(np.concatenate([table.T for table in noisy], axis=1))
+    answers = np.concatenate([table.T.ravel() for table in estimates])
+    fitted = LevelFit.of(workload, MEMORY).fit_in_memory(answers, None)
+    return [part.reshape(-1, ages) for part in np.split(fitted, np.cumsum([table.size for table in noisy])[:-1])]
+
+
 def coverage(histories: int = 500, cells: int = 210) -> dict[str, float]:
     """The shares of true counts that intervals of whole numbers hold, over histories of unbiased answers, by rule."""
     blocks = [block("all", (0, Total(cells))), block("weeks", (0, level(cells, 7))), block("days", (0, Identity(cells)))]
@@ -152,10 +214,11 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=10**6)
     options = parser.parse_args()
     rows = [row for name, (blocks, shape) in releases(options.cells).items() for row in measure(name, blocks, shape)]
-    shares = zeros(options.cells // 10)
+    beside_topdown(100)  # compiled
+    shares, peers = zeros(options.cells // 10), beside_topdown(options.cells // 10)
     covered = coverage()
     if options.json:
-        print(json.dumps({"rows": rows, "zeros": shares, "covered": covered}))
+        print(json.dumps({"rows": rows, "zeros": shares, "covered": covered, "topdown": peers}))
         return
     print(
         "| release | cells | rule | seconds | error | worst group | no answer moved by more than | sum of parts off by, one by one |"
@@ -166,6 +229,10 @@ def main() -> None:
         print(
             "| " + " | ".join(f"{row[name]:,}" if isinstance(row[name], int) else str(row[name]) for name in columns) + " |"
         )
+    print("\n| level | tables of ten ages | TopDown, squared error | dpdist |\n|---|---|---|---|")
+    for peer in peers:
+        print(f"| {peer['level']} | {peer['tables']:,} | {peer['topdown']} | {peer['dpdist']} |")
+    print(f"\nSeconds: TopDown {peers[0]['topdown_seconds']}, dpdist {peers[0]['dpdist_seconds']}.")
     print(f"\nTrue zeros that are published as 0: {shares['cell_keys_zeros_shown_as_zero']:.1%} by cell keys that keep zeros, "
           f"{shares['dpdist_zeros_shown_as_zero']:.1%} by dpdist; cells with one record that are: "
           f"{shares['cell_keys_ones_shown_as_zero']:.1%} and {shares['dpdist_ones_shown_as_zero']:.1%}.")  # fmt: skip

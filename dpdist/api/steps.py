@@ -7,13 +7,22 @@ from dpdist.domain.numeric_columns import AMOUNT
 from dpdist.engine.shuffle import Rows
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.ledger.charges import BOUND, BOUND_LOSS, QUANTILES, RANGES
+from dpdist.privacy.adaptive_weights import UNIT_BITS
+from dpdist.privacy.ledger.charges import BOUND, BOUND_LOSS, COMPLETENESS, QUANTILES, RANGES
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.private_edges import FARTHEST, MISSED, Runs, Whole, loss_of, rate_within
 from dpdist.privacy.step_noise import noise_for
 from dpdist.spec import Job
-from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, NoisyStep, PlannedErrors, StepDeclaration, StepOrder
+from dpdist.spec.budgeted_step import (
+    BudgetedStep,
+    CandidateErrors,
+    Draw,
+    NoisyStep,
+    PlannedErrors,
+    StepDeclaration,
+    StepOrder,
+)
 from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.release_spec import ReleaseSpec

@@ -126,7 +126,7 @@ def _read_published(context: Context, release: str) -> tuple[Any, list[str], Any
         if hashlib.sha256(content).hexdigest() != publications[-1].certificate:
             raise StoreError("another certificate lies there")
         with location.local_copy() as folder:
-            table, certificate = release_folder.load_release(Path(folder))
+            table, certificate = release_folder.load_release(Path(folder), ("group", "answer"))
     except (IndexError, StoreError, OSError):
         raise InvalidInput(
             f"the files of {release!r} are not where the ledger says that they were published, and its whole numbers are to be held: put "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +29,14 @@ from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_
 from dpdist.reconstruction.held_answers import HeldAnswers
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
-from dpdist.reconstruction.pooled_measurement import IndependentTerm, PooledMeasurement, independent_terms, pool
-from dpdist.reconstruction.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs
+from dpdist.reconstruction.pooled_measurement import (
+    IndependentTerm,
+    check_measured,
+    check_pooled_memory,
+    independent_terms,
+    pool,
+)
+from dpdist.reconstruction.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, slab_axis
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
@@ -64,11 +70,7 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
         plans = (planned, *(other_release for other_release, _ in companion_releases))
         zeros = [(plan, ArrayVector(np.broadcast_to(np.int64(0), plan.grid.rows))) for plan in plans]
         try:
-            pooled = _pool(planned.workload, zeros, context.engine.own_bytes)
-            if isinstance(pooled, SlabPool):
-                pooled.check_measured()
-            else:
-                _ = [pooled.estimate(block) for block in planned.workload.blocks]
+            _check_joined(planned.workload, zeros, context.engine.own_bytes)
         except NotMeasured as lack:
             names = " by ".join(planned.workload.domain.names[axis] for axis in lack.axes) or "all records"
             raise InvalidInput(
@@ -77,19 +79,16 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
     return companion_releases
 
 
-def _pool(
-    workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]], memory_bytes: int
-) -> PooledMeasurement | SlabPool:
-    """Measurements of the same records as one, over tables whose cells are never written down together; large ones are read in parts.
-
-    Raises: InvalidInput; OutOfMemory.
-    """
+def _measured_tables(
+    workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]]
+) -> tuple[list[StoredTable], list[IndependentTerm]]:
+    """What was measured: tables of all cells that are read in parts, and everything else. Raises: InvalidInput."""
     shape = workload.domain.shape
     tables, terms = list[StoredTable](), list[IndependentTerm]()
     axes = tuple(range(len(shape)))
     for planned, measured in measurements:
         multiple, deviation = planned.grid.cell_multiple, float(planned.noise.deviation)
-        if multiple is not None and is_read_by_slabs(multiple, measured.size):
+        if multiple is not None and is_read_by_slabs(measured.size):
             tables.append(StoredTable(axes, measured, deviation, 1.0 / multiple))
             continue
         space = planned.grid.measured_space(measured, shape, HELD_BYTES)
@@ -97,9 +96,33 @@ def _pool(
             terms += independent_terms(space, axes, deviation)
         except InvalidInput as error:
             raise InvalidInput(f"release {planned.job.release!r} cannot be combined: {error}") from None
-    if tables:
-        return SlabPool(shape, tables, terms, workload.blocks, memory_bytes=memory_bytes)
-    return pool(shape, terms, workload.blocks, memory_bytes=memory_bytes)
+    return tables, terms
+
+
+def _check_joined(workload: Workload, measurements: Sequence[tuple[ReleasePlan, Vector]], memory_bytes: int) -> None:
+    """Accept measurements that can be joined, and from which all queries follow; nothing is computed of them.
+
+    Raises: InvalidInput; NotMeasured; OutOfMemory.
+    """
+    tables, terms = _measured_tables(workload, measurements)
+    _pool(workload, tables, terms, memory_bytes)
+    stored = [table.term(np.zeros((1,) * len(table.axes)), table.deviation) for table in tables]
+    check_measured(workload.domain.shape, [*stored, *terms], workload.blocks)
+
+
+def _pool(
+    workload: Workload, tables: Sequence[StoredTable], terms: Sequence[IndependentTerm], memory_bytes: int
+) -> Callable[[], Sequence[tuple[Matrix, Matrix]]]:
+    """Gives the estimates from measurements of the same records, and their variances; large tables are read in parts.
+
+    Raises: InvalidInput; OutOfMemory.
+    """
+    shape, blocks = workload.domain.shape, workload.blocks
+    is_large = any(is_read_by_slabs(term.values.size) for term in terms)
+    if tables or (is_large and slab_axis(shape, tables, terms, blocks) is not None):
+        return SlabPool(shape, tables, terms, blocks, memory_bytes=memory_bytes).estimates
+    check_pooled_memory(shape, terms, blocks, memory_bytes)
+    return lambda: [*map(pool(shape, terms, blocks).estimate, blocks)]
 
 
 def _answer_pooled(
@@ -112,8 +135,7 @@ def _answer_pooled(
 ) -> Answers:
     """Answers from several measurements of tables, fitted where that is asked for."""
     workload, options, scale = planned.workload, planned.job.outputs.postprocess, float(planned.scale)
-    pooled = _pool(workload, measurements, context.engine.own_bytes)
-    estimates = pooled.estimates() if isinstance(pooled, SlabPool) else map(pooled.estimate, workload.blocks)
+    estimates = _pool(workload, *_measured_tables(workload, measurements), context.engine.own_bytes)()
     answers, variances = (np.concatenate(column) for column in zip(*estimates, strict=True))
     errors = np.sqrt(variances) / scale
     half = errors * planned.noise.half_width_95(0.0 if planned.noise.kind is Kind.GAUSSIAN else 1.0)

@@ -96,10 +96,12 @@ def memory_plan(
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))
     if pooled:
-        in_slabs = is_read_by_slabs(grid.cell_multiple, grid.rows)
-        pooling = (
-            slab_bytes(workload.domain.shape, workload.shape[0]) if in_slabs else pooled_bytes(grid.rows, workload.shape[0])
-        )
+        shape, answers = workload.domain.shape, workload.shape[0]
+        pooling = pooled_bytes(grid.rows, answers)
+        if is_read_by_slabs(grid.rows):
+            in_store = grid.cell_multiple is not None
+            axis = 0 if in_store else shape.index(max(shape))
+            pooling = slab_bytes(shape, answers, axis=axis, held_values=0 if in_store else grid.rows)
         stages.insert(3, StageMemory("fit", pooling, own_bytes, False))
     elif fitted:
         rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent

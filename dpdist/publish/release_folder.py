@@ -20,8 +20,10 @@ from dpdist.storage.objects import Folder, Missing, StorageLocation, parse_locat
 from dpdist.storage.objects.atomic_folder import could_not_write, draft_of, move_into_place
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet
+    from numpy.typing import NDArray
 
     from dpdist.content.destination import Destination, ObjectStorePrefix, TaskMap, UploadRecords, WrittenFile
     from dpdist.content.release_content import ReleaseContent
@@ -221,12 +223,33 @@ def _write_files(
     return written, (json.dumps(certificate, indent=1) + "\n").encode()
 
 
-def load_release(folder: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """The published table and certificate. Raises: StoreError when a file was altered or is missing."""
+def load_release(folder: Path, columns: Sequence[str] | None = None) -> tuple[pa.Table, dict[str, Any]]:
+    """The published table, or some of its columns, and the certificate. Raises: StoreError when a file was altered or is missing."""
     import pyarrow as pa
 
     certificate = certificate_of(folder)
-    return pa.concat_tables(table.read() for table in _open_parquet_files(folder)), certificate
+    wanted = None if columns is None else list(columns)
+    return pa.concat_tables(table.read(wanted) for table in _open_parquet_files(folder)), certificate
+
+
+def load_rows(folder: Path, places: Sequence[int] | NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+    """Some rows and columns of the published table; other groups of rows are not read. Raises: StoreError when there is no table.
+
+    Args:
+        places: of the rows, ascending.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    start, wanted, parts = 0, np.asarray(places, dtype=np.int64), list[pa.Table]()
+    for table in _open_parquet_files(folder):
+        for number in range(table.num_row_groups):
+            end = start + table.metadata.row_group(number).num_rows
+            inside = wanted[(wanted >= start) & (wanted < end)] - start
+            if inside.size or not parts:
+                parts.append(table.read_row_group(number, list(columns)).take(inside))
+            start = end
+    return pa.concat_tables(parts)
 
 
 def _open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:

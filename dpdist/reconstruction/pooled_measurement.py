@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import cast
 
@@ -25,6 +26,7 @@ from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.workloads import Block
 
 Axes = tuple[int, ...]
+Eigenvalues = tuple[float, float]
 MOST_DENSE_VALUES = 4096
 """Values of the attributes that are put together: beyond, their normal equations are not written down."""
 ISOTROPIC = 1e-6
@@ -47,12 +49,19 @@ class IndependentTerm:
         axes: the attributes that the rows vary with, ascending.
         factors: for each of them the rows, None for every value by itself; or one matrix over all of them together.
         values: what was measured, flat.
+        known_eigenvalues: what ``eigenvalues`` computes, where it was computed before.
     """
 
     axes: Axes
     factors: tuple[Matrix | None, ...] = field(repr=False)
     values: Matrix = field(repr=False)
     deviation: float
+    known_eigenvalues: tuple[Eigenvalues | None, ...] = ()
+
+    @cached_property
+    def eigenvalues(self) -> tuple[Eigenvalues | None, ...]:
+        """Those of M'M along each attribute, on what sums to zero and on constants; None where there are others."""
+        return self.known_eigenvalues or tuple(map(isotropic_eigenvalues, self.factors))
 
     @property
     def is_joint(self) -> bool:
@@ -153,6 +162,12 @@ class PooledMeasurement:
                 f"their measurements contradict each other: a squared distance of {self.disagreement:,.0f} where {self.freedom:,} are "
                 "expected, so that they are of different records; combine releases of the same records, or of different periods"
             )
+
+    def check_measured(self, blocks: Sequence[Block]) -> None:
+        """Accept groups of queries of which everything was measured. Raises: NotMeasured."""
+        for rows in (_BlockRows.for_block(block, self) for block in blocks):
+            for axes in rows.varying_axes():
+                self._measured_part(axes, rows)
 
     def estimate(self, block: Block) -> tuple[Matrix, Matrix]:
         """The best linear unbiased estimates of a group of queries, and their variances, (queries,). Raises: NotMeasured."""
@@ -309,6 +324,10 @@ def pooled_bytes(measured_values: int, answers: int, *, parts: int = 1, dense_va
     return 8 * (MEASURED_COPIES * measured_values + ANSWER_COPIES * answers + DENSE_COPIES * parts * dense_values**2)
 
 
+Grams = Mapping[tuple[int, int], Eigenvalues]
+"""Of a term's rows along an attribute the eigenvalues of M'M, on what sums to zero and on constants, by the numbers of both."""
+
+
 def pool(
     shape: tuple[int, ...],
     terms: Sequence[IndependentTerm],
@@ -326,57 +345,99 @@ def pool(
         memory_bytes: how much may be taken, with the answers to them; None: as much as there is.
     Raises: InvalidInput where the attributes that must be put together have too many values; OutOfMemory.
     """
-    together = {*dense, *(axis for term in terms if term.is_joint for axis in term.axes)}
-    together |= {axis for block in blocks if not block.separable for axis in block.axes}
-    grams: dict[tuple[int, int], tuple[float, float]] = {}
-    for number, term in enumerate(terms):
-        for axis, factor in () if term.is_joint else zip(term.axes, term.factors, strict=True):
-            eigenvalues = (1.0, 1.0) if factor is None else _isotropic(factor)
-            if eigenvalues is None:
-                together.add(axis)
-            else:
-                grams[number, axis] = eigenvalues
-    dense = tuple(sorted(together))
-    dense_values = math.prod(shape[axis] for axis in dense)
-    if dense_values > MOST_DENSE_VALUES:
-        raise InvalidInput(
-            f"the measured rows of {len(dense)} attributes are no tables of them, and these attributes have {dense_values:,} values "
-            f"together; at most {MOST_DENSE_VALUES:,} are written down"
-        )
-    parts_found = {axes for term in terms for axes in _part_axes(term, dense)}
-    needed_bytes = pooled_bytes(
-        sum(term.values.size for term in terms),
-        sum(block.queries for block in blocks),
-        parts=len(parts_found),
-        dense_values=dense_values,
-    )
-    if memory_bytes is not None and needed_bytes > memory_bytes:
-        cure = "give this process more memory, ask for fewer tables, or join fewer releases"
-        raise OutOfMemory("joining measurements", needed_bytes, memory_bytes, cure)
+    if memory_bytes is not None:
+        check_pooled_memory(shape, terms, blocks, memory_bytes, dense)
+    dense, grams = _together(shape, terms, blocks, dense)
     scores: dict[Axes, Matrix] = {}
-    information: dict[Axes, Matrix] = {}
     squares, measured = 0.0, 0
     for number, term in enumerate(terms):
         squares += float(term.values @ term.values) / term.deviation**2
         measured += term.values.size
-        for axes, score, precision in _term_parts(term, number, grams, dense, shape):
+        for axes, score in _term_scores(term, number, grams, dense, shape):
             scores[axes] = scores[axes] + score if axes in scores else score
-            information[axes] = information[axes] + precision if axes in information else precision
     parts: dict[Axes, PooledPart] = {}
+    for axes, covariance, determined, rank in _covariances(shape, terms, grams, dense):
+        estimate = scores[axes] @ covariance
+        squares -= float((estimate * scores[axes]).sum())
+        measured -= rank * math.prod(shape[axis] - 1 for axis in axes)
+        parts[axes] = PooledPart(estimate, covariance, determined)
+    return PooledMeasurement(shape, dense, parts, max(squares, 0.0), measured)
+
+
+def check_pooled_memory(
+    shape: tuple[int, ...], terms: Sequence[IndependentTerm], blocks: Sequence[Block], memory_bytes: int, dense: Axes = ()
+) -> None:
+    """Raises: OutOfMemory where ``pool`` would take more than so many bytes with the answers; InvalidInput as ``pool``."""
+    dense, _ = _together(shape, terms, blocks, dense)
+    needed_bytes = pooled_bytes(
+        sum(term.values.size for term in terms),
+        sum(block.queries for block in blocks),
+        parts=len({axes for term in terms for axes in _part_axes(term, dense)}),
+        dense_values=math.prod(shape[axis] for axis in dense),
+    )
+    if needed_bytes > memory_bytes:
+        cure = "give this process more memory, ask for fewer tables, or join fewer releases"
+        raise OutOfMemory("joining measurements", needed_bytes, memory_bytes, cure)
+
+
+def check_measured(shape: tuple[int, ...], terms: Sequence[IndependentTerm], blocks: Sequence[Block]) -> None:
+    """Accept queries of which everything was measured, without looking at what was. Raises: NotMeasured; InvalidInput as ``pool``."""
+    dense, grams = _together(shape, terms, blocks, ())
+    parts = {
+        axes: PooledPart(np.zeros(0), covariance, determined)
+        for axes, covariance, determined, _ in _covariances(shape, terms, grams, dense)
+    }
+    PooledMeasurement(shape, dense, parts, 0.0, 0).check_measured(blocks)
+
+
+def _together(
+    shape: tuple[int, ...], terms: Sequence[IndependentTerm], blocks: Sequence[Block], dense: Axes
+) -> tuple[Axes, Grams]:
+    """The attributes that must be put together, and the eigenvalues along all others. Raises: InvalidInput."""
+    together = {*dense, *(axis for term in terms if term.is_joint for axis in term.axes)}
+    together |= {axis for block in blocks if not block.separable for axis in block.axes}
+    grams: dict[tuple[int, int], Eigenvalues] = {}
+    for number, term in enumerate(terms):
+        for axis, eigenvalues in () if term.is_joint else zip(term.axes, term.eigenvalues, strict=True):
+            if eigenvalues is None:
+                together.add(axis)
+            else:
+                grams[number, axis] = eigenvalues
+    dense_values = math.prod(shape[axis] for axis in together)
+    if dense_values > MOST_DENSE_VALUES:
+        raise InvalidInput(
+            f"the measured rows of {len(together)} attributes are no tables of them, and these attributes have {dense_values:,} values "
+            f"together; at most {MOST_DENSE_VALUES:,} are written down"
+        )
+    return tuple(sorted(together)), grams
+
+
+def _covariances(
+    shape: tuple[int, ...], terms: Sequence[IndependentTerm], grams: Grams, dense: Axes
+) -> Iterator[tuple[Axes, Matrix, Matrix | None, int]]:
+    """Of each part the covariance of the dense values, the projection on what is determined of them (None: all), and its rank."""
+    information: dict[Axes, Matrix] = {}
+    for number, term in enumerate(terms):
+        rows = _dense_rows(term, dense, shape)
+        gram = rows.T @ rows / term.deviation**2
+        for axes, scale in _part_scales(term, number, grams, dense, shape):
+            information[axes] = information[axes] + scale * gram if axes in information else scale * gram
     for axes, matrix in information.items():
         values, vectors = np.linalg.eigh(matrix)
         nonzero = values > RANK * values[-1]
         inside = vectors[:, nonzero]
-        covariance = (inside / values[nonzero]) @ inside.T
-        estimate = scores[axes] @ covariance
-        squares -= float((estimate * scores[axes]).sum())
-        measured -= int(nonzero.sum()) * math.prod(shape[axis] - 1 for axis in axes)
-        parts[axes] = PooledPart(estimate, covariance, None if nonzero.all() else inside @ inside.T)
-    return PooledMeasurement(shape, dense, parts, max(squares, 0.0), measured)
+        determined = None if nonzero.all() else inside @ inside.T
+        yield axes, (inside / values[nonzero]) @ inside.T, determined, int(nonzero.sum())
 
 
-def _isotropic(rows: Matrix) -> tuple[float, float] | None:
-    """The eigenvalues of M'M on what sums to zero and on constants, where there are only these two."""
+def isotropic_eigenvalues(rows: Matrix | None) -> Eigenvalues | None:
+    """The eigenvalues of M'M on what sums to zero and on constants, where there are only these two.
+
+    Args:
+        rows: M, (measured rows, values); None for every value by itself.
+    """
+    if rows is None:
+        return 1.0, 1.0
     size = rows.shape[1]
     gram = rows.T @ rows
     off = float((gram.sum() - np.trace(gram)) / (size * (size - 1))) if size > 1 else 0.0
@@ -385,7 +446,7 @@ def _isotropic(rows: Matrix) -> tuple[float, float] | None:
     if float(np.abs(gram - own * np.eye(size) - off).max()) > ISOTROPIC * largest:
         return None
     both = own, own + size * off
-    return cast("tuple[float, float]", tuple(value if value > ISOTROPIC * largest else 0.0 for value in both))
+    return cast("Eigenvalues", tuple(value if value > ISOTROPIC * largest else 0.0 for value in both))
 
 
 def _part_axes(term: IndependentTerm, dense: Axes) -> Iterator[Axes]:
@@ -394,46 +455,60 @@ def _part_axes(term: IndependentTerm, dense: Axes) -> Iterator[Axes]:
     return (axes for size in range(len(free) + 1) for axes in combinations(free, size))
 
 
-def _term_parts(
-    term: IndependentTerm,
-    number: int,
-    grams: Mapping[tuple[int, int], tuple[float, float]],
-    dense: Axes,
-    shape: tuple[int, ...],
-) -> Iterator[tuple[Axes, Matrix, Matrix]]:
-    """What a term says of each part: its score, (values of each attribute, dense values), and its information of the dense values."""
-    free = [] if term.is_joint else [axis for axis in term.axes if axis not in dense]
-    if term.is_joint:
-        rows = _over_dense(term.factors[0], term.axes, dense, shape)
-        tensor = term.values[None, :]
-    else:
-        row_counts = [
-            shape[axis] if factor is None else len(factor) for axis, factor in zip(term.axes, term.factors, strict=True)
-        ]
-        tensor = term.values.reshape(row_counts)
-        rows = np.ones((1, 1))
-        for axis in dense:
-            factor = term.factors[term.axes.index(axis)] if axis in term.axes else np.ones((1, shape[axis]))
-            rows = np.kron(rows, np.eye(shape[axis]) if factor is None else factor)
-        for position, (axis, factor) in enumerate(zip(term.axes, term.factors, strict=True)):
-            if axis in free and factor is not None:
-                tensor = np.moveaxis(np.tensordot(factor.T, tensor, axes=(1, position)), 0, position)
-        positions = [term.axes.index(axis) for axis in (*free, *(axis for axis in dense if axis in term.axes))]
-        tensor = tensor.transpose(positions).reshape(*(shape[axis] for axis in free), -1)
-    score = (tensor.reshape(*(shape[axis] for axis in free), -1) @ rows) / term.deviation**2
-    gram = rows.T @ rows / term.deviation**2
+def _free_axes(term: IndependentTerm, dense: Axes) -> list[int]:
+    """The attributes of a term that are not put together."""
+    return [] if term.is_joint else [axis for axis in term.axes if axis not in dense]
+
+
+def _part_scales(
+    term: IndependentTerm, number: int, grams: Grams, dense: Axes, shape: tuple[int, ...]
+) -> Iterator[tuple[Axes, float]]:
+    """How much a term says of each part, beside its rows over the dense values."""
+    free = _free_axes(term, dense)
     for axes in _part_axes(term, dense):
         scale = 1.0
         for axis in free:
             varying, constant = grams[number, axis]
             scale *= varying if axis in axes else constant / shape[axis]
-        if scale == 0.0 or any(shape[axis] == 1 for axis in axes):
-            continue
+        if scale > 0.0 and all(shape[axis] > 1 for axis in axes):
+            yield axes, scale
+
+
+def _dense_rows(term: IndependentTerm, dense: Axes, shape: tuple[int, ...]) -> Matrix:
+    """The rows of a term over the dense values."""
+    if term.is_joint:
+        return _over_dense(term.factors[0], term.axes, dense, shape)
+    rows: Matrix = np.ones((1, 1))
+    for axis in dense:
+        factor = term.factors[term.axes.index(axis)] if axis in term.axes else np.ones((1, shape[axis]))
+        rows = np.kron(rows, np.eye(shape[axis]) if factor is None else factor)
+    return rows
+
+
+def _term_scores(
+    term: IndependentTerm, number: int, grams: Grams, dense: Axes, shape: tuple[int, ...]
+) -> Iterator[tuple[Axes, Matrix]]:
+    """What a term measured of each part, (values of each attribute, dense values)."""
+    free = _free_axes(term, dense)
+    tensor: Matrix = term.values[None, :]
+    if not term.is_joint:
+        row_counts = [
+            shape[axis] if factor is None else len(factor) for axis, factor in zip(term.axes, term.factors, strict=True)
+        ]
+        tensor = term.values.reshape(row_counts)
+        for position, (axis, factor) in enumerate(zip(term.axes, term.factors, strict=True)):
+            if axis in free and factor is not None:
+                tensor = np.moveaxis(np.tensordot(factor.T, tensor, axes=(1, position)), 0, position)
+        positions = [term.axes.index(axis) for axis in (*free, *(axis for axis in dense if axis in term.axes))]
+        tensor = tensor.transpose(positions)
+    rows = _dense_rows(term, dense, shape)
+    score = (tensor.reshape(*(shape[axis] for axis in free), -1) @ rows) / term.deviation**2
+    for axes, _ in _part_scales(term, number, grams, dense, shape):
         part = score
         for position in reversed(range(len(free))):
             mean = part.mean(axis=position, keepdims=True)
             part = part - mean if free[position] in axes else np.squeeze(mean, axis=position)
-        yield axes, part, scale * gram
+        yield axes, part
 
 
 def _over_dense(rows: Matrix | None, axes: Axes, dense: Axes, shape: tuple[int, ...]) -> Matrix:

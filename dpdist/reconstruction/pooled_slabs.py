@@ -1,9 +1,11 @@
 """Generalised least squares over measured tables that are read slab by slab: for all values of one attribute together, and then for some.
 
-Along an attribute of whose values each is measured by itself, a table is its sum over them and what every value differs by from their
-mean. Both have independent noise, of the squares n s^2 and s^2 (1 - 1/n). So the sums are pooled as one measurement without the attribute,
-and the differences of a few values at a time as another one, with the same matrices each time: estimates and variances are those of
-``pooled_measurement.pool`` over everything.
+Along an attribute whose measured rows M have M'M = a I + b 11', M'z is a times the table, and what all of its values share. So a table is
+its sum over the values, (a + n b) of it with noise of the square n (a + n b) s^2, and what every value differs by from their mean, with
+noise of the square s^2 / a (1 - 1/n) once it is divided by a; both are independent. So the sums are pooled as one measurement without the
+attribute, and the differences of a few values at a time as another one, with the same matrices each time: estimates and variances are
+those of ``pooled_measurement.pool`` over everything. Along the other attributes rows may be any that ``pool`` takes: tables, the levels of
+a geography, the steps of a series.
 """
 
 from __future__ import annotations
@@ -11,63 +13,137 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Identity, Matrix
-from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooled_measurement import ANSWER_COPIES, Axes, IndependentTerm, PooledMeasurement, pool
+from dpdist.reconstruction.pooled_measurement import (
+    ANSWER_COPIES,
+    MOST_DENSE_VALUES,
+    Axes,
+    Eigenvalues,
+    IndependentTerm,
+    PooledMeasurement,
+    pool,
+)
 from dpdist.workloads import Block
 
-HELD_BYTES, TABLE_BYTES = 2**28, 2**24
-"""Measured tables of one release that are held at most when they are joined with those of others; a larger table of all cells is read slab
-by slab."""
+HELD_BYTES, TABLE_BYTES = 2**30, 2**24
+"""What was measured in a release is held up to so many bytes when it is joined with others, and pooled slab by slab from so many on; a
+table of all cells is read from the store slab by slab, however large."""
 SLAB_VALUES = 2**21
 """Values of the largest table that are pooled at once."""
 MOST_TOGETHER = 32
 """Values of the attribute whose slabs are pooled at once: their matrices are written down."""
-SLAB_COPIES = 40
-"""Of the values of a slab, while it is pooled and answered from (a test measures them)."""
+SLAB_COPIES, HELD_COPIES = 40, 5
+"""Of the values of a slab, while it is pooled and answered from, and of what is held (tests measure them)."""
 
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A measured table of which every value was measured by itself.
+    """A measured table that is read slab by slab along its first attribute.
 
     Attributes:
-        axes: its attributes, ascending; slabs are read along the first.
-        values: what was measured, flat.
-        deviation: of the noise of each.
+        axes: its attributes, that of the slabs first.
+        values: what was measured, M'z of the rows M along the first attribute, flat.
+        deviation: of the noise in each z.
         unit: of a value.
+        factors: rows along each of the other attributes, None for every value by itself; (): all of them are.
+        varying, constant: the eigenvalues of M'M on what sums to zero and on constants: 1 and 1 where every value was measured by itself.
+        other_eigenvalues: those along each of the other attributes; (): all are 1 and 1.
     """
 
     axes: Axes
     values: Vector = field(repr=False)
     deviation: float
     unit: float = 1.0
+    factors: tuple[Matrix | None, ...] = field(default=(), repr=False)
+    varying: float = 1.0
+    constant: float = 1.0
+    other_eigenvalues: tuple[Eigenvalues | None, ...] = ()
+
+    @property
+    def other_factors(self) -> tuple[Matrix | None, ...]:
+        """Rows along each attribute but the first."""
+        return self.factors or (None,) * (len(self.axes) - 1)
+
+    def slab_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """How many rows there are along each attribute but the first."""
+        pairs = zip(self.axes[1:], self.other_factors, strict=True)
+        return tuple(shape[axis] if factor is None else len(factor) for axis, factor in pairs)
 
     def read(self, shape: tuple[int, ...], start: int, stop: int) -> Matrix:
         """The slabs of some values of the first attribute."""
-        size = math.prod(shape[axis] for axis in self.axes[1:])
+        slab = self.slab_shape(shape)
+        size = math.prod(slab)
         slabs = np.asarray(self.values.read(start * size, stop * size), dtype=np.float64) * self.unit
-        return slabs.reshape(stop - start, *(shape[axis] for axis in self.axes[1:]))
+        return slabs.reshape(stop - start, *slab)
+
+    def term(self, slabs: Matrix, deviation: float) -> IndependentTerm:
+        """Some slabs, (values of the first attribute, rows of the others), as a measurement with noise of a deviation in units."""
+        order = np.argsort(self.axes)
+        factors = (None, *self.other_factors)
+        eigenvalues = ((1.0, 1.0), *(self.other_eigenvalues or ((1.0, 1.0),) * len(self.other_factors)))
+        values = np.ascontiguousarray(slabs.transpose(order)).ravel()
+        return IndependentTerm(
+            tuple(sorted(self.axes)),
+            tuple(factors[place] for place in order),
+            values,
+            deviation * self.unit,
+            tuple(eigenvalues[place] for place in order),
+        )
 
 
-def is_read_by_slabs(cell_multiple: int | None, values: int) -> bool:
-    """Whether so many measured values are a table of all cells that is read slab by slab."""
-    return cell_multiple is not None and 8 * values > TABLE_BYTES
+def is_read_by_slabs(values: int) -> bool:
+    """Whether so many measured values are pooled slab by slab."""
+    return 8 * values > TABLE_BYTES
 
 
-def slab_bytes(shape: tuple[int, ...], answers: int) -> int:
-    """What it takes to pool tables over a domain slab by slab, with so many answers."""
-    slab = max(SLAB_VALUES, math.prod(shape[1:]))
-    return 8 * (SLAB_COPIES * slab + ANSWER_COPIES * answers)
+def slab_bytes(shape: tuple[int, ...], answers: int, *, axis: int = 0, held_values: int = 0) -> int:
+    """What it takes to pool tables over a domain slab by slab, with so many answers.
+
+    Args:
+        axis: the attribute of the slabs.
+        held_values: that are not read from the store.
+    """
+    slab = max(SLAB_VALUES, math.prod(shape[:axis] + shape[axis + 1 :]))
+    return 8 * (SLAB_COPIES * slab + ANSWER_COPIES * answers + HELD_COPIES * held_values)
+
+
+def slab_axis(
+    shape: tuple[int, ...], tables: Sequence[StoredTable], terms: Sequence[IndependentTerm], blocks: Sequence[Block]
+) -> int | None:
+    """The attribute along which measurements can be read in slabs; None where they are pooled as a whole.
+
+    Raises: InvalidInput for stored tables, which are not held as a whole, that cannot be.
+    """
+    first_axes = {table.axes[0] for table in tables}
+    candidates = first_axes if tables else set(range(len(shape)))
+    able = [
+        axis
+        for axis in candidates
+        if len(first_axes) <= 1
+        and all(block.separable for block in blocks)
+        and all(axis not in term.axes or _eigenvalues(term, axis) is not None for term in terms)
+    ]
+    if tables and not able:
+        raise InvalidInput(
+            "tables that are read in parts must have the same first attribute, along which the others are tables, too, and queries no "
+            "conditions over several attributes"
+        )
+    return max(able, key=lambda axis: shape[axis], default=None)
+
+
+def _eigenvalues(term: IndependentTerm, axis: int) -> tuple[float, float] | None:
+    """The eigenvalues of the rows along an attribute, where they are those of tables."""
+    return None if term.is_joint else term.eigenvalues[term.axes.index(axis)]
 
 
 class SlabPool:
-    """Several measurements of the same records, of tables that are not held in memory together."""
+    """Several measurements of the same records that are not pooled as a whole; what was measured is read when it is asked for."""
 
     def __init__(
         self,
@@ -78,7 +154,7 @@ class SlabPool:
         *,
         memory_bytes: int | None = None,
     ) -> None:
-        """Read all tables once, for their sums.
+        """Refuse what cannot be pooled.
 
         Args:
             tables: those that are read slab by slab, all along one attribute.
@@ -86,43 +162,83 @@ class SlabPool:
             blocks: queries that will be asked.
         Raises: InvalidInput for tables that are not read along one attribute; OutOfMemory.
         """
-        self.shape, self.axis, self.blocks = shape, tables[0].axes[0], tuple(blocks)
-        self.tables = (*tables, *map(self._held_table, filter(self._varies, terms)))
-        if any(table.axes[0] != self.axis for table in self.tables) or any(not block.separable for block in blocks):
-            raise InvalidInput(
-                "tables that are read in parts must have the same first attribute, and queries no conditions over several attributes"
-            )
-        needed_bytes = slab_bytes(tuple(shape[self.axis :]), sum(block.queries for block in blocks))
+        axis = slab_axis(shape, tables, terms, blocks)
+        if axis is None:
+            raise InvalidInput("no attribute has rows of tables in everything that was measured")
+        self.shape, self.axis, self.blocks = shape, axis, tuple(blocks)
+        self.stored, self.terms = tuple(tables), tuple(terms)
+        held_values = sum(term.values.size for term in terms)
+        needed_bytes = slab_bytes(shape, sum(block.queries for block in blocks), axis=axis, held_values=held_values)
         if memory_bytes is not None and needed_bytes > memory_bytes:
             cure = "give this process more memory, or ask for fewer answers"
             raise OutOfMemory("joining measurements", needed_bytes, memory_bytes, cure)
-        self._sums = [self._sum_slabs(table) for table in self.tables]
-        size = shape[self.axis]
-        one = tuple(1 if axis == self.axis else length for axis, length in enumerate(shape))
-        others = [term for term in terms if not self._varies(term)]
+
+    @cached_property
+    def tables(self) -> tuple[StoredTable, ...]:
+        """All tables that vary with the attribute of the slabs."""
+        return (*self.stored, *map(self._held_table, filter(self._varies, self.terms)))
+
+    @cached_property
+    def _sums(self) -> list[Matrix]:
+        return [self._sum_slabs(table) for table in self.tables]
+
+    @cached_property
+    def totals(self) -> PooledMeasurement:
+        """What was measured of the sums over all values of the attribute."""
+        size = self.shape[self.axis]
+        one = tuple(1 if axis == self.axis else length for axis, length in enumerate(self.shape))
+        others = [term for term in self.terms if not self._varies(term)]
         summed = [
-            IndependentTerm(
-                table.axes, (None,) * len(table.axes), total.ravel(), table.deviation * table.unit * math.sqrt(size)
-            )
+            table.term(total[None] / table.constant, table.deviation * math.sqrt(size / table.constant))
             for table, total in zip(self.tables, self._sums, strict=True)
+            if table.constant > 0
         ]
-        self.totals = pool(one, [*summed, *others], [self._without_axis(block, 1) for block in blocks])
+        return pool(one, [*summed, *others], [self._without_axis(block, 1) for block in self.blocks])
 
     def _varies(self, term: IndependentTerm) -> bool:
         return self.axis in term.axes
 
     def _held_table(self, term: IndependentTerm) -> StoredTable:
-        if term.is_joint or any(factor is not None for factor in term.factors) or term.axes[0] != self.axis:
-            raise InvalidInput("a table that is read in parts is joined with tables alone whose first attribute is the same")
-        return StoredTable(term.axes, ArrayVector(term.values), term.deviation)
+        place = term.axes.index(self.axis)
+        counts = [
+            self.shape[axis] if factor is None else len(factor) for axis, factor in zip(term.axes, term.factors, strict=True)
+        ]
+        slabs, factor = np.moveaxis(term.values.reshape(counts), place, 0), term.factors[place]
+        if factor is not None:
+            slabs = np.tensordot(factor.T, slabs, axes=(1, 0))
+        varying, constant = term.eigenvalues[place] or (1.0, 1.0)
+        others = tuple(position for position in range(len(term.axes)) if position != place)
+        return StoredTable(
+            (self.axis, *(term.axes[position] for position in others)),
+            ArrayVector(np.ascontiguousarray(slabs).reshape(-1)),
+            term.deviation,
+            factors=tuple(term.factors[position] for position in others),
+            varying=varying,
+            constant=constant,
+            other_eigenvalues=tuple(term.eigenvalues[position] for position in others),
+        )
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        slab = max(math.prod(self.shape[axis] for axis in table.axes[1:]) for table in self.tables)
-        step = max(1, min(MOST_TOGETHER, SLAB_VALUES // slab))
+        slabs = (
+            max(math.prod(table.slab_shape(self.shape)), math.prod(self.shape[axis] for axis in table.axes[1:]))
+            for table in self.tables
+        )
+        step = max(1, min(MOST_TOGETHER, SLAB_VALUES // max(slabs), MOST_DENSE_VALUES // self._dense_values))
         return ((start, min(start + step, self.shape[self.axis])) for start in range(0, self.shape[self.axis], step))
 
+    @property
+    def _dense_values(self) -> int:
+        """Values of the other attributes that are put together."""
+        factors = {
+            axis
+            for table in self.tables
+            for axis, eigenvalues in zip(table.axes[1:], table.other_eigenvalues, strict=False)
+            if eigenvalues is None
+        }
+        return math.prod(self.shape[axis] for axis in factors)
+
     def _sum_slabs(self, table: StoredTable) -> Matrix:
-        total = np.zeros([self.shape[axis] for axis in table.axes[1:]])
+        total = np.zeros(table.slab_shape(self.shape))
         for start, stop in self._ranges():
             total += table.read(self.shape, start, stop).sum(axis=0)
         return total
@@ -140,24 +256,14 @@ class SlabPool:
         """What some values of the attribute differ from the mean of all by."""
         some = tuple(stop - start if axis == self.axis else length for axis, length in enumerate(self.shape))
         terms = [
-            IndependentTerm(
-                table.axes,
-                (None,) * len(table.axes),
-                (table.read(self.shape, start, stop) - total / self.shape[self.axis]).ravel(),
-                table.deviation * table.unit,
+            table.term(
+                (table.read(self.shape, start, stop) - total / self.shape[self.axis]) / table.varying,
+                table.deviation / math.sqrt(table.varying),
             )
             for table, total in zip(self.tables, self._sums, strict=True)
+            if table.varying > 0
         ]
         return pool(some, terms, dense=(self.axis,))
-
-    def check_measured(self) -> None:
-        """Accept queries of which everything was measured, looking at a few slabs. Raises: NotMeasured."""
-        start, stop = next(self._ranges())
-        pooled = self._pool_slabs(start, stop)
-        for block in self.blocks:
-            self.totals.estimate(self._without_axis(block, 1))
-            if self.axis in block.axes:
-                self._estimate_slabs(pooled, block, stop - start)
 
     def estimates(self) -> list[tuple[Matrix, Matrix]]:
         """The best linear unbiased estimates of all groups of queries, and their variances. Raises: NotMeasured."""
@@ -183,10 +289,7 @@ class SlabPool:
         return answers.reshape(rows) * scale, variances.reshape(rows) * scale**2
 
     def _estimate_slabs(self, pooled: PooledMeasurement, block: Block, count: int) -> tuple[Matrix, Matrix]:
-        try:
-            return pooled.estimate(self._without_axis(block, count))
-        except NotMeasured as lack:
-            raise NotMeasured(tuple(sorted({*lack.axes, self.axis}))) from None
+        return pooled.estimate(self._without_axis(block, count))
 
     def _add_slabs(
         self, pooled: PooledMeasurement, block: Block, start: int, stop: int, columns: tuple[Matrix, Matrix]

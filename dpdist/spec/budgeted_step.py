@@ -2,7 +2,8 @@
 
 They are found one after the other, each under a charge and a key of its own, in the order of ``dpdist.spec.steps.step_registry``: the
 bound on a person's records, on which all others depend; names and edges of bins, on which groups depend; the bound on groups; ranges of
-amounts of the records that count then; what all these bounds leave out; quantiles; and rows of a thresholded histogram.
+amounts of the records that count then; how complete the records are; what all these bounds leave out; quantiles; and rows of a
+thresholded histogram.
 
 A step is one class: how a spec declares it, its part of the budget, what it counts and stores, the release with it, and what a certificate
 and ``plan`` say of it.
@@ -42,7 +43,7 @@ from dpdist.storage.array_store import Store, StoredArray
 class StepOrder(IntEnum):
     """When steps are found: what is found enters what is found after it."""
 
-    RECORDS, VALUES, GROUPS, AMOUNTS, BESIDE, ROWS = range(6)
+    RECORDS, VALUES, GROUPS, AMOUNTS, CLASSES, BESIDE, ROWS = range(7)
 
 
 Draw = Callable[[int], NDArray[np.int64]]

@@ -168,6 +168,11 @@ def _check_stream(job: Job) -> None:
     release_mode = job.guarantee.release_mode
     if not isinstance(release_mode, GrowingSeries):
         return
+    if job.outputs.postprocess.rounding == "unbiased":
+        raise InvalidInput(
+            "the numbers of a stream never change once they are published, so each is rounded to the nearest whole number by itself, and "
+            "'integer: unbiased' has nothing to draw together: set 'integer: true'"
+        )
     if release_mode.filters.ends == "normalised":
         raise InvalidInput(
             "'ends: normalised' divides by fewer steps at the ends, which a growing series does not know; leave it out"

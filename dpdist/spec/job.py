@@ -32,8 +32,8 @@ from dpdist.spec.queries.filter_kinds import FiltersSpec
 from dpdist.spec.queries.filtered_series import summed_alone
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec, last_complete_step
-from dpdist.spec.sections.gate import GateSpec
 from dpdist.spec.sections.output import AboutSpec, OutputSpec, PostprocessSpec
+from dpdist.spec.sections.plugin_sections import PluginSection
 from dpdist.spec.sections.records import Person
 from dpdist.stability import Distance, Neighbours
 from dpdist.statistics.statistic import ReleaseTraits
@@ -240,7 +240,7 @@ class Outputs:
     theme: Theme
     boundaries: Mapping[str, Boundaries]
     companions: tuple[Job, ...]
-    gate: GateSpec | None = None
+    gate: PluginSection | None = None
 
     @cached_property
     def known_blocks(self) -> tuple[Block, ...]:

@@ -12,7 +12,6 @@ from dpdist.spec.queries import QuerySpec
 from dpdist.spec.sections.amount_columns import SumSpec
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec
-from dpdist.spec.sections.gate import GateSpec
 from dpdist.spec.sections.optimizer import LimitsSpec, Mechanism, SeparationSpec
 from dpdist.spec.sections.output import AboutSpec, Language, OutputSpec, PostprocessSpec, SiteSpec
 from dpdist.spec.sections.plugin_sections import PluginSection, SectionKey
@@ -134,12 +133,7 @@ class ReleaseSpec(SpecPart):
         description="how the page and the site of the data set look: the publisher's name, logo, colours and font. They are part of every "
         "page, which loads nothing from anywhere",
     )
-    gate: GateSpec | None = Field(
-        None,
-        description="compares the answers with those of earlier periods before they are published, at no charge, and warns of those that "
-        "are very unlikely, or holds the release back",
-        examples=[{"action": "hold"}],
-    )
+    gate: Annotated[PluginSection | None, SectionKey("gate")] = None
     output: OutputSpec = Field(
         default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"
     )

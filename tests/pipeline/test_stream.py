@@ -24,6 +24,7 @@ from dpdist.publish import release_folder
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import small
+from tests.complete_tree import installed_mechanisms
 from tests.fit import assert_errors_fit
 from tests.small import run
 
@@ -160,3 +161,35 @@ def test_distances_from_another_count_are_another_stream(home: Path) -> None:
     run(release(home, 0, 3, workload=around[0]), home)
     with pytest.raises(LedgerError, match="measured in another way"):
         run(release(home, 1, 5, workload=around[1]), home)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mechanism", ["square-root", *installed_mechanisms("triangular", "buffered")])
+def test_whole_running_sums_add_up_never_change_and_are_covered(home: Path, mechanism: str) -> None:
+    """Of 24 intervals of 95 % 18 hold the true sums at least: if their errors are independent, 17 or fewer do once in 10,000 times.
+
+    A sum is the difference of two published numbers, so days add up to any span of days whatever was rounded.
+    """
+    sums = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]
+    before = np.zeros(0)
+    for number, through in enumerate((3, 4, 11)):
+        path = release(home, number, through, workload=sums, mechanism=mechanism, postprocess={"integer": True})
+        table, certificate = release_folder.load_release(run(path, home).folder)
+        found, errors = table["answer"].to_numpy(), table["standard_error"].to_numpy()
+        np.testing.assert_array_equal(found, np.rint(found))
+        np.testing.assert_array_equal(found[: before.size], before)
+        before = found
+        assert certificate["rounding"] == {"rule": "nearest", "deviation": 0.5, "adds_up": False, "apart": []}
+    low, high = table["low_95"].to_numpy(), table["high_95"].to_numpy()
+    np.testing.assert_allclose(high - found, 1.96 * errors + 0.5, rtol=1e-3)
+    counts = np.zeros((12, 2))
+    for row in small.records().to_pylist():
+        counts[row["age"], "fm".index(row["sex"])] += 1
+    true = np.cumsum(counts, axis=0).ravel()
+    assert ((low <= true) & (true <= high)).sum() >= 18
+    assert_errors_fit(found - true, np.hypot(errors, 12**-0.5))
+
+
+def test_a_stream_is_not_rounded_without_a_bias(home: Path) -> None:
+    with pytest.raises(InvalidSpec, match="set 'integer: true'"):
+        run(release(home, 9, 3, postprocess={"integer": "unbiased"}), home)

@@ -15,7 +15,6 @@ import numpy as np
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
 from dpdist.spec.budgeted_step import BudgetedStep
-from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from tests.complete_tree import plugin_object
@@ -25,6 +24,7 @@ RangeChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:Range
 RecordsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RecordsChoice")
 QuantileChoice = plugin_object("dpdist.plugins.quantiles.quantile_step:QuantileChoice")
 CHOICES = plugin_object("dpdist.plugins.quantiles.quantile_rules:CHOICES")
+CompletenessMeasurement = plugin_object("dpdist.plugins.gate.completeness_step:CompletenessMeasurement")
 TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
 AimMeasurement = plugin_object("dpdist.plugins.adaptive.aim:AimMeasurement")
 TOTALS_FROM = plugin_object("dpdist.plugins.adaptive.dawa:TOTALS_FROM")

@@ -25,7 +25,6 @@ from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import BudgetedStep, NoisyStep
-from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
@@ -37,6 +36,7 @@ GroupsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:Grou
 RangeChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RangeChoice")
 RecordsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RecordsChoice")
 QuantileChoice = plugin_object("dpdist.plugins.quantiles.quantile_step:QuantileChoice")
+CompletenessMeasurement = plugin_object("dpdist.plugins.gate.completeness_step:CompletenessMeasurement")
 TruncationLossMeasurement = plugin_object("dpdist.plugins.truncation_loss.loss_step:TruncationLossMeasurement")
 Record = tuple[int, str]
 """A number ``a`` and a category ``b``."""

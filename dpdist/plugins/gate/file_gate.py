@@ -18,6 +18,7 @@ from statistics import median
 from dpdist.api.gates import Context, Job, Missing, charged_ids, file_at, meaning_digest
 from dpdist.api.holds import private_file, private_folder, rename
 from dpdist.api.sources import File, map_in_order, read_table_files
+from dpdist.plugins.gate.gate_section import gate_of
 from dpdist.plugins.gate.held_releases import HeldRelease
 
 FOLDER = "gate"
@@ -44,8 +45,7 @@ class PeriodFiles:
 
 def check_files(context: Context, job: Job) -> None:
     """Hold a release back whose files have a gap, before it is charged. Raises: ReleaseHeld."""
-    gate = job.outputs.gate
-    if job.guarantee.period is None or (gate is not None and gate.action == "none"):
+    if job.guarantee.period is None or gate_of(job).action == "none":
         return
     receipts = [context.ledger.receipt(charge_id) for charge_id in charged_ids(job.declared_job)]
     if any(receipt is not None and receipt.state != "aborted" for receipt in receipts):

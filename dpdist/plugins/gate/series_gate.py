@@ -19,21 +19,23 @@ import numpy as np
 
 from dpdist.api.gates import Context, StoreError, parse_location, release_folder
 from dpdist.plugins.gate.file_gate import record_files
+from dpdist.plugins.gate.gate_section import gate_of
+from dpdist.plugins.gate.group_shares import DividedGroup, divided_groups
 from dpdist.plugins.gate.held_releases import HeldRelease
+from dpdist.plugins.gate.series_comparison import Series, find_unlikely, unlikely_sentences
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpdist.api.gates import Release
-    from dpdist.plugins.gate.drift_test import UnlikelySlope
-    from dpdist.plugins.gate.outlier_test import Answers, UnlikelyAnswer
 
+Places = np.ndarray[Any, np.dtype[np.int64]]
 MOST_PERIODS = 110
 """So many earlier periods are compared: two years of weeks."""
 MOST_COMPARISONS = 300
 """So many answers are: groups of queries with the fewest first, for these are of the most records each."""
-DRIFT_SHARE = 0.25
-"""Of the false alarms a year are for slow drifts, the rest for single answers."""
+COLUMNS = ("group", "query", "answer", "standard_error")
+"""Of a published table those that are read."""
 MOST_NAMED = 5
 """Outliers that a message names."""
 
@@ -44,47 +46,25 @@ class PublishedPeriod:
 
     Attributes:
         day: on which the period begins.
-        answers: its table.
+        answers: the rows of its table that are compared; None where it leaves some out, as 'suppress' does.
     """
 
     day: datetime.date
     certificate: Any
-    answers: pa.Table
-
-
-@dataclass(frozen=True)
-class Series:
-    """Answers of periods, one a row, the newest last.
-
-    Attributes:
-        days: on which the periods begin.
-        deviations: standard deviations of the noise in each answer.
-        names: of the answers.
-    """
-
-    days: list[float]
-    answers: Answers
-    deviations: Answers
-    names: list[str]
-
-    @property
-    def newest(self) -> Answers:
-        """The answers of the last period."""
-        return np.asarray(self.answers[-1])
+    answers: pa.Table | None
 
 
 def check_release(context: Context, release: Release) -> None:
     """Warn of answers that earlier periods make very unlikely, or hold the release back. Raises: ReleaseHeld."""
-    job, gate = release.job, release.job.outputs.gate
-    action, false_alarms = ("warn", 1.0) if gate is None else (gate.action, gate.false_alarms)
-    if job.guarantee.period is None or action == "none":
+    job, gate = release.job, gate_of(release.job)
+    if job.guarantee.period is None or gate.action == "none":
         return
     if context.ledger.publications(job.release):  # it has passed: a repeated run writes the same bytes, whatever came since
         return
     held = HeldRelease.from_job(context.home, job)
     held.check_not_void()
-    sentences = _find_outliers(context, release, false_alarms)
-    if action == "warn":
+    sentences = _find_outliers(context, release, gate.false_alarms)
+    if gate.action == "warn":
         for sentence in sentences[:MOST_NAMED]:
             context.progress("warning", sentence)
     elif sentences:
@@ -94,47 +74,26 @@ def check_release(context: Context, release: Release) -> None:
 
 
 def _find_outliers(context: Context, release: Release, false_alarms: float) -> list[str]:
-    """A sentence for each answer, or share of records that are not complete, that earlier periods make very unlikely."""
-    editions = read_editions(context, release)
-    series = [
-        each for each in (answer_series(editions, release), completeness_series(editions, release.certificate)) if each
-    ]
-    comparisons = sum(each.newest.size for each in series)
-    sentences = []
-    for each in series:
-        outliers, drifts = compare_with_history(each, false_alarms, comparisons)
-        sentences += [_outlier_sentence(outlier, each.names[outlier.index], len(each.days) - 1) for outlier in outliers]
-        sentences += [_drift_sentence(drift, each.names[drift.index], len(each.days) - 1) for drift in drifts]
-    return sentences
+    """A sentence for each answer, and each share, that earlier periods make very unlikely."""
+    starts = np.cumsum([0, *(block.queries for block in release.plan.workload.blocks)]).tolist()
+    compared = _compared_answers(starts)
+    editions = read_editions(context, release, compared)
+    answers = answer_series(editions, release, compared)
+    completeness = completeness_series(editions, release.certificate)
+    series = [each for each in (answers, completeness) if each is not None]
+    width = float(release.plan.noise.half_width_95(1.0))
+    return [sentence for found in find_unlikely(series, false_alarms) for sentence in unlikely_sentences(found, width)]
 
 
-def compare_with_history(
-    series: Series, false_alarms: float, comparisons: int
-) -> tuple[list[UnlikelyAnswer], list[UnlikelySlope]]:
-    """The newest answers that are outliers beside earlier ones, and those that drift.
+def read_editions(context: Context, release: Release, compared: Places) -> list[PublishedPeriod]:
+    """What the ledger has published of the same questions for earlier periods, the newest last.
 
     Args:
-        false_alarms: so many a year are expected at most, of both.
-        comparisons: answers of a period, of this series and of those that are compared with it.
+        compared: places of the answers that are read.
     """
-    from dpdist.plugins.gate.drift_test import find_drifts  # they import scipy.special
-    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year
-
-    a_year = periods_a_year(series.days)
-    level = comparison_level((1 - DRIFT_SHARE) * false_alarms, a_year, comparisons)
-    drift_level = min(0.5, DRIFT_SHARE * false_alarms / (a_year * max(comparisons, 1)))
-    history, deviations = series.answers[:-1], series.deviations[:-1]
-    outliers = find_outliers(history, deviations, series.newest, series.deviations[-1], level)
-    drifts = find_drifts(series.answers, series.deviations, a_year, drift_level)
-    unlikely = {outlier.index for outlier in outliers}
-    return outliers, [drift for drift in drifts if drift.index not in unlikely]
-
-
-def read_editions(context: Context, release: Release) -> list[PublishedPeriod]:
-    """What the ledger has published of the same questions for earlier periods, the newest last."""
     ledger, editions = context.ledger, list[PublishedPeriod]()
     for name in reversed(dict.fromkeys(ledger.published().values())):
-        edition = _published_edition(ledger, name, release.certificate)
+        edition = _published_edition(ledger, name, release, compared)
         if edition is not None:
             editions.append(edition)
         if len(editions) == MOST_PERIODS:
@@ -142,31 +101,33 @@ def read_editions(context: Context, release: Release) -> list[PublishedPeriod]:
     return sorted(editions, key=lambda edition: edition.day)
 
 
-def answer_series(editions: Sequence[PublishedPeriod], release: Release) -> Series | None:
-    """Answers, those of the release last; None where there is nothing to compare with."""
+def answer_series(editions: Sequence[PublishedPeriod], release: Release, compared: Places) -> Series | None:
+    """Answers that are compared, those of the release last; None where there is nothing to compare with."""
     columns, period = release.columns, release.job.guarantee.period
-    complete = [
-        edition for edition in editions if edition.answers.num_rows == columns.answer.size
-    ]  # 'suppress' leaves rows out
-    if not complete or period is None:
+    complete = [(edition, edition.answers) for edition in editions if edition.answers is not None]
+    if not complete or period is None or not compared.size:
         return None
-    last = complete[-1].answers
-    groups = np.array(last["group"].to_pylist(), dtype=object)
-    starts = [0, *(np.flatnonzero(groups[1:] != groups[:-1]) + 1).tolist(), groups.size]
-    compared = _compared_answers(starts)
-    queries = last["query"].to_pylist()
     rows = [
-        np.array([edition.answers[name].to_numpy()[compared] for edition in complete], dtype=np.float64)
+        np.array([table[name].to_numpy() for _, table in complete], dtype=np.float64)
         for name in ("answer", "standard_error")
     ]
     newest = [
         np.asarray(column.read(0, column.size), dtype=np.float64)[compared] for column in (columns.answer, columns.error)
     ]
     answers, deviations = (np.vstack([earlier, own]) for earlier, own in zip(rows, newest, strict=True))
-    names = [f"{queries[index]} ({groups[index]})" for index in compared]
-    return Series(
-        [*(float(edition.day.toordinal()) for edition in complete), float(period.toordinal())], answers, deviations, names
-    )
+    last = complete[-1][1]
+    names = [f"{query} ({group})" for query, group in zip(last["query"].to_pylist(), last["group"].to_pylist(), strict=True)]
+    days = [*(float(edition.day.toordinal()) for edition, _ in complete), float(period.toordinal())]
+    return Series(days, answers, deviations, names, _divided_groups(release, compared))
+
+
+def _divided_groups(release: Release, compared: Places) -> list[DividedGroup]:
+    """The groups of queries, of those that are compared, whose answers divide records."""
+    blocks, counted = release.plan.workload.blocks, release.job.workload.block_counts_records
+    starts = np.cumsum([0, *(block.queries for block in blocks)])
+    is_whole = np.isin(starts[:-1], compared) & np.isin(starts[1:] - 1, compared) & np.array(counted)
+    places = [int(np.searchsorted(compared, starts[number])) for number in np.flatnonzero(is_whole)]
+    return divided_groups(release.plan, [blocks[number] for number in np.flatnonzero(is_whole)], places)
 
 
 def completeness_series(editions: Sequence[PublishedPeriod], certificate: Any) -> Series | None:
@@ -179,7 +140,7 @@ def completeness_series(editions: Sequence[PublishedPeriod], certificate: Any) -
     noun = certificate["completeness"]["of"]
     names = [f"the share of {noun} with a missing value", f"the share of {noun} outside the domain"]
     days = [float(datetime.date.fromisoformat(each["period"]).toordinal()) for each in measured]
-    return Series(days, shares, deviations, names)
+    return Series(days, shares, deviations, names, is_share=True)
 
 
 def _class_shares(certificate: Any) -> tuple[list[float], list[float]]:
@@ -191,17 +152,19 @@ def _class_shares(certificate: Any) -> tuple[list[float], list[float]]:
     return shares.tolist(), (deviation / total * np.sqrt(1 - 2 * shares + 3 * shares**2)).tolist()
 
 
-def _published_edition(ledger: Any, name: str, certificate: Any) -> PublishedPeriod | None:
+def _published_edition(ledger: Any, name: str, release: Release, compared: Places) -> PublishedPeriod | None:
     """A published release, if it has an earlier period and asked the same of the same data set."""
     publication = ledger.publications(name)[-1]
     location = parse_location(publication.location)
     try:
         text = bytes((location / "release.json").read_bytes())
         other = json.loads(text)
-        if hashlib.sha256(text).hexdigest() != publication.certificate or not _is_earlier(other, certificate):
+        if hashlib.sha256(text).hexdigest() != publication.certificate or not _is_earlier(other, release.certificate):
             return None
         with location.local_copy() as folder:
-            table, _ = release_folder.load_release(Path(folder))
+            release_folder.certificate_of(Path(folder))
+            is_complete = release_folder.table_shape(Path(folder))[1] == release.columns.answer.size
+            table = release_folder.load_rows(Path(folder), compared, COLUMNS) if is_complete else None
     except (StoreError, OSError, ValueError, KeyError):
         return None  # a release that was moved away, or that is damaged, is no evidence
     return PublishedPeriod(datetime.date.fromisoformat(other["period"]), other, table)
@@ -217,7 +180,7 @@ def _is_earlier(other: Any, certificate: Any) -> bool:
     )
 
 
-def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _compared_answers(first_rows: list[int]) -> Places:
     """The answers that are compared: whole groups, those with the fewest answers first."""
     groups = sorted(pairwise(first_rows), key=lambda group: group[1] - group[0])
     compared: list[int] = []
@@ -226,13 +189,3 @@ def _compared_answers(first_rows: list[int]) -> np.ndarray[Any, np.dtype[np.int6
             break
         compared.extend(range(first, end))
     return np.array(sorted(compared), dtype=np.int64)
-
-
-def _drift_sentence(drift: UnlikelySlope, name: str, periods: int) -> str:
-    growth = f"{drift.growth:+,.4g} a period for {drift.periods} periods beside its trend and season"
-    return f"{name} drifts: it changes by {growth}, where {periods} earlier periods make ± {drift.half_width:,.4g} likely"
-
-
-def _outlier_sentence(outlier: UnlikelyAnswer, name: str, periods: int) -> str:
-    likely = f"{outlier.forecast:,.6g} ± {outlier.half_width:,.4g}"
-    return f"{name} is {outlier.answer:,.6g}, where {periods} earlier periods make {likely} likely"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dpdist.plugin_registry import load_object
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 
-CORE_STEPS: tuple[type[BudgetedStep], ...] = (NameSelection, EdgesChoice, CompletenessMeasurement, ThresholdedRows)
+CORE_STEPS: tuple[type[BudgetedStep], ...] = (NameSelection, EdgesChoice, ThresholdedRows)
 """Those that need no plugin."""
 
 

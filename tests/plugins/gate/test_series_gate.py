@@ -109,7 +109,7 @@ def test_kills_between_hold_approval_and_publication_cost_one_charge_and_change_
 
     if completeness:
         for place in ("count_completeness", "CompletenessMeasurement.values_to_store", "CompletenessMeasurement.facts"):
-            stop_at(f"dpdist.spec.steps.completeness_step.{place}")
+            stop_at(f"dpdist.plugins.gate.completeness_step.{place}")
     small.reserved(week(folder, WEEKS, **given), folder / "home")  # the bytes are determined from here on
     shutil.copytree(folder / "home", folder / "other")
 

@@ -29,13 +29,12 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
-from tests import small
+from tests import incomplete_visits, small
 from tests.chosen_tables import ASKED, like
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
 from tests.often import always
 from tests.pipeline import (
-    test_completeness,
     test_found_in_turn,
     test_persons,
     test_private_categories,
@@ -97,8 +96,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "a range that is chosen, Laplace noise": {"table": payments(), **range_release(**PURE)},
     "what bounds leave out": {"table": purchases_with_amounts(), **loss_release()},
     "what bounds leave out, Laplace noise": {"table": purchases_with_amounts(), **loss_release(**PURE)},
-    "completeness": {"table": test_completeness.visits(), **test_completeness.ASKED,
-                     "records": test_completeness.PERSON, "neighbours": "replace-one"},
+    "completeness": {"table": incomplete_visits.visits(), **incomplete_visits.ASKED,
+                     "records": incomplete_visits.PERSON, "neighbours": "replace-one"},
     "quantiles": {"table": purchases_with_amounts(), **quantile_release()},
     "quantiles, Laplace noise": {"table": purchases_with_amounts(), **quantile_release(neighbours="replace-one", **PURE)},
     "several choices, Laplace noise": {"table": test_found_in_turn.purchases(), **test_found_in_turn.asked("pure")},

@@ -13,21 +13,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.counting.contribution_bounding import (
+from dpdist.api.counting import (
     HASHED,
+    CountSummary,
     Dealing,
+    PersonKey,
+    RunKey,
+    ShuffleIndex,
+    cells_of,
+    check_columns,
     check_complete,
-    number_persons,
+    group_partitions,
     pending_rows,
+    person_hashes,
     person_rows,
+    without_files,
 )
-from dpdist.counting.person_histograms import CountedSizes, PartitionedRecords
-from dpdist.counting.person_keys import PersonKey, person_hashes
-from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
-from dpdist.domain import Domain
-from dpdist.engine.shuffle import Rows, RunKey, ShuffleIndex
-from dpdist.sources.formats.record_format import Partition
-from dpdist.sources.record_sources import check_columns, group_partitions, partitions_of, without_files
+from dpdist.api.sources import Partition, partitions_of, tables_of
+from dpdist.api.steps import CountedSizes, Domain, PartitionedRecords, Rows, number_persons
 
 Numbers = NDArray[np.int64]
 

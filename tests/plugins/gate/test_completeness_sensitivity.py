@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import yaml
 
-from dpdist.counting import record_completeness
 from dpdist.counting.contribution_bounding import number_persons
 from dpdist.engine import Engine
 from dpdist.errors import DpdistError
 from dpdist.pipeline.histogram import materialize_table
 from dpdist.pipeline.preprocess import records_in_parts
+from dpdist.plugins.gate import record_completeness
+from dpdist.plugins.gate.completeness_step import CompletenessMeasurement
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
-from dpdist.spec.steps.completeness_step import CompletenessMeasurement
 from dpdist.storage.array_store import Store
 from tests import small
 from tests.complete_tree import needs_plugin

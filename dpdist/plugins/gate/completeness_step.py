@@ -10,21 +10,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.person_histograms import CountedSizes, PartitionedRecords
-from dpdist.counting.record_completeness import CLASSES, count_completeness
-from dpdist.errors import InvalidInput
-from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS
-from dpdist.privacy.ledger.charges import COMPLETENESS
-from dpdist.privacy.noise import Noise
-from dpdist.privacy.step_noise import noise_for
-from dpdist.spec.budgeted_step import CandidateErrors, Draw, NoisyStep, StepDeclaration
-from dpdist.spec.job import Job
-from dpdist.spec.job_histogram import CountedCells
-from dpdist.spec.release_spec import ReleaseSpec
-from dpdist.spec.sections.gate import CompletenessSpec
-from dpdist.spec.sections.records import RecordsSpec
-from dpdist.statistics.interval_estimates import EstimatedShare
+from dpdist.api import InvalidInput
+from dpdist.api.steps import (
+    COMPLETENESS,
+    UNIT_BITS,
+    CandidateErrors,
+    CountedCells,
+    CountedSizes,
+    Draw,
+    EstimatedShare,
+    Job,
+    Loss,
+    Noise,
+    NoisyStep,
+    PartitionedRecords,
+    RecordsSpec,
+    ReleaseSpec,
+    StepDeclaration,
+    StepOrder,
+    noise_for,
+)
+from dpdist.plugins.gate.gate_section import CompletenessSpec, GateSpec
+from dpdist.plugins.gate.record_completeness import CLASSES, count_completeness
 
 
 @dataclass(frozen=True)
@@ -52,13 +59,13 @@ class CompletenessMeasurement(NoisyStep):
     job: Job
     step_spec: CompletenessSpec
 
-    purpose, is_independent, of_bounds = "completeness", True, False
+    purpose, is_independent, of_bounds, order = "completeness", True, False, StepOrder.CLASSES
     spec_text, spec_path, ends = "'gate: completeness'", ("gate", "completeness"), (COMPLETENESS,)
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:
         gate = spec.gate
-        if gate is not None and gate.completeness is not None:
+        if isinstance(gate, GateSpec) and gate.completeness is not None:
             yield StepDeclaration(gate.completeness, lambda _: {"gate": gate.model_copy(update={"completeness": None})})
 
     def check_measured(self, records: RecordsSpec, measured: CountedCells) -> None:

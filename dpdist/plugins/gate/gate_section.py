@@ -1,15 +1,13 @@
-"""What is done before publishing where answers are very unlikely beside those of earlier periods."""
+"""The section ``gate`` of a spec: what is done before publishing where answers are very unlikely beside those of earlier periods."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from dpdist.plugin_registry import require_plugin
-from dpdist.spec.sections.private_bounds import SHARE_DESCRIPTION, ShareSpec
-from dpdist.spec.value_types import Exact, SpecPart
+from dpdist.api.steps import SHARE_DESCRIPTION, Exact, Job, PluginSection, ShareSpec
 
 
 class CompletenessSpec(ShareSpec):
@@ -18,8 +16,15 @@ class CompletenessSpec(ShareSpec):
     share: Exact = Field(Fraction(1, 100), description=SHARE_DESCRIPTION, examples=[0.01])
 
 
-class GateSpec(SpecPart):
+class GateSpec(PluginSection):
     """How answers are compared with those of earlier periods."""
+
+    about: ClassVar[str] = (
+        "compares the answers with those of earlier periods before they are published, at no charge, and warns of those that "
+        "are very unlikely, or holds the release back"
+    )
+    example: ClassVar[object] = {"action": "hold"}
+    steps: ClassVar[tuple[str, ...]] = ("dpdist.plugins.gate.completeness_step:CompletenessMeasurement",)
 
     action: Literal["warn", "hold", "none"] = Field(
         "warn",
@@ -46,7 +51,8 @@ class GateSpec(SpecPart):
         examples=[{"share": 0.01}],
     )
 
-    @model_validator(mode="after")
-    def _check_plugin(self) -> GateSpec:
-        require_plugin("gate")
-        return self
+
+def gate_of(job: Job) -> GateSpec:
+    """What a release asks for; the defaults where its spec has no such section."""
+    gate = job.outputs.gate
+    return gate if isinstance(gate, GateSpec) else GateSpec.model_validate({})
