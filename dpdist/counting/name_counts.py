@@ -9,6 +9,7 @@ that a private selection has selected (``dpdist.privacy.partition_selection``) a
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -50,11 +51,13 @@ HASH_BITS, SHARD_BITS = 63, 12
 """Names are divided into 4,096 shards by the first bits of their hash, whoever counts them."""
 PERSON_FIELDS = ["high", "low"]
 PERSON = [("high", "<u8"), ("low", "<u8")]
-NAME = [("name", "<i8"), ("rest", "<u8")]
+NAME = np.dtype([("name", "<i8"), ("rest", "<u8")])
 """The hash of a name."""
-RECORD, RETURNED = np.dtype([*PERSON, *NAME]), np.dtype([*PERSON, ("share", "<i8")])
-PAIR, SUM = np.dtype([*PERSON, *NAME, ("names", "<i8")]), np.dtype([*NAME, ("weight", "<i8")])
-"""What is dealt out: a record, a person's name with how many names the person has, what came back to a person, a part of a weight."""
+RECORD, RETURNED = np.dtype([*PERSON, *NAME.descr]), np.dtype([*PERSON, ("share", "<i8")])
+PAIR, SUM = np.dtype([*PERSON, *NAME.descr, ("names", "<i8")]), np.dtype([*NAME.descr, ("weight", "<i8")])
+LETTER = np.dtype([("byte", "u1")])
+"""What is dealt out: a record, a person's name with how many names the person has, what came back to a person, a part of a weight; and
+the texts of selected names, byte by byte."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,18 @@ class NameCounts:
             yield rows[["name", "rest"]], np.ascontiguousarray(rows["weight"])
 
     def find_texts(self, names: Rows) -> list[str]:
-        """The texts of some names, which are to be published, in the order of their UTF-8 bytes."""
-        wanted = {(name, rest) for name, rest in names.tolist()}
-        found = self.engine.map(self.reader.read_texts, [(*task, wanted) for task in self.tasks]) if wanted else []
-        return sorted(set[str]().union(*found), key=str.encode)
+        """The texts of some names, which are to be published, in the order of their UTF-8 bytes.
+
+        Until their release is committed, which names were selected is sealed like all else: neither hashes nor texts are sent.
+        """
+        if not names.size:
+            return []
+        store, work, key = self.reader.store, self.reader.work, self.tasks[0][1].run
+        selected = deal(store, work, key, 1, np.zeros(names.size, dtype=np.int64), np.array(names.tolist(), dtype=NAME))
+        read_texts = partial(self.reader.read_texts, gather(store, work, key, 1, [selected]))
+        dealt = gather(store, work, key, 1, self.engine.map(read_texts, self.tasks))
+        found = (json.loads(letters.tobytes()) for letters in dealt.open_parts(store, key).rows_of_part(0))
+        return sorted({text for texts in found for text in texts}, key=str.encode)
 
     def delete(self) -> None:
         """Delete what is in the store."""
@@ -300,16 +311,17 @@ class NameCounting:
             waiting.add(rows)
         return waiting.finish(), b"".join(digests)
 
-    def read_texts(self, task: tuple[list[Partition], CountingKeys, set[tuple[int, int]]]) -> set[str]:
-        """Those texts of some partitions whose hashes are wanted."""
-        partitions, keys, wanted = task
-        found = set[str]()
+    def read_texts(self, selected: ShuffleIndex, task: tuple[list[Partition], CountingKeys]) -> DealtObject:
+        """Write those texts of some partitions whose hashes were selected."""
+        partitions, keys = task
+        wanted, found = set(self._rows(selected, 0, keys.run, NAME).tolist()), set[str]()
         for table, (partition, _) in self._read_tables(partitions):
             texts = self._texts(table, partition)[0]
             found.update(
                 text for text, name in zip(texts, name_hashes(texts, keys.persons).tolist(), strict=True) if name in wanted
             )
-        return found
+        letters = np.frombuffer(json.dumps(sorted(found)).encode(), dtype=LETTER)
+        return deal(self.store, self.work, keys.run, 1, np.zeros(letters.size, dtype=np.int64), letters)
 
     def read_all(self, task: tuple[list[Partition], CountingKeys]) -> None:
         """Read some partitions, for what refuses them."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpdist.arrays.lazy_vector import ArrayVector
+from dpdist.arrays.lazy_vector import ArrayVector, batches
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import IntegerMeasurement
-from dpdist.query.linear_functions import LinearFunction, decompose_function
-from dpdist.query.published_release import UNPUBLISHED, ExpectedValues, PublishedRelease
+from dpdist.operators import Identity, Matrix, Operator
+from dpdist.query.linear_functions import FunctionBatch, LinearFunction, decompose_function
+from dpdist.query.published_release import GROUPS_AT_ONCE, UNPUBLISHED, ExpectedValues, PublishedRelease
 from dpdist.spec.job_workload import JobWorkload
-from dpdist.statistics.statistic_registry import STATISTICS
-from dpdist.workloads import Block, Workload
+from dpdist.statistics.statistic import Statistic
+from dpdist.statistics.statistic_registry import STATISTICS, statistic_for
+from dpdist.workloads import Block
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,33 +96,52 @@ def statistic_rows(
         axes = [measurement.domain.axis(name) for name in names]
         workload = entry.kind.counts(domain, job_workload.measured.folder)
         for block in workload.blocks:
-            linear = list(_linear_functions(block, workload))
+            together: dict[Statistic, list[str]] = {}  # a variance and its root are made of the same sums
             for published_name in statistic.published:
                 group = (published_name, names, block.name, *(factor.fingerprint for factor in block.factors))
-                if group in published_groups:  # by an entry before, as covariances beside correlations
-                    continue
+                if group not in published_groups:  # by an entry before, as covariances beside correlations
+                    together.setdefault(statistic_for(published_name), []).append(published_name)
                 published_groups.add(group)
-                estimates = published.statistics(published_name, axes, linear, expected)
-                yield (
-                    statistic.table,
-                    [
-                        StatisticRow(" and ".join(names), block, query_index, estimate)
-                        for query_index, estimate in enumerate(estimates)
-                    ],
-                )
+            for names_together in together.values():
+                rows = [
+                    StatisticRow(" and ".join(names), block, first_query + index // len(names_together), estimate)
+                    for first_query, batch in _function_batches(block, workload.domain.shape, axes)
+                    for index, estimate in enumerate(published.statistics(names_together, axes, batch, expected))
+                ]
+                for position in range(len(names_together)):
+                    yield statistic.table, rows[position :: len(names_together)]
 
 
-def _linear_functions(block: Block, workload: Workload) -> Iterator[LinearFunction]:
-    """The queries of a block as linear functions of the cells."""
-    shape = workload.domain.shape
-    if not block.separable:
-        (whole,), sizes = block.factors, [shape[axis] for axis in block.axes]
-        for row_index in range(block.queries):
-            yield decompose_function(block.axes, whole.rows(row_index, row_index + 1)[0].reshape(sizes).astype(np.float64))
-        return
-    rows = [factor.dense().astype(np.float64) for factor in block.factors]
-    for row_indices in np.ndindex(*(len(factor_rows) for factor_rows in rows)):
-        vectors = {
-            axis: factor_rows[row_index] for axis, factor_rows, row_index in zip(block.axes, rows, row_indices, strict=True)
+def _function_batches(
+    block: Block, shape: tuple[int, ...], whole_axes: Sequence[int]
+) -> Iterator[tuple[int, FunctionBatch]]:
+    """The queries of a block as linear functions of the cells, some at a time, with the number of the first.
+
+    Args:
+        whole_axes: attributes over which the functions keep all values.
+    """
+    for start, stop in batches(block.queries, GROUPS_AT_ONCE):
+        if not block.separable:
+            (whole,), sizes = block.factors, [shape[axis] for axis in block.axes]
+            rows = whole.rows(start, stop).astype(np.float64).reshape(-1, *sizes)
+            yield start, FunctionBatch([decompose_function(block.axes, row) for row in rows])
+            continue
+        indices = np.unravel_index(np.arange(start, stop), [factor.shape[0] for factor in block.factors])
+        parts = {
+            axis: _rows_over_values(factor, row_numbers, keep_all=axis in whole_axes)
+            for axis, factor, row_numbers in zip(block.axes, block.factors, indices, strict=True)
         }
-        yield LinearFunction(((1.0, vectors),))
+        functions = [
+            LinearFunction(((1.0, {axis: rows[number] for axis, (_, rows) in parts.items()}),))
+            for number in range(stop - start)
+        ]
+        yield start, FunctionBatch(functions, {axis: values for axis, (values, _) in parts.items() if values is not None})
+
+
+def _rows_over_values(factor: Operator, row_numbers: Matrix, *, keep_all: bool) -> tuple[Matrix | None, Matrix]:
+    """The values that some rows count, and the rows over these; without the values where they are all."""
+    distinct, positions = np.unique(row_numbers, return_inverse=True)
+    if isinstance(factor, Identity) and not keep_all:
+        return distinct, np.eye(distinct.size)[positions]
+    rows = np.concatenate([factor.rows(int(row), int(row) + 1) for row in distinct]).astype(np.float64)
+    return None, rows[positions]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from dpdist.planner.derived_statistics import derived_statistic_names, statistic
 from dpdist.planner.measurement_plan import MOST_QUERIES, valueless_answers
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.simulated_answers import NO_AMOUNTS, AmountMoments, Shape, bin_shares, mean_answer
-from dpdist.query.linear_functions import LinearFunction
+from dpdist.query.linear_functions import FunctionBatch
 from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.spec.sections.record_assumptions import RecordAssumptions
 
@@ -164,8 +164,12 @@ def assumed_statistic_rows(
         bin_shares(attribute, shape, amounts.get(axis)) for axis, attribute in enumerate(measured.domain.attributes)
     ]
 
-    def expected(functions: Sequence[LinearFunction]) -> Matrix:
-        return records * np.array([function.value_on_product(attribute_shares) for function in functions])
+    def expected(batch: FunctionBatch) -> Matrix:
+        shares = [
+            axis_shares[batch.values[axis]] if axis in batch.values else axis_shares
+            for axis, axis_shares in enumerate(attribute_shares)
+        ]
+        return records * np.array([function.value_on_product(shares) for function in batch.functions])
 
     for _, rows in statistic_rows(job_workload, Measurement(space, measured.domain, planned.noise), expected):
         yield rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -60,6 +60,8 @@ class LinearFunction:
 
     def simplified(self, shape: Sequence[int]) -> LinearFunction:
         """The same function without attributes that it does not vary with, and without products that cancel."""
+        if len(self.products) == 1:
+            return self._single_product_simplified
         axes = sorted({axis for _, vectors in self.products for axis in vectors})
         if math.prod(shape[axis] for axis in axes) > MOST_COMBINATIONS:
             return self
@@ -71,9 +73,56 @@ class LinearFunction:
             whole += term
         return decompose_function(tuple(axes), whole)
 
+    @property
+    def _single_product_simplified(self) -> LinearFunction:
+        """The same of one product."""
+        ((coefficient, vectors),) = self.products
+        varying: dict[int, Matrix] = {}
+        for axis, vector in vectors.items():
+            if (vector == vector[0]).all():
+                coefficient *= float(vector[0])
+            else:
+                varying[axis] = vector.astype(np.float64)
+        return LinearFunction(((coefficient, varying),) if coefficient else ())
+
 
 ALL_RECORDS = LinearFunction(((1.0, {}),))
 """The number of records."""
+
+
+@dataclass(frozen=True)
+class FunctionBatch:
+    """Linear functions of the cells of some values of attributes, all others of which they leave out.
+
+    Attributes:
+        functions: their vectors over an attribute of ``values`` have an entry for each of these values alone.
+        values: for some attributes the values, ascending; no function depends on others.
+    """
+
+    functions: Sequence[LinearFunction]
+    values: Mapping[int, Matrix] = field(default_factory=dict)
+
+    def over_all_values(self, shape: Sequence[int]) -> FunctionBatch:
+        """The same functions over all values."""
+
+        def widen(axis: int, vector: Matrix) -> Matrix:
+            if axis not in self.values:
+                return vector
+            whole = np.zeros(shape[axis])
+            whole[self.values[axis]] = vector
+            return whole
+
+        return FunctionBatch(
+            [
+                LinearFunction(
+                    tuple(
+                        (coefficient, {axis: widen(axis, vector) for axis, vector in vectors.items()})
+                        for coefficient, vectors in function.products
+                    )
+                )
+                for function in self.functions
+            ]
+        )
 
 
 def decompose_function(axes: tuple[int, ...], whole: Matrix) -> LinearFunction:

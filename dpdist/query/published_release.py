@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +24,7 @@ from dpdist.operators import Matrix
 from dpdist.publish import release_folder
 from dpdist.query import question_text
 from dpdist.query.attribute_conditions import multiply_indicators
-from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction, functionals
+from dpdist.query.linear_functions import ALL_RECORDS, FunctionBatch, LinearFunction, functionals
 from dpdist.query.question_text import AmountStatistic, AmountTotal, Grouping, MinimumCount, Quantile, Sum, TopGroups
 from dpdist.query.simultaneous_intervals import critical_value, difference_errors
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS, FunctionalEstimates, Functionals, NotMeasured
@@ -33,9 +34,9 @@ from dpdist.statistics.statistic_registry import statistic_for
 from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.storage.objects import StorageLocation
 
-SUMS_AT_ONCE = 512
-"""Sums whose covariances are computed together."""
-ExpectedValues = Callable[[Sequence[LinearFunction]], Matrix]
+GROUPS_AT_ONCE = 100
+"""Groups of whose statistics the covariances are computed together."""
+ExpectedValues = Callable[[FunctionBatch], Matrix]
 """The values of linear functions of assumed records."""
 
 
@@ -209,36 +210,51 @@ class PublishedRelease:
 
     def _answer_statistics(self, text: str, parsed: AmountStatistic) -> Iterator[Answer]:
         groups = list(self._enumerate_groups(parsed.groupings, parsed.subset))
-        estimates = self.statistics(parsed.statistic, parsed.axes, [subset for _, subset in groups])
+        batches_of_groups = (
+            FunctionBatch([subset for _, subset in groups[start:stop]])
+            for start, stop in batches(len(groups), GROUPS_AT_ONCE)
+        )
+        estimates = chain.from_iterable(
+            self.statistics([parsed.statistic], parsed.axes, batch) for batch in batches_of_groups
+        )
         for (group, _), estimate in zip(groups, estimates, strict=True):
             yield Answer(text, estimate.value, estimate.standard_error, estimate.low, estimate.high, group, estimate.remark)
 
     def statistics(
-        self, name: str, axes: Sequence[int], groups: Sequence[LinearFunction], expected: ExpectedValues | None = None
-    ) -> Iterator[Estimated]:
-        """A statistic of amounts of some groups, one after the other.
+        self, names: Sequence[str], axes: Sequence[int], groups: FunctionBatch, expected: ExpectedValues | None = None
+    ) -> list[Estimated]:
+        """Statistics of amounts of some groups, ``GROUPS_AT_ONCE`` at most: of every group all of them, one group after the other.
 
         Args:
-            name: its name, such as 'standard deviation'.
-            axes: the axis of the amounts, or of both.
+            names: of statistics that are made of the same sums, such as 'variance' and 'standard deviation'.
+            axes: the axis of the amounts, or of both; ``groups`` has all of its values.
             groups: the records of each group, as a linear function.
             expected: what linear functions are of assumed records, in place of their estimates.
         Raises: InvalidInput for what was not measured.
         """
-        statistic = statistic_for(name)
+        statistic = statistic_for(names[0])
         attributes = [self.measurement.domain.attributes[axis] for axis in axes]
         factors = [
             {axis: bin_summands(value, power) for axis, value, power in zip(axes, attributes, power_kinds, strict=True)}
             for power_kinds in statistic.summands
         ]
         width, ranges = float(self.measurement.noise.half_width_95(1.0)), [range_of(value) for value in attributes]
-        for start, stop in batches(len(groups), SUMS_AT_ONCE // len(factors)):
-            flat = [subset.times_vectors(value) for subset in groups[start:stop] for value in factors]
-            values = self._estimate_functions(flat).values if expected is None else expected(flat)
-            covariance = self._covariance(flat)
-            for start_row in range(0, len(flat), len(factors)):
-                block = slice(start_row, start_row + len(factors))
-                yield statistic.compute(name, values[block], covariance[block, block], width, ranges)
+        space = self.measurement.space.over_values(groups.values) if groups.values else self.measurement.space
+        if space is None:
+            space, groups = self.measurement.space, groups.over_all_values(self.measurement.space.shape)
+        flat = [subset.times_vectors(value) for subset in groups.functions for value in factors]
+        scaled = self._scaled_functionals(flat, space.shape)
+        try:
+            covariance = space.gram(scaled) * self.measurement.noise.deviation**2
+            values = space.estimate(scaled).values if expected is None else expected(replace(groups, functions=flat))
+        except NotMeasured as lack:
+            raise self._not_measured_error(lack) from None
+        blocks = [slice(start, start + len(factors)) for start in range(0, len(flat), len(factors))]
+        return [
+            statistic.compute(name, values[block], covariance[block, block], width, ranges)
+            for block in blocks
+            for name in names
+        ]
 
     def _published_quantiles(self, text: str) -> list[Answer]:
         """Quantiles that the release chose and published, where a text asks for them; they are computed from nothing else.
@@ -360,21 +376,20 @@ class PublishedRelease:
 
     def _estimate_functions(self, functions: Sequence[LinearFunction]) -> FunctionalEstimates:
         try:
-            return self.measurement.space.estimate(self._scaled_functionals(functions))
+            return self.measurement.space.estimate(self._scaled_functionals(functions, self.measurement.domain.shape))
         except NotMeasured as lack:
             raise self._not_measured_error(lack) from None
 
     def _covariance(self, functions: Sequence[LinearFunction]) -> Matrix:
         try:
-            gram = self.measurement.space.gram(self._scaled_functionals(functions))
+            gram = self.measurement.space.gram(self._scaled_functionals(functions, self.measurement.domain.shape))
         except NotMeasured as lack:
             raise self._not_measured_error(lack) from None
         return np.asarray(gram * self.measurement.noise.deviation**2)
 
-    def _scaled_functionals(self, functions: Sequence[LinearFunction]) -> Functionals:
+    def _scaled_functionals(self, functions: Sequence[LinearFunction], shape: Sequence[int]) -> Functionals:
         """Linear functions of records as functions of what was measured: of their shares, where each is divided into some."""
-        domain = self.measurement.domain
-        return functionals([function * (1.0 / domain.scale) for function in functions], domain.shape)
+        return functionals([function * (1.0 / self.measurement.domain.scale) for function in functions], shape)
 
     def _not_measured_error(self, lack: NotMeasured) -> InvalidInput:
         """What was not measured, in the words of the attributes."""

@@ -135,6 +135,14 @@ class MeasuredSpace(ABC):
     def gram(self, functionals: Functionals) -> Matrix:
         """Covariances of the estimates for noise of deviation 1, (functions, functions). Raises: NotMeasured."""
 
+    def over_values(self, values: Mapping[int, Matrix]) -> MeasuredSpace | None:
+        """What says the same of functions of some values of attributes alone; None where estimates of these need the other values.
+
+        Args:
+            values: for some attributes the values, ascending.
+        """
+        return None
+
     @property
     @abstractmethod
     def tables(self) -> tuple[tuple[int, ...], ...]:

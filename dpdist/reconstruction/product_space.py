@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -256,6 +256,20 @@ class ProductSpace(MeasuredSpace):
                 inner = inner * (axis_weights @ axis_weights.T)
             total += inner
         return np.asarray(functionals.matrix @ total @ functionals.matrix.T)
+
+    def over_values(self, values: Mapping[int, Matrix]) -> ProductSpace | None:
+        term, measured = self.measured[0]
+        factors = dict(zip(term.axes, term.factors, strict=True))
+        if not self._has_one_term or any(not isinstance(factors.get(axis), IdentityFactor) for axis in values):
+            return None
+        kept = [values.get(axis, np.arange(factor.shape[0])) for axis, factor in factors.items()]
+        few = {axis: IdentityFactor(axis_values.size) for axis, axis_values in values.items()}
+        return ProductSpace(
+            (replace(term, factors=tuple(few.get(axis, factor) for axis, factor in factors.items())),),
+            tuple(values[axis].size if axis in values else size for axis, size in enumerate(self.shape)),
+            measured.reshape(term.shape)[np.ix_(*kept)].ravel(),
+            {axis: direction for axis, direction in self.directions.items() if axis not in values},
+        )
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:

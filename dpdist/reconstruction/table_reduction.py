@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.arrays.lazy_vector import Vector, batches
-from dpdist.operators import Kronecker, Matrix, Operator, TallMatrix, Total
+from dpdist.operators import Dense, Kronecker, Matrix, Operator, TallMatrix, Total
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.workloads import Block, Workload
@@ -31,9 +31,10 @@ TASK_QUERIES = 2**22
 
 
 def reads_tables(workload: Workload) -> bool:
-    """Whether all queries are products of whole numbers over attributes, so that tables add them up exactly."""
+    """Whether all queries are products over attributes, each of whole numbers or of a few rows of numbers, such as sums of amounts."""
     return all(
-        block.separable and all(factor.integral and not isinstance(factor, TallMatrix) for factor in block.factors)
+        block.separable
+        and all(isinstance(f, Dense) or (f.integral and not isinstance(f, TallMatrix)) for f in block.factors)
         for block in workload.blocks
     )
 
@@ -126,7 +127,7 @@ def _row_powers(factor: Operator) -> tuple[Matrix, Matrix]:
     """Sums of the squares and of the fourth powers of every row."""
     low, high = factor.entry_range
     squares = np.asarray(factor.row_norms_squared(), dtype=np.float64)
-    if low >= -1 and high <= 1:
+    if factor.integral and low >= -1 and high <= 1:
         return squares, squares
     step = max(1, ROW_BLOCK_BYTES // (16 * factor.shape[1]))
     rows = (factor.rows(start, stop).astype(np.float64) for start, stop in batches(factor.shape[0], step))

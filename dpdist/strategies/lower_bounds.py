@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
+import scipy
 
 from dpdist.arrays import lapack
 from dpdist.errors import InvalidInput
@@ -44,18 +45,21 @@ def shared_length_bound(gram: Matrix, weights: Matrix) -> float:
         weights: v, (n,), non-negative, not all zero; they are divided by their sum.
     Source: docs/mathematics.md, section 5.
     """
-    cell_fractions = weights / weights.sum()
-    squares, columns = _eigen_columns(gram, cell_fractions)
+    block, block_weights, copies = _equal_blocks(gram, weights)
+    cell_fractions = block_weights / (copies * block_weights.sum())
+    squares, columns = _eigen_columns(block, cell_fractions)
     rank = squares.size
     curve_ranks = np.unique(np.geomspace(1, rank, CURVES).astype(int)) - 1 if rank else ()
-    curves = [_curve(columns, cell_fractions, np.minimum(1.0, squares[curve_rank] / squares)) for curve_rank in curve_ranks]
+    curves = [
+        _curve(columns, cell_fractions, np.minimum(1.0, squares[curve_rank] / squares), copies) for curve_rank in curve_ranks
+    ]
 
     def proven(offset: float) -> float:
-        missed = np.max([np.zeros(rank + 1), *(curve.scaled(offset) for curve in curves)], axis=0)
+        missed = np.max([np.zeros(rank * copies + 1), *(curve.scaled(offset) for curve in curves)], axis=0)
         return _least_cost(np.maximum(-np.diff(missed), 0.0), offset)
 
-    rounding = 64 * cell_fractions.size * np.finfo(float).eps  # of columns and lengths, relative
-    return float(2.0 * max(proven(float(offset)) for offset in _offsets(cell_fractions.size)) * (1.0 - rounding))
+    rounding = 64 * weights.size * np.finfo(float).eps  # of columns and lengths, relative
+    return float(2.0 * max(proven(float(offset)) for offset in _offsets(weights.size)) * (1.0 - rounding))
 
 
 def tables_bound(workload: Workload) -> float:
@@ -186,7 +190,7 @@ class _Curve:
     Attributes:
         missed: for k = 0 .. rank.
         length, aligned: for m = 1 .. n, the most that the sum of v_i |<g_i, g_j>| over m cells i can be, of any cell j, and the least
-            length, sum of v_i, of the m cells that reach it.
+            length, sum of v_i, of the m cells that reach it. Of several equal blocks of cells those of one: the others are orthogonal.
     """
 
     missed: Matrix
@@ -201,8 +205,8 @@ class _Curve:
         return self.missed / math.sqrt(followed)
 
 
-def _curve(columns: Matrix, cell_fractions: Matrix, damped: Matrix) -> _Curve:
-    """The field of one diagonal G."""
+def _curve(columns: Matrix, cell_fractions: Matrix, damped: Matrix, copies: int) -> _Curve:
+    """The field of one diagonal G, over so many blocks of cells that are all like the given one."""
     fields = damped[:, None] * columns
     lengths = np.linalg.norm(fields, axis=0)
     fields = np.divide(fields, lengths, out=np.zeros_like(fields), where=lengths > 0)
@@ -217,7 +221,7 @@ def _curve(columns: Matrix, cell_fractions: Matrix, damped: Matrix) -> _Curve:
         length = np.minimum(length, np.cumsum(cell_fractions[order], axis=1).min(axis=0))
         sums = np.cumsum(cell_fractions[order] * np.take_along_axis(alike, order, axis=1), axis=1)
         aligned = np.maximum(aligned, sums.max(axis=0))
-    return _Curve(np.concatenate([np.cumsum(eigenvalues)[::-1], [0.0]]), length, aligned)
+    return _Curve(np.concatenate([np.cumsum(np.repeat(eigenvalues, copies))[::-1], [0.0]]), length, aligned)
 
 
 def _offsets(cells: int) -> tuple[float, ...]:
@@ -296,9 +300,27 @@ def dual_bound(workload: Workload | Gram, dual: Matrix) -> float:
         raise InvalidInput(
             f"{gram.shape[0]} non-negative dual weights are needed, not all zero; found shape {weights.shape}"
         )
-    root = linear_algebra.like(gram, np.sqrt(weights / weights.mean()))
-    values = linear_algebra.eigenvalues(root[:, None] * gram * root)
-    return float(proven_root_trace(values) ** 2 / weights.size)
+    block, block_weights, copies = _equal_blocks(gram, weights) if linear_algebra.is_numpy(gram) else (gram, weights, 1)
+    root = linear_algebra.like(block, np.sqrt(block_weights / block_weights.mean()))
+    values = linear_algebra.eigenvalues(root[:, None] * block * root)
+    return float((copies * proven_root_trace(values)) ** 2 / weights.size)
+
+
+def _equal_blocks(gram: Matrix, weights: Matrix) -> tuple[Matrix, Matrix, int]:
+    """One of the blocks that a gram consists of, its weights, and how many there are, where all are equal: such as those of the groups
+    of which the same statistics are asked. Else the whole."""
+    if not gram.size or gram[0].all():
+        return gram, weights, 1
+    count, labels = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_array(gram != 0), directed=False)
+    if (np.bincount(labels) * count != weights.size).any():
+        return gram, weights, 1
+    cells = np.argsort(labels, kind="stable").reshape(count, -1)
+    block, block_weights = gram[np.ix_(cells[0], cells[0])], weights[cells[0]]
+    is_equal = all(
+        np.array_equal(gram[np.ix_(others, others)], block) and np.array_equal(weights[others], block_weights)
+        for others in cells[1:]
+    )
+    return (block, block_weights, count) if is_equal else (gram, weights, 1)
 
 
 MOST_CELLS = 1024

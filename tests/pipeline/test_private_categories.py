@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import pkgutil
 import shutil
 import signal
@@ -19,6 +20,7 @@ import pytest
 
 from dpdist import engine
 from dpdist.counting.name_counts import count_names
+from dpdist.engine.runner import Engine
 from dpdist.engine.shuffle import ShuffledParts
 from dpdist.errors import (
     BudgetExceeded,
@@ -153,6 +155,35 @@ def test_the_list_of_candidates_is_written_nowhere(home: Path, capfd: pytest.Cap
         assert each not in "".join(told)
         assert each not in "".join(capfd.readouterr())
     assert not (home / "scratch").exists() or not any((home / "scratch").rglob("*"))
+
+
+def test_selected_names_are_sent_to_no_one_before_they_are_committed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items and results of tasks hold neither their texts nor their hashes, and objects of the store are sealed."""
+    sent, written_values, names = list[bytes](), list[bytes](), list[Any]()
+    map_tasks, put_values, select = Engine.map, Store.put_values, Selection.select_names
+
+    def watched_map(self: Engine, function: Any, items: Any, **options: Any) -> Any:
+        results = map_tasks(self, function, items, **options)
+        sent.append(pickle.dumps((items, results, getattr(function, "args", ()))))
+        return results
+
+    def watched_put(self: Store, name: str, values: Any) -> Any:
+        written_values.append(np.asarray(values).tobytes())
+        return put_values(self, name, values)
+
+    def watched_select(self: Selection, *arguments: Any) -> Any:
+        names.append(select(self, *arguments))
+        return names[-1]
+
+    monkeypatch.setattr(Engine, "map", watched_map)
+    monkeypatch.setattr(Store, "put_values", watched_put)
+    monkeypatch.setattr(Selection, "select_names", watched_select)
+    texts = selected_names(written(home.parent / "data"), home)
+    assert len(texts) > 10
+    secrets = [*map(str.encode, texts), *(int(number).to_bytes(8, "little") for name in names[0] for number in name.item())]
+    content = b"".join(sent + written_values)
+    assert len(sent) > 2
+    assert not [secret for secret in secrets if secret in content]
 
 
 def undecided(folder: Path, home: Path, **changes: Any) -> Path:

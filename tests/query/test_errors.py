@@ -18,11 +18,14 @@ import pytest
 
 from dpdist.content.measurement_file import Measurement
 from dpdist.domain import Attribute, Domain
+from dpdist.operators import Identity
+from dpdist.planner import derived_statistics
 from dpdist.planner.derived_statistics import statistics
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
-from dpdist.query import linear_functions, published_release, simultaneous_intervals
+from dpdist.query import linear_functions, simultaneous_intervals
 from dpdist.query.published_release import UNPUBLISHED, Answer, PublishedRelease
+from dpdist.reconstruction.product_space import ProductSpace
 from dpdist.statistics.statistic_registry import STATISTICS
 from tests.pipeline.test_sums import chosen, planned_in
 from tests.pipeline.test_variances import exact
@@ -84,8 +87,15 @@ def test_standard_errors_are_those_of_simulated_releases(name: str, home: Path, 
     centre = exact(planned, context)
     whole = statistics(planned.job.workload, centre)
     with monkeypatch.context() as patch:
-        patch.setattr(published_release, "SUMS_AT_ONCE", 8)  # a group at a time: the tables are the same
+        patch.setattr(derived_statistics, "GROUPS_AT_ONCE", 1)  # a group at a time: the tables are the same
         assert statistics(planned.job.workload, centre) == whole
+    with monkeypatch.context() as patch:
+        patch.setattr(ProductSpace, "over_values", lambda *_: None)  # with all cells: the tables are the same
+        assert statistics(planned.job.workload, centre) == whole
+    if name == "identity":  # a group's statistics are read from its own cells
+        with monkeypatch.context() as patch:
+            patch.setattr(Identity, "rows", lambda *_: pytest.fail("all groups were read for one"))
+            assert statistics(planned.job.workload, centre) == whole
     told = PublishedRelease(UNPUBLISHED, centre).ask(*ASKED)
     with monkeypatch.context() as patch:
         patch.setattr(

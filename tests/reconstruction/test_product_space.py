@@ -84,3 +84,24 @@ def test_tables_that_hold_each_other_are_read_by_least_squares(seed: int) -> Non
         np.testing.assert_allclose(space.gram(asked), [[weights @ weights]], rtol=1e-9)
         assert found.concentrations >= (weights**4).sum() / (weights @ weights) ** 2 * (1 - 1e-9)
     assert known > 0
+
+
+def test_cells_of_some_values_say_the_same_of_these_alone() -> None:
+    """One table of all cells: values, variances and covariances of functions of two of its values; other spaces need all cells."""
+    state = np.random.default_rng(1)
+    term = SpaceTerm((0, 2), (IdentityFactor(6), IdentityFactor(4)), 3, 1)
+    space, few = ProductSpace((term,), (6, 2, 4), state.integers(-9, 9, 24)), np.array([1, 4])
+    vectors = {0: np.zeros((5, 6)), 1: np.ones((5, 2)), 2: state.random((5, 4))}
+    vectors[0][:, few] = state.random((5, 2))
+    index = np.array([0, 0, 1, 2, 2])
+    part = space.over_values({0: few})
+    assert part is not None
+    asked, of_few = (
+        Functionals(np.ones(5), index, {**vectors, 0: over_first}, 3) for over_first in (vectors[0], vectors[0][:, few])
+    )
+    whole, found = space.estimate(asked), part.estimate(of_few)
+    for name in ("values", "squares", "concentrations"):
+        np.testing.assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
+    np.testing.assert_allclose(part.gram(of_few), space.gram(asked), rtol=1e-12)
+    assert space.over_values({1: np.array([0])}) is None
+    assert ProductSpace((term, SpaceTerm((0,), (IdentityFactor(6),))), (6, 2, 4), space.values).over_values({0: few}) is None

@@ -14,7 +14,7 @@ import pytest
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain
-from dpdist.operators import Matrix
+from dpdist.operators import Dense, Identity, Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction import table_reduction
@@ -22,7 +22,7 @@ from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.reconstruction.least_squares import LeastSquares
 from dpdist.reconstruction.table_reduction import TableReduction, reads_tables
 from dpdist.strategies import identity
-from dpdist.workloads import Filter, Workload, explicit, filtered, marginals, prefix, range_marginals, ranges, union
+from dpdist.workloads import Block, Filter, Workload, explicit, filtered, marginals, prefix, range_marginals, ranges, union
 from dpdist.workloads.product_queries import listed_marginals
 
 NOISE = Noise(Kind.GAUSSIAN, Fraction(7))
@@ -112,8 +112,34 @@ def test_a_measurement_of_cells_builds_no_row_for_its_tables(monkeypatch: pytest
         np.testing.assert_array_equal(to_array(column), expected_column)
 
 
+def sums_of_amounts() -> Workload:
+    """Sums of amounts that are no whole numbers by the values of two attributes, beside a table."""
+    domain = Domain.of_shape((5, 3, 4))
+    amounts = np.array([[0.5, -1.25, 3.0]])
+    blocks = (
+        Block("sums", (0, 1), (Identity(5), Dense(amounts)), (), 0.7),
+        Block("by value", (1, 2), (Dense(amounts), Identity(4)), (), 1.0),
+        *marginals((5, 3, 4), 2).blocks,
+    )
+    return Workload(domain, blocks)
+
+
+@pytest.mark.parametrize("pass_cells", [1, 7, 2**22])
+def test_sums_of_amounts_are_read_from_tables_up_to_rounding(pass_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One noisy cell of amount 0.5 or -1.25 is not a count: the fourth powers of its weights, which widen intervals, are no squares."""
+    monkeypatch.setattr(table_reduction, "PASS_CELLS", pass_cells)
+    workload = sums_of_amounts()
+    assert reads_tables(workload)
+    cells, by_rows = measured_cells(workload), LeastSquares(workload, 0.5)
+    expected = by_rows.answers(0, workload.shape[0], by_rows.estimate(cells), NOISE)
+    found = TableReduction(workload, 0.5).answers(ArrayVector(cells), NOISE, 0, workload.shape[0])
+    for column, expected_column in zip(found, expected, strict=True):
+        np.testing.assert_allclose(column, expected_column, rtol=1e-12)
+
+
 def test_what_adds_up_no_tables_is_read_from_rows() -> None:
-    """Whole rows of a user's own, and filters whose coefficients are no whole numbers."""
-    assert not reads_tables(explicit(np.array([[0.5, 1.0]])))
+    """Whole rows of a user's own over several attributes, and filters whose coefficients are no whole numbers."""
+    predicate = explicit(np.array([[0.5, 1.0]]), Domain.of_shape((1, 2)))
+    assert not reads_tables(predicate)
     assert not reads_tables(filtered(12, "x0", [Filter("mean", (0.25, 0.5, 0.25))]))
     assert reads_tables(marginals((4, 3), (1, 2)))

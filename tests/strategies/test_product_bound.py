@@ -208,3 +208,20 @@ def test_weights_that_a_release_keeps_are_of_the_attributes_that_they_were_found
         assert {axis: each.tolist() for axis, each in found.items()} == {
             axis: each.tolist() for axis, each in weights.items()
         }
+
+
+def test_many_groups_of_the_same_statistics_are_bounded_without_a_gram_over_the_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An attribute that is asked value by value takes its numbers alone: 100,000 groups as seven, a bound that grows as their square."""
+
+    def statistics_of(groups: int) -> Workload:
+        amounts = [Dense(np.array([row])) for row in ([1.0, 0.0, 0.0], [0.0, 2.0, 0.3], [0.5, 0.0, 4.0])]
+        blocks = tuple(Block("b", (0, 1), (Identity(groups), rows), (), 1.0) for rows in amounts)
+        return Workload(Domain.of_shape((groups, 3)), blocks)
+
+    few = product_bound(statistics_of(7), steps=20)
+    assert 0.75 < few / (coa(statistics_of(7)).workload_cost or math.inf) <= 1
+    monkeypatch.setattr(Identity, "gram", lambda *_: pytest.fail("a gram over the groups"))
+    assert product_bound(statistics_of(100_000), steps=20) == pytest.approx(few * 100_000 / 7, rel=1e-6)
+    assert bound_bytes(statistics_of(100_000)) < 10**5

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, Domain
-from dpdist.strategies import laplace_bound, p_identity
+from dpdist.strategies import laplace_bound, lower_bounds, p_identity
 from dpdist.strategies.lower_bounds import (
     _curve,
     _least_cost,
@@ -109,7 +109,7 @@ def test_no_row_follows_a_field_further(cells: int, seed: int, log: float) -> No
     columns = state.integers(-2, 3, (3, cells)) + 1e-3 * state.normal(size=(3, cells))
     damped = state.uniform(0.1, 1, 3)
     shares, spread = state.dirichlet(np.ones(cells)), math.exp(log)
-    curve = _curve(columns, shares, damped)
+    curve = _curve(columns, shares, damped, copies=1)
     fields = damped[:, None] * columns / np.linalg.norm(damped[:, None] * columns, axis=0)
     fields *= curve.scaled(spread)[0] / curve.missed[0]
     signs = np.array(list(itertools.product((-1.0, 0.0, 1.0), repeat=cells)))
@@ -230,3 +230,21 @@ def test_no_strategy_for_tables_that_share_attributes_costs_less(seed: int) -> N
 def test_it_is_the_optimum_of_one_marginal() -> None:
     for bound in (marginals_bound, tables_bound):
         assert bound(tables((("a",), 1.0))) == pytest.approx(6, rel=1e-8)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_groups_that_are_asked_alike_are_bounded_by_one_of_them(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of equal blocks is that of all cells together; one entry that differs, or one weight, is seen."""
+    rows = np.array([[1.0, 1.0, 1.0], [0.5, 2.0, 7.0], [0.0, 1.0, -3.0]])
+    block = rows.T @ rows
+    gram = np.kron(np.eye(7), block) if first else np.kron(block, np.eye(7))
+    assert lower_bounds._equal_blocks(gram, np.ones(21))[0].shape == (3, 3)
+    altered, weights = gram.copy(), np.ones(21)
+    altered[0, 0] *= 1.5
+    weights[2] = 0.5
+    cases = [(gram, np.ones(21)), (altered, np.ones(21)), (gram, weights)]
+    found = [laplace_bound(Gram(each), each_weights) for each, each_weights in cases]
+    monkeypatch.setattr(lower_bounds, "_equal_blocks", lambda gram, weights: (gram, weights, 1))
+    whole = [laplace_bound(Gram(each), each_weights) for each, each_weights in cases]
+    assert found == pytest.approx(whole, rel=1e-9)
+    assert whole[1] > 1.005 * whole[0]

@@ -224,6 +224,11 @@ class Rows:
             entries = [min(products), max(products)]
         return 0.0 if entries[0] >= 0 else -math.inf, 0.0 if entries[1] <= 0 else math.inf
 
+    def is_value_by_value(self, axis: int) -> bool:
+        """Whether every value of an attribute is asked by itself, with one weight for all."""
+        index = self.axes.index(axis)
+        return self.factors[index].write is None and bool((self.scales[index] == 1).all())
+
     def gram(self, axis: int, size: int) -> Array:
         """W'W along an attribute, of rows with their scales."""
         rows = self.factor_of_axis(axis, size).dense * (
@@ -1516,12 +1521,16 @@ class ReleaseClaims:
         value, if there is one."""
         near(min(weights.min() for weights in axis_weights) >= 0, True, label="weights of all cells: ")
         roots_of = [np.sqrt(weights / weights.sum()) for weights in axis_weights]
-        group_grams: list[tuple[float, dict[int, tuple[Array, Array]]]] = []
+        group_grams: list[tuple[float, dict[int, tuple[Array, Array] | None]]] = []
         mixed = set()
+        near(all(group.separable for group in self.groups), True, label="queries that are products: ")
+        otherwise_asked = {axis for group in self.groups for axis in group.axes if not group.is_value_by_value(axis)}
         for group in self.groups:
-            near(group.separable, True, label="queries that are products: ")
-            along = {}
+            along: dict[int, tuple[Array, Array] | None] = {}
             for axis in group.axes:
+                if otherwise_asked and axis not in otherwise_asked:  # S is D^1/2
+                    along[axis] = None
+                    continue
                 check_size(self.shape[axis], MOST_CELLS, "an attribute")
                 q, gram = roots_of[axis], group.gram(axis, self.shape[axis])
                 mixed |= {axis} if (gram != gram[0, 0] * np.eye(q.size)).any() else set()
@@ -1532,7 +1541,7 @@ class ReleaseClaims:
 
     @staticmethod
     def bound_along(
-        group_grams: Sequence[tuple[float, Mapping[int, tuple[Array, Array]]]],
+        group_grams: Sequence[tuple[float, Mapping[int, tuple[Array, Array] | None]]],
         k: int,
         roots_of: Sequence[Array],
         mixed: Set[int],
@@ -1543,9 +1552,12 @@ class ReleaseClaims:
         spaces = 4 if 30 * sum(4**size for size in other_counts) * len(roots_of[k]) ** 3 <= 2**36 else 2
         traces: dict[tuple[int, int], Array] = {}
         for i, q in enumerate(roots_of):
-            root_grams = {
-                group_index: along[i][1] for group_index, (_, along) in enumerate(group_grams) if i in along and i != k
-            }
+            asked = {group_index: along[i] for group_index, (_, along) in enumerate(group_grams) if i in along and i != k}
+            root_grams = {group_index: grams_of_axis[1] for group_index, grams_of_axis in asked.items() if grams_of_axis}
+            if not root_grams:
+                mean = float((q**3).sum())
+                traces |= {(group_index, i): np.array([mean, q.sum() - mean][: len(q)]) for group_index in asked}
+                continue
             distinct = {
                 root_gram.tobytes(): root_gram / max(np.trace(root_gram), 1e-300) for root_gram in root_grams.values()
             }
@@ -1560,7 +1572,7 @@ class ReleaseClaims:
         grams: dict[tuple[tuple[int, int], ...], Array] = {}
         unasked = np.outer(roots_of[k], roots_of[k])
         for group_index, (unit, along) in enumerate(group_grams):
-            other_axes = sorted(along.keys() - {k})
+            other_axes, along_k = sorted(along.keys() - {k}), along.get(k)
             for space_indices in itertools.product(*(range(len(traces[group_index, i])) for i in other_axes)):
                 product = unit * math.prod(
                     traces[group_index, i][space_index] for i, space_index in zip(other_axes, space_indices, strict=True)
@@ -1568,7 +1580,7 @@ class ReleaseClaims:
                 space = tuple(
                     (i, space_index) for i, space_index in zip(other_axes, space_indices, strict=True) if space_index
                 )
-                grams[space] = grams.get(space, 0.0 * unasked) + product**2 * (along[k][0] if k in along else unasked)
+                grams[space] = grams.get(space, 0.0 * unasked) + product**2 * (along_k[0] if along_k else unasked)
         return sum(float(roots(gram)[0].sum()) for gram in grams.values()) ** 2
 
     # ---- what is published

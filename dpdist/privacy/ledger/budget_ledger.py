@@ -233,7 +233,7 @@ class Ledger(LedgerReader):
             ) from None
 
 
-def _apply_command(connection: Connection, command: ledger_commands.Command) -> State:
+def _apply_command(connection: Connection, command: ledger_commands.Request) -> State:
     """The state after a command: its events are written, and what they led to is kept."""
     state = index_tables.load(connection, command)
     for event in decide(state, command):

@@ -38,7 +38,7 @@ BATCH_ROWS = 500
 """Rows that are looked up or written at once."""
 
 
-def load(connection: Connection, command: ledger_commands.Command) -> State:
+def load(connection: Connection, command: ledger_commands.Request) -> State:
     """The part of the ledger's state that a command needs."""
     match command:
         case ledger_commands.Reserve(charge=charge):
@@ -59,19 +59,7 @@ def load(connection: Connection, command: ledger_commands.Command) -> State:
             release_receipt, release_publications = receipt(connection, release), publications(connection, release)
             return State(release=release_receipt, signers=signers(connection), publications=release_publications)
         case _:
-            return _for_names(connection, command)
-
-
-def _for_names(
-    connection: Connection,
-    command: ledger_commands.NameSigner
-    | ledger_commands.Declare
-    | ledger_commands.ChangeCap
-    | ledger_commands.NameApprovers,
-) -> State:
-    if isinstance(command, ledger_commands.NameSigner):
-        return State(signers=signers(connection))
-    return State(dataset_of(connection, command.dataset))
+            return State(dataset_of(connection, command.dataset))
 
 
 def _for_charge(connection: Connection, charge: Charge) -> State:

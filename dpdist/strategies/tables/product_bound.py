@@ -72,9 +72,12 @@ def bound_bytes(workload: Workload) -> int:
 
 
 def _grams_held(workload: Workload) -> list[tuple[int, int]]:
-    """The size of every attribute that is asked, and in how many ways it is."""
-    grams = {(axis, f.fingerprint) for b in workload.blocks for axis, f in zip(b.axes, b.scaled(b.factors), strict=True)}
-    return [(workload.domain.shape[axis], count) for axis, count in Counter(axis for axis, _ in grams).items()]
+    """The size of every attribute that is asked otherwise than value by value, and in how many ways it is."""
+    grams = {(axis, f.fingerprint): f for b in workload.blocks for axis, f in zip(b.axes, b.scaled(b.factors), strict=True)}
+    free = {axis for (axis, _), factor in grams.items() if not isinstance(factor, Identity | Total)}
+    return [
+        (workload.domain.shape[axis], count) for axis, count in Counter(axis for axis, _ in grams).items() if axis in free
+    ]
 
 
 def product_bound(workload: Workload, *, steps: int | None = None) -> float:
@@ -134,19 +137,22 @@ class BlockGrams:
 
     Attributes:
         sizes: of all attributes.
-        grams: for an attribute and the fingerprint of a factor.
+        grams: for an attribute and the fingerprint of a factor, but for ``identities``.
+        identities: of the factors that ask for every value by itself.
         blocks: squared weight, and the fingerprint for each asked attribute.
         alike: whether all values of an attribute are asked alike, so that equal weights are best.
     """
 
     sizes: tuple[int, ...]
     grams: Mapping[GramKey, Matrix]
+    identities: frozenset[GramKey]
     blocks: tuple[tuple[float, Mapping[int, str]], ...]
     alike: Mapping[int, bool]
 
     @staticmethod
     def of(workload: Workload) -> BlockGrams:
         grams: dict[GramKey, Matrix] = {}
+        identities: set[GramKey] = set()
         alike: dict[int, bool] = {}
         blocks = []
         for block in workload.blocks:
@@ -156,15 +162,23 @@ class BlockGrams:
                     continue
                 gram_names[axis] = factor.fingerprint
                 alike[axis] = alike.get(axis, True) and isinstance(factor, Identity)
-                if (axis, factor.fingerprint) not in grams:
+                if isinstance(factor, Identity):
+                    identities.add((axis, factor.fingerprint))
+                elif (axis, factor.fingerprint) not in grams:
                     grams[axis, factor.fingerprint] = factor.gram()
             blocks.append((block.weight**2, gram_names))
-        return BlockGrams(workload.domain.shape, grams, tuple(blocks), alike)
+        return BlockGrams(workload.domain.shape, grams, frozenset(identities), tuple(blocks), alike)
+
+    def whole_grams(self, axis: int) -> dict[GramKey, Matrix]:
+        """All grams of an attribute, those of its values, too."""
+        identities = {gram_key: np.eye(self.sizes[axis]) for gram_key in self.identities if gram_key[0] == axis}
+        return identities | {gram_key: gram for gram_key, gram in self.grams.items() if gram_key[0] == axis}
 
     def bound(self, logs: Mapping[int, Matrix]) -> tuple[float, dict[int, Matrix]]:
         """The bound at weights given by their logarithms (missing: equal), and the gradient of its logarithm."""
         weights = {axis: _normalise_weights(logs.get(axis, np.zeros(self.sizes[axis]))) for axis in self.alike}
         traces = {gram_key: _gram_traces(gram, weights[gram_key[0]]) for gram_key, gram in self.grams.items()}
+        traces |= {gram_key: _identity_traces(weights[gram_key[0]]) for gram_key in self.identities}
         means = {gram_key: trace.mean**2 for gram_key, trace in traces.items()}
         contrasts = {gram_key: trace.contrast**2 for gram_key, trace in traces.items()}
         total, slopes = sum_of_roots(self.blocks, means, contrasts)
@@ -187,9 +201,12 @@ class BlockGrams:
         subspace_count = SUBSPACES if EVALUATION * spaces * self.sizes[axis] ** 3 <= WORK else 2
         traces: dict[GramKey, Matrix] = {}
         for attribute in self.alike.keys() - {axis}:
-            subspace_traces = self._traces(
-                attribute, np.sqrt(axis_weights[attribute]), 2 if self.alike[attribute] else subspace_count
-            )
+            if self.alike[attribute]:
+                alike = _identity_traces(axis_weights[attribute])
+                parts = np.array([alike.mean, alike.contrast][: self.sizes[attribute]])  # a single value has no contrast
+                traces |= {gram_key: parts for gram_key in self.identities if gram_key[0] == attribute}
+                continue
+            subspace_traces = self._traces(attribute, np.sqrt(axis_weights[attribute]), subspace_count)
             traces |= {(attribute, name): value for name, value in subspace_traces.items()}
         sums: dict[tuple[tuple[int, int], ...], dict[str | None, float]] = {}
         for square, gram_names in self.blocks:
@@ -206,9 +223,8 @@ class BlockGrams:
         if EVALUATION * len(sums) * self.sizes[axis] ** 3 > WORK:
             return 0.0
         q = np.sqrt(axis_weights[axis])
-        squares = {name: q[:, None] * gram * q for (attribute, name), gram in self.grams.items() if attribute == axis} | {
-            None: np.outer(q, q)
-        }
+        squares: dict[str | None, Matrix] = {None: np.outer(q, q)}
+        squares |= {name: q[:, None] * gram * q for (_, name), gram in self.whole_grams(axis).items()}
         total = 0.0
         for gram_weights in sums.values():
             alone = gram_weights.keys() == {None}
@@ -221,7 +237,7 @@ class BlockGrams:
     def _traces(self, axis: int, q: Matrix, subspace_count: int) -> dict[str, Matrix]:
         """tr P_j S of every gram of an attribute, rounded down, for P_0 = qq' and a few spaces beside it, in which the grams are about
         alike: of eigenvectors of their sum, each space with more of them than the one before."""
-        roots = {name: _root(q[:, None] * gram * q) for (attribute, name), gram in self.grams.items() if attribute == axis}
+        roots = {name: _root(q[:, None] * gram * q) for (_, name), gram in self.whole_grams(axis).items()}
         together = np.sum([(u * s) @ u.T / max(float(s.sum()), EPSILON) for s, u in roots.values()], axis=0)
         remainder = together - np.outer(q, q @ together)
         remainder -= np.outer(remainder @ q, q)
@@ -268,6 +284,14 @@ class _GramTraces:
     contrast: float
     mean_gradient: Matrix
     contrast_gradient: Matrix
+
+
+def _identity_traces(weights: Matrix) -> _GramTraces:
+    """The same where every value is asked by itself: S = D^1/2, so that c = sum v^3/2 and tr S = sum v^1/2."""
+    q = np.sqrt(weights)
+    mean, trace = float(weights @ q) * (1.0 - EPSILON * q.size), float(q.sum()) * (1.0 - EPSILON * q.size)
+    mean_gradient = 1.5 * weights * q
+    return _GramTraces(mean, max(trace - mean, 0.0), mean_gradient, 0.5 * q - mean_gradient)
 
 
 def _gram_traces(gram: Matrix, weights: Matrix) -> _GramTraces:

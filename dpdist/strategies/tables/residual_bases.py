@@ -293,6 +293,7 @@ class _DirectionCost:
     """
 
     block_grams: BlockGrams
+    grams: Mapping[GramKey, Matrix]
     free: tuple[int, ...]
     contrast_costs: dict[GramKey, float] = field(default_factory=dict)
     dual: dict[int, Matrix] = field(default_factory=dict)
@@ -303,6 +304,7 @@ class _DirectionCost:
         # of two values J = g max(u)^2 has a kink where it is least, at equal shares
         return _DirectionCost(
             block_grams,
+            {gram_key: gram for axis in block_grams.alike for gram_key, gram in block_grams.whole_grams(axis).items()},
             tuple(axis for axis, alike in block_grams.alike.items() if not alike and block_grams.sizes[axis] > 2),
         )
 
@@ -311,11 +313,10 @@ class _DirectionCost:
         block_grams = self.block_grams
         units = {axis: free.get(axis, unit_direction(None, block_grams.sizes[axis])) for axis in block_grams.alike}
         mean_costs = {
-            gram_key: float(units[gram_key[0]] @ gram @ units[gram_key[0]]) for gram_key, gram in block_grams.grams.items()
+            gram_key: float(units[gram_key[0]] @ gram @ units[gram_key[0]]) for gram_key, gram in self.grams.items()
         }
         contrast_costs = {
-            gram_key: self.contrast_costs.get(gram_key, float(np.trace(gram)))
-            for gram_key, gram in block_grams.grams.items()
+            gram_key: self.contrast_costs.get(gram_key, float(np.trace(gram))) for gram_key, gram in self.grams.items()
         }
         total, slopes = sum_of_roots(block_grams.blocks, mean_costs, contrast_costs)
         leans: dict[int, Matrix] = {}
@@ -330,12 +331,10 @@ class _DirectionCost:
         self.contrast_costs.update(contrast_costs)
         gradients = {}
         for axis in free:
-            names = [gram_key for gram_key in block_grams.grams if gram_key[0] == axis]
+            names = [gram_key for gram_key in self.grams if gram_key[0] == axis]
             gradients[axis] = 2.0 * sum(slopes.contrasts[gram_key] for gram_key in names) * leans[axis]
             for gram_key in names:
-                gradients[axis] += (
-                    4.0 * slopes.means[gram_key] / mean_costs[gram_key] * block_grams.grams[gram_key] @ units[axis]
-                )
+                gradients[axis] += 4.0 * slopes.means[gram_key] / mean_costs[gram_key] * self.grams[gram_key] @ units[axis]
         return 2.0 * math.log(total), gradients
 
     def _rows(
@@ -343,7 +342,7 @@ class _DirectionCost:
     ) -> tuple[dict[GramKey, float], Matrix]:
         """J_bi of an attribute's grams under the rows that are best for all of them together, and the gradient of the logarithm of
         what they cost together: at the optimal dual weights v that is tr((D^1/2 G D^1/2)^1/2)^2 / sum(v)."""
-        grams = {gram_key: gram for gram_key, gram in self.block_grams.grams.items() if gram_key[0] == axis}
+        grams = {gram_key: gram for gram_key, gram in self.grams.items() if gram_key[0] == axis}
         if self.block_grams.alike[axis]:  # value by value: (n - 1)^2 / n
             return {gram_key: float(gram[0, 0]) * (unit.size - 1) ** 2 / unit.size for gram_key, gram in grams.items()}, unit
         mix = {

@@ -122,4 +122,7 @@ class Publish:
     publication: Publication
 
 
-Command = Declare | ChangeCap | NameApprovers | Approve | Reserve | BeginDrawing | Commit | Abort | NameSigner | Publish
+Request = Declare | ChangeCap | NameApprovers | Approve | Reserve | BeginDrawing | Commit | Abort | Publish
+"""What callers ask of a ledger."""
+Command = Request | NameSigner
+"""What rules decide: a signer is named by the publication that it signed first."""
