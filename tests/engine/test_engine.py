@@ -400,6 +400,18 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
 
 
 @pytest.mark.usefixtures("without_tls")
+def test_the_last_worker_may_leave_before_the_largest_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one takes it: that nobody is there is no lack of memory."""
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engine.open_engine(cluster.scheduler_address) as started,
+    ):
+        nobody, admitted = iter([{}]), started.admitted
+        monkeypatch.setattr(started, "admitted", lambda **options: next(nobody, admitted(**options)))
+        assert started.on_largest_worker(whereabouts, "here")[0] == "here"
+
+
+@pytest.mark.usefixtures("without_tls")
 def test_a_scheduler_that_is_known_to_be_gone_is_told() -> None:
     """A client that has noticed it refuses tasks by another error than one that has not."""
     with (

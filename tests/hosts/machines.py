@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,7 +69,7 @@ class Machines:
         with ExitStack() as stack:
             for name in ("node", "disks", *(f"disks/{host}" for host in self.hosts)):
                 (self.folder / name).mkdir()
-            pair = certificates.written(self.folder / "certificates")
+            pair = self.pair = certificates.written(self.folder / "certificates")
             self.certificates = certificates.environment(*pair)
             for role in ("SCHEDULER", "WORKER"):
                 for kind, file in zip(("CERT", "KEY"), pair, strict=True):
@@ -176,13 +177,20 @@ class Machines:
 
     def end(self, name: str) -> None:
         """Tell a program to end, and all that it has started, as a cloud does before it takes a machine back."""
-        subprocess.run(["pkill", "-TERM", "-s", str(self.running[name].pid)], check=False)
+        self._signal(self.running[name].pid, signal.SIGTERM)
 
     def kill(self, name: str) -> None:
         """End a program, and all that it has started, without a warning."""
         process = self.running.pop(name)
-        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+        self._signal(process.pid, signal.SIGKILL)
         process.wait()
+
+    def _signal(self, session: int, number: signal.Signals) -> None:
+        """Signal what a program of these machines has started: its session, whose number others may have once it has ended."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.getsid(int(folder.name)) == session and f"{self.folder}/node" in (folder / "environ").read_text():
+                    os.kill(int(folder.name), number)
 
     def link(self, host: str, state: str) -> None:
         """Set the link of a machine "up" or "down"."""

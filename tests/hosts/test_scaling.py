@@ -11,6 +11,7 @@ from typing import Any
 import dask
 import pytest
 
+from tests import certificates
 from tests.hosts import machines
 from tests.hosts.machines import BIN, MORE_WORKERS, SCHEDULER, WORKERS, Machines
 from tests.hosts.test_hosts import RECORDS, finished, started
@@ -43,8 +44,7 @@ class Autoscaler:
     def __init__(self, hosts: Machines) -> None:
         from distributed import Client
 
-        settings = {name: value for name, value in hosts.certificates.items() if name.startswith("DASK_")}
-        with dask.config.set(dask.config.collect_env(settings)):
+        with dask.config.set(certificates.settings(*hosts.pair)):
             self.client = Client(f"tls://{SCHEDULER}:8786")
         self.hosts, self.numbers = hosts, [0]
 

@@ -9,8 +9,10 @@ import io
 import json
 import subprocess
 import time
+import uuid
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import psycopg
 import pyarrow.parquet
 import yaml
 
-from tests import small
+from tests import HANGS, small
 from tests.deploy.test_control_plane import hooks_of, in_order, template_of
 from tests.deploy.test_helm import rendered
 from tests.kubernetes.node import NODE, Node
@@ -193,6 +195,7 @@ class InstalledChart:
             ],
             "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 2},
             "securityContext": CLOSED,
+            "resources": {"requests": {"cpu": "500m"}},
         }
         template = {
             "metadata": {"labels": labels},
@@ -289,15 +292,22 @@ class InstalledChart:
         """What Prefect's server answers."""
         address = self.wait("prefect")[0]["status"]["podIP"]
         url = f"http://{address}:4200/api/{what}"
-        answer = httpx.get(url, timeout=60) if content is None else httpx.post(url, json=content, timeout=60)
-        return answer.json() if answer.content else None
+        deadline = time.monotonic() + HANGS
+        while True:  # SQLite below it is locked now and then
+            with suppress(httpx.TransportError):
+                answer = httpx.get(url, timeout=60) if content is None else httpx.post(url, json=content, timeout=60)
+                if answer.status_code < 500:
+                    return answer.raise_for_status().json() if answer.content else None
+            assert time.monotonic() < deadline, f"Prefect's server does not answer {what}"
+            time.sleep(1)
 
     def begin(self, name: str, period: str) -> str:
         """Ask Prefect for a release; the id of the run."""
         deployments = self.prefect("deployments/filter", {})
         weekly = next(each["id"] for each in deployments if each["name"].endswith("weekly"))
         parameters = {"spec_path": f"/data/specs/{name}.yaml", "period": period, "catch_up": 0}
-        return str(self.prefect(f"deployments/{weekly}/create_flow_run", {"parameters": parameters})["id"])
+        content = {"parameters": parameters, "idempotency_key": str(uuid.uuid4())}
+        return str(self.prefect(f"deployments/{weekly}/create_flow_run", content)["id"])
 
     def running(self, name: str, period: str) -> str:
         """The same, as soon as the run's process has started."""

@@ -126,9 +126,13 @@ def test_evictions_in_every_stage_charge_once(disturbances: Disturbances) -> Non
     """Pods of every part leave while releases count, draw and answer: six amid one release."""
     chance = random.Random(SEED)
     stages = ("counting", "counting", "drawing", "drawing", "answering", "answering")
+    others = [part for part in PARTS if part != "worker"]
     for number in range(0, EVICTIONS, len(stages)):
-        disturbed = disturbances.begin(("large", "weekly", "pure")[number // len(stages) % 3])
-        for stage, part in list(zip(stages, chance.sample(PARTS, len(PARTS)), strict=True))[: EVICTIONS - number]:
+        turn = number // len(stages)
+        parts = [*others, chance.choice(others) if turn % 3 else "worker"]  # whose run is taken for dead after minutes
+        chance.shuffle(parts)
+        disturbed = disturbances.begin(("large", "weekly", "pure")[turn % 3])
+        for stage, part in list(zip(stages, parts, strict=True))[: EVICTIONS - number]:
             disturbances.evict(disturbed, stage, part)
         disturbances.publish(disturbed)
     disturbances.check()
