@@ -150,11 +150,15 @@ def test_a_part_that_runs_out_of_memory_charges_once(disturbances: Disturbances,
     disturbances.at(
         disturbed, "drawing", f"{part} out of memory", lambda: chart.node.run_out_of_memory(NAMESPACE, pod, container)
     )
-    status = chart.node.ask(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")["status"]["containerStatuses"][0]
-    ended = status["lastState"].get("terminated") or status["state"].get("terminated")
-    assert ended["reason"] == "OOMKilled", status
+    chart.node.until(lambda: "OOMKilled" in ends_of(chart, pod), f"the end of {pod}")
     disturbances.publish(disturbed)
     disturbances.check()
+
+
+def ends_of(chart: InstalledChart, pod: str) -> list[str]:
+    """Why the container of a pod ended: this one, and the one before it."""
+    (status,) = chart.node.ask(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")["status"]["containerStatuses"]
+    return [status[state]["terminated"]["reason"] for state in ("state", "lastState") if "terminated" in status[state]]
 
 
 def test_a_worker_that_fills_its_disk_is_replaced(disturbances: Disturbances) -> None:
