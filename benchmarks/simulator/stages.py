@@ -119,11 +119,30 @@ def drawn(cluster: Cluster, cells: int) -> Stage:
     shards = math.ceil(8 * cells / SIZES.shard_bytes)
     tasks = cluster.grouped(shards) + sum(cluster.grouped(math.ceil(shards / 2), some) for some in cluster.halves)
     again, rate = min(REDRAWN_SHARDS, shards), cluster.rates.noisy_cells
-    requests, moved = 4 * shards + 2 * tasks + 2 * again + 9, 32.0 * cells + 2.0 * again * SIZES.shard_bytes
+    requests, moved = 4 * shards + 2 * tasks + 2 * again + 9, 2 * drawn_bytes(cells)
     drawing = cluster.spent(requests / 2, moved / 2, cells / rate)
     checking = cluster.spent(requests / 2, moved / 2, cells / rate / ONE_TILE_IN)
     seconds = max(tasks * cluster.rates.task_seconds, (drawing + 2 * checking) / cluster.workers)
     return Stage("noise", tasks, requests, shards + tasks + 4, moved, seconds)
+
+
+def drawn_bytes(cells: int) -> float:
+    """Bytes of counts that are read while workers draw noise and check it, and as many of noisy counts that are written and read."""
+    shards = math.ceil(8 * cells / SIZES.shard_bytes)
+    return 16.0 * cells + min(REDRAWN_SHARDS, shards) * float(SIZES.shard_bytes)
+
+
+def network_bytes(cells: int, *, records_bytes: float, counts_share: float, noise_share: float) -> dict[str, float]:
+    """Bytes that go over the network while workers count and draw: what a ``Stage`` moves is arrays before they are compressed.
+
+    Args:
+        records_bytes: of the files of records, which are read for their digest, to be counted, and again before the charge.
+        counts_share, noise_share: bytes in the store for each byte of counts, and of noisy counts.
+    """
+    return {
+        "count": 2 * records_bytes + 8.0 * cells * counts_share,
+        "noise": records_bytes + drawn_bytes(cells) * (counts_share + noise_share),
+    }
 
 
 def product(cluster: Cluster, cells: int, width: int) -> list[Stage]:

@@ -130,7 +130,11 @@ class Workforce:
         from distributed import TimeoutError as NoWorker
 
         try:
+            waiting_task = self.client.submit(
+                int, pure=False
+            )  # adaptive scaling starts the first worker for a task that waits
             self.client.wait_for_workers(1, timeout=WITHOUT_WORKERS_SECONDS)
+            waiting_task.release()
         except NoWorker:
             raise EngineError(
                 f"the Dask cluster has had no worker for {WITHOUT_WORKERS_SECONDS} seconds; start some and run the same command "

@@ -112,6 +112,8 @@ def run_on_worker(workers: Workforce, function: Callable[[None], Any], needed_by
         while True:
             workers.allowed()
             admitted = workers.admitted()
+            if not admitted:  # the last one has left meanwhile
+                continue
             candidates = {address for address, limit in optimisers(admitted) if limit >= needed_bytes}
             if not candidates:
                 cure = (

@@ -364,6 +364,26 @@ def test_scaling_down_leaves_the_optimiser_alone(processes: Processes, tmp_path:
     assert path.read_text() == "begun\n"
 
 
+def test_a_run_without_workers_shows_adaptive_scaling_a_task_that_waits(processes: Processes) -> None:
+    """An autoscaler asks the scheduler how many workers it wants; it wants none where nothing waits."""
+    with engine.open_engine(processes.address) as started, ThreadPoolExecutor(1) as pool:
+
+        def wanted() -> int:
+            return int(started.client.sync(started.client.scheduler.adaptive_target))
+
+        assert wanted() == 0
+        ready = pool.submit(started.check_started)
+        deadline = time.monotonic() + HANGS
+        while wanted() == 0:
+            assert time.monotonic() < deadline, "nothing waits"
+            time.sleep(0.05)
+        processes.worker(1)
+        ready.result(timeout=HANGS)
+        while wanted() > 0:  # the task is given up
+            assert time.monotonic() < deadline, "something still waits"
+            time.sleep(0.05)
+
+
 def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_queue, "POLL_SECONDS", 0.2)
     monkeypatch.setattr(cluster_workers, "WITHOUT_WORKERS_SECONDS", 1)
@@ -377,6 +397,18 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
 
         with pytest.raises(EngineError, match="has had no worker for 1 seconds; start some and run the same command again"):
             started.map(abs, list(range(-100, 0)), report_progress=told)
+
+
+@pytest.mark.usefixtures("without_tls")
+def test_the_last_worker_may_leave_before_the_largest_computation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one takes it: that nobody is there is no lack of memory."""
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
+        engine.open_engine(cluster.scheduler_address) as started,
+    ):
+        nobody, admitted = iter([{}]), started.admitted
+        monkeypatch.setattr(started, "admitted", lambda **options: next(nobody, admitted(**options)))
+        assert started.on_largest_worker(whereabouts, "here")[0] == "here"
 
 
 @pytest.mark.usefixtures("without_tls")

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tests import certificates
 
 WORKERS = ("worker1", "worker2")
 HOSTS = ("scheduler", *WORKERS, "flow", "store")
+MORE_WORKERS = ("worker3", "worker4")
+DATABASE = "database"
 NETWORK = "10.77.0"
 BRIDGE = "dpbr0"
 SCHEDULER, STORE = f"{NETWORK}.2", f"{NETWORK}.6"
@@ -44,23 +47,29 @@ def _ip(*arguments: str, check: bool = True) -> None:
 
 @dataclass
 class Machines:
-    """Five machines, and what runs on them.
+    """Five machines, or more, and what runs on them.
 
     Attributes:
         folder: of this test, for disks, logs and certificates.
+        more: further machines.
+        begin_with: the workers that are started at once.
+        settings: of every program, beside those that all need.
         begun: how long the store's log was when a release began.
     """
 
     folder: Path
+    more: tuple[str, ...] = ()
+    begin_with: tuple[str, ...] = WORKERS
+    settings: dict[str, str] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     begun: dict[str, int] = field(default_factory=dict)
     stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Machines:
         with ExitStack() as stack:
-            for name in ("node", "disks", *(f"disks/{host}" for host in HOSTS)):
+            for name in ("node", "disks", *(f"disks/{host}" for host in self.hosts)):
                 (self.folder / name).mkdir()
-            pair = certificates.written(self.folder / "certificates")
+            pair = self.pair = certificates.written(self.folder / "certificates")
             self.certificates = certificates.environment(*pair)
             for role in ("SCHEDULER", "WORKER"):
                 for kind, file in zip(("CERT", "KEY"), pair, strict=True):
@@ -69,24 +78,33 @@ class Machines:
             _ip("link", "add", BRIDGE, "type", "bridge")
             _ip("addr", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
             _ip("link", "set", BRIDGE, "up")
-            for number, host in enumerate(HOSTS, 2):
+            for host in self.hosts:
                 stack.callback(_ip, "netns", "del", f"dp-{host}", check=False)
                 _ip("netns", "add", f"dp-{host}")
                 _ip("link", "add", f"dpv-{host}", "type", "veth", "peer", "name", "eth0", "netns", f"dp-{host}")
                 _ip("link", "set", f"dpv-{host}", "master", BRIDGE, "up")
-                _ip("-n", f"dp-{host}", "addr", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
+                _ip("-n", f"dp-{host}", "addr", "add", f"{self.address(host)}/24", "dev", "eth0")
                 for device in ("eth0", "lo"):
                     _ip("-n", f"dp-{host}", "link", "set", device, "up")
             stack.callback(self._end_all)
             self.start("store", "store", str(BIN / "moto_server"), "-H", "0.0.0.0", "-p", "9000")
             self.start_scheduler()
-            for worker in ("worker1", "worker2"):
+            for worker in self.begin_with:
                 self.start_worker(worker)
             self.stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stack.close()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the machines."""
+        return (*HOSTS, *self.more)
+
+    def address(self, host: str) -> str:
+        """The address of a machine on the network of all."""
+        return f"{NETWORK}.{2 + self.hosts.index(host)}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -109,6 +127,7 @@ class Machines:
             "OMP_NUM_THREADS": "1",
             "HOME": home,
             "TMPDIR": home,
+            **self.settings,
         }
 
     def command(self, host: str, *words: str) -> list[str]:
@@ -138,8 +157,8 @@ class Machines:
                 self.start_worker(host)
                 self.wait(lambda host=host, known=known: self.log(host).count("Registered to") > known, f"no {host}")
 
-    def start_worker(self, host: str, *before: str) -> None:
-        """Start the Dask worker of a machine, by a program that changes what it sees of the machine."""
+    def start_worker(self, host: str, *before: str, options: tuple[str, ...] = ()) -> None:
+        """Start the Dask worker of a machine with further options, by a program that changes what it sees of the machine."""
         words = (
             *before,
             str(BIN / "dask"),
@@ -152,18 +171,26 @@ class Machines:
             "1GiB",
             "--name",
             host,
+            *options,
         )
         self.start(host, host, *words)
 
     def end(self, name: str) -> None:
         """Tell a program to end, and all that it has started, as a cloud does before it takes a machine back."""
-        subprocess.run(["pkill", "-TERM", "-s", str(self.running[name].pid)], check=False)
+        self._signal(self.running[name].pid, signal.SIGTERM)
 
     def kill(self, name: str) -> None:
         """End a program, and all that it has started, without a warning."""
         process = self.running.pop(name)
-        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+        self._signal(process.pid, signal.SIGKILL)
         process.wait()
+
+    def _signal(self, session: int, number: signal.Signals) -> None:
+        """Signal what a program of these machines has started: its session, whose number others may have once it has ended."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.getsid(int(folder.name)) == session and f"{self.folder}/node" in (folder / "environ").read_text():
+                    os.kill(int(folder.name), number)
 
     def link(self, host: str, state: str) -> None:
         """Set the link of a machine "up" or "down"."""
@@ -176,6 +203,11 @@ class Machines:
         )
         assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-4000:])
         return done.stdout
+
+    def sent_bytes(self, host: str) -> int:
+        """What a machine has sent and received since it was made, with the heads of packets."""
+        counters = Path(f"/sys/class/net/dpv-{host}/statistics")
+        return sum(int((counters / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
 
     def log(self, name: str) -> str:
         """What a program has written."""

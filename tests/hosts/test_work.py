@@ -9,6 +9,7 @@ import pytest
 
 from tests.hosts import machines
 from tests.hosts.machines import BIN, SCHEDULER, Machines
+from tests.salts import COMMAND
 
 pytestmark = pytest.mark.large
 RECORDS = """
@@ -112,22 +113,11 @@ for each in store.list_objects_v2(Bucket="dpdist", Prefix="RELEASE/")["Contents"
 """
 
 
-FLOW = """
-import hashlib, itertools, sys
-from dpdist.privacy.ledger import budget_ledger
-numbers = itertools.count()
-budget_ledger._new_salt = lambda: hashlib.sha256(f"{sys.argv[2]} {next(numbers)}".encode()).digest()
-from flows.main import main
-main()
-"""
-"""The command, with salts that are the same again for the same spec: they are random, and decide the noise."""
-
-
 def published_alike(hosts: Machines, name: str) -> None:
     """A release over the machines has the bytes of the same release in one process, under the same key."""
     hosts.run("flow", "sh", "-c", f"mkdir alone-{name} && cp home/root.key alone-{name}")
     began = time.monotonic()
-    words = (str(BIN / "python"), "-c", FLOW, "run", f"{name}.yaml", "--engine")
+    words = (str(BIN / "python"), "-c", COMMAND, "run", f"{name}.yaml", "--engine")
     hosts.run("flow", *words, f"tls://{SCHEDULER}:8786")
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     places = {

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import base64
 import datetime
+import hashlib
 import io
 import json
 import subprocess
 import time
+import uuid
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import obstore
 import obstore.store
+import psycopg
 import pyarrow.parquet
 import yaml
 
-from tests import small
+from tests import HANGS, small
 from tests.deploy.test_control_plane import hooks_of, in_order, template_of
 from tests.deploy.test_helm import rendered
 from tests.kubernetes.node import NODE, Node
+from tests.salts import KNOWN_SALTS
 
 NAMESPACE = "private"
 IMAGE = "docker.io/library/dpdist:1.0.0"
@@ -31,8 +37,42 @@ _MONDAY = datetime.date.today() - datetime.timedelta(days=datetime.date.today().
 PERIODS = tuple(str(_MONDAY - datetime.timedelta(weeks=weeks)) for weeks in range(52, 2, -1))
 """Weeks that are over, which the measuring service takes."""
 ENDED = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+ROOT_KEY = "5c" * 32
+ALONE = """
+import hashlib, json, os, shutil, sys
+from pathlib import Path
+home = Path("/tmp/alone")
+home.mkdir(mode=0o700)
+for name in [name for name in os.environ if name.startswith("DPDIST_") and "ROOT_KEY" not in name]:
+    del os.environ[name]
+os.environ |= {"DPDIST_HOME": str(home), "DPDIST_ENGINE": "inline"}
+from flows.main import main
+words, found = sys.argv[1:], {}
+for name, period in zip(words[::2], words[1::2]):
+    spec = home / f"{name}.yaml"
+    spec.write_text(Path(f"/data/specs/{name}.yaml").read_text().replace("s3://bucket/releases", str(home / "releases")))
+    sys.argv = ["dpdist", "run", str(spec), "--period", period]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, (name, period)
+    files = (home / "releases" / name / period).glob("answers.*")
+    found[f"{name} {period}"] = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    for folder in ("store", "releases"):
+        shutil.rmtree(home / folder)
+shutil.rmtree(home)
+print(json.dumps(found))
+"""
+"""Releases again, in one process of the service's pod, in a state folder of their own: the digests of their answers."""
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
-SMALL = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1536Mi"}}
+SMALL = {
+    "requests": {"cpu": "50m", "memory": "256Mi", "ephemeral-storage": "64Mi"},
+    "limits": {"cpu": "2", "memory": "1536Mi", "ephemeral-storage": "1Gi"},
+}
+PACKAGES = "/opt/dpdist/lib/python3.11/site-packages"
+PARTS = ("service", "dask-worker", "worker", "dask-scheduler", "dask-optimiser", "dask-noise")
+STAGES = ("counting", "drawing", "answering", "published")
+"""What a release does: before its charge, between charge and commit, before its files are published, and after that."""
 VALUES: dict[str, Any] = {
     "image": {"tag": "1.0.0", "pullPolicy": "Never"},
     "rootKey": {"existingSecret": "root-key"},
@@ -46,6 +86,11 @@ VALUES: dict[str, Any] = {
     "output": {"url": "s3://bucket/releases"},
     "service": {"existingSecret": "service", "specs": {"configMap": "specs"}, "window": 400, "resources": SMALL},
     "prefect": {"apiUrl": "http://prefect:4200/api", "worker": {"resources": SMALL}},
+    "extraVolumes": [{"name": "salts", "configMap": {"name": "salts"}}],
+    "extraVolumeMounts": [
+        {"name": "salts", "mountPath": f"{PACKAGES}/{name}", "subPath": name, "readOnly": True}
+        for name in ("known_salts.py", "known_salts.pth")
+    ],
     "dask": {
         "tls": {"existingSecret": "dask"},
         "scheduler": {"resources": SMALL},
@@ -82,12 +127,22 @@ class InstalledChart:
         self.server("prefect", IMAGE, ["prefect", "server", "start", "--host", "0.0.0.0"], 4200)
         self.volume()
         self.write_records(specs)
+        salts = {"known_salts.py": KNOWN_SALTS, "known_salts.pth": "import known_salts\n"}
+        self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "salts"}, "data": salts})
         self.wait("prefect")
+        self.apply_chart("post-install", **values)
+
+    def apply_chart(self, *hooks: str, **values: Any) -> None:
+        """Install or upgrade the chart; hooks that end in "upgrade" and begin with "pre" run before its objects are applied."""
         self.documents = rendered({**VALUES, **values})
+        for hook in hooks:
+            if hook.startswith("pre"):
+                self.run_hooks(hook)
         for document in in_order(self.documents):
             self.apply(document)
-        for hook in ("post-install",):
-            self.run_hooks(hook)
+        for hook in hooks:
+            if hook.startswith("post"):
+                self.run_hooks(hook)
 
     def apply(self, document: dict[str, Any]) -> None:
         """Apply an object on the server, as Helm 4 does."""
@@ -100,7 +155,7 @@ class InstalledChart:
         service = self.certificate("weekly-dpdist-service")
         dask = self.certificate("dask")
         contents = {
-            "root-key": {"root.key": "5c" * 32 + "\n"},
+            "root-key": {"root.key": ROOT_KEY + "\n"},
             "ledger": {
                 "url": f"postgresql+psycopg://dpdist:{password}@weekly-dpdist-ledger:5432/dpdist",
                 "password": password,
@@ -140,6 +195,7 @@ class InstalledChart:
             ],
             "readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 2},
             "securityContext": CLOSED,
+            "resources": {"requests": {"cpu": "500m"}},
         }
         template = {
             "metadata": {"labels": labels},
@@ -205,6 +261,7 @@ class InstalledChart:
             texts[f"{name}.yaml"] = yaml.safe_dump(
                 {**spec, "ledger": {"dataset": name, "cap": {"rho": 1, "per": "week"}}, **content}
             )
+        self.specs = texts
         self.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "specs"}, "data": texts})
 
     def run_hooks(self, kind: str) -> None:
@@ -235,15 +292,22 @@ class InstalledChart:
         """What Prefect's server answers."""
         address = self.wait("prefect")[0]["status"]["podIP"]
         url = f"http://{address}:4200/api/{what}"
-        answer = httpx.get(url, timeout=60) if content is None else httpx.post(url, json=content, timeout=60)
-        return answer.json() if answer.content else None
+        deadline = time.monotonic() + HANGS
+        while True:  # SQLite below it is locked now and then
+            with suppress(httpx.TransportError):
+                answer = httpx.get(url, timeout=60) if content is None else httpx.post(url, json=content, timeout=60)
+                if answer.status_code < 500:
+                    return answer.raise_for_status().json() if answer.content else None
+            assert time.monotonic() < deadline, f"Prefect's server does not answer {what}"
+            time.sleep(1)
 
     def begin(self, name: str, period: str) -> str:
         """Ask Prefect for a release; the id of the run."""
         deployments = self.prefect("deployments/filter", {})
         weekly = next(each["id"] for each in deployments if each["name"].endswith("weekly"))
         parameters = {"spec_path": f"/data/specs/{name}.yaml", "period": period, "catch_up": 0}
-        return str(self.prefect(f"deployments/{weekly}/create_flow_run", {"parameters": parameters})["id"])
+        content = {"parameters": parameters, "idempotency_key": str(uuid.uuid4())}
+        return str(self.prefect(f"deployments/{weekly}/create_flow_run", content)["id"])
 
     def running(self, name: str, period: str) -> str:
         """The same, as soon as the run's process has started."""
@@ -256,6 +320,42 @@ class InstalledChart:
         """The state of a run."""
         found: dict[str, Any] = self.prefect(f"flow_runs/{run}")["state"]
         return found
+
+    def stage(self, name: str, period: str) -> str:
+        """What a release does now, as its ledger and its folder say."""
+        password, address = "trial", self.wait("ledger")[0]["status"]["podIP"]
+        with psycopg.connect(f"host={address} dbname=dpdist user=dpdist password={password}", connect_timeout=10) as ledger:
+            rows = ledger.execute("SELECT state FROM dpdist_releases WHERE release = %s", [f"{name}-{period}"]).fetchall()
+        if not rows:
+            return "counting"
+        if rows[0][0] != "committed":
+            return "drawing"
+        return "published" if self.is_published(name, period) else "answering"
+
+    def is_published(self, name: str, period: str) -> bool:
+        """Whether a release has its last file."""
+        try:
+            obstore.head(self.bucket, f"releases/{name}/{period}/release.json")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def answers(self, name: str, period: str) -> dict[str, str]:
+        """The digests of the answers that a release published."""
+        files = [each["path"] for page in obstore.list(self.bucket, f"releases/{name}/{period}/") for each in page]
+        return {
+            file.rpartition("/")[2]: hashlib.sha256(bytes(obstore.get(self.bucket, file).bytes())).hexdigest()
+            for file in files
+            if file.rpartition("/")[2].startswith("answers.")
+        }
+
+    def answers_of_one_process(self, releases: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+        """The same of releases that one process of the same image publishes, from the same records, under the same key and salts."""
+        pod = self.wait("service")[0]["metadata"]["name"]
+        words = [word for release in releases for word in release]
+        alone = ("env", "OMP_NUM_THREADS=1", "python", "-c", ALONE, *words)
+        found = json.loads(self.node.inside(NAMESPACE, pod, "service", *alone).splitlines()[-1])
+        return {(name, period): found[f"{name} {period}"] for name, period in releases}
 
     def charges(self) -> dict[str, int]:
         """How often each release was charged, as the ledger says."""

@@ -17,6 +17,7 @@ import subprocess
 import tarfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +37,13 @@ PAUSE = "registry.local/pause:1"
 TABLE = "dpdist_services"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 TOOLS = ("containerd", "ctr", "runc", "dnsmasq", "nft", "ip", "podman")
+TAKE_MEMORY = """
+open("/proc/1/oom_score_adj", "w").write("1000")
+taken = []
+while True:
+    taken.append(bytearray(2**25))
+"""
+"""The kernel ends the process with the highest score first."""
 PLUGINS = Path("/usr/lib/cni/bridge")
 
 
@@ -53,37 +61,39 @@ def reason() -> str:
     return ""
 
 
-class Node(ControlPlane):
-    """A cluster of one node."""
+class NodeParts:
+    """What makes a machine a node: a containerd and a kubelet, in a folder.
 
-    controllers = ("*",)
-    options_of_server: ClassVar[dict[str, str]] = {"kubelet-preferred-address-types": "InternalIP"}
+    Args:
+        address: of the node.
+        network: the first three numbers of its pods' addresses.
+        before: a program that the others are started with.
+    """
 
-    def _start(self) -> None:
-        super()._start()
-        self.sock = self.folder / "containerd.sock"
-        _run("sysctl", "-qw", "net.ipv4.ip_forward=1")
-        with suppress(subprocess.CalledProcessError):
-            _run("ip", "link", "add", BRIDGE, "type", "bridge")
-            _run("ip", "addr", "add", f"{ADDRESS}/24", "dev", BRIDGE)
-            _run("ip", "link", "set", BRIDGE, "up")
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        name: str,
+        address: str,
+        network: str,
+        bridge: str,
+        before: tuple[str, ...] = (),
+    ) -> None:
+        self.plane, self.folder, self.name, self.address, self.before = plane, folder, name, address, before
+        self.network, self.bridge, self.sock = network, bridge, folder / "containerd.sock"
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, login: Path, *, cgroup_root: str = "/") -> None:
+        """Start both."""
         self._containerd()
-        login = self._login("admin", "system:masters", "admin.kubeconfig")
-        self._begin(
-            "kube-scheduler", {"kubeconfig": login, "leader-elect": "false", "bind-address": "127.0.0.1", "secure-port": "0"}
-        )
-        self.kubelet(login)
-        self.services = Services(self)
-        self.until(self.ready, "the node")
-
-    def kubelet(self, login: Path) -> None:
-        """Start the kubelet."""
         settings = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "failCgroupV1": False,
             "failSwapOn": False,
             "cgroupDriver": "cgroupfs",
+            "cgroupRoot": cgroup_root,
             "containerRuntimeEndpoint": f"unix://{self.sock}",
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
@@ -98,11 +108,15 @@ class Node(ControlPlane):
         options = {
             "config": file,
             "kubeconfig": login,
-            "hostname-override": NODE,
-            "node-ip": ADDRESS,
+            "hostname-override": self.name,
+            "node-ip": self.address,
             "root-dir": self.folder / "kubelet",
         }
-        self._begin("kubelet", options)
+        self._begin(self.plane.programs / "kubelet", *(f"--{name}={value}" for name, value in options.items()))
+
+    def _begin(self, *command: str | Path) -> None:
+        log = self.plane.log
+        self.running.append(subprocess.Popen([*self.before, *command], stdout=log, stderr=log, start_new_session=True))
 
     def _containerd(self) -> None:
         runtime = self.folder / "runc"
@@ -114,12 +128,12 @@ class Node(ControlPlane):
             "plugins": [
                 {
                     "type": "bridge",
-                    "bridge": BRIDGE,
+                    "bridge": self.bridge,
                     "isGateway": True,
                     "ipam": {
                         "type": "host-local",
                         "dataDir": str(self.folder / "addresses"),
-                        "ranges": [[{"subnet": f"{NETWORK}.0/24", "rangeStart": f"{NETWORK}.10"}]],
+                        "ranges": [[{"subnet": f"{self.network}.0/24", "rangeStart": f"{self.network}.10"}]],
                         "routes": [{"dst": "0.0.0.0/0"}],
                     },
                 }
@@ -147,30 +161,71 @@ state = "{self.folder}/containerd-state"
       BinaryName = "{runtime}"
 """
         )
-        command = ["containerd", "-c", self.folder / "containerd.toml"]
-        self.running.append(subprocess.Popen(command, stdout=self.log, stderr=self.log, start_new_session=True))
-        self.until(lambda: self._ctr("version", check=False).returncode == 0, "containerd")
+        self._begin("containerd", "-c", self.folder / "containerd.toml")
+        self.plane.until(lambda: self.ctr("version", check=False).returncode == 0, "containerd")
         pause = self.folder / "pause.tar"
         pause.write_bytes(pause_image())
-        self._ctr("images", "import", str(pause))
+        self.ctr("images", "import", str(pause))
 
-    def _ctr(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def ctr(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Containerd's own command."""
         return subprocess.run(
             ["ctr", "-a", str(self.sock), "-n", "k8s.io", *words], capture_output=True, text=True, check=check
         )
 
-    def bring_image(self, name: str) -> None:
-        """An image of podman's, by the name that pods give it."""
+    def stop(self) -> None:
+        containerd, kubelet = self.running
+        kubelet.kill()
+        kubelet.wait()
+        for line in self.ctr("tasks", "ls", "-q", check=False).stdout.split():
+            self.ctr("tasks", "kill", "-s", "SIGKILL", line, check=False)
+        time.sleep(1)
+        for line in self.ctr("tasks", "ls", "-q", check=False).stdout.split():
+            self.ctr("tasks", "delete", "-f", line, check=False)
+        subprocess.run(["pkill", "-f", f"containerd-shim.*{self.sock}"], check=False)
+        containerd.terminate()
+        containerd.wait()
+
+
+class Node(ControlPlane):
+    """A cluster of one node."""
+
+    controllers = ("*",)
+    options_of_server: ClassVar[dict[str, str]] = {"kubelet-preferred-address-types": "InternalIP"}
+
+    def _start(self) -> None:
+        super()._start()
+        _run("sysctl", "-qw", "net.ipv4.ip_forward=1")
+        with suppress(subprocess.CalledProcessError):
+            _run("ip", "link", "add", BRIDGE, "type", "bridge")
+            _run("ip", "addr", "add", f"{ADDRESS}/24", "dev", BRIDGE)
+            _run("ip", "link", "set", BRIDGE, "up")
+        self.login = self._login("admin", "system:masters", "admin.kubeconfig")
+        self._begin(
+            "kube-scheduler",
+            {"kubeconfig": self.login, "leader-elect": "false", "bind-address": "127.0.0.1", "secure-port": "0"},
+        )
+        self.parts = NodeParts(self, self.folder, NODE, ADDRESS, NETWORK, BRIDGE)
+        self.parts.start(self.login)
+        self.services = Services(self)
+        self.until(lambda: self.is_ready(NODE), "the node")
+
+    def bring_image(self, name: str, *more: NodeParts) -> None:
+        """An image of podman's, by the name that pods give it, to this node and more."""
         file = self.folder / "image.tar"
         subprocess.run(["podman", "save", "--quiet", "--output", file, name], check=True)
-        self._ctr("images", "import", str(file))
+        for parts in (self.parts, *more):
+            parts.ctr("images", "import", str(file))
         file.unlink()
 
-    def ready(self) -> bool:
-        """Whether pods can run."""
+    def is_ready(self, name: str) -> bool:
+        """Whether pods can run on a node."""
         nodes = self.ask("/api/v1/nodes")["items"]
         return any(
-            each["type"] == "Ready" and each["status"] == "True" for node in nodes for each in node["status"]["conditions"]
+            each["type"] == "Ready" and each["status"] == "True"
+            for node in nodes
+            for each in node["status"]["conditions"]
+            if node["metadata"]["name"] == name
         )
 
     def pods(self, namespace: str, component: str | None = None) -> list[dict[str, Any]]:
@@ -189,23 +244,36 @@ state = "{self.folder}/containerd-state"
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
         return self.client.post(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", json=body).status_code
 
-    def inside(self, namespace: str, pod: str, container: str, *command: str) -> str:
+    def inside(self, namespace: str, pod: str, container: str, *command: str, check: bool = True) -> str:
         """What a command prints in a container."""
         containers = self.ask(f"/api/v1/namespaces/{namespace}/pods/{pod}")["status"]["containerStatuses"]
         found = next(each["containerID"].rpartition("/")[2] for each in containers if each["name"] == container)
-        return self._ctr("tasks", "exec", "--exec-id", f"asked-{time.monotonic_ns()}", found, *command).stdout
+        words = ("tasks", "exec", "--exec-id", f"asked-{time.monotonic_ns()}", found, *command)
+        return self.parts.ctr(*words, check=check).stdout
+
+    def run_out_of_memory(self, namespace: str, pod: str, container: str) -> None:
+        """Have the kernel end a container's first process for memory: another one in its control group takes all that there is."""
+        self.inside(namespace, pod, container, "python", "-c", TAKE_MEMORY, check=False)
+
+    def usage(self) -> Iterator[tuple[str, dict[str, float]]]:
+        """What the kubelet says that pods take now: the part of the chart, and bytes of memory, of disk, and cores."""
+        parts = {
+            pod["metadata"]["uid"]: pod["metadata"].get("labels", {}).get("app.kubernetes.io/component", "")
+            for pod in self.ask("/api/v1/pods")["items"]
+        }
+        for pod in self.ask(f"/api/v1/nodes/{NODE}/proxy/stats/summary")["pods"]:
+            yield (
+                parts.get(pod["podRef"]["uid"], ""),
+                {
+                    "memory": pod.get("memory", {}).get("workingSetBytes", 0),
+                    "disk": pod.get("ephemeral-storage", {}).get("usedBytes", 0),
+                    "cores": pod.get("cpu", {}).get("usageNanoCores", 0) / 1e9,
+                },
+            )
 
     def stop(self) -> None:
         self.services.stop()
-        kubelet = next(process for process in self.running if "kubelet" in str(process.args[0]))
-        kubelet.kill()
-        kubelet.wait()
-        for line in self._ctr("tasks", "ls", "-q", check=False).stdout.split():
-            self._ctr("tasks", "kill", "-s", "SIGKILL", line, check=False)
-        time.sleep(1)
-        for line in self._ctr("tasks", "ls", "-q", check=False).stdout.split():
-            self._ctr("tasks", "delete", "-f", line, check=False)
-        subprocess.run(["pkill", "-f", f"containerd-shim.*{self.sock}"], check=False)
+        self.parts.stop()
         super().stop()
         for line in reversed(Path("/proc/mounts").read_text().splitlines()):
             if line.split()[1].startswith(str(self.folder)):
@@ -218,6 +286,7 @@ class Services:
 
     def __init__(self, node: Node) -> None:
         self.node, self.written = node, ""
+        self.places: list[tuple[str, ...]] = [()]
         self.names = node.folder / "names"
         self.names.mkdir()
         command = [
@@ -275,13 +344,15 @@ class Services:
                 else:
                     rules.append(f"{match} dnat to {target}:{number}")
         text = _table(rules, refused)
-        if text + "\n".join(names) == self.written:
+        written = f"{len(self.places)} {text}" + "\n".join(names)
+        if written == self.written:
             return
-        subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True, capture_output=True)
+        for before in self.places:
+            subprocess.run([*before, "nft", "-f", "-"], input=text, text=True, check=True, capture_output=True)
         file = self.names / "services"
         file.write_text("\n".join(sorted(names)) + "\n")
         self.server.send_signal(signal.SIGHUP)
-        self.written = text + "\n".join(names)
+        self.written = written
 
 
 def _table(rules: list[str], refused: list[str]) -> str:

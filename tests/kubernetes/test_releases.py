@@ -11,22 +11,29 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.test_helm import helm
 from tests.kubernetes import node as node_module
-from tests.kubernetes.installed_chart import IMAGE, NAMESPACE, PERIODS, POSTGRES, S3_IMAGE, InstalledChart
-from tests.kubernetes.node import Node
+from tests.kubernetes.disturbances import LONGEST, Disturbances, Usage
+from tests.kubernetes.installed_chart import IMAGE, NAMESPACE, PARTS, PERIODS, POSTGRES, S3_IMAGE, VALUES, InstalledChart
+from tests.kubernetes.node import NODE, Node
+from tests.kubernetes.second_node import SecondNode
 
 pytestmark = pytest.mark.large
 EVICTIONS = int(os.environ.get("DPDIST_TEST_EVICTIONS", "10"))
 SEED = int(os.environ.get("DPDIST_TEST_SEED", "1"))
-PARTS = ("service", "dask-worker", "worker", "dask-scheduler", "dask-optimiser", "dask-noise")
-LONGEST = 1200
-"""Seconds after which a run has ended: a silent one is taken for dead after 180, one that its worker had not yet started after 900."""
+LARGE = {
+    "domain": {"age": {"from": 0, "to": 2047}, "person": {"from": 0, "to": 4095}},
+    "workload": [{"marginals": {"of": [["age"]]}}],
+    "mechanism": "identity",
+}
+"""Two shards of noise: workers draw it."""
 SPECS = {
+    "large": LARGE,
     "weekly": {},
     "pure": {"budget": {"epsilon": 1}, "ledger": {"dataset": "pure", "cap": {"epsilon": 10, "per": "week"}}},
 }
@@ -46,10 +53,23 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledChart]:
     try:
         for image in (IMAGE, S3_IMAGE, POSTGRES):
             node.bring_image(image)
-        yield InstalledChart(node, folder, SPECS)
+        found = InstalledChart(node, folder, SPECS)
+        usage = Usage(found)
+        yield found
+        print(f"\nwhat the kubelet saw at most:\n{usage.table()}")
     finally:
         node.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def disturbances(chart: InstalledChart) -> Disturbances:
+    """What tests of this module did to releases of periods that only they release."""
+    found = Disturbances(chart, list(PERIODS[3:]))
+    print(
+        "\n| release | what was done, in which stage | published s after it | s in all | asked for again |\n|---|---|---|---|---|"
+    )
+    return found
 
 
 def released(chart: InstalledChart, name: str, period: str) -> None:
@@ -102,24 +122,134 @@ def test_a_drained_node_goes_on(chart: InstalledChart) -> None:
     assert chart.charges()[f"weekly-{PERIODS[2]}"] == 1
 
 
-def test_evictions_in_every_stage_charge_once(chart: InstalledChart) -> None:
+def test_evictions_in_every_stage_charge_once(disturbances: Disturbances) -> None:
+    """Pods of every part leave while releases count, draw and answer: six amid one release."""
     chance = random.Random(SEED)
-    for number in range(EVICTIONS):
-        name, period, part = ("weekly", "pure")[number % 2], PERIODS[3 + number], PARTS[number % len(PARTS)]
-        for needed in PARTS:
-            chart.wait(needed)
-        begun, run = time.monotonic(), chart.running(name, period)
-        wait = chance.uniform(0, 12)
-        time.sleep(wait)
-        (pod, *_) = chart.node.pods(NAMESPACE, part)
-        status = chart.node.evict(NAMESPACE, pod["metadata"]["name"])
-        state = chart.ended(run, LONGEST)
+    stages = ("counting", "counting", "drawing", "drawing", "answering", "answering")
+    others = [part for part in PARTS if part != "worker"]
+    for number in range(0, EVICTIONS, len(stages)):
+        turn = number // len(stages)
+        parts = [*others, chance.choice(others) if turn % 3 else "worker"]  # whose run is taken for dead after minutes
+        chance.shuffle(parts)
+        disturbed = disturbances.begin(("large", "weekly", "pure")[turn % 3])
+        for stage, part in list(zip(stages, parts, strict=True))[: EVICTIONS - number]:
+            disturbances.evict(disturbed, stage, part)
+        disturbances.publish(disturbed)
+    disturbances.check()
+    print(disturbances.chart.ledger_command("verify"))
+
+
+@pytest.mark.parametrize(
+    ("part", "container"), [("dask-worker", "worker"), ("dask-scheduler", "scheduler"), ("service", "service")]
+)
+def test_a_part_that_runs_out_of_memory_charges_once(disturbances: Disturbances, part: str, container: str) -> None:
+    """The kernel ends it while a release is between its charge and its commit."""
+    chart = disturbances.chart
+    disturbed = disturbances.begin("large")
+    pod = chart.wait(part)[0]["metadata"]["name"]
+    disturbances.at(
+        disturbed, "drawing", f"{part} out of memory", lambda: chart.node.run_out_of_memory(NAMESPACE, pod, container)
+    )
+    chart.node.until(lambda: "OOMKilled" in ends_of(chart, pod), f"the end of {pod}")
+    disturbances.publish(disturbed)
+    disturbances.check()
+
+
+def ends_of(chart: InstalledChart, pod: str) -> list[str]:
+    """Why the container of a pod ended: this one, and the one before it."""
+    (status,) = chart.node.ask(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}")["status"]["containerStatuses"]
+    return [status[state]["terminated"]["reason"] for state in ("state", "lastState") if "terminated" in status[state]]
+
+
+def test_a_worker_that_fills_its_disk_is_replaced(disturbances: Disturbances) -> None:
+    """More lies in its /tmp than its limit of ephemeral storage: the kubelet evicts the pod."""
+    chart = disturbances.chart
+    disturbed = disturbances.begin("large")
+    pod = chart.wait("dask-worker")[0]["metadata"]["name"]
+    fill = ("python", "-c", "file = open('/tmp/filled', 'wb')\nfor _ in range(1100): file.write(bytes(2**20))")
+    disturbances.at(
+        disturbed,
+        "counting",
+        "dask-worker's disk filled",
+        lambda: chart.node.inside(NAMESPACE, pod, "worker", *fill, check=False),
+    )
+    disturbances.publish(disturbed)
+    begun, path = time.monotonic(), f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}"
+    chart.node.until(lambda: chart.node.ask(path)["status"].get("reason") == "Evicted", "the eviction")
+    print(f"evicted {time.monotonic() - begun:.0f} s after the release: {chart.node.ask(path)['status']['message'][:160]}")
+    chart.wait("dask-worker", 2)
+    disturbances.check()
+
+
+def test_a_second_node_that_is_lost_for_five_minutes_charges_once(disturbances: Disturbances) -> None:
+    """One of two Dask workers is there; the link is cut while a release is between its charge and its commit."""
+    chart = disturbances.chart
+    with second_node(chart) as second:
+        workers = {**VALUES["dask"]["workers"], "topologySpreadConstraints": [SPREAD]}
+        chart.apply_chart(dask={**VALUES["dask"], "workers": workers})
+        chart.node.until(lambda: nodes(chart, "dask-worker") == {NODE, second.name}, "a worker on each node")
+        disturbed = disturbances.begin("large")
+        disturbances.at(disturbed, "drawing", "second node lost", second.cut)
+        cut = time.monotonic()
+        disturbances.publish(disturbed)
+        time.sleep(max(0.0, cut + LOST_SECONDS - time.monotonic()))
+        assert not chart.node.is_ready(second.name)
+        second.connect()
+        back = time.monotonic()
+        chart.node.until(lambda: chart.node.is_ready(second.name), "the second node")
+        chart.wait("dask-worker", 2)
         print(
-            f"eviction {number + 1} of {part} after {wait:.0f} s ({status}): {state['name']} after {time.monotonic() - begun:.0f} s",
-            flush=True,
+            f"the second node was lost for {back - cut:.0f} s; all workers {time.monotonic() - back:.0f} s after it was back"
         )
-        if state["type"] != "COMPLETED":
-            released(chart, name, period)
-        assert chart.charges()[f"{name}-{period}"] == 1
-    assert set(chart.charges().values()) == {1}
-    print(chart.ledger_command("verify"))
+        disturbances.publish(disturbances.begin("large"))
+        disturbances.check()
+        chart.apply_chart()
+
+
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app.kubernetes.io/component": "dask-worker"}},
+}
+LOST_SECONDS = 300
+
+
+@contextmanager
+def second_node(chart: InstalledChart) -> Iterator[SecondNode]:
+    """A second node with the image of the chart."""
+    second = SecondNode(chart.node)
+    try:
+        chart.node.bring_image(IMAGE, second.parts)
+        yield second
+    finally:
+        second.stop()
+
+
+def nodes(chart: InstalledChart, part: str) -> set[str]:
+    """Where pods of a part are ready."""
+    return {pod["spec"]["nodeName"] for pod in chart.wait(part)}
+
+
+def test_an_image_that_is_rolled_amid_a_week_charges_once(disturbances: Disturbances) -> None:
+    """The chart is upgraded to another image while a release draws: every pod is replaced."""
+    chart = disturbances.chart
+    rolled = IMAGE.replace(":1.0.0", ":1.0.0-rolled")
+    file = chart.folder / "Dockerfile"
+    file.write_text(f"FROM {IMAGE}\nENV ROLLED=1\n")
+    subprocess.run(["podman", "build", "--quiet", "--tag", rolled, "--file", file, chart.folder / "names"], check=True)
+    chart.node.bring_image(rolled)
+    disturbed = disturbances.begin("large")
+    values = {"image": {**VALUES["image"], "tag": "1.0.0-rolled"}}
+    disturbances.at(disturbed, "drawing", "image rolled", lambda: chart.apply_chart("pre-upgrade", "post-upgrade", **values))
+    disturbances.publish(disturbed)
+    for part in PARTS:
+        chart.node.until(lambda part=part: images(chart, part) == {rolled}, f"{part} with the new image")
+    again = disturbances.begin("weekly")
+    disturbances.publish(again)
+    disturbances.check()
+
+
+def images(chart: InstalledChart, part: str) -> set[str]:
+    """The images of a part's pods."""
+    return {f"docker.io/library/{pod['spec']['containers'][0]['image']}" for pod in chart.node.pods(NAMESPACE, part)}

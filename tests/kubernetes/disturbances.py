@@ -1,0 +1,166 @@
+"""Releases that are disturbed at a chosen moment, and what became of them: how long until they went on, their charges and their bytes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tests.deploy.control_plane import Refused
+from tests.kubernetes.installed_chart import ENDED, NAMESPACE, PARTS, STAGES, InstalledChart
+
+LONGEST = 1200
+"""Seconds after which a run has ended: a silent one is taken for dead after 180, one that its worker had not yet started after 900."""
+
+
+@dataclass
+class Disturbed:
+    """A release, and what was done to it.
+
+    Attributes:
+        runs: that were asked for, one after the other.
+        begun: when the first was.
+        done: what was done, in which stage, and when.
+        published: when the last file was there.
+    """
+
+    name: str
+    period: str
+    runs: list[str]
+    begun: float
+    done: list[tuple[str, str, float]] = field(default_factory=list)
+    published: float | None = None
+
+
+@dataclass
+class Disturbances:
+    """What was done to releases of an installed chart.
+
+    Attributes:
+        periods: those that no release was made for, yet.
+        rows: of the table that is printed.
+    """
+
+    chart: InstalledChart
+    periods: list[str]
+    releases: list[Disturbed] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
+
+    def begin(self, name: str) -> Disturbed:
+        """A release of a period of its own, as soon as its run has a process."""
+        for part in ("service", "worker", "dask-worker", "dask-scheduler"):
+            self.chart.wait(part)
+        period = self.periods.pop(0)
+        begun = time.monotonic()
+        self.releases.append(Disturbed(name, period, [self.chart.running(name, period)], begun))
+        return self.releases[-1]
+
+    def at(self, disturbed: Disturbed, stage: str, what: str, disturb: Callable[[], object]) -> str:
+        """Disturb a release as soon as it has reached a stage; the stage in which it was."""
+        deadline = time.monotonic() + LONGEST
+        while STAGES.index(now := self.stage(disturbed)) < STAGES.index(stage):
+            state = self._asked_again(disturbed)
+            assert time.monotonic() < deadline, f"{disturbed} does not reach {stage}: {state}"
+            time.sleep(0.05)
+        disturb()
+        disturbed.done.append((what, now, time.monotonic()))
+        return now
+
+    def stage(self, disturbed: Disturbed) -> str:
+        """The stage of a release."""
+        return self.chart.stage(disturbed.name, disturbed.period)
+
+    def evict(self, disturbed: Disturbed, stage: str, part: str) -> str:
+        """Evict a pod of a part as soon as a release has reached a stage; the stage in which it was."""
+
+        def leave() -> None:
+            deadline = time.monotonic() + LONGEST
+            while True:
+                pods = self.chart.node.pods(NAMESPACE, part)
+                if pods and self.chart.node.evict(NAMESPACE, pods[0]["metadata"]["name"]) < 300:
+                    return
+                assert time.monotonic() < deadline, f"{part} cannot be evicted"
+                time.sleep(0.2)
+
+        found = self.at(disturbed, stage, part, leave)
+        if (
+            part == "worker"
+        ):  # the run's process went with its pod: an operator does not wait until Prefect takes it for dead
+            disturbed.runs.append(self.chart.begin(disturbed.name, disturbed.period))
+        return found
+
+    def publish(self, disturbed: Disturbed) -> None:
+        """Wait until a release is published; where its run has ended otherwise, it is asked for again, as the schedule does."""
+        deadline = time.monotonic() + LONGEST
+        while not self.chart.is_published(disturbed.name, disturbed.period):
+            state = self._asked_again(disturbed)
+            assert time.monotonic() < deadline, f"{disturbed} is not published: {state}"
+            time.sleep(0.25)
+        disturbed.published = time.monotonic()
+        done = "; ".join(f"{what} in {stage}" for what, stage, _ in disturbed.done)
+        last = max(moment for *_, moment in disturbed.done) if disturbed.done else disturbed.begun
+        row = (
+            f"| {disturbed.name} | {done or 'nothing'} | {max(0.0, disturbed.published - last):.0f} | "
+            f"{disturbed.published - disturbed.begun:.0f} | {len(disturbed.runs) - 1} |"
+        )
+        self.rows.append(row)
+        print(row, flush=True)
+
+    def _asked_again(self, disturbed: Disturbed) -> dict[str, Any]:
+        """The state of the last run of a release; where it has ended otherwise than well, there is another one, as with the schedule."""
+        state = self.chart.state(disturbed.runs[-1])
+        if state["type"] in ENDED and state["type"] != "COMPLETED":
+            print(f"{disturbed.name}-{disturbed.period}: {state['name']}, {state['message']}"[:300], flush=True)
+            disturbed.runs.append(self.chart.begin(disturbed.name, disturbed.period))
+        return state
+
+    def check(self) -> None:
+        """All runs have ended, each release was charged once, and its answers are those of one process. Prints how the runs ended."""
+        deadline, ends = time.monotonic() + LONGEST, defaultdict(int)
+        for run in (run for disturbed in self.releases for run in disturbed.runs):
+            while (state := self.chart.state(run))["type"] not in ENDED:
+                assert time.monotonic() < deadline, f"a run is still {state}"
+                time.sleep(1)
+            ends[state["type"]] += 1
+        print(f"runs of {len(self.releases)} releases: {dict(ends)}", flush=True)
+        charges = self.chart.charges()
+        releases = [(disturbed.name, disturbed.period) for disturbed in self.releases]
+        assert {charges[f"{name}-{period}"] for name, period in releases} == {1}
+        alone = self.chart.answers_of_one_process(releases)
+        different = [release for release in releases if self.chart.answers(*release) != alone[release]]
+        assert (different, all(alone.values())) == ([], True)
+        print(f"the answers of {len(releases)} releases are those of one process", flush=True)
+        self.releases.clear()
+
+
+class Usage:
+    """The most that pods of each part took, asked of the kubelet again and again."""
+
+    def __init__(self, chart: InstalledChart) -> None:
+        self.chart, self.most = chart, defaultdict(lambda: defaultdict(float))
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread.start()
+
+    def _look(self) -> None:
+        while not self.ended.wait(5):
+            with suppress(httpx.HTTPError, Refused, KeyError):
+                for part, taken in self.chart.node.usage():
+                    for kind, amount in taken.items():
+                        self.most[part][kind] = max(self.most[part][kind], amount)
+
+    def table(self) -> str:
+        """Markdown: the most that each part took."""
+        self.ended.set()
+        self.thread.join()
+        rows = [
+            f"| {part} | {self.most[part]['memory'] / 2**20:.0f} | {self.most[part]['disk'] / 2**20:.1f} | {self.most[part]['cores']:.2f} |"
+            for part in (*PARTS, "ledger")
+        ]
+        return "\n".join(["| part | MiB of memory | MiB of disk | cores |", "|---|---|---|---|", *rows])
