@@ -35,6 +35,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
     "private_bounds": ("bounds.private", "records.person.selection", "sums.selection"),
+    "published_baselines": ("mechanism.low-rank", "mechanism.smoothing", "mechanism.fourier", "mechanism.datacube"),
     "quantiles": ("quantiles",),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
