@@ -39,6 +39,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "quantiles": ("quantiles",),
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
+    "spec_drafts": ("init",),
     "streams": ("mechanism.triangular", "mechanism.buffered", "mechanism.banded"),
     "studio": ("studio",),
     "synthetic": ("synthesize",),

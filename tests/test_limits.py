@@ -88,7 +88,6 @@ WHY_NOT = {
     "privacy.numerics.MOST_STEPS": REFUSAL,
     "privacy.sampler.NUMERATOR_LIMIT": REFUSAL,
     "privacy.noise_distributions.BATCH": REACHED,
-    "sources.file_columns.MOST_TEXTS": "how many texts a suggested spec lists",
     "sources.formats.json_lines.LONGEST_BYTES": REFUSAL,
     "reconstruction.pooled_measurement.DENSE_COPIES": MEMORY,
     "counting.partial_counts.DENSE_COPIES": "whether tasks write pairs: tests count both ways",
