@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dpdist import strategies
 from dpdist.plugin_registry import OFFERED, installed_plugins, load_object, missing_plugin
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.step_registry import CORE_STEPS
@@ -19,6 +20,11 @@ def needs_plugin(word: str) -> pytest.MarkDecorator:
 def installed_mechanisms(*names: str) -> tuple[str, ...]:
     """Those of some names, which a spec takes, whose plugins are there."""
     return tuple(name for name in names if not missing_plugin(f"mechanism.{name}"))
+
+
+def installed_strategies(*names: str) -> dict[str, Any]:
+    """Functions of ``dpdist.strategies`` by their names, of those whose plugins are there."""
+    return {name: getattr(strategies, name) for name in names if name in dir(strategies)}
 
 
 def installed_releases(releases: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -120,6 +120,7 @@ MISSING_KEYS = {
     "mechanism.nested": lambda spec: spec.replace("mechanism: auto", "mechanism: nested"),
     "mechanism.banded": lambda spec: spec.replace("mechanism: auto", "mechanism: banded"),
     "mechanism.weighted-design": lambda spec: spec.replace("mechanism: auto", "mechanism: weighted-design"),
+    "mechanism.low-rank": lambda spec: spec.replace("mechanism: auto", "mechanism: low-rank"),
     "records.sql": lambda spec: re.sub(r"path: \S+", "sql: SELECT 1", spec),
     "output.verifier": lambda spec: f"{spec}\noutput: {{verifier: true}}\n",
     "output.to.postgres": lambda spec: f"{spec}\noutput: {{to: [{{postgres: public.answers}}]}}\n",
@@ -157,7 +158,9 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
     assert {"release.json", "answers.parquet", "index.html"} <= files
     assert "croissant.json" not in files
     spec = (tree / "examples" / "census" / "release.yaml").read_text()
-    refusals = [(command, command) for command in ("serve", "studio", "site", "synthesize", "export", "gate", "metrics")]
+    refusals = [
+        (command, command) for command in ("serve", "studio", "init", "site", "synthesize", "export", "gate", "metrics")
+    ]
     for number, (word, change) in enumerate(MISSING_KEYS.items()):
         path = tree / "examples" / "census" / f"missing-{number}.yaml"
         path.write_text(change(spec))

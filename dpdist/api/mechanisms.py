@@ -46,9 +46,11 @@ from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, invert_terms, read_term
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
-from dpdist.mechanisms.dense_mechanisms import REPLACED
+from dpdist.mechanisms.dense_mechanisms import REPLACED, GramMechanism
 from dpdist.mechanisms.filter_mechanisms import StreamMechanism
+from dpdist.mechanisms.marginal_mechanisms import MarginalMechanism
 from dpdist.mechanisms.mechanism import (
+    ANY_NOISE,
     AUTO_LIMITS,
     DENSE_CELLS,
     SINGLE_RECORD,
@@ -110,16 +112,25 @@ from dpdist.strategies.filter_strategies import (
     has_square_root,
     rows_over_cells,
 )
-from dpdist.strategies.lower_bounds import laplace_bound
+from dpdist.strategies.lower_bounds import laplace_bound, singular_value_bound
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.p_identity_design import CELLS_A_QUERY, fit_p_identity
-from dpdist.strategies.representations import WORST_ANSWERS, WORST_WORK, DenseStrategy, FilterStrategy, TermStrategy
+from dpdist.strategies.representations import (
+    WORST_ANSWERS,
+    WORST_WORK,
+    DenseStrategy,
+    FilterStrategy,
+    ResidualStrategy,
+    TermStrategy,
+)
 from dpdist.strategies.solver_resources import (
     SOLVE_COPIES,
     TERM_COPIES,
     Effort,
     Limits,
+    array_effort,
     effort,
+    residual_bytes,
     worst_factor_bytes,
     worst_row_bytes,
 )
@@ -132,12 +143,15 @@ from dpdist.strategies.strategy import (
     Stop,
     Strategy,
     check_not_empty,
+    check_start,
     check_workload,
+    gram_in_place,
     gram_of,
     ignore_step,
     laplace_cost,
     matrix_mechanism_cost,
 )
+from dpdist.strategies.tables.marginal_optimum import Subset, marginal_weights, residual_strategy
 from dpdist.workloads import Filter, Gram, Workload, filtered
 from dpdist.workloads.time_filters import coefficients
 from dpdist.workloads.workload_kind import is_running_sum

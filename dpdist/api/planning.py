@@ -2,6 +2,7 @@
 
 from dpdist.digests import compute_digest
 from dpdist.domain.numeric_columns import DEVIATION, MOST_STEPS, SQUARE
+from dpdist.domain.spelling_suggestions import did_you_mean
 from dpdist.notebook_tables import html_table
 from dpdist.pipeline.preflight import ensure_key, plan_ahead
 from dpdist.planner.error_prediction import assumed_statistic_rows, predict_errors, predict_statistic_errors, whole_amounts
@@ -16,8 +17,9 @@ from dpdist.runtime.context import Context, open_context
 from dpdist.session import PlannedRelease
 from dpdist.session.declarations import drop_none, validate_section
 from dpdist.session.predicted_errors import PredictedErrors, format_table
-from dpdist.sources.file_columns import Column, columns_of, first_row, has_names, is_person
 from dpdist.sources.formats.csv_grammar import Grammar
+from dpdist.spec import json_schema
+from dpdist.spec.attributes import ATTRIBUTES
 from dpdist.spec.compile import compile_job
 from dpdist.spec.load import PERIOD, load
 from dpdist.spec.queries import QuerySpec

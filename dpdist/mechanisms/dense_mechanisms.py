@@ -7,10 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
-import numpy as np
-
 from dpdist.mechanisms.mechanism import (
-    ANY_NOISE,
     AUTO_MEMORY_BYTES,
     DENSE_CELLS,
     LAPLACE,
@@ -29,25 +26,17 @@ from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_dense_strategy
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design
 from dpdist.strategies.dense.completing_rows import completed_design
 from dpdist.strategies.dense.minimax import least_worst
-from dpdist.strategies.exponential_smoothing import smoothing
 from dpdist.strategies.group_optimum import persons_by_cell
-from dpdist.strategies.low_rank_factorisation import low_rank
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.p_identity_design import p_identity
 from dpdist.strategies.solver_resources import FULL_RANK_PRODUCTS, Effort, Limits, effort, worst_row_bytes
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Gram, Workload, integer_basis
 
-LOW_RANK_CELLS = 256
-"""Up to here ``auto`` also optimises LRM for pure epsilon, where the rank is low; else it must be asked for."""
 LEARNT_CELLS = 1024
 """Up to here ``auto`` optimises p-Identity, which takes seconds; beyond, it must be asked for."""
-APPROXIMATES = "approximates the program that 'coa' solves; ask for it by name to compare"
 REPLACED = Limits(AUTO_MEMORY_BYTES, 5.0, whose="to compare it for replaced records 'auto' takes up to")
 """What it may take where records are replaced."""
-REASON_FULL_RANK = (
-    "takes long, and 'p-identity' is as good for workloads of a rank above half the cells; ask for it by name to compare"
-)
 
 
 class DenseRowsMechanism(Mechanism):
@@ -197,55 +186,6 @@ class GramMechanism(DenseRowsMechanism):
     def strategy_method(self, request: Request) -> str:
         """What the strategy is kept under."""
         return self.name
-
-
-class LowRank(GramMechanism):
-    """LRM: W = B L, every column of L in the unit ball."""
-
-    name = "low-rank"
-    summary = "the workload as a product of low rank, for Gaussian or Laplace noise"
-    noises = ANY_NOISE
-    optimiser = "low_rank"
-    progress_message = "optimising a low-rank strategy"
-
-    def reason_not_compared(self, question: AutoComparison) -> str | None:
-        if question.norm == "l2":
-            return reason_beaten(self, question) or APPROXIMATES
-        if question.cells > LOW_RANK_CELLS:
-            return reason_slow(LOW_RANK_CELLS)
-        return reason_beaten(self, question) or (None if _has_low_rank(question.workload) else REASON_FULL_RANK)
-
-    def solver(self, request: Request) -> Callable[[Gram], Strategy]:
-        return partial(low_rank, norm=request.norm)
-
-    def strategy_method(self, request: Request) -> str:
-        return f"low-rank-{request.norm}"
-
-
-def _has_low_rank(workload: Workload) -> bool:
-    """Whether W has at most half as many independent rows as there are cells: there LRM has down to half of p-Identity's error."""
-    cells = workload.shape[1]
-    return workload.shape[0] <= cells // 2 or 2 * int(np.linalg.matrix_rank(workload.gram(), hermitian=True)) <= cells
-
-
-class Smoothing(GramMechanism):
-    """ESM: the low-rank paper's appendix B, for comparison: 'coa' solves the same program to its certified optimum."""
-
-    name = "smoothing"
-    summary = "exponential smoothing (ESM) of the optimum's program, for comparison with the papers"
-    optimiser = "smoothing"
-    progress_message = "smoothing the optimum's program"
-    supports_fractional_records = False
-
-    def reason_not_compared(self, question: AutoComparison) -> str | None:
-        if question.optimality.moved.replaced:  # of replaced records 'coa' is not the optimum, and may have more error
-            return super().reason_not_compared(question) or question.reason_out_of_reach(
-                self.effort(question.workload), REPLACED
-            )
-        return reason_beaten(self, question) or APPROXIMATES
-
-    def solver(self, request: Request) -> Callable[[Gram], Strategy]:
-        return smoothing
 
 
 class PIdentity(GramMechanism):

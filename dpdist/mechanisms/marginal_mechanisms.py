@@ -1,4 +1,4 @@
-"""Marginals in closed form, with the least largest error, and as their published baselines measure them."""
+"""Marginals in closed form, with the least largest error."""
 
 from __future__ import annotations
 
@@ -21,16 +21,12 @@ from dpdist.mechanisms.mechanism import (
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.strategy_cache import get_term_strategy, name_strategy
 from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
-from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies.baselines import gaussian, identity
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
 from dpdist.strategies.representations import ResidualStrategy, TablesStrategy
-from dpdist.strategies.solver_resources import Effort, Limits, effort, residual_bytes
+from dpdist.strategies.solver_resources import Effort, Limits, effort
 from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Strategy
 from dpdist.strategies.tables.marginal_optimum import (
-    bmax,
-    datacube,
-    fourier,
     marginal_minimax,
     marginal_optimum,
     marginal_weights,
@@ -106,32 +102,6 @@ class Marginals(MarginalMechanism):
         largest = max((block.weight * residual_strategy.deviation(sizes, block)) ** 2 for block in request.workload.blocks)
         steps = tuple(replace(step, objective=largest) for step in residual_strategy.solve.history)
         return replace(residual_strategy, solve=replace(residual_strategy.solve, history=steps))
-
-
-class FourierMechanism(MarginalMechanism):
-    """Fourier over marginals."""
-
-    name = "fourier"
-    summary = "equal noise on every needed coefficient of an orthonormal product basis"
-
-    def planning_bytes(self, workload: Workload) -> int:
-        return residual_bytes(workload, marginal_weights(workload))
-
-    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        return fourier(request.workload)
-
-
-class DataCube(MarginalMechanism):
-    """DataCube over marginals."""
-
-    name = "datacube"
-    summary = "a few marginals with equal noise, from which the asked ones are derived"
-
-    def planning_bytes(self, workload: Workload) -> int:
-        return residual_bytes(workload, {space for measured in bmax(workload) for space in subsets(measured)})
-
-    def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        return datacube(request.workload)
 
 
 def _directly(workload: Workload, rows: Effort) -> Callable[..., Strategy] | None:

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.baseline_mechanisms import Gaussian, Hierarchical, IdentityMechanism, Laplace, Wavelet
-from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, LowRank, PIdentity, Smoothing
+from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, PIdentity
 from dpdist.mechanisms.filter_mechanisms import Convolution, SquareRoot
-from dpdist.mechanisms.marginal_mechanisms import DataCube, FourierMechanism, Marginals
+from dpdist.mechanisms.marginal_mechanisms import Marginals
 from dpdist.mechanisms.mechanism import Mechanism
 from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, Residual
 from dpdist.mechanisms.symmetric_mechanism import Symmetric
@@ -60,11 +60,7 @@ REGISTRY = MechanismRegistry(
     Oblique(),
     Convolution(),
     SquareRoot(),
-    LowRank(),
-    Smoothing(),
     PIdentity(),
-    FourierMechanism(),
-    DataCube(),
     IdentityMechanism(),
     Gaussian(),
     Laplace(),

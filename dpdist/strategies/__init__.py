@@ -7,9 +7,7 @@ from dpdist.strategies.baselines import gaussian, hierarchical, identity, laplac
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design as eigen
 from dpdist.strategies.dense.minimax import least_worst
-from dpdist.strategies.exponential_smoothing import smoothing
 from dpdist.strategies.filter_strategies import convolution, square_root
-from dpdist.strategies.low_rank_factorisation import low_rank
 from dpdist.strategies.lower_bounds import (
     dual_bound,
     laplace_bound,
@@ -20,7 +18,7 @@ from dpdist.strategies.p_identity_design import p_identity
 from dpdist.strategies.solver_resources import Effort, effort
 from dpdist.strategies.strategy import OnStep, Solve, Step, Strategy, matrix_mechanism_cost
 from dpdist.strategies.symmetric_optimum import symmetric
-from dpdist.strategies.tables.marginal_optimum import datacube, fourier, marginal_minimax
+from dpdist.strategies.tables.marginal_optimum import marginal_minimax
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum as marginals
 from dpdist.strategies.tables.product_bound import kronecker
 from dpdist.strategies.tables.residual_bases import oblique, residual
@@ -33,12 +31,10 @@ __all__ = [
     "Strategy",
     "coa",
     "convolution",
-    "datacube",
     "dual_bound",
     "effort",
     "eigen",
     "eigen_design",
-    "fourier",
     "gaussian",
     "hierarchical",
     "identity",
@@ -46,7 +42,6 @@ __all__ = [
     "laplace",
     "laplace_bound",
     "least_worst",
-    "low_rank",
     "marginal_minimax",
     "marginals",
     "matrix_mechanism_cost",
@@ -54,7 +49,6 @@ __all__ = [
     "p_identity",
     "residual",
     "singular_value_bound",
-    "smoothing",
     "square_root",
     "symmetric",
     "wavelet",

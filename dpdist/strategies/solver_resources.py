@@ -54,8 +54,6 @@ RESIDUAL_PRODUCTS = 10.0
 EIGEN_ARRAYS, ERROR_PRODUCTS, DESIGN_START_PRODUCTS = 16, 12.0, 26.0
 """Arrays over pairs of cells that weighting eigen-queries holds; products of an error of a completed design and its gradient; and of what
 comes before: an eigen-decomposition, weights, and a design of each."""
-SMOOTHING_PRODUCTS = 12_000.0
-"""Of 200 steps with a few eigen-decompositions each."""
 VARIANCE_COPIES = 8
 """Arrays over all queries that predicting the worst error over orbits holds."""
 HESSIAN_PRODUCTS = 20
@@ -186,7 +184,7 @@ def _persons_effort(workload: Workload | Gram) -> Effort:
     """Arrays over pairs of cells; blends of strategies, and the search for long persons, which takes longer than they do for few cells."""
     cells = _size(workload)[0]
     rows = CUT_ROWS if cells <= UNLIKE_CELLS else PERSONS_ROWS
-    return _array_effort(PERSONS_SQUARES, PERSONS_PRODUCTS + rows / cells**2, workload)
+    return array_effort(PERSONS_SQUARES, PERSONS_PRODUCTS + rows / cells**2, workload)
 
 
 def _symmetric_effort(workload: Workload | Gram) -> Effort:
@@ -217,10 +215,10 @@ def _of_eigen(workload: Workload | Gram) -> Effort:
     """Eigen-queries with their squares, and the errors that are followed down once completing rows are part of them."""
     cells = _size(workload)[0]
     errors = 1.2 * len(POWERS) * completion_steps(cells)
-    return _array_effort(EIGEN_ARRAYS, DESIGN_START_PRODUCTS + ERROR_PRODUCTS * errors, workload)
+    return array_effort(EIGEN_ARRAYS, DESIGN_START_PRODUCTS + ERROR_PRODUCTS * errors, workload)
 
 
-def _array_effort(arrays: int, products: float, workload: Workload | Gram) -> Effort:
+def array_effort(arrays: int, products: float, workload: Workload | Gram) -> Effort:
     """So many arrays over pairs of cells, and so many products of them."""
     cells, rank, factored = _size(workload)
     return Effort(cells, rank if factored else cells, 8 * arrays * cells**2 + 2**20, products)
@@ -306,11 +304,9 @@ _EFFORTS: dict[str, Callable[[Workload | Gram], Effort]] = {
     "coa": _coa_effort,
     "persons": _persons_effort,
     "worst": _minimax_effort,
-    "newton": partial(_array_effort, 14, 100 * (2 * 5 + 3.0)),
+    "newton": partial(array_effort, 14, 100 * (2 * 5 + 3.0)),
     "eigen": _of_eigen,
-    "low_rank": partial(_array_effort, 22, 100 * 22.0),
-    "p_identity": partial(_array_effort, 9, 3 * 500 * 0.3),
-    "smoothing": partial(_array_effort, 15, SMOOTHING_PRODUCTS),
+    "p_identity": partial(array_effort, 9, 3 * 500 * 0.3),
     "kronecker": _kronecker_effort,
     "marginals": _marginal_effort,
     "symmetric": _symmetric_effort,

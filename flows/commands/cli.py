@@ -18,7 +18,7 @@ from dpdist.plugin_registry import installed_plugins, load_object, missing_plugi
 from dpdist.process.durable_files import private_folder
 from dpdist.process.path_encoding import encodes
 from dpdist.storage.home_folder import state_folder
-from flows.commands import budget_commands, init_command, key_commands, reading_commands, release_commands
+from flows.commands import budget_commands, key_commands, reading_commands, release_commands
 from flows.commands.console_output import console, error_console
 from flows.commands.release_commands import CHARGED, UNCHARGED
 from flows.prefect import prefect_settings
@@ -26,7 +26,6 @@ from flows.signals import run_guarded
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 for command in (
-    init_command.init,
     release_commands.plan,
     release_commands.run,
     release_commands.approve,

@@ -14,6 +14,7 @@ from dpdist.planner.release_plan import plan
 from dpdist.spec import load
 from dpdist.strategies import Strategy
 from dpdist.strategies.representations import DenseStrategy, DirectStrategy
+from tests.complete_tree import needs_plugin
 from tests.properties.compositions import context_of_all
 
 PURE, GAUSSIAN = {"epsilon": 1}, {"epsilon": 1, "delta": 1e-9}
@@ -23,7 +24,10 @@ PURE, GAUSSIAN = {"epsilon": 1}, {"epsilon": 1, "delta": 1e-9}
     ("mechanism", "budget", "told"),
     [
         ("p-identity", PURE, "about 0 s; set 'mechanism: auto', which compares "),
-        ("low-rank", GAUSSIAN, "about 0 s; set 'mechanism: auto', which compares 'coa', "),
+        pytest.param(
+            *("low-rank", GAUSSIAN, "about 0 s; set 'mechanism: auto', which compares 'coa', "),
+            marks=needs_plugin("mechanism.low-rank"),
+        ),
         ("coa", GAUSSIAN, "about 0 s; a strategy"),
         ("auto", GAUSSIAN, "about 0 s; a strategy"),
     ],

@@ -22,8 +22,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.extracts.column_projection import Use
 from dpdist.extracts.table_extracts import RecordTable
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.column_types import ColumnType
-from dpdist.sources.file_columns import Column
+from dpdist.sources.column_types import Column, ColumnType
 from dpdist.sources.record_sources import ArrowStream
 from dpdist.spec import error_messages, json_schema, load
 from dpdist.spec.attributes import ATTRIBUTES
@@ -33,11 +32,11 @@ from dpdist.spec.queries import QUERIES
 from dpdist.spec.queries.filter_kinds import FILTERS, FilterKind
 from dpdist.spec.queries.query_kind import OrderedQuery
 from dpdist.spec.sections.sources import LOCATIONS, Location
-from dpdist.spec.spec_template import OutlineRequest, outline
 from dpdist.spec.value_types import SpecPart
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.workloads import Filter, Workload, predicates
 from tests import small
+from tests.complete_tree import needs_plugin, plugin_object
 
 EVERY = {"every": {"of": "age", "step": 3}}
 AGES = {"age": {"from": 0, "to": 11}}
@@ -198,14 +197,19 @@ def test_kinds_are_refused_with_the_line_and_what_is_allowed(changes: dict[str, 
         load(small.write(tmp_path, **changes))
 
 
-def test_a_kind_of_values_is_counted_described_and_outlined(home: Path) -> None:
+def test_a_kind_of_values_is_counted_and_described(home: Path) -> None:
     path = small.write(
         home.parent / "data", domain={"work": {"letters": "d", "other": "others"}}, workload=[{"marginals": {"ways": [1]}}]
     )
     done = small.run(path, home)
     assert done.certificate["method"]["attributes"]["work"]["values"] == "the letters from a to d"
     assert done.answers.arrow["work"].to_pylist() == ["a", "b", "c", "d", "others"]
-    asked = OutlineRequest("records.parquet", "small")
+
+
+@needs_plugin("init")
+def test_a_kind_of_values_is_part_of_drafts() -> None:
+    asked = plugin_object("dpdist.plugins.spec_drafts.spec_template:OutlineRequest")("records.parquet", "small")
+    outline = plugin_object("dpdist.plugins.spec_drafts.spec_template:outline")
     columns = [Column("flag", "text"), Column("odd", "unknown")]
     assert "    # letters: LAST" in outline(columns, asked, schema="x", public=False)
 

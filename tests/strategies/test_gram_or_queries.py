@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 
 import dpdist as dp
 from dpdist.errors import InvalidInput
-from tests.complete_tree import installed_mechanisms, needs_plugin
+from tests.complete_tree import installed_strategies, needs_plugin
 
 QUERIES = np.eye(8) + np.ones((8, 8))
 """Symmetric, and positive definite, so that it could be a gram, too."""
@@ -22,9 +22,7 @@ FORMS: dict[str, Callable[[Any], Any]] = {
     "sparse matrix": scipy.sparse.coo_matrix,
     "operator": scipy.sparse.linalg.aslinearoperator,
 }
-OPTIMISERS = ["coa", "eigen_design", "low_rank", "smoothing", "p_identity"]
-if installed_mechanisms("weighted-design"):
-    OPTIMISERS.append("weighted_design")
+OPTIMISERS = ["coa", "eigen_design", "p_identity", *installed_strategies("low_rank", "smoothing", "weighted_design")]
 BOUNDS = ["singular_value_bound", "laplace_bound"]
 WORKLOADS_ALONE = [
     "symmetric",
@@ -32,8 +30,7 @@ WORKLOADS_ALONE = [
     "residual",
     pytest.param("triangular", marks=needs_plugin("mechanism.triangular")),
     "kronecker",
-    "fourier",
-    "datacube",
+    *installed_strategies("fourier", "datacube"),
     "least_worst",
     "gaussian",
 ]

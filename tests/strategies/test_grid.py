@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,10 +28,11 @@ from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.size_limits import Sizes
 from dpdist.stability import Distance
-from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, low_rank, wavelet
+from dpdist.strategies import Strategy, coa, gaussian, hierarchical, identity, laplace, wavelet
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.workloads import Workload, explicit, marginals, predicates, prefix, union
 from dpdist.workloads.range_workloads import cdf
+from tests.complete_tree import installed_strategies
 from tests.often import always
 from tests.oracles import brute_force_sensitivity
 from tests.readers import reader_of
@@ -57,13 +59,13 @@ BUILD: dict[str, Callable[[Workload], Strategy]] = {
     "gaussian": gaussian,
     "wavelet": lambda w: wavelet(w.domain.shape, w),
     "hierarchical": lambda w: hierarchical(w.domain.shape, w),
-    "low rank": low_rank,
     "identity, L1": lambda w: identity(w.shape[1], w, norm="l1"),
     "laplace": laplace,
     "wavelet, L1": lambda w: wavelet(w.domain.shape, w, norm="l1"),
     "hierarchical, L1": lambda w: hierarchical(w.domain.shape, w, branching=3, norm="l1"),
-    "low rank, L1": lambda w: low_rank(w, norm="l1"),
 }
+for low_rank in installed_strategies("low_rank").values():
+    BUILD |= {"low rank": low_rank, "low rank, L1": partial(low_rank, norm="l1")}
 
 
 def unit_noise(grid: DenseMeasurement) -> Noise:

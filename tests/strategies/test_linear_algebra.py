@@ -19,13 +19,11 @@ from dpdist.strategies import (
     effort,
     eigen_design,
     linear_algebra,
-    low_rank,
     p_identity,
     singular_value_bound,
-    smoothing,
 )
 from dpdist.workloads import Gram, all_ranges, marginals, prefix, random_ranges, related
-from tests.complete_tree import installed_mechanisms, plugin_object
+from tests.complete_tree import installed_mechanisms, installed_strategies, plugin_object
 
 
 def strict(values: Matrix) -> Any:
@@ -94,11 +92,14 @@ OTHERS: dict[str, Callable[..., Strategy]] = {
     "eigen in groups": partial(eigen_design, group_size=4),
     "eigen, principal": partial(eigen_design, principal=3),
     "eigen, given queries": partial(eigen_design, design=np.eye(24)),
-    "low rank": partial(low_rank, max_iterations=15),
-    "low rank, pure": partial(low_rank, max_iterations=5, norm="l1"),
-    "smoothing": partial(smoothing, max_iterations=20),
     "p-Identity": partial(p_identity, max_iterations=5),
 }
+if baselines := installed_strategies("low_rank", "smoothing"):
+    OTHERS |= {
+        "low rank": partial(baselines["low_rank"], max_iterations=15),
+        "low rank, pure": partial(baselines["low_rank"], max_iterations=5, norm="l1"),
+        "smoothing": partial(baselines["smoothing"], max_iterations=20),
+    }
 if installed_mechanisms("weighted-design"):
     OTHERS["weighted design"] = plugin_object("dpdist.plugins.laplace_designs.weighted_designs:weighted_design")
 

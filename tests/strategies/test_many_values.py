@@ -40,6 +40,7 @@ from dpdist.strategies.solver_resources import NO_LIMITS, Limits, product_bytes,
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.workloads import Workload, marginals, products, union
 from tests import small
+from tests.complete_tree import installed_mechanisms
 from tests.often import first_of
 
 NAMES = Domain.of_shape((2**17, 10))
@@ -131,7 +132,7 @@ def test_beside_other_attributes_they_are_exchanged(name: str) -> None:
     assert set(compared) == {"symmetric", "identity", "gaussian"}
     assert effort(workload, "symmetric").memory_bytes < 2**29
     reasons = exclusion_reasons("l2", workload)
-    for each in {"fourier", "datacube"} if "tables" in name else ():
+    for each in installed_mechanisms("fourier", "datacube") if "tables" in name else ():
         assert reasons[each].endswith("GiB to write down its rows; ask for it by name")
 
 
@@ -181,7 +182,10 @@ def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch
     first_of(
         1,
         ["marginals", "kronecker"]
-        + [pytest.param(each, marks=pytest.mark.slow) for each in ("fourier", "datacube", "residual", "oblique")],
+        + [
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in installed_mechanisms("fourier", "datacube", "residual", "oblique")
+        ],
     ),
 )
 def test_rows_that_cannot_be_held_are_refused_in_one_line(name: str, home: Path) -> None:

@@ -12,17 +12,20 @@ import pytest
 
 from dpdist.errors import Cancelled, InvalidInput
 from dpdist.mechanisms.comparison import best_strategy, candidates
-from dpdist.strategies import Strategy, coa, effort, eigen_design, identity, low_rank, smoothing
+from dpdist.strategies import Strategy, coa, effort, eigen_design, identity
 from dpdist.strategies.solver_resources import NOMINAL_RATE, Limits
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Gram, all_ranges, discrete, marginals, prefix, random_ranges, ranges, related
+from tests.complete_tree import installed_strategies
 
 OPTIMISERS: dict[str, Callable[..., Strategy]] = {
     "coa": coa,
     "newton": partial(coa, method="newton", max_iterations=15),
     "eigen": eigen_design,
-    "low_rank": low_rank,
-    "smoothing": partial(smoothing, max_iterations=60),
+}
+BASELINES = installed_strategies("low_rank", "smoothing")
+OPTIMISERS |= {
+    name: partial(build, max_iterations=60) if name == "smoothing" else build for name, build in BASELINES.items()
 }
 PROBLEMS = {
     "prefix": prefix(48),
@@ -128,7 +131,7 @@ def test_order_of_costs(problem: str) -> None:
     assert table[2].rmse(workload.shape[0], 2.0) == pytest.approx(2 * np.sqrt(costs[2] / workload.shape[0]))
 
 
-@pytest.mark.parametrize("name", ["coa", "eigen", "low_rank"])
+@pytest.mark.parametrize("name", ["coa", "eigen", *(name for name in BASELINES if name == "low_rank")])
 def test_scaling_and_permuting(name: str) -> None:
     gram = PROBLEMS["random ranges"].gram()
     found: Any = OPTIMISERS[name](Gram(gram))

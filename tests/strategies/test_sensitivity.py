@@ -30,7 +30,6 @@ from dpdist.strategies import (
     hierarchical,
     identity,
     laplace,
-    low_rank,
     square_root,
 )
 from dpdist.strategies.dense.adaptive_mechanism import eigen_queries
@@ -38,7 +37,7 @@ from dpdist.strategies.representations import DirectStrategy
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import Workload, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.time_filters import exponential, running_sum
-from tests.complete_tree import installed_mechanisms, plugin_object
+from tests.complete_tree import installed_mechanisms, installed_strategies, plugin_object
 from tests.oracles import brute_force_sensitivity
 from tests.readers import filter_of
 
@@ -115,8 +114,9 @@ GRIDS: dict[str, tuple[Strategy, Workload]] = {
     "identity, L1": (identity(3, norm="l1"), prefix(3)),
     "laplace": (laplace(prefix(3)), prefix(3)),
     "hierarchical, L1": (hierarchical((4,), prefix(4), branching=2, norm="l1"), prefix(4)),
-    "low rank, L1": (low_rank(prefix(3), norm="l1"), prefix(3)),
 }
+for low_rank in installed_strategies("low_rank").values():
+    GRIDS["low rank, L1"] = (low_rank(prefix(3), norm="l1"), prefix(3))
 if installed_mechanisms("weighted-design"):
     weighted_design = plugin_object("dpdist.plugins.laplace_designs.weighted_designs:weighted_design")
     eigenvectors = eigen_queries(prefix(4).gram())[0]

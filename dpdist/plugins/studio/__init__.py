@@ -2,4 +2,4 @@
 
 from dpdist.api import Plugin
 
-PLUGIN = Plugin("studio", commands={"studio": "dpdist.plugins.studio.studio_command:studio"})
+PLUGIN = Plugin("studio", commands={"studio": "dpdist.plugins.studio.studio_command:studio"}, needs=("spec_drafts",))

@@ -13,7 +13,8 @@ from dpdist.api import InvalidInput
 from flows.api.commands import Delimiter, EngineAddress, NamesInFirstRow, Period, error_console, grammar_of
 
 if TYPE_CHECKING:
-    from dpdist.api.planning import Column, Grammar
+    from dpdist.api.planning import Grammar
+    from dpdist.api.sources import Column
 
 
 def studio(
@@ -56,7 +57,7 @@ def _new_draft(path: Path, records: Path | None, delimiter: str | None = None) -
     """A draft that nothing was said of yet."""
     import os
 
-    from flows.api.commands import dataset_of
+    from dpdist.plugins.spec_drafts.init_command import dataset_of
 
     name = dataset_of(records or path)
     records_entry: dict[str, Any] = {}
@@ -77,7 +78,8 @@ def _columns_of_spec(content: dict[str, Any], folder: Path, period: datetime.dat
     """The columns of the files that a spec names, read as the spec says that they are written; none where no file is there yet."""
     from pydantic import ValidationError
 
-    from dpdist.api.planning import PERIOD, FileSource, RecordsSpec, columns_of
+    from dpdist.api.planning import PERIOD, FileSource, RecordsSpec
+    from dpdist.plugins.spec_drafts.file_columns import columns_of
 
     try:
         location = RecordsSpec.model_validate(content.get("records")).location
@@ -92,7 +94,7 @@ def _columns_of_spec(content: dict[str, Any], folder: Path, period: datetime.dat
 
 
 def _columns_of_file(records: Path, names_in_first_row: bool, grammar: Grammar) -> list[Column]:
-    from dpdist.api.planning import columns_of, first_row, has_names
+    from dpdist.plugins.spec_drafts.file_columns import columns_of, first_row, has_names
 
     if not names_in_first_row and sys.stdin.isatty() and not has_names(records):
         error_console.print_line(f"The first row of {records.name}: {' | '.join(first_row(records, grammar))}")

@@ -24,8 +24,10 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.responses import JSONResponse, Response
 
 from dpdist.api import DpdistError, InvalidInput
-from dpdist.api.planning import Column, PlannedRelease, is_person, yaml_text
+from dpdist.api.planning import PlannedRelease, yaml_text
+from dpdist.api.sources import Column
 from dpdist.plugin_registry import missing_plugin
+from dpdist.plugins.spec_drafts.file_columns import is_person
 from dpdist.plugins.studio import draft_view
 
 PAGE = Path(__file__).parent / "page"

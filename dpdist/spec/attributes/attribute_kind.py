@@ -17,7 +17,7 @@ from dpdist.domain.calendar import CalendarUnit, Times
 from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import InvalidInput
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.file_columns import Column
+from dpdist.sources.column_types import Column
 from dpdist.spec.sections.calendar_steps import TimeSpec
 from dpdist.spec.sections.private_bounds import PRIVATE
 from dpdist.spec.tagged_unions import SpecKind

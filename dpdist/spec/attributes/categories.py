@@ -13,7 +13,7 @@ from dpdist.domain.map_boundaries import Boundaries
 from dpdist.plugin_registry import plugin_objects, require_plugin
 from dpdist.process.yaml_text import quoted
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.file_columns import Column
+from dpdist.sources.column_types import Column
 from dpdist.spec.attributes.attribute_kind import LISTED_VALUES, LabelledValues, Values
 from dpdist.spec.sections.private_bounds import PRIVATE
 from dpdist.spec.value_types import PathText, SpecPart, Text

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from dpdist.domain import Attribute, even_edges
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.file_columns import Column
+from dpdist.sources.column_types import Column
 from dpdist.spec.attributes.attribute_kind import LabelledValues, Values
 from dpdist.spec.sections.calendar_steps import DatesSpec
 from dpdist.spec.value_types import DayOrTime

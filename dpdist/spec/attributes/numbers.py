@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute, even_edges
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.file_columns import Column
+from dpdist.sources.column_types import Column
 from dpdist.spec.attributes.attribute_kind import LISTED_VALUES, Numeric, Values
 from dpdist.spec.sections.private_bounds import PRIVATE
 from dpdist.spec.value_types import DayOrTime

@@ -14,10 +14,10 @@ from dpdist.planner.release_plan import plan
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from dpdist.strategies import effort, hierarchical, identity, laplace_bound, low_rank, p_identity
+from dpdist.strategies import effort, hierarchical, identity, laplace_bound, p_identity
 from dpdist.strategies.p_identity_design import cost_and_gradient, fit_p_identity
 from dpdist.strategies.strategy import Step
-from dpdist.workloads import Gram, Workload, all_ranges, explicit, marginals, prefix, random_ranges, related
+from dpdist.workloads import Gram, Workload, all_ranges, explicit, marginals, prefix, random_ranges
 from tests import small
 from tests.fit import RATE
 from tests.often import first_of
@@ -67,33 +67,6 @@ def test_it_is_never_above_the_identity_nor_below_the_bound(workload: Workload) 
     assert laplace_bound(workload) <= found.workload_cost <= of_cells * (1 + 1e-12)
     assert found.l1_sensitivity <= 1 + 1e-12
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
-
-
-def test_low_rank_does_not_end_above_the_identity() -> None:
-    """It said 'converged' at three times the identity's error on random ranges."""
-    workload = random_ranges(32, 40, seed=0)
-    found = low_rank(workload, norm="l1", max_iterations=12)
-    of_cells = identity(32, workload, norm="l1").workload_cost
-    assert found.workload_cost is not None
-    assert of_cells is not None
-    assert found.workload_cost <= of_cells * (1 + 1e-12)
-    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
-    assert found.solve is not None
-    assert found.solve.stop == "stalled"
-    assert "not converged (stalled)" in repr(found)
-
-
-@pytest.mark.parametrize(
-    ("workload", "share"), first_of(1, [(all_ranges(64), 0.71), (prefix(64), 0.44), (related(80, 48, 4, seed=1), 0.28)])
-)
-def test_low_rank_is_better_than_the_identity(workload: Workload, share: float) -> None:
-    """It was exactly the identity on all ranges: a p-Identity strategy is a start, too. Of rank 4 of 48 it is its own optimum."""
-    found = low_rank(workload, norm="l1")
-    of_cells = identity(workload.shape[1], workload, norm="l1").workload_cost
-    assert found.workload_cost is not None
-    assert of_cells is not None
-    assert found.workload_cost <= share * of_cells
-    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
 
 
 def test_it_goes_on_from_a_checkpoint_and_refuses_nonsense() -> None:

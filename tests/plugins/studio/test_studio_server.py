@@ -26,7 +26,7 @@ from dpdist.planner.simulated_answers import assumed_answers
 from dpdist.plugins.studio import draft_view, studio_command
 from dpdist.plugins.studio.studio_server import PAGE, StudioSession, application
 from dpdist.session import PlannedRelease
-from dpdist.sources.file_columns import Column
+from dpdist.sources.column_types import Column
 from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR
 from flows.commands import release_commands
 from tests import HANGS, small

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from dpdist.errors import InvalidInput
-from flows.commands.console_output import console
-from flows.commands.options import Delimiter, NamesInFirstRow, grammar_of
+from dpdist.api import InvalidInput
+from flows.api.commands import Delimiter, NamesInFirstRow, console, grammar_of
 
 if TYPE_CHECKING:
-    from dpdist.sources.file_columns import Column, Kind
+    from dpdist.api.sources import Column, ColumnKind
 
 NO_PERSON = "none"
 """In place of a column of persons."""
@@ -63,9 +62,9 @@ def init(
     In a terminal it asks for what the options do not say, and first whether the first row of a CSV file holds names: if it is a record,
     nothing of it is shown or written.
     """
-    from dpdist.sources.file_columns import columns_of, has_names, is_person
-    from dpdist.spec import json_schema
-    from dpdist.spec.spec_template import OutlineRequest, outline
+    from dpdist.api.planning import json_schema
+    from dpdist.plugins.spec_drafts.file_columns import columns_of, has_names, is_person
+    from dpdist.plugins.spec_drafts.spec_template import OutlineRequest, outline
 
     target = spec or Path(f"{dataset_of(records)}.yaml")
     if target.exists():
@@ -130,18 +129,18 @@ def _of_kinds(columns: list[Column], types: list[str]) -> list[Column]:
             raise InvalidInput(
                 f"--as needs a column and what it holds, such as age=whole ({', '.join(allowed)}), found {name}={kind}"
             )
-    return [replace(column, kind=cast("Kind", kinds_by_column.get(column.name, column.kind))) for column in columns]
+    return [replace(column, kind=cast("ColumnKind", kinds_by_column.get(column.name, column.kind))) for column in columns]
 
 
 def _kinds() -> list[str]:
     """What a column may be said to hold."""
-    from dpdist.sources import file_columns
+    from dpdist.api.sources import ColumnKind
 
-    return [kind for kind in get_args(file_columns.Kind) if kind not in ("unknown", "other")]
+    return [kind for kind in get_args(ColumnKind) if kind not in ("unknown", "other")]
 
 
 def _select_columns(columns: list[Column], names: list[str], person: str | None) -> list[Column]:
-    from dpdist.domain.spelling_suggestions import did_you_mean
+    from dpdist.api.planning import did_you_mean
 
     column_names = [column.name for column in columns]
     strange = next((name for name in (*names, *([person] if person else [])) if name not in column_names), None)
@@ -159,7 +158,7 @@ def _ask_kind(column: Column, *, asks: bool) -> Column:
     """The column with the kind that its name or the terminal tells, where the file tells none."""
     from dataclasses import replace
 
-    from dpdist.sources.file_columns import kind_named
+    from dpdist.plugins.spec_drafts.file_columns import kind_named
 
     if column.kind != "unknown":
         return column
@@ -169,4 +168,4 @@ def _ask_kind(column: Column, *, asks: bool) -> Column:
         kind = typer.prompt(
             f"What does {column.name!r} hold ({', '.join(kinds)})", default=guess if guess in kinds else "text"
         )
-    return replace(column, kind=cast("Kind", kind))
+    return replace(column, kind=cast("ColumnKind", kind))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpdist.errors import InvalidInput
+from dpdist.plugins.published_baselines.exponential_smoothing import objective_and_gradient
 from dpdist.strategies import coa, smoothing
-from dpdist.strategies.exponential_smoothing import objective_and_gradient
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Gram, all_ranges, prefix, related
 

@@ -6,9 +6,12 @@ from scipy.optimize import minimize
 
 from benchmarks.papers.paper_bounds import hardt_talwar, lemma_4, low_rank_bounds
 from dpdist.errors import InvalidInput
-from dpdist.strategies import coa, low_rank, singular_value_bound
-from dpdist.strategies.low_rank_factorisation import project_columns
-from dpdist.workloads import Gram, all_ranges, prefix, related
+from dpdist.mechanisms.mechanism_registry import REGISTRY
+from dpdist.plugins.published_baselines import low_rank_factorisation
+from dpdist.plugins.published_baselines.low_rank_factorisation import project_columns
+from dpdist.strategies import coa, identity, low_rank, singular_value_bound
+from dpdist.workloads import Gram, Workload, all_ranges, prefix, random_ranges, related
+from tests.often import first_of
 from tests.oracles import AM_FIGURE_1
 
 GRAM = AM_FIGURE_1.T @ AM_FIGURE_1
@@ -79,3 +82,35 @@ def test_refusals(options: dict[str, object]) -> None:
         low_rank(Gram(GRAM), **options)
     with pytest.raises(InvalidInput):
         low_rank(Gram(np.zeros((2, 2))))
+
+
+def test_low_rank_does_not_end_above_the_identity() -> None:
+    """It said 'converged' at three times the identity's error on random ranges."""
+    workload = random_ranges(32, 40, seed=0)
+    found = low_rank(workload, norm="l1", max_iterations=12)
+    of_cells = identity(32, workload, norm="l1").workload_cost
+    assert found.workload_cost is not None
+    assert of_cells is not None
+    assert found.workload_cost <= of_cells * (1 + 1e-12)
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
+    assert found.solve is not None
+    assert found.solve.stop == "stalled"
+    assert "not converged (stalled)" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("workload", "share"), first_of(1, [(all_ranges(64), 0.71), (prefix(64), 0.44), (related(80, 48, 4, seed=1), 0.28)])
+)
+def test_low_rank_is_better_than_the_identity(workload: Workload, share: float) -> None:
+    """It was exactly the identity on all ranges: a p-Identity strategy is a start, too. Of rank 4 of 48 it is its own optimum."""
+    found = low_rank(workload, norm="l1")
+    of_cells = identity(workload.shape[1], workload, norm="l1").workload_cost
+    assert found.workload_cost is not None
+    assert of_cells is not None
+    assert found.workload_cost <= share * of_cells
+    assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-6)
+
+
+def test_a_strategy_has_the_name_of_its_mechanism() -> None:
+    assert low_rank(prefix(4), max_iterations=20).name == REGISTRY["low-rank"].name
+    assert low_rank_factorisation.low_rank is low_rank

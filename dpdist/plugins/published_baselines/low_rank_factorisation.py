@@ -14,25 +14,28 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.errors import InvalidInput
-from dpdist.operators import Dense, Matrix
-from dpdist.strategies import linear_algebra
-from dpdist.strategies.dense.trace_problem import EPSILON
-from dpdist.strategies.lower_bounds import singular_value_bound
-from dpdist.strategies.p_identity_design import CELLS_A_QUERY, fit_p_identity
-from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import (
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    CELLS_A_QUERY,
+    EPSILON,
+    Dense,
+    DenseStrategy,
+    Gram,
+    Matrix,
     OnStep,
     Solve,
     Step,
     Stop,
+    Workload,
     check_not_empty,
     check_start,
+    fit_p_identity,
     gram_in_place,
     gram_of,
     ignore_step,
+    linear_algebra,
+    singular_value_bound,
 )
-from dpdist.workloads import Gram, Workload
 
 INNER_STEPS = 20
 DOUBLING = 10

@@ -7,13 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdist.domain.numeric_columns import MOST_STEPS
+from dpdist.api.planning import ATTRIBUTES, MOST_STEPS, yaml_text
+from dpdist.api.sources import Column, ColumnKind
 from dpdist.plugin_registry import missing_plugin
-from dpdist.process.yaml_text import quoted
-from dpdist.sources.file_columns import Column, Kind
-from dpdist.spec.attributes import ATTRIBUTES
 
-WORDS: dict[Kind, str] = {
+WORDS: dict[ColumnKind, str] = {
     "text": "texts",
     "whole": "whole numbers",
     "number": "numbers",
@@ -56,11 +54,16 @@ def outline(columns: Sequence[Column], request: OutlineRequest, *, schema: str, 
     """
     names = names_of(columns)
     moved = {name: column.name for name, column in zip(names, columns, strict=True) if name != column.name}
-    records = [f"  path: {quoted(request.path)}", "  called: records        # what the page calls them: people, visits, ..."]
+    records = [
+        f"  path: {yaml_text.quoted(request.path)}",
+        "  called: records        # what the page calls them: people, visits, ...",
+    ]
     records += _csv(columns, request)
-    records += [f"  header: [{', '.join(map(quoted, request.header))}]"] if request.header else []
+    records += [f"  header: [{', '.join(map(yaml_text.quoted, request.header))}]"] if request.header else []
     records += (
-        [f"  columns: {{{', '.join(f'{name}: {quoted(column)}' for name, column in moved.items())}}}"] if moved else []
+        [f"  columns: {{{', '.join(f'{name}: {yaml_text.quoted(column)}' for name, column in moved.items())}}}"]
+        if moved
+        else []
     )
     if request.person is None:
         records += [
@@ -69,7 +72,7 @@ def outline(columns: Sequence[Column], request: OutlineRequest, *, schema: str, 
         records += ["  # person: {column: COLUMN, most_records: 1}"]
     else:
         records += [
-            f"  person: {{column: {quoted(request.person)}, most_records: 1}}   # how many records of one person count"
+            f"  person: {{column: {yaml_text.quoted(request.person)}, most_records: 1}}   # how many records of one person count"
         ]
     named = list(zip(names, columns, strict=True))
     counted = [(name, column) for name, column in named if column.kind != "money"] or named
@@ -133,7 +136,7 @@ def _csv(columns: Sequence[Column], asked: OutlineRequest) -> list[str]:
     """The lines that say how CSV files are written; what can be written in several ways is asked for."""
     kinds, lines = {column.kind for column in columns}, []
     if asked.delimiter is not None:
-        lines.append(f"    delimiter: {quoted(asked.delimiter)}")
+        lines.append(f"    delimiter: {yaml_text.quoted(asked.delimiter)}")
         if asked.delimiter != "," and kinds & {"number", "money", "unknown"}:
             lines.append(DECIMAL)
     if asked.untyped and kinds & {"date", "time", "unknown"}:
@@ -169,7 +172,7 @@ def _attribute(name: str, column: Column) -> list[str]:
         if column.kind != "unknown"
         else f"  {name}:   # take the # away from the lines that fit"
     )
-    title = [f"    title: {quoted(column.name)}"] if column.name != name else []
+    title = [f"    title: {yaml_text.quoted(column.name)}"] if column.name != name else []
     return [head, *title, *(f"    {value_line}" for value_line in _values(column)), MISSING]
 
 
@@ -183,7 +186,7 @@ def _values(column: Column) -> Sequence[str]:
 
 def _sum(name: str, column: Column, *, alone: bool) -> str:
     """The lines of one column of amounts."""
-    title = [f"    title: {quoted(column.name)}\n"] if column.name != name else []
+    title = [f"    title: {yaml_text.quoted(column.name)}\n"] if column.name != name else []
     step = CENTS if alone else 1.0
     if not column.values:
         step_line = f"    step: {step:g}               # the smallest difference that counts: 0.01 for cents\n"

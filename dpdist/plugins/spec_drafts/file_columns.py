@@ -6,24 +6,28 @@ import datetime
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from dpdist.errors import InvalidSpec
-from dpdist.sources import file_listing
-from dpdist.sources.formats.csv_files import decompressed_stream
-from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR, Grammar
-from dpdist.sources.formats.format_registry import row_format
-from dpdist.sources.formats.record_format import TypedFormat, check_delimiter
-from dpdist.sources.reader_errors import reading
-from dpdist.sources.source_labels import File
-from dpdist.storage.objects import parse_location
+from dpdist.api import InvalidSpec
+from dpdist.api.sources import (
+    DEFAULT_GRAMMAR,
+    Column,
+    ColumnKind,
+    File,
+    Grammar,
+    TypedFormat,
+    check_delimiter,
+    decompressed_stream,
+    file_listing,
+    parse_location,
+    reading,
+    row_format,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["text", "whole", "number", "date", "time", "boolean", "money", "unknown", "other"]
 MOST_TEXTS = 100
 """Different texts of a public column that are listed."""
 _NO_VALUES = ("", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan")
@@ -41,7 +45,7 @@ _MONEY = re.compile(
 _DATE = re.compile(r"date|day|dob|birthday|birthdate|fecha|jour|giorno|dia|.*datum")
 _TIME = re.compile(r"timestamp|datetime|zeitpunkt|zeitstempel|horodatage")
 """Last words of names, in the same languages, of columns with dates, or with a date and a time of day."""
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, ColumnKind] = {
     "text": "text",
     "whole": "whole",
     "number": "number",
@@ -59,22 +63,6 @@ _PERSON = re.compile(
 """Words for persons, in English, German, French, Spanish and Italian, and for numbers of theirs."""
 _NUMBERS = ("code", "hash", "id", "key", "no", "nr", "num", "number", "nummer", "uuid")
 _TAXED = ("gross", "net", "brutto", "netto")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a file.
-
-    Attributes:
-        kind: by its type, and for money by its name, too; unknown in CSV, whose columns have no type.
-        values: of a public file all different texts (None: too many), or the smallest and the largest value.
-        zoned: whether its times carry a zone.
-    """
-
-    name: str
-    kind: Kind
-    values: tuple[Any, ...] | None = field(default=None, repr=False)
-    zoned: bool = False
 
 
 def has_names(location: Path) -> bool:
@@ -136,7 +124,7 @@ def _columns_of_file(file: File, header: tuple[str, ...], public: bool, grammar:
 
 def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str, ...]:
     """The columns of a CSV file. Raises: InvalidSpec, without a word of it, when the first row seems to be a record."""
-    from dpdist.sources.formats import csv_batches
+    from dpdist.api.sources import csv_batches
 
     if header:
         return header
@@ -154,7 +142,7 @@ def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str,
 
 def first_row(location: Path, grammar: Grammar) -> list[str]:
     """The values of the first row of a CSV file, or of the first file of a folder, for somebody who may see its records."""
-    from dpdist.sources.formats import csv_batches
+    from dpdist.api.sources import csv_batches
 
     file = file_listing.list_files(location)[0]
     with reading(file.source_label), Path(file.path).open("rb") as content:
@@ -185,7 +173,7 @@ def _texts(file: File, names: Sequence[str], header: tuple[str, ...], grammar: G
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from dpdist.sources.formats import csv_batches
+    from dpdist.api.sources import csv_batches
 
     none = pa.array(_NO_VALUES)
     with reading(file.source_label), Path(file.path).open("rb") as content:
@@ -208,7 +196,7 @@ def _casts_to(values: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _typed_column(name: str, arrow_type: pa.DataType) -> Column:
-    from dpdist.sources.formats.column_conversion import family_of
+    from dpdist.api.sources import family_of
 
     kind = _KINDS.get(family_of(arrow_type), "other")
     return Column(
@@ -224,7 +212,7 @@ def is_money(name: str) -> bool:
     return bool(words and _MONEY.fullmatch(words[-1])) or any(sign in name for sign in "€$£¥")
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> ColumnKind:
     """What a column holds by its name alone: money, dates ("visit_date", "Geburtsdatum"), times ("createdAt"), or unknown."""
     words = _words(name)
     last_word = words[-1] if words else ""
@@ -267,7 +255,7 @@ def _with_values(columns: list[Column], batches: Iterator[pa.RecordBatch]) -> li
     ]
 
 
-def _values(kind: Kind, distinct_values: set[Any]) -> tuple[Any, ...] | None:
+def _values(kind: ColumnKind, distinct_values: set[Any]) -> tuple[Any, ...] | None:
     if not distinct_values or (len(distinct_values) > MOST_TEXTS and kind == "text"):
         return None
     if kind == "text":

@@ -11,22 +11,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpdist.errors import InvalidInput, NotPositiveDefinite
-from dpdist.operators import Dense, Matrix
-from dpdist.strategies import linear_algebra
-from dpdist.strategies.lower_bounds import singular_value_bound
-from dpdist.strategies.representations import DenseStrategy
-from dpdist.strategies.strategy import (
+from dpdist.api import InvalidInput
+from dpdist.api.mechanisms import (
+    Dense,
+    DenseStrategy,
+    Gram,
+    Matrix,
+    NotPositiveDefinite,
     OnStep,
     Solve,
     Step,
     Stop,
+    Workload,
     check_start,
     gram_in_place,
     ignore_step,
+    linear_algebra,
     matrix_mechanism_cost,
+    singular_value_bound,
 )
-from dpdist.workloads import Gram, Workload
 
 MEMORY = 10
 SLOPE = 1e-4

@@ -22,9 +22,8 @@ import pytest
 import yaml
 
 from dpdist.errors import InvalidSpec
-from dpdist.sources import file_columns
+from dpdist.plugins.spec_drafts import file_columns, init_command
 from dpdist.spec import load
-from flows.commands import init_command
 from tests import small
 from tests.command_line import CommandLine
 from tests.often import first_of
@@ -359,3 +358,11 @@ def test_a_terminal_without_a_good_answer_leaves_nothing(answers: bytes, code: i
     assert said in text
     assert "Traceback" not in text
     assert set(place.iterdir()) == before
+
+
+def test_columns_that_folders_name_have_no_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "hive" / "work=day"
+    folder.mkdir(parents=True)
+    (folder / "part.csv").write_text("sex,age\nf,3\n")
+    kinds = {column.name: column.kind for column in file_columns.columns_of(tmp_path / "hive", names_in_first_row=True)}
+    assert kinds == {"sex": "unknown", "age": "unknown", "work": "unknown"}
