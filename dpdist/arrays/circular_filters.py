@@ -49,7 +49,7 @@ def optimum(
     report_progress: ProgressCallback | None = None,
 ) -> Optimum:
     """The filter that measures weighted filters around ``points`` steps with the least total error."""
-    spectra = [spectrum_of(work, entry, points, report_progress) for entry in filters]
+    spectra = [_spectrum_of(work, entry, points, report_progress) for entry in filters]
     values = [entry.values for entry in spectra]
     threshold = NEGLIGIBLE * max(work.fold(partial(_largest, weights), *values))
     sums = work.fold(partial(_root_sums, weights, threshold, spectra[0].times), *values)
@@ -61,7 +61,7 @@ def optimum(
     return Optimum(response, filters[0].n * (total / points) ** 2, deviations)
 
 
-def spectrum_of(
+def _spectrum_of(
     work: Workspace, series_filter: Toeplitz, points: int, report_progress: ProgressCallback | None = None
 ) -> Spectrum:
     """The transform of a filter's coefficients around the circle."""
@@ -121,7 +121,7 @@ def read_circular_filters(
     measurement_spectrum = fourier(work, coefficients, report_progress)
     series_spectra = [fourier(work, entry, report_progress) for entry in measured]
     for entry in filters:
-        filter_spectrum = spectrum_of(work, entry, measurement_spectrum.points, report_progress)
+        filter_spectrum = _spectrum_of(work, entry, measurement_spectrum.points, report_progress)
         # |H|^2 up to here is rounding error
         threshold = NEGLIGIBLE * max(work.fold(partial(_largest, (1.0,)), filter_spectrum.values))
         squares = work.fold(

@@ -106,7 +106,7 @@ def write_measurement(measurement: Measurement, evidence: Evidence, release: str
         "strategy": facts,
     }
     for member, facts_and_arrays in (
-        ("queries", encode_queries(evidence.workload)),
+        ("queries", _encode_queries(evidence.workload)),
         ("bound", _bound_facts(evidence.weights)),
         ("largest", _largest_bound_facts(evidence.largest)),
     ):
@@ -303,7 +303,7 @@ _NAMED_OPERATORS: tuple[tuple[type[Operator], str], ...] = (
 Facts = dict[str, Any]
 
 
-def encode_queries(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
+def _encode_queries(workload: Workload) -> tuple[Facts, dict[str, Matrix]]:
     """The groups of queries in the order of the answers, and the arrays that they name.
 
     docs/reference/files.md describes the members, and the verifier reads them without this code.

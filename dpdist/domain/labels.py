@@ -128,7 +128,7 @@ class BinLabels(LazyLabels):
 
     def label_of(self, index: int) -> str:
         low, high = (self.edges.first + (index + k) * self.edges.width for k in (0, 1))
-        return bin_label(str(low), str(high), self.edges.width == 1, *self.open_at(index))
+        return _bin_label(str(low), str(high), self.edges.width == 1, *self.open_at(index))
 
     def labels_between(self, start: int, stop: int) -> list[str]:
         """All at once: a long table has millions."""
@@ -137,7 +137,7 @@ class BinLabels(LazyLabels):
         first_edge, width = self.edges.first, self.edges.width
         names = list(map(str, range(first_edge + start * width, first_edge + stop * width, width)))
         if width > 1:
-            names = [bin_label(low, str(int(low) + width), False, False, False) for low in names]
+            names = [_bin_label(low, str(int(low) + width), False, False, False) for low in names]
         if self.open_ends:  # only the first and the last of all are named otherwise
             names[0], names[-1] = self.label_of(start), self.label_of(stop - 1)
         return names
@@ -166,12 +166,12 @@ def bin_labels(edges: Sequence[float], open_ends: bool) -> tuple[str, ...]:
     unit = whole and all(high_edge - low_edge == 1 for low_edge, high_edge in pairwise(edges))
     last_bin = len(text) - 2
     return tuple(
-        bin_label(low, high, unit, open_ends and k == 0, open_ends and k == last_bin)
+        _bin_label(low, high, unit, open_ends and k == 0, open_ends and k == last_bin)
         for k, (low, high) in enumerate(pairwise(text))
     )
 
 
-def bin_label(low: str, high: str, unit: bool, open_low: bool, open_high: bool) -> str:
+def _bin_label(low: str, high: str, unit: bool, open_low: bool, open_high: bool) -> str:
     """What a bin is called; one with an open end holds all that lies beyond, too."""
     if open_low and open_high:
         return "all values"

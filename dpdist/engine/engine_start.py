@@ -37,14 +37,14 @@ def inline() -> Engine:
     return Engine(workers=1, memory_bytes=free_bytes(), threads=blas_threads(), connect=None, local=True)
 
 
-def resolve_address(address: str | None = None) -> str | None:
+def _resolve_address(address: str | None = None) -> str | None:
     """Where tasks are to run, as an argument says or else the environment; None: wherever suits."""
     return address or os.environ.get("DPDIST_ENGINE") or None
 
 
 def is_cluster(address: str | None) -> bool:
     """Whether tasks run on a cluster that is there, which others may have a hold of."""
-    return resolve_address(address) not in (None, "inline")
+    return _resolve_address(address) not in (None, "inline")
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def open_engine(address: str | None = None, *, workers: int | None = None) -> It
     Raises: OutOfMemory where the program itself does not fit.
     """
     check_program()
-    address = resolve_address(address)
+    address = _resolve_address(address)
     if address == "inline":
         yield inline()
         return

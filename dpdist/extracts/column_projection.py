@@ -20,7 +20,7 @@ Use = Literal["text", "number", "day", "time", "whole", "person", "numbered pers
 """What a column is counted as: days are dates or times, times are none that are dates alone."""
 
 
-def use_of(attribute: Attribute) -> Use:
+def _use_of(attribute: Attribute) -> Use:
     """What an attribute's column is counted as."""
     if attribute.times is not None:
         return "time" if attribute.times.every in FINER_THAN_DAYS else "day"
@@ -33,7 +33,7 @@ def uses_of(
     """What each column is counted as. Raises: InvalidSpec for one that is to be two things."""
     uses: dict[str, Use] = {}
     for attribute in domain.column_attributes:
-        name, use = columns.get(attribute.name, attribute.name), use_of(attribute)
+        name, use = columns.get(attribute.name, attribute.name), _use_of(attribute)
         if uses.setdefault(name, use) != use:
             raise InvalidSpec(
                 f"the column {name!r} is counted as {uses[name]} and as {use}; give the query a column for each, with a name of its own"

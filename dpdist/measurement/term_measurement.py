@@ -51,7 +51,7 @@ MAX_DEVIATIONS = 6.1
 """Standard errors that a known number may be away from the measured one: chance goes beyond once in 1e9."""
 
 
-def condition_on_total(
+def _condition_on_total(
     workload: Workload, answers: Answers, total_term: MeasuredTerm, directions: Directions, records: float
 ) -> Answers:
     """The answers and their errors, conditioned on the number of records.
@@ -132,7 +132,7 @@ class TermMeasurement(JointMeasurement):
 
     @cached_property
     def column_squared(self) -> int:
-        return squared_distance(self.terms, "add-remove", 1)
+        return _squared_distance(self.terms, "add-remove", 1)
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         inverted_terms = invert_terms(self.measured_terms, work.largest(inverses_of, self.measured_terms))
@@ -207,7 +207,7 @@ class TermMeasurement(JointMeasurement):
     def answers_given_total(
         self, workload: Workload, answers: Answers, measured: Vector, noise: Noise, records: float
     ) -> Answers:
-        return condition_on_total(workload, answers, self._total(to_array(measured), noise), self.directions, records)
+        return _condition_on_total(workload, answers, self._total(to_array(measured), noise), self.directions, records)
 
     def _total(self, measured: Matrix, noise: Noise) -> MeasuredTerm:
         """What is known of the number of records."""
@@ -274,11 +274,11 @@ def term_measurement(
     unit = math.sqrt(sum(term.square for term in terms))
     spacing = unit * 2.0 ** -grid_bits(domain.max_abs_shares)
     whole, totals = tuple(round_term(term, spacing, directions) for term in terms), Totals.of(domain)
-    moved = squared_distance(whole, neighbours, most_records, None if totals is None else (totals, len(domain.shape) - 1))
+    moved = _squared_distance(whole, neighbours, most_records, None if totals is None else (totals, len(domain.shape) - 1))
     return TermMeasurement(whole, domain.shape, spacing, moved, sizes=domain.sizes, directions=directions)
 
 
-def squared_distance(
+def _squared_distance(
     terms: Sequence[IntegerTerm], neighbours: Neighbours, most_records: int, totals: tuple[Totals, int] | None = None
 ) -> int:
     """How far one change moves all terms at most, squared; ``totals``: where the total of a person's amounts on an attribute is bounded."""

@@ -134,7 +134,7 @@ class Eigen(DenseRowsMechanism):
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         """The design is solved once for each workload and way of separation; groups are solved by the workers."""
         workload = request.workload
-        group = request.group_size or (None if request.principal else default_group(workload))
+        group = request.group_size or (None if request.principal else _default_group(workload))
         completed = group is None and request.principal is None
         kind = "completed" if completed else f"{group}-{request.principal}"
         name = name_strategy(workload, f"eigen-{kind}-{request.tolerance:g}")
@@ -153,7 +153,7 @@ class Eigen(DenseRowsMechanism):
         return get_dense_strategy(work, name, self.name, solve)
 
 
-def default_group(workload: Workload) -> int | None:
+def _default_group(workload: Workload) -> int | None:
     """Eigen-queries a group when the spec does not say: none up to ``DENSE_CELLS`` cells."""
     cells = workload.shape[1]
     return None if cells <= DENSE_CELLS else round(cells ** (1 / 3))

@@ -69,7 +69,7 @@ REGISTRY = MechanismRegistry(
 )
 
 
-def unknown_mechanism_text(name: str) -> str:
+def _unknown_mechanism_text(name: str) -> str:
     """The line about a name that no mechanism has here."""
     if missing_plugin(f"mechanism.{name}"):
         return missing_plugin_text(f"mechanism.{name}")
@@ -79,7 +79,7 @@ def unknown_mechanism_text(name: str) -> str:
 def mechanism_of(name: str) -> Mechanism:
     """The mechanism of a name. Raises: InvalidInput for names that are not registered."""
     if name not in REGISTRY:
-        raise InvalidInput(unknown_mechanism_text(name))
+        raise InvalidInput(_unknown_mechanism_text(name))
     return REGISTRY[name]
 
 

@@ -366,8 +366,8 @@ class StreamPlan(ReleasePlan):
         released = []
         for stored in (earlier, counts):
             counted_plan = _plan_counted_for(self, stored)
-            table = counted_plan.layout.table(context.store.read_array(stored), stream_grid(self).axes)
-            released.append(stream_grid(counted_plan).first_step_counts(table, stream_part.start))
+            table = counted_plan.layout.table(context.store.read_array(stored), _stream_grid(self).axes)
+            released.append(_stream_grid(counted_plan).first_step_counts(table, stream_part.start))
         if (released[0] != released[1]).any():
             raise InvalidInput(
                 f"the records of steps that stream {stream_part.stream!r} has released were changed since {previous_receipt.release!r}; "
@@ -378,7 +378,7 @@ class StreamPlan(ReleasePlan):
     def due_integers(self, exact: Vector, stream_part: StreamPart | None) -> Vector:
         """Those of the part's steps."""
         stream_part = _required_part(stream_part)
-        return stream_grid(self).steps_of(exact, stream_part.start, stream_part.stop)
+        return _stream_grid(self).steps_of(exact, stream_part.start, stream_part.stop)
 
     def arrays_for_later(self, counts: StoredArray) -> dict[str, StoredArray]:
         """The counts: those of released steps must stay as they are."""
@@ -392,7 +392,7 @@ class StreamPlan(ReleasePlan):
             values.append(context.store.read_array(measurement))
             if measurement.digest == stored.digest:
                 break
-        return stream_grid(self).measurement_of_steps(self.stream.steps), ArrayVector(np.concatenate(values))
+        return _stream_grid(self).measurement_of_steps(self.stream.steps), ArrayVector(np.concatenate(values))
 
     def _stream_releases(self, ledger: Ledger) -> list[tuple[Receipt, StreamPart]]:
         """The stream's releases so far, in order, and what each measures."""
@@ -442,7 +442,7 @@ def _plan_counted_for(planned: ReleasePlan, counts: StoredArray) -> ReleasePlan:
     return _plan_counted_for(planned.former_plan, counts)
 
 
-def stream_grid(planned: ReleasePlan) -> Stream:
+def _stream_grid(planned: ReleasePlan) -> Stream:
     """The grid of a stream: its spec asks for one filter of the past."""
     assert planned.grid.stream
     return planned.grid.stream

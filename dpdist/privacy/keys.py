@@ -56,7 +56,7 @@ class Secret:
         raise KeyUnavailable("a key is never pickled: derive it where it is used")
 
 
-def key_file(home: Path) -> Path:
+def _key_file(home: Path) -> Path:
     """Where the root key is kept, unless the environment says otherwise."""
     return Path(os.environ.get(FILE_ENVIRONMENT) or home / "root.key")
 
@@ -66,7 +66,7 @@ def initialise(home: Path) -> Path:
 
     Raises: KeyUnavailable when there is one: a lost root key cannot be made again, an overwritten one neither.
     """
-    path = key_file(home)
+    path = _key_file(home)
     private_folder(home)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
@@ -96,7 +96,7 @@ def ensure(home: Path, nothing_charged: Callable[[], bool]) -> None:
         nothing_charged: whether no release was ever charged here: a second key would not be the one of its noise.
     """
     elsewhere = (ENVIRONMENT, FILE_ENVIRONMENT, COMMAND_ENVIRONMENT, "DPDIST_LEDGER", "DPDIST_LEDGER_FILE")
-    if any(name in os.environ for name in elsewhere) or key_file(home).exists() or not nothing_charged():
+    if any(name in os.environ for name in elsewhere) or _key_file(home).exists() or not nothing_charged():
         return
     with suppress(KeyUnavailable):  # another process has just made one; or there is none, as whoever needs it will say
         path = initialise(home)
@@ -115,7 +115,7 @@ def load(home: Path) -> Secret:
         return _parse(text, f"the environment variable {ENVIRONMENT}")
     if command := os.environ.get(COMMAND_ENVIRONMENT):
         return _key_from_command(command)
-    path = key_file(home)
+    path = _key_file(home)
     try:
         file_status = path.stat()
         text = path.read_text(encoding="ascii")

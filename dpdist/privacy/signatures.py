@@ -27,14 +27,14 @@ HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
 _CONTEXT = b"dpdist signing key v1"
 
 
-def signing_key(root: Secret) -> Ed25519PrivateKey:
+def _signing_key(root: Secret) -> Ed25519PrivateKey:
     """The private key of a root key: HKDF-SHA256 in a domain of its own, so it tells nothing of any other key."""
     return Ed25519PrivateKey.from_private_bytes(HKDF(hashes.SHA256(), KEY_BYTES, None, _CONTEXT).derive(root.reveal()))
 
 
 def public_key(root: Secret) -> str:
     """The public half, 64 hexadecimal digits."""
-    return signing_key(root).public_key().public_bytes_raw().hex()
+    return _signing_key(root).public_key().public_bytes_raw().hex()
 
 
 def pem(public: str) -> str:
@@ -50,7 +50,7 @@ def sign(root: Secret, content: bytes) -> bytes:
         "algorithm": ALGORITHM,
         "public_key": public_key(root),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "signature": signing_key(root).sign(content).hex(),
+        "signature": _signing_key(root).sign(content).hex(),
     }
     return (json.dumps(signed, indent=1) + "\n").encode()
 

@@ -41,7 +41,7 @@ def gram(store: Store, engine: Engine, workload: Workload, *, report_progress: P
     _check_fits("the gram W'W", 2 * 8 * n**2, engine.own_bytes)
     total = np.zeros((n, n))
     for block in workload.blocks:
-        source = row_source(store, block, workload.domain.cells)
+        source = _row_source(store, block, workload.domain.cells)
         if source is None:
             total += block.weight**2 * block.operator(workload.domain.shape, scaled=True).gram()
             continue
@@ -70,7 +70,7 @@ class RowsInStore:
         return self.store.read_rows(self.array, start, stop)
 
 
-def row_source(store: Store, block: Block, cells: int) -> RowSource | None:
+def _row_source(store: Store, block: Block, cells: int) -> RowSource | None:
     """Where the (scaled) rows of a block over all cells are, None when its gram is a closed form or small."""
     factor = block.factors[0]
     if len(block.factors) != 1 or factor.shape[1] != cells:

@@ -80,7 +80,7 @@ def write_records(records: Frame, columns: Sequence[str], folder: Path, root: Se
     private_folder(folder)
     draft = folder / f".{uuid.uuid4().hex}.draft"
     try:
-        stream = select_columns(records, columns)
+        stream = _select_columns(records, columns)
         with _hide_package_text():
             write_stream(stream, draft)
         name = keys.commitment(root, "records in memory", hash_with_tags(draft)[0])
@@ -103,7 +103,7 @@ def _hide_package_text() -> Iterator[None]:
         ) from None
 
 
-def select_columns(records: Frame, columns: Sequence[str]) -> pa.Table | pa.RecordBatchReader:
+def _select_columns(records: Frame, columns: Sequence[str]) -> pa.Table | pa.RecordBatchReader:
     """The columns of a table in memory with some names, in their order, each of a type that files can hold.
 
     Its metadata name every column with its type, so that a table with other columns is another one, as a file would be.

@@ -47,7 +47,7 @@ class MarkovChain:
 
     def transitions(self) -> Matrix:
         """``onward`` as a matrix, (steps, steps)."""
-        return triangular_matrix(self.onward, self.steps, self.separation)
+        return _triangular_matrix(self.onward, self.steps, self.separation)
 
     def mean_square(self) -> Matrix:
         """M, the mean of u u' over all persons, (steps, steps)."""
@@ -66,7 +66,7 @@ class MarkovChain:
         return np.asarray(mean + SINGLE_STEP_WEIGHT / self.steps * np.eye(self.steps))
 
 
-def triangular_matrix(values: Matrix, steps: int, above: int) -> Matrix:
+def _triangular_matrix(values: Matrix, steps: int, above: int) -> Matrix:
     """The matrix whose entries from a diagonal on are given row by row, (steps, steps)."""
     matrix = np.zeros((steps, steps))
     matrix[np.triu_indices(steps, above)] = values

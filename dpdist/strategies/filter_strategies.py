@@ -99,7 +99,7 @@ def _extend_strategy(
     )
 
 
-def character_strategy(
+def _character_strategy(
     workload: Workload, work: Workspace, name: str, report_progress: ProgressCallback | None
 ) -> CharacterStrategy:
     """The optimum over Z_2^d: a precision of eigenvalues ~ v_i^(1/2) attains the singular value bound."""
@@ -193,7 +193,7 @@ def convolution(
     """
     check_workload(workload)
     if workload.kind.is_dyadic:
-        return character_strategy(workload, work, name, report_progress)
+        return _character_strategy(workload, work, name, report_progress)
     filters = workload.kind.filters
     values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if not facts:  # kept coefficients may stand alone

@@ -174,10 +174,10 @@ def coa(
         start = weights_by_symmetry(workload, tolerance=tolerance / 2)
     problem = problem_of(workload, start)
     restricted = None if start is None else problem.restrict(start)
-    return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations or 200, on_step=on_step, start=restricted)
+    return _solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations or 200, on_step=on_step, start=restricted)
 
 
-def solve_dual(
+def _solve_dual(
     problem: Problem,
     *,
     tolerance: float,
@@ -198,7 +198,7 @@ def solve_dual(
         if problem.chain is not None and record.stop == "stalled":  # its bound is rounded down further than LAPACK's
             assert record.dual is not None
             start, problem = problem.restrict(record.dual), replace(problem, chain=None)
-            return solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start)
+            return _solve_dual(problem, tolerance=tolerance, max_iterations=max_iterations, on_step=on_step, start=start)
         if problem.nullity:  # a constraint may be slack, whose weight is zero
             problem = problem.thin_problem()
     if isinstance(problem, SquareProblem):

@@ -60,7 +60,7 @@ class Recorder(Observer):
         def change(facts: dict[str, Any]) -> None:
             facts.setdefault("memory", {})[run.dataset] = dict(run.memory)
 
-        change_facts(self.home, change)
+        _change_facts(self.home, change)
 
     def stage(self, run: Run, taken: StageTime) -> None:
         """One more time of a stage."""
@@ -71,7 +71,7 @@ class Recorder(Observer):
             entry["sum"] += taken.seconds
             entry["counts"][bisect_left(BUCKETS, taken.seconds)] += 1
 
-        change_facts(self.home, change)
+        _change_facts(self.home, change)
 
     def published(self, run: Run, result: RunResult) -> None:
         """The newest period of the data set, when it came, and its size. A period that is published late is not the newest."""
@@ -87,7 +87,7 @@ class Recorder(Observer):
             if run.period is not None:
                 publication["period"] = max(run.period.isoformat(), publication["period"] or "")
 
-        change_facts(self.home, change)
+        _change_facts(self.home, change)
 
     def failed(self, run: Run, reason: str) -> None:
         """One more failure of a data set, unless it is a period without records that catching up passes over."""
@@ -97,7 +97,7 @@ class Recorder(Observer):
 
 def record_failure(home: Path, dataset: str, reason: str) -> None:
     """Count a run that failed, by the name of its error; a run whose spec could not be read has no data set."""
-    change_facts(home, partial(_count, dataset, reason))
+    _change_facts(home, partial(_count, dataset, reason))
 
 
 def _count(dataset: str, reason: str, facts: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ UNDER_WAY = "under_way"
 
 def note_begun_run(home: Path, run: Run) -> None:
     """Note that a service begins a run in a process of its own."""
-    change_facts(home, lambda facts: facts.setdefault(UNDER_WAY, {}).update({str(run.id): run.facts()}))
+    _change_facts(home, lambda facts: facts.setdefault(UNDER_WAY, {}).update({str(run.id): run.facts()}))
 
 
 def ended(home: Path, run: Run, reason: str | None) -> None:
@@ -125,7 +125,7 @@ def ended(home: Path, run: Run, reason: str | None) -> None:
         if facts.setdefault(UNDER_WAY, {}).pop(str(run.id), None) is not None and reason is not None:
             _count(run.dataset, reason, facts)
 
-    change_facts(home, change)
+    _change_facts(home, change)
 
 
 def interrupted_runs(home: Path) -> list[Run]:
@@ -150,7 +150,7 @@ def counting_failures(home: Path, dataset: str) -> Iterator[None]:
         raise
 
 
-def change_facts(home: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def _change_facts(home: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Read the document, let a function change it, write it, while nobody else does."""
     with _locked(home) as folder:
         facts = read_facts(folder)

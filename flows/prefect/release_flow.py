@@ -218,13 +218,13 @@ def _release_periods(
         job = None
         try:
             if service is not None:
-                yield release_by_service(service, spec_path, day)
+                yield _release_by_service(service, spec_path, day)
                 continue
             folder = home_folder.state_folder(Path(home) if home else None)
             with run_recorder.counting_failures(folder, ""):
                 job = spec.load(spec_path, period=day)
             yield str(
-                publish_job(job, engine_address, home, period_length=period_length, needs_records=day in needed_days).folder
+                _publish_job(job, engine_address, home, period_length=period_length, needs_records=day in needed_days).folder
             )
         except InvalidSpec as error:
             refusal = PublicRefusal.of(error)
@@ -249,7 +249,7 @@ def _release_periods(
         approval_wait.suspend(waiting, spec_path)
 
 
-def publish_job(
+def _publish_job(
     job: spec.Job,
     engine_address: str | None,
     home: str | None,
@@ -277,7 +277,7 @@ def publish_job(
     )
 
 
-def release_by_service(service: ReleaseService, spec_path: str, day: datetime.date | None) -> str:
+def _release_by_service(service: ReleaseService, spec_path: str, day: datetime.date | None) -> str:
     """Where the release is that a measuring service publishes, its public stages shown as tasks; call it inside a flow.
 
     Raises: what refuses the release, as where this process measures itself.
@@ -336,7 +336,7 @@ def run_flow(
     @flow(name="release", validate_parameters=False, persist_result=False)
     def run_once(spec_path: str, period: datetime.date | None, engine_address: str | None, home: str) -> None:
         del spec_path, period  # shown by the server
-        publicly(lambda: releases.append(publish_job(job, engine_address, home, progress)), *HARMLESS)
+        publicly(lambda: releases.append(_publish_job(job, engine_address, home, progress)), *HARMLESS)
 
     try:
         run_once(spec_path, period, engine_address, str(home))  # what a flow returns Prefect looks through, name by name

@@ -196,13 +196,13 @@ def gram_squared_bound(factor: Matrix, max_participations: int, separation: int)
         ]
         gram = np.abs((limb_products[0] << 2 * LIMB) + ((limb_products[1] + limb_products[2]) << LIMB) + limb_products[3])
         is_separated = np.abs(block_steps[:, None] - np.arange(steps)) >= separation
-        other_sums = best_separated_sums(np.where(is_separated, -(-gram >> shift), 0), max_participations - 1, separation)
+        other_sums = _best_separated_sums(np.where(is_separated, -(-gram >> shift), 0), max_participations - 1, separation)
         rows[block_steps] = other_sums - (-gram[np.arange(block_steps.size), block_steps] >> shift)
-    bound = int(best_separated_sums(rows[None, :], max_participations, separation)[0]) << shift
+    bound = int(_best_separated_sums(rows[None, :], max_participations, separation)[0]) << shift
     return min(bound, max_participations**2 * longest)
 
 
-def best_separated_sums(weights: Matrix, max_participations: int, separation: int) -> Matrix:
+def _best_separated_sums(weights: Matrix, max_participations: int, separation: int) -> Matrix:
     """For each row of weights of at least 0 the largest sum of up to ``max_participations`` of them that lie ``separation`` columns or
     more apart."""
     best = np.zeros_like(weights)

@@ -135,10 +135,10 @@ RECEIPTS = sa.select(db.releases, db.salts.c.salt).outerjoin(db.salts, db.salts.
 def receipt(connection: Connection, release: str) -> Receipt | None:
     """The newest attempt of a release, with the salt of one that runs; None if it was never charged."""
     row = connection.execute(RECEIPTS.where(db.releases.c.release == release)).first()
-    return None if row is None else receipt_in(row)
+    return None if row is None else _receipt_in(row)
 
 
-def receipt_in(row: Any) -> Receipt:
+def _receipt_in(row: Any) -> Receipt:
     """The receipt that a row of ``RECEIPTS`` keeps."""
     with reading(f"the row of release {row.release!r}"):
         reserved = receipt_of(row.release, row.dataset, row.attempt, row.sequence, row.binding, json.loads(row.facts))
@@ -149,7 +149,7 @@ def receipt_in(row: Any) -> Receipt:
 def stream_receipts(connection: Connection, dataset: str, stream: str) -> list[Receipt]:
     """The releases of a stream that were not given back, in the order of their charges, which is that of their steps."""
     condition = sa.and_(db.releases.c.dataset == dataset, db.releases.c.stream == stream, db.releases.c.state != "aborted")
-    return [receipt_in(row) for row in connection.execute(RECEIPTS.where(condition).order_by(db.releases.c.sequence))]
+    return [_receipt_in(row) for row in connection.execute(RECEIPTS.where(condition).order_by(db.releases.c.sequence))]
 
 
 def _approvals(connection: Connection, release: str) -> tuple[Approval, ...]:

@@ -30,7 +30,7 @@ class ArrayFormat(Format):
     """Counts instead of records: an array with one axis for each attribute."""
 
     def partitions(self, path: str, tags: Tags, named: tuple[tuple[str, str | None], ...]) -> list[Partition]:
-        return array_partitions(path, tags)
+        return _array_partitions(path, tags)
 
 
 class Npy(ArrayFormat):
@@ -48,10 +48,10 @@ class Zarr(ArrayFormat):
     is_folder = True
 
     def hash_file(self, file: File) -> tuple[str, Tags]:
-        return hashed_array(file)
+        return _hashed_array(file)
 
 
-def hashed_array(file: File) -> tuple[str, Tags]:
+def _hashed_array(file: File) -> tuple[str, Tags]:
     """A digest of all objects of a Zarr array by their names, and the tags of each. Raises: NoRecords."""
     location = file_at(file.path, file.source_label)
     names = sorted(entry.name for entry in location.entries())
@@ -104,7 +104,7 @@ def part_bytes(path: str, tags: Tags) -> int:
         return int(array.dtype.itemsize + 8 * (array.ndim + 3)) * math.prod(_stored_shape(array))
 
 
-def array_partitions(path: str, tags: Tags) -> list[Partition]:
+def _array_partitions(path: str, tags: Tags) -> list[Partition]:
     """What tasks read: blocks of a NumPy file, stored objects of a Zarr array."""
     with reading(tags.source_label):
         if not tags.members:

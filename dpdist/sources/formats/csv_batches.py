@@ -93,7 +93,7 @@ def _first_end(data: bytes, grammar: Grammar) -> int:
     if not grammar.multiline:
         position = data.find(b"\n")
         return position if position >= 0 else len(data)
-    ends = ends_of(bytes_of(data), grammar)
+    ends = _ends_of(bytes_of(data), grammar)
     return int(ends[0]) if ends.size else len(data)
 
 
@@ -101,11 +101,11 @@ def _last_end(data: bytes, grammar: Grammar) -> int:
     """Where the last whole record ends, with its line end; 0 where none does."""
     if not grammar.multiline:
         return data.rfind(b"\n") + 1
-    ends = ends_of(bytes_of(data), grammar)
+    ends = _ends_of(bytes_of(data), grammar)
     return int(ends[-1]) + 1 if ends.size else 0
 
 
-def ends_of(data: Bytes, grammar: Grammar) -> Positions:
+def _ends_of(data: Bytes, grammar: Grammar) -> Positions:
     """The places of the line ends that end a record, of data that begin with one: all, or those outside quotation marks."""
     ends = np.flatnonzero(data == NEWLINE)
     if not grammar.multiline:
@@ -242,7 +242,7 @@ def _table_if_unambiguous(content: bytes, grammar: Grammar, width: int, columns:
         table = _parse_with_arrow(content, grammar, width, columns, quoted=quoted)
     except pa.ArrowInvalid:  # a record has another number of values
         return None
-    ends = ends_of(data, grammar).size if quoted and grammar.multiline else int(np.count_nonzero(data == NEWLINE))
+    ends = _ends_of(data, grammar).size if quoted and grammar.multiline else int(np.count_nonzero(data == NEWLINE))
     return table if table.num_rows == ends + (data[-1] != NEWLINE) else None
 
 

@@ -129,7 +129,7 @@ def check_names(
         spec_columns, folder_columns: the spec's names of columns.
     """
     if csv:
-        check_first_line(file_columns, source_label)
+        _check_first_line(file_columns, source_label)
     duplicate = next((column for column in folder_columns if column in file_columns), None)
     if duplicate is not None:
         raise InvalidSpec(
@@ -148,7 +148,7 @@ def check_names(
         raise InvalidSpec(f"{source_label} has more than one column {twice[0]!r}; rename one of them")
 
 
-def check_first_line(names: Sequence[str], source_label: SourceLabel) -> None:
+def _check_first_line(names: Sequence[str], source_label: SourceLabel) -> None:
     """Refuse a first line that is for spreadsheets, or that is the whole file. Raises: InvalidSpec."""
     if names[0].lower().lstrip("\ufeff").startswith("sep="):
         raise InvalidSpec(

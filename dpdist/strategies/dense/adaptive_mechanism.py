@@ -103,7 +103,7 @@ def eigen_design(
     queries, costs, bound = eigen_queries(gram) if design is None else _given_queries(gram, np.asarray(design))
     squares = linear_algebra.namespace(gram).square(queries.T)
     if principal is not None:
-        weights = principal_weights(squares, costs, principal, tolerance, on_step)
+        weights = _principal_weights(squares, costs, principal, tolerance, on_step)
     elif group_size is not None:
         groups = separation(costs, group_size)
         rows = (linear_algebra.contiguous(linear_algebra.columns(squares, group)) for group in groups)
@@ -221,7 +221,7 @@ def _newton_step(
     return move, iterations + 0.5
 
 
-def principal_weights(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
+def _principal_weights(squares: Matrix, costs: Matrix, principal: int, tolerance: float, on_step: OnStep) -> Weights:
     """Own weights for the leading queries, one common weight for the rest."""
     order = np.argsort(costs, kind="stable")[::-1]
     leading, rest = order[:principal], order[principal:]

@@ -79,12 +79,14 @@ class AndersonHistory:
         return np.asarray(self.points[-1] + np.clip(step, -5.0, 5.0))
 
 
-def takes_newton_steps(block_form: BlockDiagonal) -> bool:
+def _takes_newton_steps(block_form: BlockDiagonal) -> bool:
     """Whether a gram is large enough for steps in single precision, and no chain, which needs less."""
     return block_form.chain is None and block_form.multiplicity.size >= SINGLE_CELLS
 
 
-def take_chain_steps(chain: Chain, log_weight: Matrix, *, tolerance: float, limit: int, report_step: StepCallback) -> Matrix:
+def _take_chain_steps(
+    chain: Chain, log_weight: Matrix, *, tolerance: float, limit: int, report_step: StepCallback
+) -> Matrix:
     """Weights of a chain near the optimum."""
     path, smallest, since = AndersonHistory(), np.inf, 0
     for _ in range(limit):
@@ -143,7 +145,7 @@ def nearly_diagonal_start(gram: Array, dual: Matrix) -> Matrix:
     return dual
 
 
-def take_single_steps(
+def _take_single_steps(
     block_form: BlockDiagonal, log_weight: Matrix, *, tolerance: float, limit: int, report_step: StepCallback
 ) -> tuple[Matrix, int, float]:
     """Weights near the optimum by Newton steps in single precision, the steps, and the products in them."""
@@ -164,7 +166,7 @@ def take_single_steps(
         residual = np.log(diagonal * factor / (weight * block_form.multiplicity))
         report_step(float(np.exp(residual.max())) * float(block_form.multiplicity @ weight), np.inf, weight)
         predicted = SLACK * mean_square(block_form, weight, residual)
-        move, step_products = newton_step(block_form, spectra, diagonal, residual, forcing_of(predicted, tolerance))
+        move, step_products = newton_step(block_form, spectra, diagonal, residual, _forcing_of(predicted, tolerance))
         products += step_products
         log_weight = log_weight + move
         enough = predicted <= SINGLE_GOAL * math.sqrt(tolerance) or predicted > 0.5 * smallest
@@ -184,7 +186,7 @@ def _is_blurred(roots: Matrix, tolerance: float) -> bool:
     return rounding > SINGLE_BLUR * float(roots.min()) ** 2 or mean**2 > tolerance
 
 
-def forcing_of(predicted: float, tolerance: float, largest: float | None = None) -> float:
+def _forcing_of(predicted: float, tolerance: float, largest: float | None = None) -> float:
     """The relative residual that suffices for a Newton step: what it leaves behind anyway, or what the tolerance allows.
 
     Args:
@@ -293,7 +295,7 @@ def solve(
     """
     block_form = block_diagonalise(problem.gram, problem.chain)
     dual = problem.initial_dual if start is None else start
-    if start is None and takes_newton_steps(block_form):
+    if start is None and _takes_newton_steps(block_form):
         dual = nearly_diagonal_start(problem.gram, dual)
     log_weight = np.log(_fold(dual, block_form))
     best, path, since = _BestCertificate(), AndersonHistory(), 0
@@ -324,9 +326,9 @@ def solve(
             stop = "stalled"
             break
         path.add(log_weight, residual)
-        if since == 0 and takes_newton_steps(block_form):
+        if since == 0 and _takes_newton_steps(block_form):
             largest_residual = float(np.abs(residual).max()) if problem.nullity else None
-            forcing = forcing_of(SLACK * second_order, tolerance, largest_residual)
+            forcing = _forcing_of(SLACK * second_order, tolerance, largest_residual)
             move, step_products = newton_step(
                 block_form, spectra, ratio * weight * block_form.multiplicity, residual, forcing
             )
@@ -347,10 +349,10 @@ def solve(
 def _first_steps(block_form: BlockDiagonal, log_weight: Matrix, record: _Record, *, tolerance: float, limit: int) -> Matrix:
     """The logarithms of weights near the optimum, by steps that prove nothing; the given ones for few cells."""
     if block_form.chain is not None:
-        return take_chain_steps(block_form.chain, log_weight, tolerance=tolerance, limit=limit, report_step=record.add)
-    if not takes_newton_steps(block_form):
+        return _take_chain_steps(block_form.chain, log_weight, tolerance=tolerance, limit=limit, report_step=record.add)
+    if not _takes_newton_steps(block_form):
         return log_weight
-    log_weight, steps, record.products = take_single_steps(
+    log_weight, steps, record.products = _take_single_steps(
         block_form, log_weight, tolerance=tolerance, limit=limit, report_step=record.add
     )
     record.eighs += steps * SINGLE_SHARE * record.size

@@ -53,7 +53,7 @@ def damped_step(decomposition: Roots, residual: Matrix, *, ridge: Matrix, forcin
     return np.clip(move, -LARGEST_STEP, LARGEST_STEP), products
 
 
-def unit_diagonal_cost(factor: Matrix, roots: Roots) -> float:
+def _unit_diagonal_cost(factor: Matrix, roots: Roots) -> float:
     """tr(V X^-1) for X(v) rescaled to unit diagonal: a sum of squares, without cancellation."""
     scaled_rows = (factor * np.sqrt(roots.diagonal)) @ roots.vectors
     return float((linear_algebra.squared_lengths(scaled_rows) / roots.values).sum())
@@ -81,7 +81,7 @@ def solve(
         largest = float((diagonal / weight).max())
         for cost, lengths in (
             (largest * float(decomposition.values.sum()), largest * weight),
-            (unit_diagonal_cost(factor, decomposition), diagonal),
+            (_unit_diagonal_cost(factor, decomposition), diagonal),
         ):
             if cost < upper:
                 upper, best, squares = cost, decomposition, lengths

@@ -403,7 +403,7 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
             cost * solved.workload_cost,
         )
         stop = solved.solve.stop if solved.solve.stop != "converged" else stop
-        factors.append(full_column_rank(solved.matrix()))
+        factors.append(_full_column_rank(solved.matrix()))
         proofs[axis] = solved.solve.largest
     term = Term(tuple(axes), tuple(factors))
     steps = (Step(1, upper, upper / lower - 1.0),)
@@ -432,10 +432,10 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
     assert solved.workload_cost is not None
     assert solved.lower_bound is not None
     assert solved.solve is not None
-    return full_column_rank(solved.matrix())[:, codes], solved.workload_cost, solved.lower_bound, solved.solve.stop
+    return _full_column_rank(solved.matrix())[:, codes], solved.workload_cost, solved.lower_bound, solved.solve.stop
 
 
-def full_column_rank(matrix: Matrix) -> Matrix:
+def _full_column_rank(matrix: Matrix) -> Matrix:
     """Rows with the same A'A up to 1e-9, as many as columns: once rounded they can be inverted, so answers stay unbiased."""
     values, vectors = np.linalg.eigh(matrix @ matrix.T)
     nonzero = values > matrix.shape[0] * np.finfo(float).eps * values[-1]

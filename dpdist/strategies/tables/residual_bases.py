@@ -55,14 +55,14 @@ def residual(workload: Workload, *, tolerance: float = 1e-6) -> TermStrategy:
     if strange:
         raise InvalidInput(f"queries {strange[0]!r} are not a product over attributes; choose mechanism 'coa' or 'identity'")
     grams = Grams(workload, tolerance)
-    terms, cost = residual_products(workload, grams)
+    terms, cost = _residual_products(workload, grams)
     lower = max(sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks), product_bound(workload))
     operator = Stack([term.operator(workload.domain.shape) for term in terms])
     history = (Step(1, cost, cost / lower - 1.0),)
     return TermStrategy("residual", operator, cost, lower, Solve("residual products", "closed form", history), terms=terms)
 
 
-def residual_products(workload: Workload, grams: Grams) -> tuple[tuple[Term, ...], float]:
+def _residual_products(workload: Workload, grams: Grams) -> tuple[tuple[Term, ...], float]:
     """One term a residual space, the budget split among them, and the cost."""
     spaces = sorted({s for b in workload.blocks for s in subsets(b.asked_axes)}, key=lambda s: (len(s), s))
     space_results = [(subset, *_residual_optimum(workload, grams, subset, grams.tolerance)) for subset in spaces]
@@ -109,7 +109,7 @@ class Grams:
     def centred(self, block: Block, axis: int) -> Matrix:
         """(I - 1 u') V_bi (I - u 1')."""
         direction, gram = self.directions.get(axis), self.factor_gram(block, axis)
-        return _centre(gram) if direction is None else centre_along(gram, unit_direction(direction, self.sizes[axis]))
+        return _centre(gram) if direction is None else _centre_along(gram, unit_direction(direction, self.sizes[axis]))
 
     def optimum(self, gram: Matrix) -> Strategy:
         """The certified optimum of a gram, up to scale looked up."""
@@ -182,7 +182,7 @@ def _centre(gram: Matrix) -> Matrix:
     return np.asarray((centred + centred.T) / 2)
 
 
-def centre_along(gram: Matrix, unit: Matrix) -> Matrix:
+def _centre_along(gram: Matrix, unit: Matrix) -> Matrix:
     """(I - 1 u') V (I - u 1')."""
     rows = gram - (gram @ unit)[:, None]
     centred = rows - unit @ rows
@@ -226,10 +226,10 @@ def oblique(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
     """
     check_workload(workload)
     grams = Grams(workload, tolerance)
-    residual_result = residual_products(workload, grams)
+    residual_result = _residual_products(workload, grams)
     lower = product_bound(workload) or sum(block.weight**2 * grams.lower_bound(block) for block in workload.blocks)
-    directions = tune_directions(workload)
-    terms, cost = residual_products(workload, Grams(workload, tolerance, directions)) if directions else residual_result
+    directions = _tune_directions(workload)
+    terms, cost = _residual_products(workload, Grams(workload, tolerance, directions)) if directions else residual_result
     if cost >= residual_result[1]:
         terms, cost, directions = *residual_result, {}
     operator = Stack([term.operator(workload.domain.shape) for term in terms])
@@ -237,7 +237,7 @@ def oblique(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
     return ObliqueStrategy("oblique", operator, cost, lower, record, terms=terms, directions=directions)
 
 
-def tune_directions(workload: Workload) -> Directions:
+def _tune_directions(workload: Workload) -> Directions:
     """Whole-number directions of the attributes that are asked otherwise than value by value; none where it takes too long."""
     direction_cost = _DirectionCost.of(workload)
     work = EVALUATION * sum(float(workload.domain.shape[axis]) ** 3 for axis in direction_cost.free)
@@ -350,7 +350,7 @@ class _DirectionCost:
             for gram_key in grams
         }
         together = np.sum([mix[gram_key] * gram for gram_key, gram in grams.items()], axis=0)
-        centred = centre_along(together, unit)
+        centred = _centre_along(together, unit)
         scale = float(np.trace(centred))
         if scale <= 0:  # nothing varies
             return dict.fromkeys(grams, 0.0), np.zeros_like(unit)

@@ -115,7 +115,7 @@ def _amount_due(state: State, charge: Charge, protection: Protection) -> Loss:
     """What a release is charged: its loss for the change that the cap protects; a part of a stream what is not yet paid of it."""
     steps = charge.protection.steps_to(protection)
     if steps is None:
-        raise LedgerError(explain_uncovered(charge, protection))
+        raise LedgerError(_explain_uncovered(charge, protection))
     whole = charge.loss.for_group(steps)
     if charge.stream_part:
         return _amount_due_of_part(state, charge, charge.stream_part, whole)
@@ -220,7 +220,7 @@ def check_fits(account: Account, cap: Cap, charge: Charge, loss: Loss) -> None:
     raise BudgetExceeded(charge.dataset, requested, remaining, cap.written, delta)
 
 
-def explain_uncovered(charge: Charge, protection: Protection) -> str:
+def _explain_uncovered(charge: Charge, protection: Protection) -> str:
     """Why a loss for one change says nothing of another."""
     charge_protection = charge.protection
     if (
