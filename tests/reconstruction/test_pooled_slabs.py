@@ -10,8 +10,9 @@ from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.operators.range_operators import Prefix
 from dpdist.reconstruction import pooled_slabs
+from dpdist.reconstruction.independent_terms import IndependentTerm
 from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooled_measurement import IndependentTerm, check_measured, pool
+from dpdist.reconstruction.pooled_measurement import check_measured, pool
 from dpdist.reconstruction.pooled_slabs import SlabPool, StoredTable, slab_axis
 from dpdist.workloads import Block
 

@@ -78,8 +78,8 @@ def test_alike_periods_say_nothing() -> None:
 def test_a_season_is_no_repetition() -> None:
     """Weekdays come again every seven periods, as far apart as they always are."""
     state = np.random.default_rng(11)
-    week = np.tile(np.linspace(0, 300, 7)[:, None], (15, SERIES))[:100]
-    answers = np.linspace(500, 5000, SERIES) + week + state.normal(0, NOISE, (100, SERIES))
+    week = np.tile(state.normal(0, 300, (7, SERIES)), (15, 1))[:100]
+    answers = np.linspace(2000, 5000, SERIES) + week + state.normal(0, NOISE, (100, SERIES))
     assert [repeated(answers[:end]) for end in range(30, 100)] == [None] * 70
 
 
