@@ -26,7 +26,8 @@ import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.operators import Identity, Matrix
-from dpdist.reconstruction.pooled_measurement import IndependentTerm, pool
+from dpdist.reconstruction.independent_terms import IndependentTerm
+from dpdist.reconstruction.pooled_measurement import pool
 from dpdist.reconstruction.pooled_slabs import SlabPool, StoredTable, slab_bytes
 from dpdist.workloads import Block
 

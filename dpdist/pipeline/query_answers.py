@@ -27,15 +27,10 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
 from dpdist.reconstruction.held_answers import HeldAnswers
+from dpdist.reconstruction.independent_terms import IndependentTerm, independent_terms
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
-from dpdist.reconstruction.pooled_measurement import (
-    IndependentTerm,
-    check_measured,
-    check_pooled_memory,
-    independent_terms,
-    pool,
-)
+from dpdist.reconstruction.pooled_measurement import check_measured, check_pooled_memory, pool
 from dpdist.reconstruction.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, slab_axis
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement

@@ -20,10 +20,8 @@ from dpdist.storage.objects import Folder, Missing, StorageLocation, parse_locat
 from dpdist.storage.objects.atomic_folder import could_not_write, draft_of, move_into_place
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet
-    from numpy.typing import NDArray
 
     from dpdist.content.destination import Destination, ObjectStorePrefix, TaskMap, UploadRecords, WrittenFile
     from dpdist.content.release_content import ReleaseContent
@@ -229,30 +227,10 @@ def load_release(folder: Path, columns: Sequence[str] | None = None) -> tuple[pa
 
     certificate = certificate_of(folder)
     wanted = None if columns is None else list(columns)
-    return pa.concat_tables(table.read(wanted) for table in _open_parquet_files(folder)), certificate
+    return pa.concat_tables(table.read(wanted) for table in open_parquet_files(folder)), certificate
 
 
-def load_rows(folder: Path, places: Sequence[int] | NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
-    """Some rows and columns of the published table; other groups of rows are not read. Raises: StoreError when there is no table.
-
-    Args:
-        places: of the rows, ascending.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    start, wanted, parts = 0, np.asarray(places, dtype=np.int64), list[pa.Table]()
-    for table in _open_parquet_files(folder):
-        for number in range(table.num_row_groups):
-            end = start + table.metadata.row_group(number).num_rows
-            inside = wanted[(wanted >= start) & (wanted < end)] - start
-            if inside.size or not parts:
-                parts.append(table.read_row_group(number, list(columns)).take(inside))
-            start = end
-    return pa.concat_tables(parts)
-
-
-def _open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
+def open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
     """The files of the published table, in order. Raises: StoreError when the release has none.
 
     They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
@@ -273,13 +251,13 @@ def _open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
 
 def table_shape(folder: Path) -> tuple[pa.Schema, int]:
     """The columns of the published table, and how many rows it has. Raises: StoreError when the release has none."""
-    tables = _open_parquet_files(folder)
+    tables = open_parquet_files(folder)
     return tables[0].schema_arrow, sum(table.metadata.num_rows for table in tables)
 
 
 def read_batches(folder: Path, rows: int) -> Iterator[pa.RecordBatch]:
     """The published table in order, so many rows at a time. Raises: StoreError when the release has none."""
-    for table in _open_parquet_files(folder):
+    for table in open_parquet_files(folder):
         yield from table.iter_batches(rows)
 
 
@@ -378,7 +356,7 @@ def _first_parquet_rows(folder: Path, group: str | None, limit: int) -> tuple[li
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tables = _open_parquet_files(folder)
+    tables = open_parquet_files(folder)
     total = sum(table.metadata.num_rows for table in tables)
     if group is not None:
         names = pa.concat_tables(table.read(columns=["group"]) for table in tables)["group"]

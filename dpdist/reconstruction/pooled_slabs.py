@@ -20,15 +20,8 @@ import numpy as np
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Identity, Matrix
-from dpdist.reconstruction.pooled_measurement import (
-    ANSWER_COPIES,
-    MOST_DENSE_VALUES,
-    Axes,
-    Eigenvalues,
-    IndependentTerm,
-    PooledMeasurement,
-    pool,
-)
+from dpdist.reconstruction.independent_terms import MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
+from dpdist.reconstruction.pooled_measurement import ANSWER_COPIES, PooledMeasurement, pool
 from dpdist.workloads import Block
 
 HELD_BYTES, TABLE_BYTES = 2**30, 2**24

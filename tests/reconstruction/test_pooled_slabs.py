@@ -10,8 +10,9 @@ from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.operators.range_operators import Prefix
 from dpdist.reconstruction import pooled_slabs
+from dpdist.reconstruction.independent_terms import IndependentTerm
 from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooled_measurement import IndependentTerm, check_measured, pool
+from dpdist.reconstruction.pooled_measurement import check_measured, pool
 from dpdist.reconstruction.pooled_slabs import SlabPool, StoredTable, slab_axis
 from dpdist.workloads import Block
 
@@ -59,7 +60,7 @@ def other_tables(axis: int) -> list[IndependentTerm]:
     differences = np.linalg.qr(np.column_stack([np.ones(SHAPE[axis]), state.normal(0, 1, (SHAPE[axis], SHAPE[axis] - 1))]))[
         0
     ]
-    weighted = np.vstack([np.eye(SHAPE[axis]), 2 * np.ones((1, SHAPE[axis]))])
+    weighted = np.vstack([1.5 * np.eye(SHAPE[axis]), 2 * np.ones((1, SHAPE[axis]))])
     side, other = (each for each in range(3) if each != axis)
     levels = np.vstack([np.eye(SHAPE[side]), np.eye(SHAPE[side])[:1] + np.eye(SHAPE[side])[1:2]])
     rows: list[tuple[tuple[int, ...], dict[int, np.ndarray | None]]] = [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpdist.api.gates import Context, StoreError, parse_location, release_folder
+from dpdist.api.gates import Context, StoreError, load_rows, parse_location, release_folder
 from dpdist.plugins.gate.file_gate import record_files
 from dpdist.plugins.gate.gate_section import gate_of
 from dpdist.plugins.gate.group_shares import DividedGroup, divided_groups
@@ -164,7 +164,7 @@ def _published_edition(ledger: Any, name: str, release: Release, compared: Place
         with location.local_copy() as folder:
             release_folder.certificate_of(Path(folder))
             is_complete = release_folder.table_shape(Path(folder))[1] == release.columns.answer.size
-            table = release_folder.load_rows(Path(folder), compared, COLUMNS) if is_complete else None
+            table = load_rows(Path(folder), compared, COLUMNS) if is_complete else None
     except (StoreError, OSError, ValueError, KeyError):
         return None  # a release that was moved away, or that is damaged, is no evidence
     return PublishedPeriod(datetime.date.fromisoformat(other["period"]), other, table)

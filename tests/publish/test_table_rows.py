@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.publish import release_folder
+from dpdist.publish.table_rows import load_rows
 
 
 def test_rows_are_read_from_their_groups_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,8 +23,8 @@ def test_rows_are_read_from_their_groups_alone(tmp_path: Path, monkeypatch: pyte
         return read(file, number, columns)
 
     monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read_row_group", read_noted)
-    rows = release_folder.load_rows(tmp_path, [4, 5, 7], ["answer", "group"])
+    rows = load_rows(tmp_path, [4, 5, 7], ["answer", "group"])
     assert rows["answer"].to_pylist() == [4, 5, 7]
     assert rows["group"].to_pylist() == ["g1", "g1", "g1"]
     assert [number for number, _ in groups] == [0, 2, 0]
-    assert release_folder.load_rows(tmp_path, [], ["answer"]).num_rows == 0
+    assert load_rows(tmp_path, [], ["answer"]).num_rows == 0
