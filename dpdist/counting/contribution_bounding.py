@@ -188,7 +188,9 @@ def deal_by_person(
     def flush() -> None:
         rows = np.concatenate(buffered_rows)
         buffered_rows[:] = [none]
-        part_numbers = (rows["high"] % np.uint64(part_count)).astype(np.int64)
+        part_numbers = (
+            (rows["high"] % np.uint64(part_count)).astype(np.int64) if part_count > 1 else np.broadcast_to(0, rows.size)
+        )
         dealt_objects.append(deal(store, work, key, part_count, part_numbers, rows))
 
     for rows in batches:
@@ -241,7 +243,7 @@ def _count_parts(
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.rows_of_part(part_number)])
             for number, table in enumerate(domain.person_tables):
                 placed = rows_in_groups(rows, domain, table)
-                counted_rows = placed[select_records(with_group_bound(source, domain, table), domain, placed)]
+                counted_rows = placed.take(select_records(with_group_bound(source, domain, table), domain, placed))
                 if number == 0:
                     repeated = (
                         count_repetitions(rows, groups_of(rows, domain)) if in_groups and source.most_records == 1 else 0
@@ -309,21 +311,19 @@ def count_repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
 
 def number_persons(rows: Rows) -> NDArray[np.int64]:
     """The person of every record: 0, 1, 2, ... in no order that means anything."""
-    (order, starts, _), number = order_by_person(rows), np.empty(rows.size, dtype=np.int64)
+    (order, starts), number = order_by_person(rows), np.empty(rows.size, dtype=np.int64)
     number[order] = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.size)))
     return number
 
 
 def first_records(rows: Rows, record_bound: int) -> NDArray[np.int64]:
     """The places of the first ``record_bound`` records of each person."""
-    order, _, rank = order_by_person(rows)
-    return order[rank < record_bound]
+    order, starts = order_by_person(rows)
+    return order[starts] if record_bound == 1 else order[_rank_in_runs(starts, rows.size) < record_bound]
 
 
-def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The places of the records in an order in which those of a person follow each other, as they came; where persons begin in it, and
-    which of their person each record is.
-    """
+def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of the records in an order in which those of a person follow each other, as they came; and where persons begin in it."""
     # values are sorted in a fifth of the time of places: the last bits of each hash give way to the place
     place_bits = np.uint64((1 << max(1, rows.size - 1).bit_length()) - 1)
     order = (np.sort(rows["high"] & ~place_bits | np.arange(rows.size, dtype=np.uint64)) & place_bits).astype(np.int64)
@@ -332,7 +332,7 @@ def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], N
     if (differs & ((high[1:] ^ high[:-1]) <= place_bits)).any():  # two persons who share the bits that are left
         order = np.lexsort((rows["low"], rows["high"]))
         high, low = rows["high"][order], rows["low"][order]
-    return order, *find_runs(high, low)
+    return order, _starts_of_runs(high, low)
 
 
 def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, record_bound: int) -> NDArray[np.int64]:
@@ -409,10 +409,17 @@ def scale_to_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
 
 def find_runs(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where runs of rows begin that agree in all columns, and the place of every row in its run."""
-    size = columns[0].size
-    fresh = np.ones(size, dtype=bool)
-    fresh[1:] = False
+    starts = _starts_of_runs(*columns)
+    return starts, _rank_in_runs(starts, columns[0].size)
+
+
+def _starts_of_runs(*columns: NDArray[Any]) -> NDArray[np.int64]:
+    begins = np.ones(columns[0].size, dtype=bool)
+    begins[1:] = False
     for column in columns:
-        fresh[1:] |= column[1:] != column[:-1]
-    starts = np.flatnonzero(fresh)
-    return starts, np.arange(size) - np.repeat(starts, np.diff(np.append(starts, size)))
+        begins[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(begins)
+
+
+def _rank_in_runs(starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    return np.arange(size) - np.repeat(starts, np.diff(np.append(starts, size)))
