@@ -229,10 +229,10 @@ class Node(ControlPlane):
         )
 
     def pods(self, namespace: str, component: str | None = None) -> list[dict[str, Any]]:
-        """The pods of a part of the chart that are not ending."""
+        """The pods of a part of the chart that are neither ending nor evicted for what they took."""
         query = f"?labelSelector=app.kubernetes.io/component={component}" if component else ""
         found = self.ask(f"/api/v1/namespaces/{namespace}/pods{query}")["items"]
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] != "Failed"]
 
     def logs(self, namespace: str, pod: str, container: str = "") -> str:
         """What a pod has printed, as the API server tells it."""
