@@ -86,6 +86,7 @@ class NodeParts:
 
     def start(self, login: Path, *, cgroup_root: str = "/") -> None:
         """Start both."""
+        self.others = network_namespaces()
         self._containerd()
         settings = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -185,6 +186,13 @@ state = "{self.folder}/containerd-state"
         subprocess.run(["pkill", "-f", f"containerd-shim.*{self.sock}"], check=False)
         containerd.terminate()
         containerd.wait()
+        for name in network_namespaces() - self.others:  # of pods that were not deleted
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def network_namespaces() -> set[str]:
+    """The names of the network namespaces that plugins of CNI made on this machine."""
+    return {path.name for path in Path("/run/netns").glob("cni-*")}
 
 
 class Node(ControlPlane):
