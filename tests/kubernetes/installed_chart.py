@@ -41,14 +41,16 @@ ROOT_KEY = "5c" * 32
 ALONE = """
 import hashlib, json, os, shutil, sys
 from pathlib import Path
-home = Path("/tmp/alone")
-home.mkdir(mode=0o700)
 for name in [name for name in os.environ if name.startswith("DPDIST_") and "ROOT_KEY" not in name]:
     del os.environ[name]
-os.environ |= {"DPDIST_HOME": str(home), "DPDIST_ENGINE": "inline"}
+os.environ["DPDIST_ENGINE"] = "inline"
 from flows.main import main
 words, found = sys.argv[1:], {}
+home = Path("/tmp/alone")
 for name, period in zip(words[::2], words[1::2]):
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(mode=0o700)
+    os.environ["DPDIST_HOME"] = str(home)
     spec = home / f"{name}.yaml"
     spec.write_text(Path(f"/data/specs/{name}.yaml").read_text().replace("s3://bucket/releases", str(home / "releases")))
     sys.argv = ["dpdist", "run", str(spec), "--period", period]
@@ -58,8 +60,6 @@ for name, period in zip(words[::2], words[1::2]):
         assert not ended.code, (name, period)
     files = (home / "releases" / name / period).glob("answers.*")
     found[f"{name} {period}"] = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-    for folder in ("store", "releases"):
-        shutil.rmtree(home / folder)
 shutil.rmtree(home)
 print(json.dumps(found))
 """

@@ -86,6 +86,7 @@ class NodeParts:
 
     def start(self, login: Path, *, cgroup_root: str = "/") -> None:
         """Start both."""
+        self.others = network_namespaces()
         self._containerd()
         settings = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -185,6 +186,13 @@ state = "{self.folder}/containerd-state"
         subprocess.run(["pkill", "-f", f"containerd-shim.*{self.sock}"], check=False)
         containerd.terminate()
         containerd.wait()
+        for name in network_namespaces() - self.others:  # of pods that were not deleted
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+def network_namespaces() -> set[str]:
+    """The names of the network namespaces that plugins of CNI made on this machine."""
+    return {path.name for path in Path("/run/netns").glob("cni-*")}
 
 
 class Node(ControlPlane):
@@ -229,10 +237,10 @@ class Node(ControlPlane):
         )
 
     def pods(self, namespace: str, component: str | None = None) -> list[dict[str, Any]]:
-        """The pods of a part of the chart that are not ending."""
+        """The pods of a part of the chart that are neither ending nor evicted for what they took."""
         query = f"?labelSelector=app.kubernetes.io/component={component}" if component else ""
         found = self.ask(f"/api/v1/namespaces/{namespace}/pods{query}")["items"]
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] != "Failed"]
 
     def logs(self, namespace: str, pod: str, container: str = "") -> str:
         """What a pod has printed, as the API server tells it."""

@@ -71,8 +71,12 @@ class SecondNode:
         self.relay = Relay(self.first.ports["kube-apiserver"].number)
 
     def stop(self) -> None:
+        self.first.client.delete(f"/api/v1/nodes/{self.name}").raise_for_status()  # its pods are given up, and replaced
         self.relay.close()
         self.parts.stop()
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+            if line.split()[1].startswith(f"{self.folder}/"):
+                subprocess.run(["umount", "-l", line.split()[1]], check=False, capture_output=True)
         for words in (("ip", "netns", "del", NAMESPACE), ("ip", "link", "del", LINK)):
             subprocess.run(words, check=False, capture_output=True)
         for controller in Path("/sys/fs/cgroup").iterdir():
