@@ -30,16 +30,15 @@ from dpdist.counting.group_choice import choose_groups
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.person_keys import PersonKey, person_hashes
 from dpdist.counting.record_cells import cells_of, tables_of
-from dpdist.counting.sparse_counts import PENDING_COPIES, CountingKeys
+from dpdist.counting.sparse_counts import CountingKeys
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.labels import apparent
 from dpdist.engine import Engine
 from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights, Weights, returned_shares
 from dpdist.process import arrow_arrays
-from dpdist.size_limits import SIZES
 from dpdist.sources.formats.column_conversion import texts_of
-from dpdist.sources.formats.record_format import BATCH_ROWS, Partition
+from dpdist.sources.formats.record_format import Partition
 from dpdist.sources.formats.weighted_rows import counted_rows
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import Source, check_columns, group_partitions, partitions_of, without_files
@@ -86,10 +85,7 @@ class NameCounts:
             yield rows[["name", "rest"]], np.ascontiguousarray(rows["weight"])
 
     def find_texts(self, names: Rows) -> list[str]:
-        """The texts of some names, which are to be published, in the order of their UTF-8 bytes.
-
-        Until their release is committed, which names were selected is sealed like all else: neither hashes nor texts are sent.
-        """
+        """The texts of some names, in the order of their UTF-8 bytes: neither these nor hashes are sent, as nothing is committed yet."""
         if not names.size:
             return []
         store, work, key = self.reader.store, self.reader.work, self.tasks[0][1].run
@@ -183,12 +179,6 @@ def _reader_of(
         pending_rows(records.store.sizes, engine),
     )
     return reader, [(group, keys) for group in group_partitions(partitions_of(records.source), engine.workers)]
-
-
-def task_bytes(engine: Engine) -> int:
-    """What a task takes: a batch that is read, and rows that wait to be dealt out or those of a part (``choose_part_count``)."""
-    waiting = PENDING_COPIES * PAIR.itemsize * pending_rows(SIZES, engine)
-    return max(waiting, engine.memory_bytes // 4) + 2 * BATCH_ROWS * 64
 
 
 def is_distinguishable(name: str, excluded_names: frozenset[str]) -> bool:

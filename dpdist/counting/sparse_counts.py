@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,9 +154,9 @@ def count_cells(
     return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read, summary)
 
 
-def task_bytes(engine: Engine) -> int:
+def task_bytes(engine: Engine, dealt: np.dtype[Any] = HASHED) -> int:
     """What a task takes: a batch that is read, and rows that wait to be dealt out or those of a part (``choose_part_count``)."""
-    waiting = PENDING_COPIES * HASHED.itemsize * pending_rows(SIZES, engine)
+    waiting = PENDING_COPIES * dealt.itemsize * pending_rows(SIZES, engine)
     return max(waiting, engine.memory_bytes // 4) + 2 * BATCH_ROWS * 64
 
 

@@ -26,7 +26,7 @@ from dpdist.query import question_text
 from dpdist.query.attribute_conditions import multiply_indicators
 from dpdist.query.linear_functions import ALL_RECORDS, FunctionBatch, LinearFunction, functionals
 from dpdist.query.question_text import AmountStatistic, AmountTotal, Grouping, MinimumCount, Quantile, Sum, TopGroups
-from dpdist.query.simultaneous_intervals import critical_value, difference_errors
+from dpdist.query.simultaneous_intervals import critical_value, rank_ranges
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS, FunctionalEstimates, Functionals, NotMeasured
 from dpdist.statistics.ratio_intervals import fieller, ratio_error
 from dpdist.statistics.statistic import Estimated
@@ -428,20 +428,6 @@ def quantile_interval(values: Matrix, widths: Matrix) -> tuple[int, int, int]:
     if candidates.size == 0:
         return estimate, estimate, estimate
     return estimate, min(int(candidates[0]), estimate), max(int(candidates[-1]), estimate)
-
-
-def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Matrix, Matrix]:
-    """The best and the worst rank of each estimate (the largest has rank 1); with 95 % probability all hold at once.
-
-    An estimate ranks below every estimate that is significantly larger; all differences share one critical value.
-
-    Args:
-        critical: ``critical_value`` of the covariance.
-    Source: Mogstad, Romano, Shaikh & Wilhelm 2024, simultaneous confidence sets for ranks.
-    """
-    standardized_gaps = (values[:, None] - values[None, :]) / difference_errors(covariance)
-    larger, smaller = (standardized_gaps < -critical).sum(axis=1), (standardized_gaps > critical).sum(axis=1)
-    return 1 + larger, values.size - smaller
 
 
 def _format_ranks(best: int, worst: int) -> str:

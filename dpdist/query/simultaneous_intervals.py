@@ -52,3 +52,17 @@ def difference_errors(covariance: Matrix) -> Matrix:
 def simultaneous_half_widths(half: Matrix) -> Matrix:
     """Half widths of intervals that all hold at once in 95 of 100 releases."""
     return np.asarray(half * (1.0 + math.log(max(1, half.size)) / math.log(20.0)))
+
+
+def rank_ranges(values: Matrix, covariance: Matrix, critical: float) -> tuple[Matrix, Matrix]:
+    """The best and the worst rank of each estimate (the largest has rank 1); with 95 % probability all hold at once.
+
+    An estimate ranks below every estimate that is significantly larger; all differences share one critical value.
+
+    Args:
+        critical: ``critical_value`` of the covariance.
+    Source: Mogstad, Romano, Shaikh & Wilhelm 2024, simultaneous confidence sets for ranks.
+    """
+    standardized_gaps = (values[:, None] - values[None, :]) / difference_errors(covariance)
+    larger, smaller = (standardized_gaps < -critical).sum(axis=1), (standardized_gaps > critical).sum(axis=1)
+    return 1 + larger, values.size - smaller

@@ -57,6 +57,15 @@ class Functionals:
         return matrix
 
 
+def product_pairs(functionals: Functionals) -> tuple[Matrix, Matrix, Matrix]:
+    """All pairs of products of the same function, and the function."""
+    order = np.argsort(functionals.function_index, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(functionals.function_index[order])) + 1)
+    first_products = np.concatenate([np.repeat(group, group.size) for group in groups])
+    second_products = np.concatenate([np.tile(group, group.size) for group in groups])
+    return first_products, second_products, functionals.function_index[first_products]
+
+
 @dataclass(frozen=True)
 class FunctionalEstimates:
     """Estimates of linear functions, for noise of deviation 1 on the grid.

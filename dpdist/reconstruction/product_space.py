@@ -25,6 +25,7 @@ from dpdist.reconstruction.measured_space import (
     check_cancels,
     components,
     largest_sets,
+    product_pairs,
     without_rounding,
 )
 
@@ -233,7 +234,7 @@ class ProductSpace(MeasuredSpace):
             term.axes: np.zeros(functionals.size) for (term, _, _), _ in spreads
         }  # of the fourth powers: at most those of the sums
         single = np.bincount(functionals.function_index, minlength=functionals.size) == 1
-        first_products, second_products, pair = _pairs(functionals)
+        first_products, second_products, pair = product_pairs(functionals)
         weights = functionals.coefficients[first_products] * functionals.coefficients[second_products]
         for (term, scale, sides), _ in spreads:
             inner = weights * (scale[first_products] * scale[second_products] * term.unit**2)
@@ -263,13 +264,11 @@ class ProductSpace(MeasuredSpace):
         if not self._has_one_term or any(not isinstance(factors.get(axis), IdentityFactor) for axis in values):
             return None
         kept = [values.get(axis, np.arange(factor.shape[0])) for axis, factor in factors.items()]
-        few = {axis: IdentityFactor(axis_values.size) for axis, axis_values in values.items()}
-        return ProductSpace(
-            (replace(term, factors=tuple(few.get(axis, factor) for axis, factor in factors.items())),),
-            tuple(values[axis].size if axis in values else size for axis, size in enumerate(self.shape)),
-            measured.reshape(term.shape)[np.ix_(*kept)].ravel(),
-            {axis: direction for axis, direction in self.directions.items() if axis not in values},
-        )
+        factors |= {axis: IdentityFactor(axis_values.size) for axis, axis_values in values.items()}
+        shape = tuple(values[axis].size if axis in values else size for axis, size in enumerate(self.shape))
+        directions = {axis: direction for axis, direction in self.directions.items() if axis not in values}
+        cells = measured.reshape(term.shape)[np.ix_(*kept)].ravel()
+        return ProductSpace((replace(term, factors=tuple(factors.values())),), shape, cells, directions)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
@@ -359,8 +358,7 @@ class ProductSpace(MeasuredSpace):
 
     def _axis_weights(self, functionals: Functionals, term: SpaceTerm, axis: int, factor: Factor) -> Matrix:
         """The weights of a term's rows along an attribute. Raises: NotMeasured for one term that lacks a part of what is asked."""
-        vectors = functionals.vectors.get(axis, np.ones((1, factor.shape[1])))
-        weights = factor.weights(vectors)
+        weights = factor.weights(vectors := functionals.vectors.get(axis, np.ones((1, factor.shape[1]))))
         if self._has_one_term and not isinstance(factor, IdentityFactor):
             lost = np.abs(factor.product(weights) - vectors).max()
             if float(lost) > 1e-6 * float(np.abs(vectors).max()):
@@ -394,25 +392,14 @@ class ProductSpace(MeasuredSpace):
         check_cancels(functionals, missing)
 
 
-def _pairs(functionals: Functionals) -> tuple[Matrix, Matrix, Matrix]:
-    """All pairs of products of the same function, and the function."""
-    order = np.argsort(functionals.function_index, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(functionals.function_index[order])) + 1)
-    first_products = np.concatenate([np.repeat(group, group.size) for group in groups])
-    second_products = np.concatenate([np.tile(group, group.size) for group in groups])
-    return first_products, second_products, functionals.function_index[first_products]
-
-
 def _inner(axis_weights: Matrix, first_products: Matrix, second_products: Matrix) -> Matrix | float:
     """Inner products of the rows of one attribute's weights, pair by pair."""
     if axis_weights.shape[0] == 1:
         return float(axis_weights[0] @ axis_weights[0])
     step = max(1, CONTRACTED // axis_weights.shape[1])
-    block_products = [
-        np.einsum("ij,ij->i", axis_weights[first_products[i : i + step]], axis_weights[second_products[i : i + step]])
-        for i in range(0, first_products.size, step)
-    ]
-    return np.concatenate(block_products)
+    starts = range(0, first_products.size, step)
+    pairs = [(first_products[start : start + step], second_products[start : start + step]) for start in starts]
+    return np.concatenate([np.einsum("ij,ij->i", axis_weights[one], axis_weights[other]) for one, other in pairs])
 
 
 def _contract(table: Matrix, sides: Sequence[Matrix], products: int) -> Matrix:
@@ -457,8 +444,6 @@ def _factor(facts: Mapping[str, Any], arrays: Mapping[str, Matrix], direction: M
     if "array" not in facts:  # every value by itself
         return IdentityFactor(int(facts["values"]))
     array = arrays[facts["array"]]
-    return (
-        {"circle": CircularFilter, "past": CausalFilter}[facts["kind"]](array)
-        if facts["kind"] != "matrix"
-        else MatrixFactor(array, direction)
-    )
+    if facts["kind"] == "matrix":
+        return MatrixFactor(array, direction)
+    return {"circle": CircularFilter, "past": CausalFilter}[facts["kind"]](array)

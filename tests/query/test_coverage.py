@@ -21,8 +21,8 @@ from dpdist.privacy.noise import NORMAL_95
 from dpdist.privacy.noise_distributions import LAPLACE
 from dpdist.query import simultaneous_intervals
 from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction, functionals
-from dpdist.query.published_release import quantile_interval, rank_ranges
-from dpdist.query.simultaneous_intervals import critical_value
+from dpdist.query.published_release import quantile_interval
+from dpdist.query.simultaneous_intervals import critical_value, rank_ranges
 from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
 from dpdist.statistics.ratio_intervals import fieller
 from tests.often import first_of

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdist.counting.name_counts import NameCounts, check_names, count_names, task_bytes
+from dpdist.counting.name_counts import PAIR, NameCounts, check_names, count_names
 from dpdist.counting.person_histograms import (
     CountedSizes,
     PartitionedRecords,
     steps_of_records,
 )
+from dpdist.counting.sparse_counts import task_bytes
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.adaptive_weights import UNIT_BITS
@@ -195,7 +196,7 @@ class NameSelection(NoisyStep):
         return count_names(records, self.subject, self.excluded_labels, rule.weights, saturation)
 
     def task_bytes(self, engine: Engine) -> int:
-        return task_bytes(engine)
+        return task_bytes(engine, PAIR)
 
     def values_to_store(self, counted: NameCounts, key: bytes, errors: CandidateErrors | None) -> Any:
         def draw(start: int, count: int) -> NDArray[np.int64]:
