@@ -31,8 +31,9 @@ sys.stdin.read()
 COMMAND = """
 import time
 from flows.signals import run_guarded
-run_guarded(lambda: (print("started", flush=True), time.sleep(600)))
+run_guarded(lambda: (print("started", flush=True), [time.sleep(0.1) for _ in range(6000)]))
 """
+"""A signal that comes just before a sleep begins is seen after it only."""
 
 RUN = [sys.executable, "-m", "flows.main", "run", "data/release.yaml"]
 
