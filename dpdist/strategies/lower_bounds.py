@@ -306,10 +306,14 @@ def dual_bound(workload: Workload | Gram, dual: Matrix) -> float:
     return float((copies * proven_root_trace(values)) ** 2 / weights.size)
 
 
+SMALLEST_GRAM = 128
+"""Cells of which a decomposition takes no longer than SciPy's graphs take to be imported."""
+
+
 def _equal_blocks(gram: Matrix, weights: Matrix) -> tuple[Matrix, Matrix, int]:
     """One of the blocks that a gram consists of, its weights, and how many there are, where all are equal: such as those of the groups
     of which the same statistics are asked. Else the whole."""
-    if not gram.size or gram[0].all():
+    if weights.size < SMALLEST_GRAM or gram[0].all():
         return gram, weights, 1
     count, labels = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_array(gram != 0), directed=False)
     if (np.bincount(labels) * count != weights.size).any():

@@ -21,7 +21,12 @@ from dpdist.spec.steps.step_registry import CORE_STEPS
 from tests import small
 from tests.complete_tree import needs_plugin
 
-KEYS = {"left_out": {}, "quantiles": {"of": {"age": {"from": 0, "to": 11}}}, "assume": {"records": 100}}
+KEYS = {
+    "left_out": {},
+    "quantiles": {"of": {"age": {"from": 0, "to": 11}}},
+    "assume": {"records": 100},
+    "gate": {"completeness": {}},
+}
 PERSON = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
 CHOSEN = {"column": "person", "most_records": "private", "selection": {"most": 9}}
 
@@ -91,7 +96,7 @@ def test_what_is_found_enters_what_is_found_after_it() -> None:
 
 
 def test_steps_of_the_core_say_when_they_are_found() -> None:
-    assert {step.order for step in CORE_STEPS} == {StepOrder.VALUES, StepOrder.BESIDE, StepOrder.ROWS}
+    assert {step.order for step in CORE_STEPS} == {StepOrder.VALUES, StepOrder.ROWS}
 
 
 def test_every_key_for_a_plugin_is_one_that_a_plugin_is_said_to_offer() -> None:

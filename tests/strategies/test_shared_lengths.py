@@ -235,6 +235,7 @@ def test_it_is_the_optimum_of_one_marginal() -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_groups_that_are_asked_alike_are_bounded_by_one_of_them(first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound of equal blocks is that of all cells together; one entry that differs, or one weight, is seen."""
+    monkeypatch.setattr(lower_bounds, "SMALLEST_GRAM", 0)
     rows = np.array([[1.0, 1.0, 1.0], [0.5, 2.0, 7.0], [0.0, 1.0, -3.0]])
     block = rows.T @ rows
     gram = np.kron(np.eye(7), block) if first else np.kron(block, np.eye(7))

@@ -419,6 +419,10 @@ def rho_of_choice(distance: float) -> Fraction:
     return Fraction(low**2 / 2)
 
 
+NO_SINGLE_SHARE = "no single share moves what is measured of a person whose amounts are bounded in all"
+"""Why the cost of a release is not computed."""
+
+
 def charge_excess_of_choices(charged: Fraction, choices: int) -> float:
     """The part by which choices may be charged above what they reveal: the rho of each is a whole number of 10^-12."""
     return 1e-4 + 3e-12 * max(1, choices) / float(charged)
@@ -946,7 +950,7 @@ class ReleaseClaims:
         count = 1
         for amounts in (attribute["amounts"] for attribute in self.facts["attributes"] if "amounts" in attribute):
             if "bound" in amounts:
-                raise UncheckedClaim("no single share moves what is measured of a person whose amounts are bounded in all")
+                raise UncheckedClaim(NO_SINGLE_SHARE)
             steps, first_step = int(amounts["steps"]), Fraction(amounts["first"]) / Fraction(amounts["step"])
             of_squares = 2 * (steps // math.gcd(steps, 4)) ** 2
             count *= int(first_step + steps) if amounts.get("alone") else of_squares if amounts.get("squares") else steps
@@ -977,6 +981,8 @@ class ReleaseClaims:
         """
         power, replaced = self.power, {"add-remove": 0, "replace-one": 1}[privacy["neighbours"]]
         if any("bound" in entry.get("amounts", {}) for entry in self.facts["attributes"]):
+            if shares is not None:
+                raise UncheckedClaim(NO_SINGLE_SHARE)
             return self.totals_sensitivity(replaced)
         k, cells = (
             int(privacy["most_records_of_one_person"]) * (shares or self.shares_per_record),
