@@ -60,7 +60,7 @@ def check_studio(client: TestClient, desk: StudioSession, content: bytes) -> Non
     parsed = answer(client, "parse", {"yaml": text})
     if parsed.get("refused"):
         assert refusal, parsed
-        if "a draft is a mapping" not in parsed["refused"]:
+        if not parsed["refused"].startswith(("a draft is a mapping", "this draft holds a number that is infinite")):
             assert words(parsed["refused"]) == words(refusal)
         return
     draft = parsed["content"]
