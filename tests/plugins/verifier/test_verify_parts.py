@@ -115,7 +115,8 @@ def test_the_bound_of_products_is_what_the_release_proves_and_no_more_than_of_al
         verify.Rows(
             block.axes,
             tuple(
-                verify.AxisFactor(f.shape[1], f.shape[0], None if isinstance(f, Identity) else f.dense) for f in block.factors
+                verify.AxisFactor(f.shape[1], f.shape[0], None if isinstance(f, Identity) else f.dense)
+                for f in block.factors
             ),
             tuple(
                 np.ones(f.shape[0]) if scale is None else scale for f, scale in zip(block.factors, block.scales, strict=True)
