@@ -969,14 +969,19 @@ class ReleaseClaims:
                 )
         return int(sum(tables.values()))
 
+    @property
+    def bounds_sums(self) -> bool:
+        """Whether the amounts of a person are cut down by their sum."""
+        return any("bound" in entry.get("amounts", {}) for entry in self.facts["attributes"])
+
     def grid_sensitivity(self, privacy: Facts, shares: int | None = None) -> int:
         """How far one change moves A x at most, in whole numbers: squared under Gaussian noise, the L1 distance under Laplace noise.
 
         Args:
-            shares: of a record, that it adds or removes; None: all of them.
+            shares: of a record, that it adds or removes; None: all of them, as always where sums are bounded.
         """
         power, replaced = self.power, {"add-remove": 0, "replace-one": 1}[privacy["neighbours"]]
-        if any("bound" in entry.get("amounts", {}) for entry in self.facts["attributes"]):
+        if self.bounds_sums:
             return self.totals_sensitivity(replaced)
         k, cells = (
             int(privacy["most_records_of_one_person"]) * (shares or self.shares_per_record),
@@ -1254,7 +1259,8 @@ class ReleaseClaims:
     def share_length_squared(self) -> float:
         """How far a share of a record moves A x at most, squared."""
         single_record = {"neighbours": "add-remove", "most_records_of_one_person": 1}
-        return float(self.grid_sensitivity(single_record, shares=1)) ** (2 // self.power)
+        shares = self.shares_per_record if self.bounds_sums else 1  # a bounded sum is that of all shares of a person
+        return float(self.grid_sensitivity(single_record, shares=1)) ** (2 // self.power) / shares**2
 
     @property
     def to_cost(self) -> float:
