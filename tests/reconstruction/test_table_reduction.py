@@ -25,7 +25,7 @@ from dpdist.strategies import identity
 from dpdist.workloads import Block, Filter, Workload, explicit, filtered, marginals, prefix, range_marginals, ranges, union
 from dpdist.workloads.product_queries import listed_marginals
 
-NOISE = Noise(Kind.GAUSSIAN, Fraction(7))
+NOISE, LAPLACE_NOISE = Noise(Kind.GAUSSIAN, Fraction(7)), Noise(Kind.LAPLACE, Fraction(7))
 WORKLOADS: dict[str, Workload] = {
     "all tables": marginals((4, 3, 5), (0, 1, 2, 3)),
     "boxes": ranges((4, 3, 5)),
@@ -133,8 +133,8 @@ def test_sums_of_amounts_are_read_from_tables_up_to_rounding(
     workload = sums_of_amounts(np.array([amounts]))
     assert reads_tables(workload)
     cells, by_rows = measured_cells(workload), LeastSquares(workload, 0.5)
-    expected = by_rows.answers(0, workload.shape[0], by_rows.estimate(cells), NOISE)
-    found = TableReduction(workload, 0.5).answers(ArrayVector(cells), NOISE, 0, workload.shape[0])
+    expected = by_rows.answers(0, workload.shape[0], by_rows.estimate(cells), LAPLACE_NOISE)
+    found = TableReduction(workload, 0.5).answers(ArrayVector(cells), LAPLACE_NOISE, 0, workload.shape[0])
     for column, expected_column in zip(found, expected, strict=True):
         np.testing.assert_allclose(column, expected_column, rtol=1e-12)
 
