@@ -17,6 +17,7 @@ from dpdist.operators import Matrix
 from dpdist.page.statistic_tables import StatisticRow
 from dpdist.planner import derived_statistics
 from dpdist.planner.derived_statistics import statistic_rows
+from dpdist.planner.error_prediction import assumed_statistic_rows
 from dpdist.planner.release_plan import plan
 from dpdist.reconstruction.product_space import ProductSpace
 from dpdist.runtime.context import Context, ignore_progress
@@ -96,10 +97,8 @@ def numbers_of(estimate: Any) -> Matrix:
     return np.array([np.nan if number is None else number for number in found], dtype=np.float64)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_statistics_of_each_group_are_those_of_rows_over_all_cells(
-    case: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def planned_case(case: str, home: Path) -> tuple[Context, Any]:
+    """A release of means, variances and correlations of some groups, planned."""
     branch, asked, others = CASES[case]
     statistics: list[dict[str, Any]] = [
         {"mean": "amount"},
@@ -117,7 +116,14 @@ def test_statistics_of_each_group_are_those_of_rows_over_all_cells(
         **spec,
     )
     context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
-    planned: Any = plan(context, load(path))
+    return context, plan(context, load(path))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_statistics_of_each_group_are_those_of_rows_over_all_cells(
+    case: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, planned = planned_case(case, home)
     centre = exact(planned, context)
     values = centre.space.values
     noisy: Any = replace(centre.space, values=values + centre.noise.draw(b"7" * 32, count=values.size))
@@ -134,3 +140,17 @@ def test_statistics_of_each_group_are_those_of_rows_over_all_cells(
                 over_all_cells(row, names, measurement), rel=1e-8, abs=1e-8, nan_ok=True
             )
     assert len(compared) > 2
+
+
+def test_assumed_statistics_of_each_group_are_those_of_all_cells(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later groups hold fewer of the assumed records: what a plan says of a group is not what it says of the first ones."""
+    _, planned = planned_case("bins of missing and other values", home)
+    monkeypatch.setattr(derived_statistics, "GROUPS_AT_ONCE", 3)
+
+    def assumed() -> list[Matrix]:
+        return [numbers_of(row.estimate) for rows in assumed_statistic_rows(planned, 1e4, "falling", {}) for row in rows]
+
+    found = assumed()
+    monkeypatch.setattr(ProductSpace, "over_values", lambda *_: None)
+    np.testing.assert_allclose(found, assumed(), rtol=1e-9)
+    assert len({tuple(numbers) for numbers in found}) > 10
