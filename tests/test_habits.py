@@ -81,7 +81,6 @@ def test_values_are_never_changed_in_place() -> None:
                 if text.partition("(")[0] == "dataclass" and "frozen=True" not in text:
                     changed.add(f"{file.relative_to(ROOT)}: {node.name}")
     states = {
-        "dpdist/counting/name_counts.py: _WaitingRows",
         "dpdist/strategies/dense/coa_fixed_point.py: _BestCertificate",
         "dpdist/strategies/dense/coa_barrier.py: _NewtonSolver",
         "dpdist/arrays/convolution.py: Steps",

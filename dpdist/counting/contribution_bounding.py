@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from dpdist.counting.person_keys import PersonKey, person_hashes
 from dpdist.counting.record_cells import CountSummary, cells_of, explain_conversion_errors, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine, ProgressCallback
-from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
+from dpdist.engine.shuffle import DealtObject, PendingRows, Rows, RunKey, ShuffleIndex, gather
 from dpdist.errors import InvalidSpec
 from dpdist.process import arrow_arrays
 from dpdist.size_limits import Sizes
@@ -128,9 +128,8 @@ class Dealing:
                     tally.append(table_summary)
                     yield rows
 
-        dealt_objects = deal_by_person(
-            batches(), np.zeros(0, dtype=self.dtype), self.store, self.work, key, self.part_count, self.pending
-        )
+        waiting = PendingRows(self.store, self.work, key, self.part_count, self.pending, self.dtype, divide_by_person)
+        dealt_objects = waiting.deal_all(batches())
         return sum(tally, CountSummary()), dealt_objects
 
     @property
@@ -174,31 +173,11 @@ def person_rows(
     return rows if is_counted.all() else rows.compress(is_counted)
 
 
-def deal_by_person(
-    batches: Iterable[Rows], none: Rows, store: Store, work: str, key: RunKey, part_count: int, pending: int
-) -> list[DealtObject]:
-    """Deal records out by the hash of their person, so many at a time.
-
-    Args:
-        none: no record, of the type of all.
-        pending: records that are held before they are dealt out.
-    """
-    buffered_rows, dealt_objects = [none], list[DealtObject]()
-
-    def flush() -> None:
-        rows = np.concatenate(buffered_rows)
-        buffered_rows[:] = [none]
-        part_numbers = (
-            (rows["high"] % np.uint64(part_count)).astype(np.int64) if part_count > 1 else np.broadcast_to(0, rows.size)
-        )
-        dealt_objects.append(deal(store, work, key, part_count, part_numbers, rows))
-
-    for rows in batches:
-        buffered_rows.append(rows)
-        if sum(row_block.size for row_block in buffered_rows) >= pending:
-            flush()
-    flush()
-    return dealt_objects
+def divide_by_person(rows: Rows, part_count: int) -> tuple[Rows, NDArray[np.int64]]:
+    """Records, and the part of each by the hash of its person."""
+    if part_count == 1:
+        return rows, np.broadcast_to(0, rows.size)
+    return rows, (rows["high"] % np.uint64(part_count)).astype(np.int64)
 
 
 def amount_of(column_index: int) -> str:

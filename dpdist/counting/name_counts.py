@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpdist.counting.contribution_bounding import (
     check_complete,
     choose_part_count,
-    deal_by_person,
+    divide_by_person,
     number_persons,
     pending_rows,
 )
@@ -34,7 +34,7 @@ from dpdist.counting.sparse_counts import CountingKeys
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.labels import apparent
 from dpdist.engine import Engine
-from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
+from dpdist.engine.shuffle import DealtObject, PendingRows, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights, Weights, returned_shares
 from dpdist.process import arrow_arrays
 from dpdist.sources.formats.column_conversion import texts_of
@@ -234,12 +234,9 @@ class NameCounting:
                 yield _sums(hashes[totals > 0], totals[totals > 0])
 
         if self.weights is None:
-            waiting = self._waiting(SUM, keys.run)
-            for rows in sums():
-                waiting.add(rows)
-            return sum(read_counts), waiting.finish()
-        no_rows = np.zeros(0, dtype=RECORD)
-        dealt = deal_by_person(rows_of_persons(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending)
+            dealt = self._waiting(SUM, keys.run).deal_all(sums())
+            return sum(read_counts), dealt
+        dealt = self._waiting(RECORD, keys.run).deal_all(rows_of_persons())
         return sum(read_counts), dealt
 
     def share_weights(
@@ -374,35 +371,16 @@ class NameCounting:
     def _rows(self, index: ShuffleIndex, part: int, key: RunKey, dtype: np.dtype[np.void]) -> Rows:
         return np.concatenate([np.zeros(0, dtype=dtype), *index.open_parts(self.store, key).rows_of_part(part)])
 
-    def _waiting(self, dtype: np.dtype[np.void], key: RunKey) -> _WaitingRows:
-        return _WaitingRows(self, key, [np.zeros(0, dtype=dtype)])
+    def _waiting(self, dtype: np.dtype[np.void], key: RunKey) -> PendingRows:
+        """Rows that wait to be dealt out: by person records and what came back, others by name."""
+        divide = divide_by_person if dtype in (RECORD, RETURNED) else _divide_by_name
+        return PendingRows(self.store, self.work, key, self.part_count, self.pending, dtype, divide)
 
 
-@dataclass(frozen=True)
-class _WaitingRows:
-    """Rows that wait to be dealt out: by person those that came back, others by name. Parts of weights are added up first."""
-
-    counting: NameCounting
-    key: RunKey
-    rows: list[Rows] = field(repr=False)
-    dealt: list[DealtObject] = field(default_factory=list)
-
-    def add(self, rows: Rows) -> None:
-        self.rows.append(rows)
-        if sum(waiting.size for waiting in self.rows) >= self.counting.pending:
-            self.finish()
-
-    def finish(self) -> list[DealtObject]:
-        """All that was dealt out."""
-        rows, count = np.concatenate(self.rows), self.counting.part_count
-        if rows.dtype == RETURNED:
-            part_numbers = (rows["high"] % np.uint64(count)).astype(np.int64)
-        else:
-            rows = _add_up(rows) if rows.dtype == SUM else rows
-            part_numbers = (rows["name"] >> (HASH_BITS - SHARD_BITS)) * count >> SHARD_BITS
-        self.dealt.append(deal(self.counting.store, self.counting.work, self.key, count, part_numbers, rows))
-        self.rows[:] = [rows[:0]]
-        return self.dealt
+def _divide_by_name(rows: Rows, part_count: int) -> tuple[Rows, Weights]:
+    """Rows with the part of each by its name's shard; parts of weights are added up first."""
+    rows = _add_up(rows) if rows.dtype == SUM else rows
+    return rows, (rows["name"] >> (HASH_BITS - SHARD_BITS)) * part_count >> SHARD_BITS
 
 
 def name_hashes(texts: Sequence[str], key: PersonKey) -> Rows:

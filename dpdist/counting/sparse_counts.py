@@ -21,7 +21,7 @@ from dpdist.counting.contribution_bounding import (
     HASHED,
     check_complete,
     choose_part_count,
-    deal_by_person,
+    divide_by_person,
     pending_rows,
     person_rows,
 )
@@ -32,7 +32,7 @@ from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, Keys, KeySpace
 from dpdist.engine import Engine
-from dpdist.engine.shuffle import DealtObject, Rows, RunKey, ShuffleIndex, deal, gather
+from dpdist.engine.shuffle import DealtObject, PendingRows, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.process import arrow_arrays
 from dpdist.size_limits import SIZES
 from dpdist.sources.formats.column_conversion import Column, short_number_texts, short_numbers, texts_of
@@ -181,8 +181,13 @@ def sum_by_cell(cells: Integers, counts: Integers) -> Rows:
         order = np.argsort(cells)
         cells, counts = cells[order], counts[order]
     starts = np.flatnonzero(np.diff(cells, prepend=-1))
-    rows = np.empty(starts.size, dtype=CELL_COUNT)
-    rows["cell"], rows["count"] = cells[starts], np.add.reduceat(counts, starts) if starts.size else counts
+    return count_rows(cells[starts], np.add.reduceat(counts, starts) if starts.size else counts)
+
+
+def count_rows(cells: Integers, counts: Integers) -> Rows:
+    """Cells with their counts, as they are dealt out."""
+    rows = np.empty(cells.size, dtype=CELL_COUNT)
+    rows["cell"], rows["count"] = cells, counts
     return rows
 
 
@@ -244,19 +249,17 @@ class CellCounting:
                 summaries.append(summary)
                 yield person_rows(hashed, cells, cells >= 0)
 
-        def cell_rows() -> Iterator[tuple[Integers, Integers]]:
+        def cell_rows() -> Iterator[Rows]:
             for _, cells, numbers, summary in self._tables(partitions, keys.persons):
                 read_counts.append(int(numbers.sum()))
                 summaries.append(summary)
-                yield cells[cells >= 0], numbers[cells >= 0]
+                yield count_rows(cells[cells >= 0], numbers[cells >= 0])
 
         if self.cells_per_person is None:
-            dealt = self._deal_cells(cell_rows(), keys.run)
+            dealt = self._waiting_cells(keys.run).deal_all(cell_rows())
         else:
-            no_rows = np.zeros(0, dtype=HASHED)
-            dealt = deal_by_person(
-                rows_of_persons(), no_rows, self.store, self.work, keys.run, self.part_count, self.pending
-            )
+            waiting = PendingRows(self.store, self.work, keys.run, self.part_count, self.pending, HASHED, divide_by_person)
+            dealt = waiting.deal_all(rows_of_persons())
         return sum(read_counts), sum(summaries, CountSummary()), dealt
 
     def bound_persons(self, index: ShuffleIndex, task: tuple[range, CountingKeys]) -> list[DealtObject]:
@@ -265,8 +268,10 @@ class CellCounting:
         assert self.cells_per_person is not None
         opened = index.open_parts(self.store, keys.run)
         parts = (np.concatenate([np.zeros(0, dtype=HASHED), *opened.rows_of_part(number)]) for number in part_range)
-        bounded = (bound_cells(rows, self.cells_per_person, self.records_per_cell, keys.persons) for rows in parts)
-        return self._deal_cells(bounded, keys.run)
+        bounded = (
+            count_rows(*bound_cells(rows, self.cells_per_person, self.records_per_cell, keys.persons)) for rows in parts
+        )
+        return self._waiting_cells(keys.run).deal_all(bounded)
 
     def add_up(self, index: ShuffleIndex, task: tuple[int, CountingKeys]) -> tuple[list[DealtObject], bytes]:
         """Write the sums of the cells of a part, by shard; and the digest of each of its shards."""
@@ -282,23 +287,14 @@ class CellCounting:
         digests = b"".join(hashlib.sha256(shard_rows.tobytes()).digest() for shard_rows in np.split(rows, starts))
         return [deal(self.store, self.work, keys.run, self.shards, shard_numbers, rows)], digests
 
-    def _deal_cells(self, batches: Iterator[tuple[Integers, Integers]], key: RunKey) -> list[DealtObject]:
-        """Deal cells out to parts of neighbouring shards; those that are the same are added up first."""
-        dealt, pending = list[DealtObject](), list[tuple[Integers, Integers]]()
+    def _waiting_cells(self, key: RunKey) -> PendingRows:
+        """Cells that wait to be dealt out to parts of neighbouring shards; those that are the same are added up first."""
 
-        def flush() -> None:
-            rows = sum_by_cell(*(np.concatenate(columns) for columns in zip(*pending, strict=True)))
-            pending.clear()
-            part_numbers = rows["cell"] % self.shards * self.cell_parts // self.shards
-            dealt.append(deal(self.store, self.work, key, self.cell_parts, part_numbers, rows))
+        def divide(waiting: Rows, part_count: int) -> tuple[Rows, Integers]:
+            rows = sum_by_cell(waiting["cell"], waiting["count"])
+            return rows, rows["cell"] % self.shards * part_count // self.shards
 
-        for batch in batches:
-            pending.append(batch)
-            if sum(cells.size for cells, _ in pending) >= self.pending:
-                flush()
-        if pending:
-            flush()
-        return dealt
+        return PendingRows(self.store, self.work, key, self.cell_parts, self.pending, CELL_COUNT, divide)
 
     def _tables(
         self, partitions: list[Partition], person_key: PersonKey

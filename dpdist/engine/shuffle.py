@@ -12,7 +12,7 @@ import hmac
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -106,6 +106,46 @@ def deal(
     if sealed_bytes:
         store.put_values(dealt_object.name, np.frombuffer(sealed_bytes, dtype=np.uint8))
     return dealt_object
+
+
+@dataclass(frozen=True)
+class PendingRows:
+    """Rows that wait until a task deals them out, so many at a time.
+
+    Attributes:
+        most: rows that are held before they are dealt out.
+        dtype: of the rows.
+        divide: gives rows as they are written, such as sums of equal ones, and the part of each of so many.
+    """
+
+    store: Store
+    folder: str
+    key: RunKey
+    part_count: int
+    most: int
+    dtype: np.dtype[Any]
+    divide: Callable[[Rows, int], tuple[Rows, NDArray[np.int64]]] = field(repr=False)
+    waiting: list[Rows] = field(default_factory=list, repr=False)
+    dealt: list[DealtObject] = field(default_factory=list)
+
+    def add(self, rows: Rows) -> None:
+        """Take some more, and deal out what waits if it is enough."""
+        self.waiting.append(rows)
+        if sum(each.size for each in self.waiting) >= self.most:
+            self.finish()
+
+    def finish(self) -> list[DealtObject]:
+        """Deal out what still waits. Returns: all that was dealt out."""
+        rows, part_numbers = self.divide(np.concatenate([np.zeros(0, dtype=self.dtype), *self.waiting]), self.part_count)
+        self.waiting.clear()
+        self.dealt.append(deal(self.store, self.folder, self.key, self.part_count, part_numbers, rows))
+        return self.dealt
+
+    def deal_all(self, batches: Iterable[Rows]) -> list[DealtObject]:
+        """Deal out all of some batches. Returns: as ``finish``."""
+        for rows in batches:
+            self.add(rows)
+        return self.finish()
 
 
 class ShuffleIndex(NamedTuple):

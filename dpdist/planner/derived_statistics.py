@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,21 +105,15 @@ def statistic_rows(
             for names_together in together.values():
                 rows = [
                     StatisticRow(" and ".join(names), block, first_query + index // len(names_together), estimate)
-                    for first_query, batch in _function_batches(block, workload.domain.shape, axes)
+                    for first_query, batch in _function_batches(block, workload.domain.shape)
                     for index, estimate in enumerate(published.statistics(names_together, axes, batch, expected))
                 ]
                 for position in range(len(names_together)):
                     yield statistic.table, rows[position :: len(names_together)]
 
 
-def _function_batches(
-    block: Block, shape: tuple[int, ...], whole_axes: Sequence[int]
-) -> Iterator[tuple[int, FunctionBatch]]:
-    """The queries of a block as linear functions of the cells, some at a time, with the number of the first.
-
-    Args:
-        whole_axes: attributes over which the functions keep all values.
-    """
+def _function_batches(block: Block, shape: tuple[int, ...]) -> Iterator[tuple[int, FunctionBatch]]:
+    """The queries of a block as linear functions of the cells, some at a time, with the number of the first."""
     for start, stop in batches(block.queries, GROUPS_AT_ONCE):
         if not block.separable:
             (whole,), sizes = block.factors, [shape[axis] for axis in block.axes]
@@ -128,7 +122,7 @@ def _function_batches(
             continue
         indices = np.unravel_index(np.arange(start, stop), [factor.shape[0] for factor in block.factors])
         parts = {
-            axis: _rows_over_values(factor, row_numbers, keep_all=axis in whole_axes)
+            axis: _rows_over_values(factor, row_numbers)
             for axis, factor, row_numbers in zip(block.axes, block.factors, indices, strict=True)
         }
         functions = [
@@ -138,10 +132,10 @@ def _function_batches(
         yield start, FunctionBatch(functions, {axis: values for axis, (values, _) in parts.items() if values is not None})
 
 
-def _rows_over_values(factor: Operator, row_numbers: Matrix, *, keep_all: bool) -> tuple[Matrix | None, Matrix]:
+def _rows_over_values(factor: Operator, row_numbers: Matrix) -> tuple[Matrix | None, Matrix]:
     """The values that some rows count, and the rows over these; without the values where they are all."""
     distinct, positions = np.unique(row_numbers, return_inverse=True)
-    if isinstance(factor, Identity) and not keep_all:
+    if isinstance(factor, Identity):
         return distinct, np.eye(distinct.size)[positions]
     rows = np.concatenate([factor.rows(int(row), int(row) + 1) for row in distinct]).astype(np.float64)
     return None, rows[positions]

@@ -137,6 +137,8 @@ class BudgetedStep(ABC):
     """How a spec asks for it."""
     spec_path: ClassVar[tuple[str, ...]]
     """Where a spec asks for it, up to what it is of."""
+    reason_without_stream: ClassVar[str] = "is found once and goes without 'stream', whose records come one after the other"
+    """Why no stream has it, after its name."""
     ends: ClassVar[tuple[str, ...]]
     """What ends the id of its charge, of the first of its kind and of each next one."""
     of_bounds: ClassVar[bool] = True

@@ -246,7 +246,7 @@ def _check_step(job: Job, step: BudgetedStep) -> Job:
     guarantee = job.guarantee
     step.check_share()
     if guarantee.release_mode.grows:
-        raise InvalidInput(f"{step.key} is found once and goes without 'stream', whose records come one after the other")
+        raise InvalidInput(f"{step.key} {step.reason_without_stream}")
     if job.outputs.postprocess.consistent_with and not step.is_independent:
         raise InvalidInput(
             f"{step.key} goes without 'consistent_with', which needs one domain and one bound for several releases"

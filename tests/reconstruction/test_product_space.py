@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.query.linear_functions import decompose_function, functionals
 from dpdist.reconstruction.measured_space import Functionals, NotMeasured
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
 
@@ -104,4 +105,8 @@ def test_cells_of_some_values_say_the_same_of_these_alone() -> None:
         np.testing.assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
     np.testing.assert_allclose(part.gram(of_few), space.gram(asked), rtol=1e-12)
     assert space.over_values({1: np.array([0])}) is None
+    differences = replace(
+        term, factors=(MatrixFactor(np.eye(6, dtype=np.int64) - np.eye(6, k=1, dtype=np.int64)), IdentityFactor(4))
+    )
+    assert ProductSpace((differences,), (6, 2, 4), space.values).over_values({0: few}) is None
     assert ProductSpace((term, SpaceTerm((0,), (IdentityFactor(6),))), (6, 2, 4), space.values).over_values({0: few}) is None

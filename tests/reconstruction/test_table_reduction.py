@@ -25,7 +25,7 @@ from dpdist.strategies import identity
 from dpdist.workloads import Block, Filter, Workload, explicit, filtered, marginals, prefix, range_marginals, ranges, union
 from dpdist.workloads.product_queries import listed_marginals
 
-NOISE = Noise(Kind.GAUSSIAN, Fraction(7))
+NOISE, LAPLACE_NOISE = Noise(Kind.GAUSSIAN, Fraction(7)), Noise(Kind.LAPLACE, Fraction(7))
 WORKLOADS: dict[str, Workload] = {
     "all tables": marginals((4, 3, 5), (0, 1, 2, 3)),
     "boxes": ranges((4, 3, 5)),
@@ -112,10 +112,9 @@ def test_a_measurement_of_cells_builds_no_row_for_its_tables(monkeypatch: pytest
         np.testing.assert_array_equal(to_array(column), expected_column)
 
 
-def sums_of_amounts() -> Workload:
-    """Sums of amounts that are no whole numbers by the values of two attributes, beside a table."""
+def sums_of_amounts(amounts: Matrix) -> Workload:
+    """Sums of three amounts by the values of two attributes, beside a table."""
     domain = Domain.of_shape((5, 3, 4))
-    amounts = np.array([[0.5, -1.25, 3.0]])
     blocks = (
         Block("sums", (0, 1), (Identity(5), Dense(amounts)), (), 0.7),
         Block("by value", (1, 2), (Dense(amounts), Identity(4)), (), 1.0),
@@ -124,15 +123,18 @@ def sums_of_amounts() -> Workload:
     return Workload(domain, blocks)
 
 
+@pytest.mark.parametrize("amounts", [(0.5, -1.25, 3.0), (0.5, -0.25, 1.0)], ids=["beyond one", "up to one"])
 @pytest.mark.parametrize("pass_cells", [1, 7, 2**22])
-def test_sums_of_amounts_are_read_from_tables_up_to_rounding(pass_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One noisy cell of amount 0.5 or -1.25 is not a count: the fourth powers of its weights, which widen intervals, are no squares."""
+def test_sums_of_amounts_are_read_from_tables_up_to_rounding(
+    pass_cells: int, amounts: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A noisy cell of amount 0.5 or -0.25 is not a count: the fourth powers of its weights, which widen intervals, are no squares."""
     monkeypatch.setattr(table_reduction, "PASS_CELLS", pass_cells)
-    workload = sums_of_amounts()
+    workload = sums_of_amounts(np.array([amounts]))
     assert reads_tables(workload)
     cells, by_rows = measured_cells(workload), LeastSquares(workload, 0.5)
-    expected = by_rows.answers(0, workload.shape[0], by_rows.estimate(cells), NOISE)
-    found = TableReduction(workload, 0.5).answers(ArrayVector(cells), NOISE, 0, workload.shape[0])
+    expected = by_rows.answers(0, workload.shape[0], by_rows.estimate(cells), LAPLACE_NOISE)
+    found = TableReduction(workload, 0.5).answers(ArrayVector(cells), LAPLACE_NOISE, 0, workload.shape[0])
     for column, expected_column in zip(found, expected, strict=True):
         np.testing.assert_allclose(column, expected_column, rtol=1e-12)
 

@@ -25,7 +25,7 @@ from dpdist.strategies.solver_resources import product_bytes
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.strategies.tables.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound, product_weights
 from dpdist.strategies.tables.residual_bases import residual
-from dpdist.workloads import Block, Workload, marginals, predicates, prefix
+from dpdist.workloads import Block, Workload, marginals, predicates, prefix, union
 from tests import small
 
 
@@ -51,7 +51,8 @@ def some_union(seed: int) -> Workload:
             dense = Dense(state.normal(size=(n + 1, n)))
             factors.append([Prefix(n), Identity(n), dense][int(state.integers(3))])
         labels = tuple(tuple(map(str, range(f.shape[0]))) for f in factors)
-        blocks.append(Block("b", axes, tuple(factors), labels, float(state.uniform(0.2, 3))))
+        weight, scales = float(state.uniform(0.2, 3)), tuple(np.full(f.shape[0], 0.5) if seed % 2 else None for f in factors)
+        blocks.append(Block("b", axes, tuple(factors), labels, weight, scales))
     return Workload(Domain.of_shape(sizes), tuple(blocks))
 
 
@@ -98,8 +99,10 @@ def test_the_best_contraction_along_an_attribute_of_two_tables_is_the_dual() -> 
     assert asked.bound({0: np.log(weights[0])})[0] < 0.99 * dual
 
 
-def test_the_gradient_is_that_of_finite_differences() -> None:
-    asked = BlockGrams.of(of_ways([5, 4, 3], 2, [1, 2]))
+@pytest.mark.parametrize("by_value", [False, True], ids=["in prefixes", "by value, too"])
+def test_the_gradient_is_that_of_finite_differences(by_value: bool) -> None:
+    workload = of_ways([5, 4, 3], 2, [1, 2])
+    asked = BlockGrams.of(union(workload, marginals((5, 4, 3), (1, 2))) if by_value else workload)
     state = np.random.default_rng(0)
     logs = {0: state.normal(size=5), 1: state.normal(size=4)}
     _, gradient = asked.bound(logs)
@@ -224,4 +227,5 @@ def test_many_groups_of_the_same_statistics_are_bounded_without_a_gram_over_the_
     assert 0.75 < few / (coa(statistics_of(7)).workload_cost or math.inf) <= 1
     monkeypatch.setattr(Identity, "gram", lambda *_: pytest.fail("a gram over the groups"))
     assert product_bound(statistics_of(100_000), steps=20) == pytest.approx(few * 100_000 / 7, rel=1e-6)
-    assert bound_bytes(statistics_of(100_000)) < 10**5
+    assert bound_steps(statistics_of(100_000)) == bound_steps(statistics_of(7)) > 0
+    assert 0 < bound_bytes(statistics_of(100_000)) < 10**5

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.domain import Attribute, Domain
-from dpdist.strategies import laplace_bound, lower_bounds, p_identity
+from dpdist.strategies import dual_bound, laplace_bound, lower_bounds, p_identity
 from dpdist.strategies.lower_bounds import (
     _curve,
     _least_cost,
@@ -244,8 +244,41 @@ def test_groups_that_are_asked_alike_are_bounded_by_one_of_them(first: bool, mon
     altered[0, 0] *= 1.5
     weights[2] = 0.5
     cases = [(gram, np.ones(21)), (altered, np.ones(21)), (gram, weights)]
-    found = [laplace_bound(Gram(each), each_weights) for each, each_weights in cases]
+
+    def bounds() -> list[float]:
+        return [bound for each in cases for bound in (shared_length_bound(*each), dual_bound(Gram(each[0]), each[1]))]
+
+    found = bounds()
     monkeypatch.setattr(lower_bounds, "_equal_blocks", lambda gram, weights: (gram, weights, 1))
-    whole = [laplace_bound(Gram(each), each_weights) for each, each_weights in cases]
+    whole = bounds()
     assert found == pytest.approx(whole, rel=1e-9)
-    assert whole[1] > 1.005 * whole[0]
+    assert whole[2] > 1.005 * whole[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_that_differ_in_one_number_are_not_taken_as_equal(seed: int) -> None:
+    """Each entry of each block, each weight, and the order of two weights; cells of different blocks lie among each other."""
+    state = np.random.default_rng(seed)
+    size, copies = int(state.integers(2, 5)), int(state.integers(2, 6))
+    rows = state.normal(size=(size + 1, size))
+    block_of = state.permutation(np.repeat(np.arange(copies), size))
+    cells = np.argsort(block_of, kind="stable").reshape(copies, size)
+    gram, weights = np.zeros((block_of.size,) * 2), np.empty(block_of.size)
+    for own in cells:
+        gram[np.ix_(own, own)], weights[own] = rows.T @ rows, np.arange(1.0, size + 1)
+    block, _, found = lower_bounds._equal_blocks(gram, weights)
+    assert (block.shape[0], found) == (size, copies)
+    for own in cells:
+        for one, other in itertools.combinations_with_replacement(own, 2):
+            altered, other_weights = gram.copy(), weights.copy()
+            altered[[one, other], [other, one]] *= 1.5
+            assert lower_bounds._equal_blocks(altered, weights)[2] == 1
+            other_weights[[one, other]] = weights[[other, one]] if one != other else 1.5 * weights[one]
+            assert lower_bounds._equal_blocks(gram, other_weights)[2] == 1
+
+
+def test_as_many_cells_as_two_blocks_need_not_be_two_blocks() -> None:
+    """Three cells that hang together by one of them, and one by itself: pairs of them look alike."""
+    gram = np.eye(4)
+    gram[[0, 1, 2, 2], [2, 2, 0, 1]] = 0.5
+    assert lower_bounds._equal_blocks(gram, np.ones(4))[2] == 1

@@ -1528,7 +1528,6 @@ class ReleaseClaims:
         near(min(weights.min() for weights in axis_weights) >= 0, True, label="weights of all cells: ")
         roots_of = [np.sqrt(weights / weights.sum()) for weights in axis_weights]
         group_grams: list[tuple[float, dict[int, tuple[Array, Array] | None]]] = []
-        mixed = set()
         near(all(group.separable for group in self.groups), True, label="queries that are products: ")
         otherwise_asked = {axis for group in self.groups for axis in group.axes if not group.is_value_by_value(axis)}
         for group in self.groups:
@@ -1539,18 +1538,17 @@ class ReleaseClaims:
                     continue
                 check_size(self.shape[axis], MOST_CELLS, "an attribute")
                 q, gram = roots_of[axis], group.gram(axis, self.shape[axis])
-                mixed |= {axis} if (gram != gram[0, 0] * np.eye(q.size)).any() else set()
                 root, vectors = roots(q[:, None] * gram * q)
                 along[axis] = q[:, None] * gram * q, (vectors * root) @ vectors.T
             group_grams.append((group.unit, along))
-        return max(self.bound_along(group_grams, k, roots_of, mixed) for k in mixed or {0})
+        return max(self.bound_along(group_grams, k, roots_of, otherwise_asked) for k in otherwise_asked or {0})
 
     @staticmethod
     def bound_along(
         group_grams: Sequence[tuple[float, Mapping[int, tuple[Array, Array] | None]]],
         k: int,
         roots_of: Sequence[Array],
-        mixed: Set[int],
+        otherwise_asked: Set[int],
     ) -> float:
         """The bound of one k: q_i, and beside it spaces of eigenvectors of the sum of all S_bi, each scaled to a trace of one."""
         other_counts = [len(along.keys() - {k}) for _, along in group_grams]
@@ -1570,7 +1568,7 @@ class ReleaseClaims:
             complement = np.eye(len(q)) - np.outer(q, q)
             together = complement @ sum(distinct.values(), np.zeros_like(complement)) @ complement
             vectors = np.linalg.eigh(together + 2 * len(group_grams) * np.outer(q, q))[1][:, ::-1]
-            ends = [0, *np.unique(np.rint(np.geomspace(1, len(q), spaces if i in mixed else 2)).astype(int))[:-1]]
+            ends = [0, *np.unique(np.rint(np.geomspace(1, len(q), spaces if i in otherwise_asked else 2)).astype(int))[:-1]]
             for group_index, root_gram in root_grams.items():
                 traces[group_index, i] = np.add.reduceat(
                     np.einsum("ij,ik,kj->j", vectors, root_gram, vectors, optimize=True), ends

@@ -51,6 +51,10 @@ class ThresholdedRows(BudgetedStep):
 
     purpose, is_independent, order = "thresholded", True, StepOrder.ROWS
     spec_text, spec_path, ends = "'thresholded'", ("thresholded",), (THRESHOLDED,)
+    reason_without_stream = (
+        "goes without 'stream': the rows of each step would need noise and a charge of their own, because the same noise at two steps "
+        "would show exactly by how much a row grew; publish a release for each period, such as each day, under one cap"
+    )
 
     @classmethod
     def declarations(cls, spec: ReleaseSpec) -> Iterator[StepDeclaration]:

@@ -203,7 +203,7 @@ class BlockGrams:
         for attribute in self.alike.keys() - {axis}:
             if self.alike[attribute]:
                 alike = _identity_traces(axis_weights[attribute])
-                parts = np.array([alike.mean, alike.contrast][: self.sizes[attribute]])  # a single value has no contrast
+                parts = np.array([alike.mean, alike.contrast])
                 traces |= {gram_key: parts for gram_key in self.identities if gram_key[0] == attribute}
                 continue
             subspace_traces = self._traces(attribute, np.sqrt(axis_weights[attribute]), subspace_count)

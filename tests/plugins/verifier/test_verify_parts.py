@@ -6,13 +6,18 @@ import ast
 import sys
 from functools import reduce
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dpdist.domain import Domain
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
-from dpdist.operators import Identity
+from dpdist.operators import Dense, Identity, Operator, Prefix
 from dpdist.plugins.verifier import verify
+from dpdist.strategies import dual_bound
+from dpdist.strategies.tables.product_bound import product_weights
+from dpdist.workloads import Block, Workload
 
 
 @pytest.mark.parametrize("power", [1, 2])
@@ -83,6 +88,47 @@ def test_the_covariance_with_a_negated_column_is_the_negated_covariance(number: 
     mirrored = verify.statistic("covariance", values * flip, joint * np.outer(flip, flip), 1.96, spans)
     assert mirrored == pytest.approx((-value, error, -high, -low))
     assert low < value < high
+
+
+def some_products(seed: int) -> Workload:
+    """Queries of three attributes, of which one may have a single value: each by value, with weights, in prefixes or in sums of amounts."""
+    state = np.random.default_rng(seed)
+    sizes = tuple(int(n) for n in state.permutation([1, 3, 4] if seed % 2 else [2, 3, 4]))
+    kinds, blocks = state.integers(0, 3, 3), list[Block]()
+    for axes in [(0, 1), (1, 2), (0, 1, 2)][: int(state.integers(1, 4))]:
+        factors: list[Operator] = []
+        for axis in axes:
+            n, prefix_or_sums = sizes[axis], [Prefix(sizes[axis]), Dense(state.normal(size=(2, sizes[axis])))]
+            factors.append([Identity(n), Identity(n), prefix_or_sums[int(state.integers(2))]][int(kinds[axis])])
+        scales = tuple(np.full(f.shape[0], 0.5) if kinds[axis] == 1 else None for axis, f in zip(axes, factors, strict=True))
+        blocks.append(Block("b", axes, tuple(factors), (), float(state.uniform(0.2, 3)), scales))
+    return Workload(Domain.of_shape(sizes), tuple(blocks))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_bound_of_products_is_what_the_release_proves_and_no_more_than_of_all_cells(seed: int) -> None:
+    """An attribute that is asked value by value has no gram; one of a single value, or of one weight for all, is asked otherwise."""
+    workload = some_products(seed)
+    claimed, weights = product_weights(workload, steps=10)
+    axis_weights = [weights.get(axis, np.full(size, 1 / size)) for axis, size in enumerate(workload.domain.shape)]
+    groups = [
+        verify.Rows(
+            block.axes,
+            tuple(
+                verify.AxisFactor(f.shape[1], f.shape[0], None if isinstance(f, Identity) else f.dense)
+                for f in block.factors
+            ),
+            tuple(
+                np.ones(f.shape[0]) if scale is None else scale for f, scale in zip(block.factors, block.scales, strict=True)
+            ),
+            block.weight,
+        )
+        for block in workload.blocks
+    ]
+    release = SimpleNamespace(groups=groups, shape=workload.domain.shape, bound_along=verify.ReleaseClaims.bound_along)
+    found = verify.ReleaseClaims.product_bound(release, axis_weights)
+    assert found >= claimed * (1 - 1e-6)
+    assert found <= dual_bound(workload, reduce(np.kron, axis_weights)) * (1 + 1e-9)
 
 
 def test_it_trusts_nothing_of_what_it_checks() -> None:
