@@ -111,6 +111,8 @@ def test_the_attribute_of_slabs_is_the_largest_along_which_all_are_tables() -> N
     series = IndependentTerm((0,), (np.tril(np.ones((7, 7))),), np.zeros(7), 1.0)
     assert slab_axis(SHAPE, [], [*TERMS, series], BLOCKS) == 2
     assert slab_axis((7,), [], [series], []) is None
+    condition = Block("condition", (0, 1), (Identity(21),), (tuple(range(21)),))
+    assert slab_axis(SHAPE, [], TERMS, [condition]) is None
     with pytest.raises(InvalidInput, match="no attribute has rows of tables"):
         SlabPool((7,), [], [series])
 

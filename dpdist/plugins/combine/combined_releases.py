@@ -327,9 +327,14 @@ def write_estimates(combined: CombinedEstimates, folder: Path, *, covariance: bo
         atomic_folder.move_into_place(folder, draft)
 
 
+def combined_bytes(estimates: int) -> int:
+    """What it takes to add up and write so many estimates, beside joining what was measured."""
+    return 8 * ESTIMATE_COPIES * estimates + ROW_BYTES * BATCH_ROWS
+
+
 def _memory_left(estimates: int, memory_bytes: int | None) -> int | None:
     """What is left for joining measurements beside so many estimates. Raises: OutOfMemory."""
-    needed_bytes = 8 * ESTIMATE_COPIES * estimates + ROW_BYTES * BATCH_ROWS
+    needed_bytes = combined_bytes(estimates)
     if memory_bytes is None:
         return None
     if needed_bytes > memory_bytes:
