@@ -36,7 +36,7 @@ BATCH_ROWS = 2**18
 
 
 @dataclass(frozen=True)
-class QueryGroup:
+class AskedGroup:
     """A group of queries that releases asked.
 
     Attributes:
@@ -121,16 +121,16 @@ class CombinedEdition:
         return [name for name in release_folder.table_shape(self.folder)[0].names if name not in NUMBERS]
 
     @cached_property
-    def groups(self) -> tuple[QueryGroup, ...]:
+    def groups(self) -> tuple[AskedGroup, ...]:
         """What it asked, over the attributes of all releases."""
         if self.measurement is None:
             meaning = self.certificate["method"]["meaning"]
-            return tuple(QueryGroup(name, len(rows), (name, len(rows), meaning)) for name, rows in self.row_ranges.items())
+            return tuple(AskedGroup(name, len(rows), (name, len(rows), meaning)) for name, rows in self.row_ranges.items())
         groups = []
         for block in self.queries:
             placed = replace(block, axes=tuple(self._positions[axis] for axis in block.axes))
             factors = tuple(factor.fingerprint for factor in placed.factors)
-            groups.append(QueryGroup(block.name, block.queries, (block.name, placed.axes, factors), placed))
+            groups.append(AskedGroup(block.name, block.queries, (block.name, placed.axes, factors), placed))
         return tuple(groups)
 
     @cached_property
@@ -145,7 +145,7 @@ class CombinedEdition:
         names = [attribute.name for attribute in self.domain]
         return tuple(names.index(attribute.name) for attribute in self.attributes)
 
-    def rows(self, group: QueryGroup, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
+    def rows(self, group: AskedGroup, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
         """Some rows of a group."""
         first = self.row_ranges[group.name].start
         return load_rows(self.folder, np.arange(first + start, first + stop), columns)

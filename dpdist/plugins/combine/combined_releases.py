@@ -42,13 +42,13 @@ from dpdist.api.releases import NUMBERS, Matrix, atomic_folder
 from dpdist.plugins.combine.combined_editions import (
     BATCH_ROWS,
     CombinedEdition,
-    QueryGroup,
+    AskedGroup,
     check_comparable,
     check_same_records,
 )
 
 ROW_BYTES = 1024
-"""Of a published row while a batch is read and written, with all of its texts (a test measures it)."""
+"""Of a published row while a batch is read and written, with all of its texts (benchmarks/combine.py prints the peak beside it)."""
 ESTIMATE_COPIES = 3
 """Of the estimates: with their variances, and what is added to them."""
 NEEDED_QUOTES = pyarrow.csv.WriteOptions(quoting_style="needed")
@@ -67,7 +67,7 @@ class CombinedEstimates:
     """
 
     periods: Mapping[str | None, PooledPeriod] = field(repr=False)
-    groups: Sequence[tuple[QueryGroup, Columns]] = field(repr=False)
+    groups: Sequence[tuple[AskedGroup, Columns]] = field(repr=False)
     omitted: Mapping[str, str]
 
     @property
@@ -123,7 +123,7 @@ class CombinedEstimates:
             "left_out": [{"group": name, "reason": reason} for name, reason in self.omitted.items()],
         }
 
-    def _group_facts(self, group: QueryGroup, columns: Columns) -> dict[str, Any]:
+    def _group_facts(self, group: AskedGroup, columns: Columns) -> dict[str, Any]:
         """What readers learn of a group: which editions answered it themselves, how precisely, and how far the estimates are from that."""
         changes, errors = list[dict[str, Any]](), 0.0
         for start, stop in group.batches():
@@ -153,7 +153,7 @@ class PooledPeriod:
     """
 
     editions: list[CombinedEdition]
-    groups: tuple[QueryGroup, ...] = field(repr=False)
+    groups: tuple[AskedGroup, ...] = field(repr=False)
     memory_bytes: int | None = None
 
     @cached_property
@@ -233,7 +233,7 @@ class PooledPeriod:
                 reasons[group.identity] = f"period {self.editions[0].period}: {error}"
         return reasons
 
-    def add_estimates(self, estimated: Sequence[tuple[QueryGroup, Columns]]) -> None:
+    def add_estimates(self, estimated: Sequence[tuple[AskedGroup, Columns]]) -> None:
         """Add its estimates of some groups to those of other periods. Raises: InvalidInput; OutOfMemory."""
         joined = [(group, columns) for group, columns in estimated if group.identity not in self.own_groups]
         own = self._estimates([group for group, _ in joined])
@@ -247,7 +247,7 @@ class PooledPeriod:
                     answers[start:stop] += rows["answer"].to_numpy()
                     variances[start:stop] += rows["standard_error"].to_numpy() ** 2
 
-    def _estimates(self, groups: Sequence[QueryGroup]) -> Iterator[Columns]:
+    def _estimates(self, groups: Sequence[AskedGroup]) -> Iterator[Columns]:
         """Estimates and variances of some groups from what was measured, in records."""
         blocks = [group.block for group in groups if group.block is not None]
         if not blocks:
@@ -281,7 +281,7 @@ def combine_releases(editions: Sequence[CombinedEdition], *, memory_bytes: int |
         by_period.setdefault(edition.period, []).append(edition)
     for members in by_period.values():
         check_same_records(members)
-    asked: dict[tuple[Any, ...], QueryGroup] = {}
+    asked: dict[tuple[Any, ...], AskedGroup] = {}
     for edition in editions:
         for group in edition.groups:
             asked.setdefault(group.identity, group)
@@ -342,7 +342,7 @@ def _memory_left(estimates: int, memory_bytes: int | None) -> int | None:
     return memory_bytes - needed_bytes
 
 
-def _check_same_texts(group: QueryGroup, editions: Sequence[CombinedEdition]) -> None:
+def _check_same_texts(group: AskedGroup, editions: Sequence[CombinedEdition]) -> None:
     """Accept a group whose rows have the same texts in all releases, where nothing else tells what they ask. Raises: InvalidInput."""
     first, *others = [edition for edition in editions if group.identity in edition.answered]
     for start, stop in group.batches() if group.block is None else ():
