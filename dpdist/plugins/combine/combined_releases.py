@@ -41,8 +41,8 @@ from dpdist.api.queries import (
 from dpdist.api.releases import NUMBERS, Matrix, atomic_folder
 from dpdist.plugins.combine.combined_editions import (
     BATCH_ROWS,
-    CombinedEdition,
     AskedGroup,
+    CombinedEdition,
     check_comparable,
     check_same_records,
 )
