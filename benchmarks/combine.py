@@ -10,6 +10,9 @@ releases count. The noise is drawn as real numbers, from a public seed.
 With ``--cells`` two tables of about N cells (a cube) in files are joined, read slab by slab; printed are CPU seconds, by how much the
 peak of the process grew, and what is planned for it. With ``--weighted`` the second release has measured, in place of all cells, marginals:
 rows along each attribute that weigh every value and their sum, whose measured values are held in memory.
+
+With ``--cells N --weeks W`` published answers of W weeks over the same cells are combined, as ``dpdist combine`` does it, and written; the
+answers are drawn, and each week's table is made of 64 files, without a certificate.
 """
 
 from __future__ import annotations
@@ -23,9 +26,14 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
 
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.operators import Identity, Matrix
+from dpdist.plugins.combine.combined_editions import CombinedEdition
+from dpdist.plugins.combine.combined_releases import combine_releases, combined_bytes, write_estimates
 from dpdist.reconstruction.independent_terms import IndependentTerm
 from dpdist.reconstruction.pooled_measurement import pool
 from dpdist.reconstruction.pooled_slabs import SlabPool, StoredTable, slab_bytes
@@ -117,10 +125,68 @@ def join_stored(cells: int, *, weighted: bool = False) -> dict[str, float]:
         }
 
 
+def publish_answers(folder: Path, side: int, state: np.random.Generator) -> CombinedEdition:
+    """A week of which all cells were measured with noise 20, and the answers alone were published."""
+    (folder / "answers.parquet").mkdir(parents=True)
+    names = pa.array([str(number) for number in range(side)])
+    for number, part in enumerate(np.array_split(np.arange(side), 64)):
+        codes = np.unravel_index(np.arange(part.size * side**2), (part.size, side, side))
+        texts = {
+            name: names.take(pa.array(code))
+            for name, code in zip("abc", (codes[0] + part[:1].sum(), *codes[1:]), strict=True)
+        }
+        query = pa.compute.binary_join_element_wise(*texts.values(), ", ")
+        answers = np.round(state.normal(100, 20, codes[0].size), 3)
+        low, high = answers - 39.2, answers + 39.2
+        columns = {"group": pa.repeat("a x b x c", answers.size), "query": query, **texts}
+        columns |= {"answer": answers, "standard_error": np.full(answers.size, 20.0), "low_95": low, "high_95": high}
+        if answers.size:
+            pyarrow.parquet.write_table(pa.table(columns), folder / "answers.parquet" / f"part-{number:05d}.parquet")
+    (folder / "release.json").write_text("{}")
+    certificate = {
+        **{
+            "release": folder.name,
+            "period": folder.name,
+            "dataset": "drawn",
+            "post_processing": [],
+            "method": {"meaning": ""},
+        },
+        "mechanism": {"biased": False},
+        "privacy": {"noise": "Gaussian", "noise_scale_on_grid": 20, "bound_enforced_while_counting": False},
+        "measurement": {"why": "it is too large"},
+    }
+    return CombinedEdition(folder, certificate, None, ())
+
+
+def combine_weeks(cells: int, weeks: int) -> dict[str, float]:
+    """How long published answers of weeks take to be added up and written, and how much memory."""
+    side, state = round(cells ** (1 / 3)), np.random.default_rng(SEED)
+    with tempfile.TemporaryDirectory() as folder:
+        editions = [publish_answers(Path(folder) / f"2026-11-{day:02d}", side, state) for day in range(2, 2 + 7 * weeks, 7)]
+        begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        combined = combine_releases(editions)
+        write_estimates(combined, Path(folder) / "months")
+        read = pyarrow.parquet.ParquetFile(Path(folder) / "months" / "estimates.parquet")
+        first = read.read_row_group(0)
+        assert read.metadata.num_rows == side**3
+        assert np.allclose(first["standard_error"].to_numpy(), 20 * weeks**0.5)
+        assert abs(first["estimate"].to_numpy().mean() - 100 * weeks) < 1
+        return {
+            "cells": side**3,
+            "weeks": weeks,
+            "cpu_seconds": time.process_time() - begin,
+            "peak_GiB": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20,
+            "planned_GiB": combined_bytes(side**3) / 2**30,
+        }
+
+
 def main() -> None:
     """Print the shares, or what joining takes."""
     if "--cells" in sys.argv[1:]:
         cells = int(sys.argv[sys.argv.index("--cells") + 1])
+        if "--weeks" in sys.argv[1:]:
+            print(json.dumps(combine_weeks(cells, int(sys.argv[sys.argv.index("--weeks") + 1]))))
+            return
         print(json.dumps(join_stored(cells, weighted="--weighted" in sys.argv[1:])))
         return
     result = simulate()

@@ -15,6 +15,8 @@ from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import DatasetBudget
 from dpdist.privacy.ledger.charges import period_of
+from dpdist.process.resource_limits import free_bytes
 from dpdist.publish import release_folder
+from dpdist.publish.table_rows import load_rows
 from dpdist.storage.objects import StorageLocation, atomic_folder, parse_location
 from dpdist.version import version

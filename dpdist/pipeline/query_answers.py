@@ -30,8 +30,8 @@ from dpdist.reconstruction.held_answers import HeldAnswers
 from dpdist.reconstruction.independent_terms import IndependentTerm, independent_terms
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
-from dpdist.reconstruction.pooled_measurement import check_measured, check_pooled_memory, pool
-from dpdist.reconstruction.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, slab_axis
+from dpdist.reconstruction.pooled_measurement import check_pooled_memory, measured_parts, pool
+from dpdist.reconstruction.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, pools_by_slabs
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
@@ -102,7 +102,7 @@ def _check_joined(workload: Workload, measurements: Sequence[tuple[ReleasePlan, 
     tables, terms = _measured_tables(workload, measurements)
     _pool(workload, tables, terms, memory_bytes)
     stored = [table.term(np.zeros((1,) * len(table.axes)), table.deviation) for table in tables]
-    check_measured(workload.domain.shape, [*stored, *terms], workload.blocks)
+    measured_parts(workload.domain.shape, [*stored, *terms], workload.blocks).check_measured(workload.blocks)
 
 
 def _pool(
@@ -113,8 +113,7 @@ def _pool(
     Raises: InvalidInput; OutOfMemory.
     """
     shape, blocks = workload.domain.shape, workload.blocks
-    is_large = any(is_read_by_slabs(term.values.size) for term in terms)
-    if tables or (is_large and slab_axis(shape, tables, terms, blocks) is not None):
+    if pools_by_slabs(shape, tables, terms, blocks):
         return SlabPool(shape, tables, terms, blocks, memory_bytes=memory_bytes).estimates
     check_pooled_memory(shape, terms, blocks, memory_bytes)
     return lambda: [*map(pool(shape, terms, blocks).estimate, blocks)]

@@ -68,13 +68,7 @@ class PooledMeasurement:
 
     def check_agreement(self) -> None:
         """Accept measurements that may be of the same records. Raises: InvalidInput."""
-        from scipy.special import chdtri  # its import takes longer than most releases need
-
-        if self.freedom > 0 and self.disagreement > float(chdtri(self.freedom, DISAGREEMENT)):
-            raise InvalidInput(
-                f"their measurements contradict each other: a squared distance of {self.disagreement:,.0f} where {self.freedom:,} are "
-                "expected, so that they are of different records; combine releases of the same records, or of different periods"
-            )
+        check_disagreement(self.disagreement, self.freedom)
 
     def check_measured(self, blocks: Sequence[Block]) -> None:
         """Accept groups of queries of which everything was measured. Raises: NotMeasured."""
@@ -219,6 +213,17 @@ class _BlockRows:
         return sides, _placed(self.dense_rows[rows[-1]], index)
 
 
+def check_disagreement(disagreement: float, freedom: int) -> None:
+    """Accept a squared distance of measurements of which so many independent ones are expected. Raises: InvalidInput."""
+    from scipy.special import chdtri  # its import takes longer than most releases need
+
+    if freedom > 0 and disagreement > float(chdtri(freedom, DISAGREEMENT)):
+        raise InvalidInput(
+            f"their measurements contradict each other: a squared distance of {disagreement:,.0f} where {freedom:,} are "
+            "expected, so that they are of different records; combine releases of the same records, or of different periods"
+        )
+
+
 def _placed(rows: Matrix, index: Matrix) -> Matrix:
     placed = np.empty_like(rows)
     placed[index] = rows
@@ -293,14 +298,16 @@ def check_pooled_memory(
         raise OutOfMemory("joining measurements", needed_bytes, memory_bytes, cure)
 
 
-def check_measured(shape: tuple[int, ...], terms: Sequence[IndependentTerm], blocks: Sequence[Block]) -> None:
-    """Accept queries of which everything was measured, without looking at what was. Raises: NotMeasured; InvalidInput as ``pool``."""
+def measured_parts(
+    shape: tuple[int, ...], terms: Sequence[IndependentTerm], blocks: Sequence[Block] = ()
+) -> PooledMeasurement:
+    """What ``pool`` would determine, without looking at what was measured; no estimates. Raises: InvalidInput as ``pool``."""
     dense, grams = _together(shape, terms, blocks, ())
     parts = {
         axes: PooledPart(np.zeros(0), covariance, determined)
         for axes, covariance, determined, _ in _covariances(shape, terms, grams, dense)
     }
-    PooledMeasurement(shape, dense, parts, 0.0, 0).check_measured(blocks)
+    return PooledMeasurement(shape, dense, parts, 0.0, 0)
 
 
 def _together(

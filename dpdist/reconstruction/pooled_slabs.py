@@ -21,7 +21,7 @@ from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Identity, Matrix
 from dpdist.reconstruction.independent_terms import MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
-from dpdist.reconstruction.pooled_measurement import ANSWER_COPIES, PooledMeasurement, pool
+from dpdist.reconstruction.pooled_measurement import ANSWER_COPIES, PooledMeasurement, check_disagreement, pool
 from dpdist.workloads import Block
 
 HELD_BYTES, TABLE_BYTES = 2**30, 2**24
@@ -104,6 +104,14 @@ def slab_bytes(shape: tuple[int, ...], answers: int, *, axis: int = 0, held_valu
     """
     slab = max(SLAB_VALUES, math.prod(shape[:axis] + shape[axis + 1 :]))
     return 8 * (SLAB_COPIES * slab + ANSWER_COPIES * answers + HELD_COPIES * held_values)
+
+
+def pools_by_slabs(
+    shape: tuple[int, ...], tables: Sequence[StoredTable], terms: Sequence[IndependentTerm], blocks: Sequence[Block]
+) -> bool:
+    """Whether measurements are pooled slab by slab: some table is stored, or so large and able to be. Raises: as ``slab_axis``."""
+    is_large = any(is_read_by_slabs(term.values.size) for term in terms)
+    return bool(tables) or (is_large and slab_axis(shape, tables, terms, blocks) is not None)
 
 
 def slab_axis(
@@ -258,14 +266,24 @@ class SlabPool:
         ]
         return pool(some, terms, dense=(self.axis,))
 
-    def estimates(self) -> list[tuple[Matrix, Matrix]]:
-        """The best linear unbiased estimates of all groups of queries, and their variances. Raises: NotMeasured."""
+    def estimates(self, *, compare: bool = False) -> list[tuple[Matrix, Matrix]]:
+        """The best linear unbiased estimates of all groups of queries, and their variances.
+
+        Args:
+            compare: whether measurements that contradict each other are refused, as ``PooledMeasurement.check_agreement`` does.
+        Raises: NotMeasured; InvalidInput.
+        """
         columns = [self._from_totals(block) for block in self.blocks]
         asked = [place for place, block in enumerate(self.blocks) if self.axis in block.axes]
-        for start, stop in self._ranges() if asked else ():
+        disagreement, freedom = self.totals.disagreement, 0
+        for start, stop in self._ranges() if asked or compare else ():
             pooled = self._pool_slabs(start, stop)
+            disagreement, freedom = disagreement + pooled.disagreement, freedom + pooled.freedom
             for place in asked:
                 self._add_slabs(pooled, self.blocks[place], start, stop, columns[place])
+        if compare:  # differences from a mean sum to zero: of n values n - 1 are free
+            freedom -= freedom // self.shape[self.axis]
+            check_disagreement(disagreement, self.totals.freedom + freedom)
         return [(answers.ravel(), variances.ravel()) for answers, variances in columns]
 
     def _from_totals(self, block: Block) -> tuple[Matrix, Matrix]:

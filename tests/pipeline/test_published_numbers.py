@@ -12,10 +12,13 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.errors import InvalidInput
+from dpdist.pipeline.answer_rounding import _whole_columns
 from dpdist.pipeline.release_run import Release
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
+from dpdist.reconstruction.answer_vectors import Answers
 from tests import small
 
 WHOLE: dict[str, Any] = {"integer": True, "non_negative": True}
@@ -34,6 +37,14 @@ def run(home: Path, name: str, of: list[list[str]], *earlier: str, **changes: An
 def numbers(released: Release, group: str) -> list[float]:
     table, _ = release_folder.load_release(released.folder)
     return [row["answer"] for row in table.to_pylist() if row["group"] == group]
+
+
+def test_errors_and_intervals_hold_what_moved_an_answer() -> None:
+    """By hand: moved by 4 with an error of 3, an answer has one of 5; one that was not moved keeps its own."""
+    columns = (ArrayVector(np.array(values)) for values in ([10.2, 7.0], [3.0, 3.0], [6.0, 6.0]))
+    whole, moves = ArrayVector(np.array([14.0, 7.0])), ArrayVector(np.array([4.0, 0.0]))
+    values, errors, half = _whole_columns(whole, moves, Answers(*columns), 0.5, 0, 2)
+    assert (values.tolist(), errors.tolist(), half.tolist()) == ([14, 7], [5, 3], [10.5, 6.5])
 
 
 def test_the_same_number_stands_in_every_table(home: Path) -> None:

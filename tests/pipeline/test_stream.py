@@ -15,9 +15,10 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.arrays.causal_filters import FilterSquareRoot, root_of
-from dpdist.arrays.lazy_vector import scaled
+from dpdist.arrays.lazy_vector import scaled, to_array
 from dpdist.errors import InvalidInput, InvalidSpec, LedgerError
 from dpdist.measurement.filter_measurement import FilterMeasurement
+from dpdist.pipeline import query_answers
 from dpdist.privacy.accounting import rho_for
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
@@ -165,18 +166,28 @@ def test_distances_from_another_count_are_another_stream(home: Path) -> None:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", ["square-root", *installed_mechanisms("triangular", "buffered")])
-def test_whole_running_sums_add_up_never_change_and_are_covered(home: Path, mechanism: str) -> None:
+def test_whole_running_sums_add_up_never_change_and_are_covered(
+    home: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 24 intervals of 95 % 18 hold the true sums at least: if their errors are independent, 17 or fewer do once in 10,000 times.
 
     A sum is the difference of two published numbers, so days add up to any span of days whatever was rounded.
     """
     sums = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]
-    before = np.zeros(0)
+    before, unrounded = np.zeros(0), list[np.ndarray]()
+    round_to_whole = query_answers.round_to_whole
+
+    def note(*arguments: Any) -> Any:
+        unrounded.append(to_array(arguments[2].answer))
+        return round_to_whole(*arguments)
+
+    monkeypatch.setattr(query_answers, "round_to_whole", note)
     for number, through in enumerate((3, 4, 11)):
         path = release(home, number, through, workload=sums, mechanism=mechanism, postprocess={"integer": True})
         table, certificate = release_folder.load_release(run(path, home).folder)
         found, errors = table["answer"].to_numpy(), table["standard_error"].to_numpy()
         np.testing.assert_array_equal(found, np.rint(found))
+        assert np.abs(found - unrounded[-1]).max() <= 0.5
         np.testing.assert_array_equal(found[: before.size], before)
         before = found
         assert certificate["rounding"] == {"rule": "nearest", "deviation": 0.5, "adds_up": False, "apart": []}

@@ -12,7 +12,7 @@ from dpdist.operators.range_operators import Prefix
 from dpdist.reconstruction import pooled_slabs
 from dpdist.reconstruction.independent_terms import IndependentTerm
 from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooled_measurement import check_measured, pool
+from dpdist.reconstruction.pooled_measurement import measured_parts, pool
 from dpdist.reconstruction.pooled_slabs import SlabPool, StoredTable, slab_axis
 from dpdist.workloads import Block
 
@@ -47,7 +47,7 @@ def test_slabs_are_as_one_pool(slab_values: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pooled_slabs, "SLAB_VALUES", slab_values)
     whole = pool(SHAPE, TERMS, BLOCKS)
     slabs = SlabPool(SHAPE, STORED, TERMS[2:], BLOCKS)
-    check_measured(SHAPE, TERMS, BLOCKS)
+    measured_parts(SHAPE, TERMS, BLOCKS).check_measured(BLOCKS)
     for asked, (answers, variances) in zip(BLOCKS, slabs.estimates(), strict=True):
         expected, expected_variances = whole.estimate(asked)
         np.testing.assert_allclose(answers, expected, atol=1e-9)
@@ -111,8 +111,21 @@ def test_the_attribute_of_slabs_is_the_largest_along_which_all_are_tables() -> N
     series = IndependentTerm((0,), (np.tril(np.ones((7, 7))),), np.zeros(7), 1.0)
     assert slab_axis(SHAPE, [], [*TERMS, series], BLOCKS) == 2
     assert slab_axis((7,), [], [series], []) is None
+    condition = Block("condition", (0, 1), (Identity(21),), (tuple(range(21)),))
+    assert slab_axis(SHAPE, [], TERMS, [condition]) is None
     with pytest.raises(InvalidInput, match="no attribute has rows of tables"):
         SlabPool((7,), [], [series])
+
+
+@pytest.mark.parametrize("slab_values", [1, 30, 10**6])
+def test_slabs_contradict_each_other_as_one_pool_does(slab_values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The squared distance and what is expected of it, also where no query asks for the attribute of the slabs."""
+    monkeypatch.setattr(pooled_slabs, "SLAB_VALUES", slab_values)
+    found: list[tuple[float, int]] = []
+    monkeypatch.setattr(pooled_slabs, "check_disagreement", lambda *distance: found.append(distance))
+    SlabPool(SHAPE, STORED, TERMS[2:], [values_of(2)]).estimates(compare=True)
+    whole = pool(SHAPE, TERMS)
+    assert found == [(pytest.approx(whole.disagreement), whole.freedom)]
 
 
 def test_what_is_not_read_in_slabs_is_refused() -> None:
@@ -124,7 +137,7 @@ def test_what_is_not_read_in_slabs_is_refused() -> None:
     with pytest.raises(OutOfMemory, match="joining measurements"):
         SlabPool(SHAPE, STORED, [], BLOCKS, memory_bytes=1000)
     with pytest.raises(NotMeasured):
-        check_measured(SHAPE, TERMS[2:3], [values_of(0, 2)])
+        measured_parts(SHAPE, TERMS[2:3]).check_measured([values_of(0, 2)])
     part = SlabPool(SHAPE, [StoredTable((0, 1), ArrayVector(VALUES[2]), 1.0)], [], [values_of(0, 2)])
     with pytest.raises(NotMeasured):
         part.estimates()

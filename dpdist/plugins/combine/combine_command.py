@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dpdist.api import InvalidInput, release_location
+from dpdist.api.releases import free_bytes
 from flows.api.commands import GROUPS, console
 
 
@@ -22,13 +24,16 @@ def combine(
 
     Releases of one period are of the same records, and are joined by least squares. Those of several periods are added up.
     """
-    from dpdist.plugins.combine.combined_releases import combine_releases, load_edition, write_estimates
+    from dpdist.plugins.combine.combined_editions import load_edition
+    from dpdist.plugins.combine.combined_releases import combine_releases, write_estimates
 
     if to.exists():
         raise InvalidInput(f"{to} exists; remove it, or name another folder with --to")
-    combined = combine_releases([load_edition(release_location(release)) for release in releases])
-    write_estimates(combined, to, covariance=covariance)
+    with ExitStack() as copies:
+        folders = [copies.enter_context(release_location(release).local_copy()) for release in releases]
+        combined = combine_releases([load_edition(Path(folder)) for folder in folders], memory_bytes=free_bytes())
+        write_estimates(combined, to, covariance=covariance)
     periods = f" of {len(combined.periods)} periods, added up" if len(combined.periods) > 1 else ""
-    console.print_line(f"wrote {combined.table.num_rows:,} estimates{periods} to {to}")
+    console.print_line(f"wrote {combined.rows:,} estimates{periods} to {to}")
     for name, reason in list(combined.omitted.items())[:GROUPS]:
         console.print_line(f"left out {name}: {reason}", style="dim")

@@ -1,18 +1,19 @@
 """Several releases as one: joined by generalised least squares where they are of the same records, added up over periods.
 
 Everything is computed from what is published, so that nothing is charged. Two releases of a data set are of the same records if their
-certificates name the same period; that what they measured does not contradict this is tested.
+certificates name the same period; that what they measured does not contradict this is tested. Estimates are held with their variances;
+published rows are read and written a batch at a time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,69 +23,37 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from dpdist.api import InvalidInput
+from dpdist.api.gates import OutOfMemory
 from dpdist.api.queries import (
-    FILE,
     Attribute,
-    Axes,
     Block,
     CellConstraints,
+    IndependentTerm,
     NotMeasured,
     PooledMeasurement,
-    PublishedRelease,
-    independent_terms,
+    SlabPool,
     interval,
-    load_published,
+    measured_parts,
     pool,
-    read_queries,
+    pools_by_slabs,
     without_formulas,
 )
-from dpdist.api.queries import arrow_compute as pc
-from dpdist.api.releases import NUMBERS, Matrix, StorageLocation, atomic_folder, release_folder
+from dpdist.api.releases import NUMBERS, Matrix, atomic_folder
+from dpdist.plugins.combine.combined_editions import (
+    BATCH_ROWS,
+    AskedGroup,
+    CombinedEdition,
+    check_comparable,
+    check_same_records,
+)
 
-METHOD_FACTS = ("counted", "persons", "missing_persons", "record", "sums")
-"""What the certificates of releases that are combined must agree on, beside their attributes."""
-
-
-@dataclass(frozen=True)
-class CombinedEdition:
-    """A published release.
-
-    Attributes:
-        digest: SHA-256 of its certificate.
-        published: its certificate and measurement.
-        queries: the groups of its queries.
-        answers: its table.
-    """
-
-    digest: str
-    published: PublishedRelease = field(repr=False)
-    queries: tuple[Block, ...] = field(repr=False)
-    answers: pa.Table = field(repr=False)
-
-    @property
-    def certificate(self) -> Mapping[str, Any]:
-        """Its release.json."""
-        return self.published.certificate
-
-    @property
-    def name(self) -> str:
-        """Its id."""
-        return str(self.certificate["release"])
-
-    @property
-    def period(self) -> str | None:
-        """The first day of its period; None for a release without one."""
-        return None if self.certificate["period"] is None else str(self.certificate["period"])
-
-    @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        """Those of its domain."""
-        return self.published.measurement.domain.attributes
-
-    @property
-    def has_unbiased_answers(self) -> bool:
-        """Whether its published answers are the best linear unbiased estimates of its own measurement."""
-        return not (self.certificate["post_processing"] or self.certificate["mechanism"]["biased"])
+ROW_BYTES = 1024
+"""Of a published row while a batch is read and written, with all of its texts (benchmarks/combine.py prints the peak beside it)."""
+ESTIMATE_COPIES = 3
+"""Of the estimates: with their variances, and what is added to them."""
+NEEDED_QUOTES = pyarrow.csv.WriteOptions(quoting_style="needed")
+Columns = tuple[Matrix, Matrix]
+"""Estimates and their variances, (queries,)."""
 
 
 @dataclass(frozen=True)
@@ -92,42 +61,86 @@ class CombinedEstimates:
     """Estimates from several releases.
 
     Attributes:
-        table: one row an estimate.
         periods: the releases of each period.
-        blocks: the groups of queries that were estimated.
-        groups: facts of these, one each.
+        groups: the groups of queries that were estimated, with their estimates and variances.
         omitted: groups that could not be estimated, with the reason.
-        pools: of each period what gives the covariance matrix of its estimates.
-        scale: what measured numbers are divided by.
     """
 
-    table: pa.Table
-    periods: Mapping[str | None, list[CombinedEdition]]
-    blocks: tuple[Block, ...]
-    groups: list[dict[str, Any]]
+    periods: Mapping[str | None, PooledPeriod] = field(repr=False)
+    groups: Sequence[tuple[AskedGroup, Columns]] = field(repr=False)
     omitted: Mapping[str, str]
-    pools: Mapping[str | None, PooledPeriod] = field(repr=False)
-    scale: float = 1.0
+
+    @property
+    def editions(self) -> list[CombinedEdition]:
+        """All releases, by their periods."""
+        return [edition for period in self.periods.values() for edition in period.editions]
+
+    @property
+    def rows(self) -> int:
+        """How many estimates there are."""
+        return sum(group.queries for group, _ in self.groups)
 
     def covariance(self) -> Matrix:
         """The covariance matrix of all estimates: the sum over the periods, whose noise is independent. Raises: InvalidInput."""
-        matrices = [period.pooled.covariance(self.blocks) for period in self.pools.values()]
-        return np.asarray(np.sum(matrices, axis=0) / self.scale**2)
+        blocks = [group.block for group, _ in self.groups if group.block is not None]
+        if len(blocks) < len(self.groups):
+            raise InvalidInput("covariances follow from what was measured, which these releases have not published")
+        return np.asarray(np.sum([period.covariance(blocks) for period in self.periods.values()], axis=0))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """One row an estimate, a batch at a time, all of one schema."""
+        editions = self.editions
+        columns = list(dict.fromkeys(name for edition in editions for name in edition.text_columns))
+        laplace = any(edition.certificate["privacy"]["noise"] != "Gaussian" for edition in editions)
+        width = max(float(edition.noise.half_width_95(1.0 if laplace else 0.0)) for edition in editions)
+        for group, (answers, variances) in self.groups:
+            named = next(edition for edition in editions if group.identity in edition.answered)
+            known = named.text_columns
+            ends = (-np.inf, np.inf) if group.block is None else CellConstraints().ends(group.block.entry_range)
+            for start, stop in group.batches():
+                texts = named.rows(group, start, stop, known)
+                estimates, errors = answers[start:stop], np.sqrt(variances[start:stop])
+                low, high = interval(estimates, width * errors, ends)
+                numbers = zip(
+                    ("estimate", "standard_error", "low_95", "high_95"), (estimates, errors, low, high), strict=True
+                )
+                missing = pa.nulls(stop - start, pa.string())
+                labels = {name: texts[name].cast(pa.string()) if name in known else missing for name in columns}
+                yield pa.table({**labels, **dict(numbers)})
 
     def facts(self) -> dict[str, Any]:
         """What ``combined.json`` says: which number is made of which editions."""
-        editions = [edition for period in self.periods.values() for edition in period]
         return {
             "format": 1,
-            "dataset": editions[0].certificate["dataset"],
+            "dataset": self.editions[0].certificate["dataset"],
             "charged": "nothing",
             "method": "best linear unbiased estimates over the measurements of each period, added up over the periods",
             "editions": [
-                {"release": edition.name, "period": edition.period, "certificate": edition.digest} for edition in editions
+                {"release": edition.name, "period": edition.period, "certificate": edition.digest}
+                for edition in self.editions
             ],
-            "groups": self.groups,
+            "groups": [self._group_facts(group, columns) for group, columns in self.groups],
             "left_out": [{"group": name, "reason": reason} for name, reason in self.omitted.items()],
         }
+
+    def _group_facts(self, group: AskedGroup, columns: Columns) -> dict[str, Any]:
+        """What readers learn of a group: which editions answered it themselves, how precisely, and how far the estimates are from that."""
+        changes, errors = list[dict[str, Any]](), 0.0
+        for start, stop in group.batches():
+            errors += float(np.sqrt(columns[1][start:stop]).sum())
+        for edition in self.editions:
+            if group.identity not in edition.answered:
+                continue
+            total, largest = 0.0, 0.0
+            for start, stop in group.batches():
+                own, own_errors = (column.to_numpy() for column in edition.rows(group, start, stop, NUMBERS[:2]).columns)
+                total += float(own_errors.sum())
+                largest = max(largest, float(np.abs(columns[0][start:stop] - own).max()))
+            changes.append({"release": edition.name, "mean_standard_error": total / group.queries})
+            if len(self.periods) == 1:
+                changes[-1]["largest_change"] = largest
+        mean_error = errors / group.queries
+        return {"group": group.name, "queries": group.queries, "mean_standard_error": mean_error, "published": changes}
 
 
 @dataclass(frozen=True)
@@ -135,161 +148,213 @@ class PooledPeriod:
     """The releases of one period.
 
     Attributes:
-        attributes: of the domain that all releases have together.
-        blocks: the queries that will be asked.
+        groups: the queries that will be asked.
+        memory_bytes: how much joining them may take.
     """
 
     editions: list[CombinedEdition]
-    attributes: tuple[Attribute, ...]
-    blocks: tuple[Block, ...]
+    groups: tuple[AskedGroup, ...] = field(repr=False)
+    memory_bytes: int | None = None
+
+    @cached_property
+    def own_groups(self) -> frozenset[tuple[Any, ...]]:
+        """Groups whose published answers are the estimates: those of the only release."""
+        only = self.editions[0]
+        return only.answered if len(self.editions) == 1 and only.has_unbiased_answers else frozenset()
+
+    @cached_property
+    def terms(self) -> list[IndependentTerm]:
+        """What they measured. Raises: InvalidInput."""
+        return [term for edition in self.editions for term in edition.terms()]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the attributes."""
+        return tuple(attribute.size for attribute in self.editions[0].domain)
+
+    @property
+    def scale(self) -> float:
+        """What measured numbers are divided by."""
+        return next(float(edition.measurement.domain.scale) for edition in self.editions if edition.measurement is not None)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The queries that are estimated from what was measured."""
+        asked = (group for group in self.groups if group.identity not in self.own_groups)
+        return [group.block for group in asked if group.block is not None]
 
     @cached_property
     def pooled(self) -> PooledMeasurement:
-        """What they measured as one measurement. Raises: InvalidInput."""
-        terms = []
-        for edition in self.editions:
-            measurement = edition.published.measurement
-            axes = _positions(edition, self.attributes)
-            try:
-                terms += independent_terms(measurement.space, axes, float(measurement.noise.deviation))
-            except InvalidInput as error:
-                raise InvalidInput(f"release {edition.name!r}: {error}") from None
-        pooled = pool(tuple(attribute.size for attribute in self.attributes), terms, self.blocks)
-        if all(edition.certificate["privacy"]["noise"] == "Gaussian" for edition in self.editions):
-            names = " and ".join(repr(edition.name) for edition in self.editions)
-            try:
+        """What they measured as one measurement; only its structure, where it is read slab by slab. Raises: InvalidInput; OutOfMemory."""
+        if self._is_in_slabs:
+            return measured_parts(self.shape, self.terms, self.blocks)
+        pooled = pool(self.shape, self.terms, self.blocks, memory_bytes=self.memory_bytes)
+        if self._compares:
+            with self._named_releases():
                 pooled.check_agreement()
-            except InvalidInput as error:
-                raise InvalidInput(f"releases {names}: {error}") from None
         return pooled
 
-    def estimate(self, block: Block, scale: float) -> tuple[Matrix, Matrix]:
-        """Estimates and variances of a group of queries. Raises: InvalidInput."""
-        if len(self.editions) == 1 and self.editions[0].has_unbiased_answers:
-            rows = _published_rows(self.editions[0], block, self.attributes)
-            if rows is not None:
-                answers, errors = (rows[name].to_numpy().astype(np.float64) for name in ("answer", "standard_error"))
-                return answers, errors**2
+    @property
+    def _is_in_slabs(self) -> bool:
+        return pools_by_slabs(self.shape, (), self.terms, self.blocks)
+
+    @property
+    def _compares(self) -> bool:
+        """Whether contradictions are refused: the distribution of distances is known for Gaussian noise."""
+        return all(edition.certificate["privacy"]["noise"] == "Gaussian" for edition in self.editions)
+
+    @contextmanager
+    def _named_releases(self) -> Iterator[None]:
+        """A block whose refusals name the releases."""
         try:
-            answers, variances = self.pooled.estimate(block)
-        except NotMeasured as lack:
-            names = " by ".join(self.attributes[axis].name for axis in lack.axes) or "all records"
-            raise InvalidInput(f"period {self.editions[0].period}: the table of {names} was not measured") from None
-        return answers / scale, variances / scale**2
-
-
-def load_edition(location: StorageLocation) -> CombinedEdition:
-    """A published release. Raises: StoreError when its files were altered; InvalidInput when its measurement was not published."""
-    published = load_published(location)
-    if published.certificate["stream"] is not None:
-        name = published.certificate["release"]
-        raise InvalidInput(f"release {name!r} is a part of a stream, whose latest part holds all before it: leave it out")
-    with location.local_copy() as folder:
-        answers, _ = release_folder.load_release(Path(folder))
-        queries = read_queries(Path(folder) / FILE)
-        digest = hashlib.sha256((Path(folder) / release_folder.CERTIFICATE).read_bytes()).hexdigest()
-    return CombinedEdition(digest, published, queries, answers)
-
-
-def combine_releases(editions: Sequence[CombinedEdition]) -> CombinedEstimates:
-    """The best estimates of everything that some releases asked. Raises: InvalidInput for releases that cannot be combined."""
-    _check_comparable(editions)
-    attributes = _union_of_attributes(editions)
-    periods: dict[str | None, list[CombinedEdition]] = {}
-    for edition in sorted(editions, key=lambda edition: (edition.period or "", edition.name)):
-        periods.setdefault(edition.period, []).append(edition)
-    for period in periods.values():
-        _check_same_records(period)
-    asked: dict[tuple[Any, ...], Block] = {}
-    for edition in editions:
-        for block in _placed_queries(edition, attributes):
-            asked.setdefault(_identity_of(block), block)
-    blocks = tuple(asked.values())
-    pools = {period: PooledPeriod(members, attributes, blocks) for period, members in periods.items()}
-    scale = float(editions[0].published.measurement.domain.scale)
-    laplace = any(edition.certificate["privacy"]["noise"] != "Gaussian" for edition in editions)
-    width = max(float(edition.published.measurement.noise.half_width_95(1.0 if laplace else 0.0)) for edition in editions)
-    tables, facts, estimated, omitted = [], list[dict[str, Any]](), list[Block](), dict[str, str]()
-    for block in blocks:
-        try:
-            columns = [period.estimate(block, scale) for period in pools.values()]
+            yield
         except InvalidInput as error:
-            omitted[block.name] = str(error)
-            continue
-        answers, variances = (np.sum(column, axis=0) for column in zip(*columns, strict=True))
-        labels = next(_labels(editions, block, attributes), None)
-        if labels is None:
-            omitted[block.name] = "every release that has it suppresses some of its answers, so that rows have no names"
-            continue
-        errors = np.sqrt(variances)
-        ends = CellConstraints().ends(block.entry_range)
-        low, high = interval(answers, width * errors, ends)
-        numbers = {"estimate": answers, "standard_error": errors, "low_95": low, "high_95": high}
-        tables.append(pa.table({**{name: labels[name] for name in labels.column_names}, **numbers}))
-        facts.append(_group_facts(block, answers, errors, editions, attributes))
-        estimated.append(block)
-    if not tables:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(omitted.items())[:1])
-        raise InvalidInput(f"no group of queries can be combined ({reasons})")
-    table = pa.concat_tables(tables, promote_options="default")
-    return CombinedEstimates(table, periods, tuple(estimated), facts, omitted, pools, scale)
+            names = " and ".join(repr(edition.name) for edition in self.editions)
+            raise InvalidInput(f"releases {names}: {error}") from None
+
+    def reasons_omitted(self) -> dict[tuple[Any, ...], str]:
+        """Why groups cannot be estimated, by their identities. Raises: OutOfMemory."""
+        joined = [group for group in self.groups if group.identity not in self.own_groups]
+        try:
+            pooled = self.pooled if joined else None
+        except InvalidInput as error:
+            return {group.identity: str(error) for group in joined}
+        reasons = {}
+        for group in joined:
+            try:
+                if group.block is None:
+                    raise InvalidInput("no release of it published just these answers, unfitted, and no measurement")
+                if pooled is not None:
+                    pooled.check_measured([group.block])
+            except NotMeasured as lack:
+                names = " by ".join(self.editions[0].domain[axis].name for axis in lack.axes) or "all records"
+                reasons[group.identity] = f"period {self.editions[0].period}: the table of {names} was not measured"
+            except InvalidInput as error:
+                reasons[group.identity] = f"period {self.editions[0].period}: {error}"
+        return reasons
+
+    def add_estimates(self, estimated: Sequence[tuple[AskedGroup, Columns]]) -> None:
+        """Add its estimates of some groups to those of other periods. Raises: InvalidInput; OutOfMemory."""
+        joined = [(group, columns) for group, columns in estimated if group.identity not in self.own_groups]
+        own = self._estimates([group for group, _ in joined])
+        for (_, columns), own_columns in zip(joined, own, strict=True):
+            for total, values in zip(columns, own_columns, strict=True):
+                np.add(total, values, out=total)
+        for group, (answers, variances) in estimated:
+            if group.identity in self.own_groups:
+                for start, stop in group.batches():
+                    rows = self.editions[0].rows(group, start, stop, NUMBERS[:2])
+                    answers[start:stop] += rows["answer"].to_numpy()
+                    variances[start:stop] += rows["standard_error"].to_numpy() ** 2
+
+    def _estimates(self, groups: Sequence[AskedGroup]) -> Iterator[Columns]:
+        """Estimates and variances of some groups from what was measured, in records."""
+        blocks = [group.block for group in groups if group.block is not None]
+        if not blocks:
+            return
+        if self._is_in_slabs:
+            slabs = SlabPool(self.shape, (), self.terms, blocks, memory_bytes=self.memory_bytes)
+            with self._named_releases():
+                estimates: Iterator[Columns] = iter(slabs.estimates(compare=self._compares))
+        else:
+            estimates = map(self.pooled.estimate, blocks)
+        yield from ((answers / self.scale, variances / self.scale**2) for answers, variances in estimates)
+
+    def covariance(self, blocks: Sequence[Block]) -> Matrix:
+        """The covariance matrix of some groups of queries, in records. Raises: InvalidInput; OutOfMemory."""
+        pooled = pool(self.shape, self.terms, blocks, memory_bytes=self.memory_bytes)
+        return np.asarray(pooled.covariance(blocks) / self.scale**2)
+
+
+def combine_releases(editions: Sequence[CombinedEdition], *, memory_bytes: int | None = None) -> CombinedEstimates:
+    """The best estimates of everything that some releases asked.
+
+    Args:
+        memory_bytes: how much may be taken; None: as much as there is.
+    Raises: InvalidInput for releases that cannot be combined; OutOfMemory.
+    """
+    check_comparable(editions)
+    attributes = _union_of_attributes(editions)
+    editions = [replace(edition, domain=attributes) for edition in editions]
+    by_period: dict[str | None, list[CombinedEdition]] = {}
+    for edition in sorted(editions, key=lambda edition: (edition.period or "", edition.name)):
+        by_period.setdefault(edition.period, []).append(edition)
+    for members in by_period.values():
+        check_same_records(members)
+    asked: dict[tuple[Any, ...], AskedGroup] = {}
+    for edition in editions:
+        for group in edition.groups:
+            asked.setdefault(group.identity, group)
+    groups = tuple(asked.values())
+    left_bytes = _memory_left(sum(group.queries for group in groups), memory_bytes)
+    periods = {period: PooledPeriod(members, groups, left_bytes) for period, members in by_period.items()}
+    reasons = {
+        group.identity: "every release that has it suppresses some of its answers, so that rows have no names"
+        for group in groups
+        if not any(group.identity in edition.answered for edition in editions)
+    }
+    for period in reversed(periods.values()):
+        reasons |= period.reasons_omitted()
+    estimated = [
+        (group, (np.zeros(group.queries), np.zeros(group.queries))) for group in groups if group.identity not in reasons
+    ]
+    if not estimated:
+        raise InvalidInput(f"no group of queries can be combined ({groups[0].name}: {reasons[groups[0].identity]})")
+    for group, _ in estimated:
+        _check_same_texts(group, editions)
+    for period in periods.values():
+        period.add_estimates(estimated)
+    omitted = {group.name: reasons[group.identity] for group in groups if group.identity in reasons}
+    return CombinedEstimates(periods, estimated, omitted)
 
 
 def write_estimates(combined: CombinedEstimates, folder: Path, *, covariance: bool = False) -> None:
     """Write the folder: ``estimates.csv``, ``estimates.parquet``, ``combined.json``, and ``covariance.npy`` where it is asked for."""
-    matrix = combined.covariance() if covariance else None
+    matrix, facts = combined.covariance() if covariance else None, combined.facts()
+    tables = combined.tables()
+    first = next(tables)
     with atomic_folder.draft_of(folder) as draft:
-        pyarrow.csv.write_csv(without_formulas(combined.table), draft / "estimates.csv")
-        pyarrow.parquet.write_table(combined.table, draft / "estimates.parquet")
-        (draft / "combined.json").write_text(
-            json.dumps(combined.facts(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        with (
+            pyarrow.csv.CSVWriter(draft / "estimates.csv", first.schema, write_options=NEEDED_QUOTES) as csv_file,
+            pyarrow.parquet.ParquetWriter(draft / "estimates.parquet", first.schema) as parquet_file,
+        ):
+            for table in chain([first], tables):
+                csv_file.write_table(without_formulas(table))
+                parquet_file.write_table(table)
+        (draft / "combined.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         if matrix is not None:
             np.save(draft / "covariance.npy", matrix)
         atomic_folder.move_into_place(folder, draft)
 
 
-def _check_comparable(editions: Sequence[CombinedEdition]) -> None:
-    """Accept releases of one data set that mean the same by their attributes. Raises: InvalidInput."""
-    if len(editions) < 2:
-        raise InvalidInput("give at least two releases to combine")
-    first = editions[0]
-    for edition in editions[1:]:
-        pair = f"{first.name!r} and {edition.name!r}"
-        if edition.certificate["dataset"] != first.certificate["dataset"]:
-            raise InvalidInput(
-                f"{pair} are of different data sets, {first.certificate['dataset']!r} and "
-                f"{edition.certificate['dataset']!r}; combine releases of one data set"
-            )
-        if (edition.period is None) != (first.period is None):
-            raise InvalidInput(
-                f"one of {pair} has a period and the other has none, so that nobody knows whether they share records"
-            )
-        for name in METHOD_FACTS:
-            if edition.certificate["method"].get(name) != first.certificate["method"].get(name):
+def combined_bytes(estimates: int) -> int:
+    """What it takes to add up and write so many estimates, beside joining what was measured."""
+    return 8 * ESTIMATE_COPIES * estimates + ROW_BYTES * BATCH_ROWS
+
+
+def _memory_left(estimates: int, memory_bytes: int | None) -> int | None:
+    """What is left for joining measurements beside so many estimates. Raises: OutOfMemory."""
+    needed_bytes = combined_bytes(estimates)
+    if memory_bytes is None:
+        return None
+    if needed_bytes > memory_bytes:
+        raise OutOfMemory("combining releases", needed_bytes, memory_bytes, "give this process more memory")
+    return memory_bytes - needed_bytes
+
+
+def _check_same_texts(group: AskedGroup, editions: Sequence[CombinedEdition]) -> None:
+    """Accept a group whose rows have the same texts in all releases, where nothing else tells what they ask. Raises: InvalidInput."""
+    first, *others = [edition for edition in editions if group.identity in edition.answered]
+    for start, stop in group.batches() if group.block is None else ():
+        texts = first.rows(group, start, stop, first.text_columns)
+        for other in others:
+            if other.text_columns != first.text_columns or not other.rows(group, start, stop, first.text_columns).equals(
+                texts
+            ):
                 raise InvalidInput(
-                    f"{pair} count different things ('method.{name}' of their certificates); combine like with like"
+                    f"{first.name!r} and {other.name!r} ask for different things under the name {group.name!r}, as the texts of their rows "
+                    "say; combine releases that ask for the same"
                 )
-        known = {attribute.name: attribute for attribute in first.attributes}
-        other = next((a.name for a in edition.attributes if a.name in known and a != known[a.name]), None)
-        if other is not None:
-            raise InvalidInput(f"{pair} declare different values of {other!r}; combine releases that declare the same")
-    names = [edition.name for edition in editions]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise InvalidInput(f"release {repeated!r} is given twice; name each release once")
-
-
-def _check_same_records(editions: Sequence[CombinedEdition]) -> None:
-    """Accept releases of one period. Raises: InvalidInput where each chose by itself which records of a person it counts."""
-    bounded = next(
-        (edition for edition in editions if edition.certificate["privacy"]["bound_enforced_while_counting"]), None
-    )
-    if len(editions) > 1 and bounded is not None:
-        raise InvalidInput(
-            f"release {bounded.name!r} chose which records of each person it counts, and another release of its period chose others: "
-            "releases of bounded persons can be added up over periods, not joined within one"
-        )
 
 
 def _union_of_attributes(editions: Sequence[CombinedEdition]) -> tuple[Attribute, ...]:
@@ -297,7 +362,8 @@ def _union_of_attributes(editions: Sequence[CombinedEdition]) -> tuple[Attribute
     sorter = TopologicalSorter[str]()
     by_name = {attribute.name: attribute for edition in editions for attribute in edition.attributes}
     for edition in editions:
-        sorter.add(edition.attributes[0].name)
+        for attribute in edition.attributes[:1]:
+            sorter.add(attribute.name)
         for before, after in pairwise(edition.attributes):
             sorter.add(after.name, before.name)
     try:
@@ -306,52 +372,3 @@ def _union_of_attributes(editions: Sequence[CombinedEdition]) -> tuple[Attribute
         raise InvalidInput(
             "the releases declare the same attributes in different orders; combine releases of one order"
         ) from None
-
-
-def _positions(edition: CombinedEdition, attributes: Sequence[Attribute]) -> Axes:
-    """Where the attributes of a release stand among all."""
-    names = [attribute.name for attribute in attributes]
-    return tuple(names.index(attribute.name) for attribute in edition.attributes)
-
-
-def _placed_queries(edition: CombinedEdition, attributes: Sequence[Attribute]) -> Iterator[Block]:
-    """The queries of a release over the attributes of all."""
-    positions = _positions(edition, attributes)
-    for block in edition.queries:
-        yield replace(block, axes=tuple(positions[axis] for axis in block.axes))
-
-
-def _identity_of(block: Block) -> tuple[Any, ...]:
-    """What tells a group of queries from others."""
-    return block.name, block.axes, tuple(factor.fingerprint for factor in block.factors)
-
-
-def _published_rows(edition: CombinedEdition, block: Block, attributes: Sequence[Attribute]) -> pa.Table | None:
-    """The published rows of a group of queries, in their order; None where the release has not asked for it, or not all are published."""
-    if _identity_of(block) not in {_identity_of(own) for own in _placed_queries(edition, attributes)}:
-        return None
-    rows = edition.answers.filter(pc.equal(edition.answers["group"], block.name))
-    return rows if rows.num_rows == block.queries else None
-
-
-def _labels(editions: Sequence[CombinedEdition], block: Block, attributes: Sequence[Attribute]) -> Iterator[pa.Table]:
-    """The columns of texts of a group of queries, from each release that has all its rows."""
-    for edition in editions:
-        rows = _published_rows(edition, block, attributes)
-        if rows is not None:
-            yield rows.select([name for name in rows.column_names if name not in NUMBERS])
-
-
-def _group_facts(
-    block: Block, answers: Matrix, errors: Matrix, editions: Sequence[CombinedEdition], attributes: Sequence[Attribute]
-) -> dict[str, Any]:
-    """What readers learn of a group: which editions answered it themselves, how precisely, and how far the estimates are from that."""
-    changes = []
-    for edition in editions:
-        rows = _published_rows(edition, block, attributes)
-        if rows is not None:
-            changes.append({"release": edition.name, "mean_standard_error": float(rows["standard_error"].to_numpy().mean())})
-            if len({edition.period for edition in editions}) == 1:
-                distance = np.abs(answers - rows["answer"].to_numpy())
-                changes[-1]["largest_change"] = float(distance.max())
-    return {"group": block.name, "queries": block.queries, "mean_standard_error": float(errors.mean()), "published": changes}

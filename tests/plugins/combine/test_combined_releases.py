@@ -13,17 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.errors import InvalidInput
-from dpdist.operators import linear_operator
-from dpdist.plugins.combine.combined_releases import (
-    CombinedEdition,
-    CombinedEstimates,
-    combine_releases,
-    load_edition,
-    write_estimates,
-)
+from dpdist.errors import InvalidInput, OutOfMemory
+from dpdist.operators import Matrix, linear_operator
+from dpdist.plugins.combine import combined_editions, combined_releases
+from dpdist.plugins.combine.combined_editions import CombinedEdition, load_edition
+from dpdist.plugins.combine.combined_releases import CombinedEstimates, combine_releases, write_estimates
 from dpdist.privacy import keys
-from dpdist.query.published_release import PublishedRelease
+from dpdist.query.published_release import load_published
+from dpdist.reconstruction import pooled_slabs
 from dpdist.storage.objects import parse_location
 from tests import small
 from tests.command_line import CommandLine
@@ -55,13 +52,16 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def edition(releases: Path, name: str, **changes: Any) -> CombinedEdition:
     """A release, with some entries of its certificate changed."""
-    loaded = load_edition(parse_location(releases / name))
-    certificate: Any = {**loaded.certificate, **changes}
-    return replace(loaded, published=PublishedRelease(certificate, loaded.published.measurement))
+    loaded = load_edition(releases / name)
+    return replace(loaded, certificate={**loaded.certificate, **changes})
 
 
 def combined(releases: Path, *names: str) -> CombinedEstimates:
     return combine_releases([edition(releases, name) for name in names])
+
+
+def table_of(joined: CombinedEstimates) -> pa.Table:
+    return pa.concat_tables(joined.tables())
 
 
 def column(table: pa.Table, group: str, name: str) -> np.ndarray:
@@ -76,9 +76,9 @@ def test_equal_measurements_have_the_mean_of_their_answers(releases: Path) -> No
     both = combine_releases([edition(releases, "pairs"), edition(releases, "pairs", release="again")])
     table = answers_of(releases, "pairs")
     texts = ["group", "query", "age", "sex", "work"]
-    assert both.table.select(texts).to_pylist() == table.select(texts).to_pylist()
-    assert both.table["estimate"].to_numpy() == pytest.approx(table["answer"].to_numpy(), abs=0.01)
-    errors = both.table["standard_error"].to_numpy()
+    assert table_of(both).select(texts).to_pylist() == table.select(texts).to_pylist()
+    assert table_of(both)["estimate"].to_numpy() == pytest.approx(table["answer"].to_numpy(), abs=0.01)
+    errors = table_of(both)["standard_error"].to_numpy()
     assert errors == pytest.approx(table["standard_error"].to_numpy() / 2**0.5, rel=1e-4)
     assert np.sqrt(np.diag(both.covariance())) == pytest.approx(errors)
 
@@ -91,10 +91,10 @@ def test_overlapping_tables_get_smaller_errors(releases: Path) -> None:
     for name in names:
         table = answers_of(releases, name)
         for group in set(table["group"].to_pylist()):
-            own, better = (column(which, group, "standard_error") for which in (table, joined.table))
+            own, better = (column(which, group, "standard_error") for which in (table, table_of(joined)))
             assert (better < 0.999 * own).all(), (name, group)
     groups = {facts["group"]: facts for facts in joined.facts()["groups"]}
-    assert [entry["release"] for entry in groups["age"]["published"]] == ["pairs", "fitted"]
+    assert [entry["release"] for entry in groups["age"]["published"]] == ["fitted", "pairs"]
     assert groups["age"]["published"][0]["largest_change"] > 0
 
 
@@ -104,14 +104,94 @@ def test_weeks_add_up(releases: Path) -> None:
     both = combine_releases(weeks)
     assert [facts["release"] for facts in both.facts()["editions"]] == ["fitted", "younger"]
     for group in ("age", "sex", "work"):
-        measured = weeks[1].published.ask(f"count by {group}")
+        measured = load_published(parse_location(releases / "fitted")).ask(f"count by {group}")
         table = answers_of(releases, "younger")
         answers = column(table, group, "answer") + [answer.value for answer in measured]
         variances = column(table, group, "standard_error") ** 2 + [answer.standard_error**2 for answer in measured]
-        assert column(both.table, group, "estimate") == pytest.approx(answers)
-        assert column(both.table, group, "standard_error") == pytest.approx(np.sqrt(variances), rel=1e-4)
-    assert np.sqrt(np.diag(both.covariance())) == pytest.approx(both.table["standard_error"].to_numpy(), rel=1e-4)
+        assert column(table_of(both), group, "estimate") == pytest.approx(answers)
+        assert column(table_of(both), group, "standard_error") == pytest.approx(np.sqrt(variances), rel=1e-4)
+    assert np.sqrt(np.diag(both.covariance())) == pytest.approx(table_of(both)["standard_error"].to_numpy(), rel=1e-4)
     assert both.omitted == {"cdf of age by sex": "period 2026-01-12: the table of age by sex was not measured"}
+
+
+def dense_estimates(editions: list[CombinedEdition], queries: Matrix) -> tuple[Matrix, Matrix]:
+    """By the normal equations over all 72 cells: estimates, and their covariance matrix."""
+    shape, rows, values = (12, 2, 3), list[Matrix](), list[Matrix]()
+    for each in editions:
+        for term in replace(each, domain=each.attributes).terms():
+            matrix: Matrix = np.ones((1, 1))
+            for axis, size in enumerate(shape):
+                factor = term.factors[term.axes.index(axis)] if axis in term.axes else np.ones((1, size))
+                matrix = np.kron(matrix, np.eye(size) if factor is None else factor)
+            rows.append(matrix / term.deviation)
+            values.append(term.values / term.deviation)
+    joined = np.concatenate(rows)
+    inverse = np.linalg.inv(joined.T @ joined)
+    return queries @ (inverse @ (joined.T @ np.concatenate(values))), queries @ inverse @ queries.T
+
+
+@pytest.mark.parametrize("table_bytes", [0, 2**24])
+def test_joined_in_slabs_or_as_a_whole_they_are_dense_least_squares(
+    releases: Path, table_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slabs of some values of an attribute, rows in batches of seven."""
+    monkeypatch.setattr(pooled_slabs, "TABLE_BYTES", table_bytes)
+    monkeypatch.setattr(pooled_slabs, "SLAB_VALUES", 30)
+    monkeypatch.setattr(combined_editions, "BATCH_ROWS", 7)
+    editions = [edition(releases, name) for name in ("pairs", "whole")]
+    joined = combine_releases(editions)
+    assert next(iter(joined.periods.values()))._is_in_slabs == (table_bytes == 0)
+    queries = np.concatenate([group.block.operator((12, 2, 3)).dense() for group, _ in joined.groups])
+    estimates, covariance = dense_estimates(editions, queries)
+    table = table_of(joined)
+    assert table["estimate"].to_numpy() == pytest.approx(estimates, abs=1e-4)  # integer rows are rounded
+    assert table["standard_error"].to_numpy() == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-6)
+    assert joined.covariance() == pytest.approx(covariance, abs=1e-3)
+    with pytest.raises(InvalidInput, match="'pairs' and 'younger': their measurements contradict"):
+        combined(releases, "pairs", "younger")
+
+
+def unmeasured(releases: Path, name: str, **changes: Any) -> CombinedEdition:
+    """A release that published its answers alone, as large ones do."""
+    reason = {"measurement": {"why": "it takes 76 MiB, and up to 64 MiB are published"}}
+    return replace(edition(releases, name, **reason, **changes), measurement=None, queries=())
+
+
+def test_answers_alone_are_added_up_and_neither_joined_nor_mixed(
+    releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(combined_editions, "BATCH_ROWS", 7)
+    first = unmeasured(releases, "pairs", period="2026-01-05")
+    both = combine_releases([first, unmeasured(releases, "pairs", release="again", period="2026-01-12")])
+    table, own = table_of(both), answers_of(releases, "pairs")
+    assert table.select(["group", "query", "age"]).to_pylist() == own.select(["group", "query", "age"]).to_pylist()
+    assert table["estimate"].to_numpy() == pytest.approx(2 * own["answer"].to_numpy())
+    assert table["standard_error"].to_numpy() == pytest.approx(2**0.5 * own["standard_error"].to_numpy())
+    assert (table["low_95"].to_numpy() < table["estimate"].to_numpy()).all()
+    with pytest.raises(InvalidInput, match="which these releases have not published"):
+        both.covariance()
+    with pytest.raises(InvalidInput, match=r"'again' published its answers alone \(it takes 76 MiB"):
+        combine_releases([edition(releases, "pairs"), unmeasured(releases, "pairs", release="again")])
+    with pytest.raises(InvalidInput, match="period 2026-01-12: no release of it published just these answers"):
+        combine_releases([first, edition(releases, "younger", period="2026-01-12")])
+    other = unmeasured(releases, "whole", period="2026-01-12", method=first.certificate["method"])
+    with pytest.raises(InvalidInput, match="no group of queries can be combined"):
+        combine_releases([first, other])
+    renamed = own.set_column(own.column_names.index("query"), "query", [["asked otherwise"] * own.num_rows])
+    pyarrow.parquet.write_table(renamed, tmp_path / "answers.parquet")
+    other = replace(unmeasured(releases, "pairs", release="other", period="2026-01-12"), folder=tmp_path)
+    with pytest.raises(InvalidInput, match="'pairs' and 'other' ask for different things under the name 'age'"):
+        combine_releases([first, other])
+
+
+def test_what_does_not_fit_into_memory_is_refused(releases: Path) -> None:
+    editions = [edition(releases, name) for name in ("pairs", "whole")]
+    rows = combined_editions.BATCH_ROWS * combined_releases.ROW_BYTES
+    with pytest.raises(OutOfMemory, match="combining releases"):
+        combine_releases(editions, memory_bytes=rows)
+    with pytest.raises(OutOfMemory, match="joining measurements"):
+        combine_releases(editions, memory_bytes=rows + 8 * combined_releases.ESTIMATE_COPIES * 155)
+    assert combine_releases(editions, memory_bytes=2 * rows).rows == 155
 
 
 BOUNDED: Any = {"noise": "Gaussian", "bound_enforced_while_counting": True}
