@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.private_edges import edges_rule
+from dpdist.privacy.selection.private_edges import edges_rule
 from dpdist.spec.steps.domain_selection import inner_edges
 
 BINS, RUNS = 16, 40

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS, returned_shares
 from dpdist.privacy.noise_distributions import GAUSSIAN, Kind
-from dpdist.privacy.partition_selection import Selection, selection
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, returned_shares
+from dpdist.privacy.selection.partition_selection import Selection, selection
 from dpdist.stability import Distance
 
 RHO, EPSILON, DELTA, MOST = Fraction(1, 10), Fraction(1), Fraction(1, 10**7), 10**9

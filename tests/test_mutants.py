@@ -149,7 +149,9 @@ def test_what_is_called_equivalent_is_there(name: str) -> None:
 
 @pytest.mark.slow
 def test_the_nearest_tests_come_first() -> None:
-    assert command.nearest("dpdist/privacy/partition_selection.py")[0] == "tests/privacy/test_partition_selection.py"
+    assert (
+        command.nearest("dpdist/privacy/selection/partition_selection.py")[0] == "tests/privacy/test_partition_selection.py"
+    )
     assert "tests/stability/test_groups.py" in command.nearest("dpdist/measurement/sensitivity/group_contribution.py")
     assert command.nearest("flows/public_facts.py")[0] == "tests/test_public_facts.py"
     found = command.nearest("dpdist/measurement/sensitivity/column_norms.py")

@@ -67,10 +67,10 @@ from dpdist.mechanisms.product_mechanisms import UnionMechanism
 from dpdist.mechanisms.strategy_cache import get_dense_strategy, get_term_strategy, name_person_strategy, name_strategy
 from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Stack, Total, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
-from dpdist.privacy.exponential_mechanism import RATE_BITS, choose, rate_for
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
+from dpdist.privacy.selection.exponential_mechanism import RATE_BITS, choose, rate_for
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
 from dpdist.reconstruction.kronecker_terms import (
     Term,

@@ -8,10 +8,10 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind as NoiseKind
 from dpdist.process import arrow_compute
 from dpdist.query.published_release import PublishedRelease, load_published
-from dpdist.reconstruction.independent_terms import IndependentTerm, independent_terms
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS, NotMeasured, TableEstimates
 from dpdist.reconstruction.nonnegative_tables import Axes
-from dpdist.reconstruction.pooled_measurement import PooledMeasurement, measured_parts, pool
-from dpdist.reconstruction.pooled_slabs import SlabPool, pools_by_slabs
+from dpdist.reconstruction.pooling.independent_terms import IndependentTerm, independent_terms
+from dpdist.reconstruction.pooling.pooled_measurement import PooledMeasurement, measured_parts, pool
+from dpdist.reconstruction.pooling.pooled_slabs import SlabPool, pools_by_slabs
 from dpdist.reconstruction.posterior_tables import posterior_tables
 from dpdist.workloads import Block

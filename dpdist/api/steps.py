@@ -7,11 +7,11 @@ from dpdist.domain.numeric_columns import AMOUNT
 from dpdist.engine.shuffle import Rows
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.ledger.charges import BOUND, BOUND_LOSS, COMPLETENESS, QUANTILES, RANGES
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
-from dpdist.privacy.private_edges import FARTHEST, MISSED, Runs, Whole, loss_of, rate_within
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
+from dpdist.privacy.selection.private_edges import FARTHEST, MISSED, Runs, Whole, loss_of, rate_within
 from dpdist.privacy.step_noise import noise_for
 from dpdist.spec import Job
 from dpdist.spec.budgeted_step import (

@@ -2,8 +2,9 @@
 
 The records are read by tasks of the engine. Names are known by a keyed hash of 127 bits. Where persons are told apart, records are dealt
 out by person, and of each person some names count; shares of names are dealt out by name, and what frequent names give back by person
-again (``dpdist.privacy.adaptive_weights``). All that is written is sealed under a key of the run. Texts are in no file: those of the names
-that a private selection has selected (``dpdist.privacy.partition_selection``) are read from the records once more.
+again (``dpdist.privacy.selection.adaptive_weights``). The texts of those names that a private selection has selected
+(``dpdist.privacy.selection.partition_selection``) are read from the records once more. All that is written is sealed under a key of the
+run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.domain.labels import apparent
 from dpdist.engine import Engine
 from dpdist.engine.shuffle import DealtObject, PendingRows, Rows, RunKey, ShuffleIndex, deal, gather
-from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights, Weights, returned_shares
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights, Weights, returned_shares
 from dpdist.process import arrow_arrays
 from dpdist.sources.formats.column_conversion import texts_of
 from dpdist.sources.formats.record_format import Partition

@@ -14,10 +14,10 @@ from dpdist.digests import compute_digest
 from dpdist.operators import Matrix
 from dpdist.pipeline.published_numbers import known_counts
 from dpdist.planner.release_kinds import ReleasePlan
-from dpdist.reconstruction.additive_queries import Rule
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, RoundingRule, rounding_of
-from dpdist.reconstruction.held_answers import HeldAnswers
-from dpdist.reconstruction.whole_answers import MOST_ANSWERS, ROUNDING_COPIES, WholeAnswers, round_answers
+from dpdist.reconstruction.whole_numbers.additive_queries import Rule
+from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers
+from dpdist.reconstruction.whole_numbers.whole_answers import MOST_ANSWERS, ROUNDING_COPIES, WholeAnswers, round_answers
 from dpdist.runtime.context import Context
 
 TASK_ANSWERS = 2**22

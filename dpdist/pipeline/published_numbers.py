@@ -13,7 +13,7 @@ from dpdist.errors import InvalidInput, StoreError
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
-from dpdist.reconstruction.held_answers import HeldAnswers, select_held
+from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers, select_held
 from dpdist.runtime.context import Context
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Block

@@ -26,12 +26,12 @@ from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
-from dpdist.reconstruction.held_answers import HeldAnswers
-from dpdist.reconstruction.independent_terms import IndependentTerm, independent_terms
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
-from dpdist.reconstruction.pooled_measurement import check_pooled_memory, measured_parts, pool
-from dpdist.reconstruction.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, pools_by_slabs
+from dpdist.reconstruction.pooling.independent_terms import IndependentTerm, independent_terms
+from dpdist.reconstruction.pooling.pooled_measurement import check_pooled_memory, measured_parts, pool
+from dpdist.reconstruction.pooling.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, pools_by_slabs
+from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace

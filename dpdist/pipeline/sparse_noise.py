@@ -22,7 +22,7 @@ from dpdist.engine.shuffle import RunKey
 from dpdist.errors import KeyUnavailable, LedgerError, StoreError
 from dpdist.pipeline.distributed_noise import REDRAWN_SHARDS, RESOURCE, Claim
 from dpdist.privacy.keys import Secret
-from dpdist.privacy.thresholded_histogram import Integers, ThresholdedHistogram, in_order
+from dpdist.privacy.selection.thresholded_histogram import Integers, ThresholdedHistogram, in_order
 from dpdist.runtime.context import Context
 
 TASKS_PER_WORKER = 4

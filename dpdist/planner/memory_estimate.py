@@ -15,9 +15,9 @@ from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory,
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
-from dpdist.reconstruction.pooled_measurement import pooled_bytes
-from dpdist.reconstruction.pooled_slabs import is_read_by_slabs, slab_bytes
-from dpdist.reconstruction.whole_answers import MOST_ANSWERS, ROUNDING_COPIES
+from dpdist.reconstruction.pooling.pooled_measurement import pooled_bytes
+from dpdist.reconstruction.pooling.pooled_slabs import is_read_by_slabs, slab_bytes
+from dpdist.reconstruction.whole_numbers.whole_answers import MOST_ANSWERS, ROUNDING_COPIES
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds

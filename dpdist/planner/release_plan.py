@@ -26,7 +26,7 @@ from dpdist.planner.release_kinds import ReleasePlan, StreamPlan
 from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, lower_bound_bytes, plan_strategy
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.process.durable_files import private_files
-from dpdist.reconstruction.additive_queries import joint_tables
+from dpdist.reconstruction.whole_numbers.additive_queries import joint_tables
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
 from dpdist.stability import ONE_RECORD

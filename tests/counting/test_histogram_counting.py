@@ -24,8 +24,8 @@ from dpdist.domain.calendar import Times
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine.shuffle import RunKey, gather
 from dpdist.errors import InvalidInput, InvalidSpec, UnknownValue
-from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.privacy.keys import Secret
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.size_limits import Sizes
 from dpdist.sources.record_sources import Partition, group_partitions, source_of
 from dpdist.sources.verified_files import Tags

@@ -37,9 +37,9 @@ from dpdist.pipeline.preprocess import records_in_parts, run_budgeted_steps
 from dpdist.pipeline.validation import find_refusals
 from dpdist.planner.release_plan import plan
 from dpdist.privacy import keys
-from dpdist.privacy.adaptive_weights import AdaptiveWeights
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
-from dpdist.privacy.partition_selection import Selection
+from dpdist.privacy.selection.adaptive_weights import AdaptiveWeights
+from dpdist.privacy.selection.partition_selection import Selection
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.reconciliation import abort_reserved, differences, measurement_name
 from dpdist.spec import load

@@ -23,7 +23,7 @@ from dpdist.pipeline.preprocess import records_in_parts
 from dpdist.planner.release_plan import plan
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
-from dpdist.privacy.private_edges import edges_rule
+from dpdist.privacy.selection.private_edges import edges_rule
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.session import PlannedRelease
 from dpdist.spec import load

@@ -490,7 +490,7 @@ def test_tables_over_many_cells_are_combined(home: Path) -> None:
     path = small.write(data, **later)
     with (
         mock.patch("dpdist.planner.memory_estimate.check"),
-        mock.patch("dpdist.reconstruction.pooled_measurement.MEASURED_COPIES", 10**9),
+        mock.patch("dpdist.reconstruction.pooling.pooled_measurement.MEASURED_COPIES", 10**9),
         pytest.raises(OutOfMemory, match="joining measurements"),
     ):
         run(path, home)
@@ -514,7 +514,7 @@ def test_tables_are_joined_slab_by_slab(home: Path, monkeypatch: pytest.MonkeyPa
     first = run(data / "earlier.yaml", home)
     path, columns = small.write(data, **wide, release="later", postprocess={"consistent_with": ["earlier.yaml"]}), []
     for table_bytes in (2**28, 2**10):
-        monkeypatch.setattr("dpdist.reconstruction.pooled_slabs.TABLE_BYTES", table_bytes)
+        monkeypatch.setattr("dpdist.reconstruction.pooling.pooled_slabs.TABLE_BYTES", table_bytes)
         released = run(path, home)
         table, _ = release_folder.load_release(released.folder)
         columns.append([table[name].to_numpy() for name in ("answer", "standard_error", "low_95", "high_95")])

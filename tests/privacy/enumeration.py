@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.privacy import private_edges
+from dpdist.privacy.selection import private_edges
 
 Outcome = TypeVar("Outcome")
 MODULES: list[ModuleType] = [private_edges]
@@ -52,14 +52,14 @@ class Path:
     def choose(
         self, scores: Sequence[int], rate: Fraction, key: bytes, number: int, times: Sequence[int] | None = None
     ) -> int:
-        """Stands in for ``dpdist.privacy.exponential_mechanism.choose``."""
+        """Stands in for ``dpdist.privacy.selection.exponential_mechanism.choose``."""
         times = times or [1] * len(scores)
         self.choices.append(Choice(number, rate, np.repeat(np.array(scores, dtype=np.int64), times)))
         weights = float(rate) * np.array(scores, dtype=np.float64) + np.log(times)
         return self._next(weights - np.logaddexp.reduce(weights))
 
     def choose_evenly(self, count: int, key: bytes, number: int) -> int:
-        """Stands in for ``dpdist.privacy.exponential_mechanism.choose_evenly``."""
+        """Stands in for ``dpdist.privacy.selection.exponential_mechanism.choose_evenly``."""
         return self._next(np.full(count, -math.log(count)))
 
     def _next(self, logarithms: np.ndarray) -> int:

@@ -16,7 +16,7 @@ from scipy import stats
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.private_edges import EdgeSplit, EdgesRule, Runs, edges_rule
+from dpdist.privacy.selection.private_edges import EdgeSplit, EdgesRule, Runs, edges_rule
 from tests.claims import verifier
 from tests.often import always
 from tests.privacy.enumeration import paths, probabilities
@@ -192,6 +192,6 @@ def test_a_file_without_records_has_edges_too() -> None:
 def test_too_little_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidInput, match="so little budget"):
         edges_rule(SIZE, 2, 2**20, Loss.laplace(Fraction(1, 10**9)))
-    monkeypatch.setattr("dpdist.privacy.private_edges.FARTHEST", 4)
+    monkeypatch.setattr("dpdist.privacy.selection.private_edges.FARTHEST", 4)
     with pytest.raises(InvalidInput, match="so little budget"):
         edges_rule(SIZE, 2, 1, Loss.laplace(Fraction(1)))

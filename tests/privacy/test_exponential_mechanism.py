@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpdist.privacy import exponential_mechanism
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
-from dpdist.privacy.exponential_mechanism import choose, rate_for
+from dpdist.privacy.selection import exponential_mechanism
+from dpdist.privacy.selection.exponential_mechanism import choose, rate_for
 from tests.often import first_of
 
 

@@ -14,12 +14,12 @@ import pytest
 import scipy.stats
 
 from dpdist.errors import InvalidInput
-from dpdist.privacy import partition_selection as module
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
-from dpdist.privacy.partition_selection import Selection, failure_at, failure_of_persons
+from dpdist.privacy.selection import partition_selection as module
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights
+from dpdist.privacy.selection.partition_selection import Selection, failure_at, failure_of_persons
 from dpdist.stability import Distance
 
 KEY = bytes(range(32))

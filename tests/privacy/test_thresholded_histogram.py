@@ -15,11 +15,11 @@ import scipy.stats
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy import noise_tails
-from dpdist.privacy import thresholded_histogram as module
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
-from dpdist.privacy.thresholded_histogram import (
+from dpdist.privacy.selection import thresholded_histogram as module
+from dpdist.privacy.selection.thresholded_histogram import (
     ThresholdedHistogram,
     draw_binomial,
     draw_subset,

@@ -10,10 +10,10 @@ import pytest
 from benchmarks.combine import simulate
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
-from dpdist.reconstruction import pooled_measurement
-from dpdist.reconstruction.independent_terms import IndependentTerm, independent_terms
 from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooled_measurement import PooledMeasurement, pool
+from dpdist.reconstruction.pooling import pooled_measurement
+from dpdist.reconstruction.pooling.independent_terms import IndependentTerm, independent_terms
+from dpdist.reconstruction.pooling.pooled_measurement import PooledMeasurement, pool
 from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
 from dpdist.workloads import Block
 

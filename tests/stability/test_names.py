@@ -18,11 +18,11 @@ from dpdist.counting.name_counts import NameCounting, count_names
 from dpdist.domain import Attribute, Domain
 from dpdist.privacy import keys
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise_distributions import GAUSSIAN
-from dpdist.privacy.partition_selection import selection
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights
+from dpdist.privacy.selection.partition_selection import selection
 from dpdist.sources import record_sources
 from tests import small
 from tests.often import always, first_of

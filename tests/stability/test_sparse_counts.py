@@ -16,11 +16,11 @@ from dpdist.counting.contribution_bounding import PersonKey
 from dpdist.counting.sparse_counts import count_cells
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, KeySpace, TextKeys
-from dpdist.privacy import thresholded_histogram
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection
+from dpdist.privacy.selection import thresholded_histogram
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
 from dpdist.sources import record_sources
 from dpdist.stability import Distance
 from tests import small

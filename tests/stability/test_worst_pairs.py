@@ -21,7 +21,7 @@ from dpdist.engine import inline
 from dpdist.errors import InvalidSpec
 from dpdist.pipeline.preprocess import records_in_parts
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
-from dpdist.privacy.adaptive_weights import UNIT_BITS
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import BudgetedStep, NoisyStep

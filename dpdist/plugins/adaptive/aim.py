@@ -2,7 +2,7 @@
 
 First all tables of one attribute are measured. Then each round chooses, of all tables within those that are asked for, the one that the
 model of everything measured so far (``table_model``) explains worst, by the exponential mechanism
-(``dpdist.privacy.exponential_mechanism``), and
+(``dpdist.privacy.selection.exponential_mechanism``), and
 measures it. A table's score is its importance times the sum of absolute differences between its true and its modelled counts, less the
 errors that measuring it would leave: those of noise, and in pairs not more than there are records in cells of rare values
 (``expected_distances``). Scores are whole, because the modelled counts are rounded; one change moves them by at most the largest

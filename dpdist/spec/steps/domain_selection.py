@@ -19,12 +19,12 @@ from dpdist.counting.person_histograms import (
 from dpdist.counting.sparse_counts import task_bytes
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
-from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.ledger.charges import EDGES, SELECTIONS
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
-from dpdist.privacy.partition_selection import Selection, selection
-from dpdist.privacy.private_edges import EdgesRule, edges_rule
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
+from dpdist.privacy.selection.partition_selection import Selection, selection
+from dpdist.privacy.selection.private_edges import EdgesRule, edges_rule
 from dpdist.spec.attributes import AttributeSpec, SelectionSpec
 from dpdist.spec.attributes.private_values import EdgesSelectionSpec, PrivateCategories, PrivateEdges
 from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, NoisyStep, StepDeclaration, StepOrder

@@ -17,11 +17,10 @@ from dpdist.domain.key_spaces import KeySpace
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.ledger.charges import THRESHOLDED
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, Kind
-from dpdist.privacy.step_noise import split_budget
-from dpdist.privacy.thresholded_histogram import (
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
+from dpdist.privacy.selection.thresholded_histogram import (
     Integers,
     ThresholdedHistogram,
     UnpublishedTotals,
@@ -29,6 +28,7 @@ from dpdist.privacy.thresholded_histogram import (
     thresholded_histogram,
     unpublished_totals,
 )
+from dpdist.privacy.step_noise import split_budget
 from dpdist.spec.budgeted_step import BudgetedStep, CandidateErrors, StepDeclaration, StepOrder
 from dpdist.spec.job import Job
 from dpdist.spec.job_histogram import CountedCells

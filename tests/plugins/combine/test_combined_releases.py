@@ -20,7 +20,7 @@ from dpdist.plugins.combine.combined_editions import CombinedEdition, load_editi
 from dpdist.plugins.combine.combined_releases import CombinedEstimates, combine_releases, write_estimates
 from dpdist.privacy import keys
 from dpdist.query.published_release import load_published
-from dpdist.reconstruction import pooled_slabs
+from dpdist.reconstruction.pooling import pooled_slabs
 from dpdist.storage.objects import parse_location
 from tests import small
 from tests.command_line import CommandLine

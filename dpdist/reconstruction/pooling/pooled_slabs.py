@@ -20,8 +20,8 @@ import numpy as np
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Identity, Matrix
-from dpdist.reconstruction.independent_terms import MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
-from dpdist.reconstruction.pooled_measurement import ANSWER_COPIES, PooledMeasurement, check_disagreement, pool
+from dpdist.reconstruction.pooling.independent_terms import MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
+from dpdist.reconstruction.pooling.pooled_measurement import ANSWER_COPIES, PooledMeasurement, check_disagreement, pool
 from dpdist.workloads import Block
 
 HELD_BYTES, TABLE_BYTES = 2**30, 2**24

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dpdist.operators import Matrix, Total
-from dpdist.reconstruction.additive_queries import JointTable, expand_sums, joint_tables
 from dpdist.reconstruction.query_sums import QuerySums, axis_sums
+from dpdist.reconstruction.whole_numbers.additive_queries import JointTable, expand_sums, joint_tables
 from dpdist.workloads import Block
 
 SWEEPS, EXACT = 1000, 2e-7

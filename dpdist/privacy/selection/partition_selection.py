@@ -2,7 +2,7 @@
 
 Every name of the records gets a weight, a whole number of 2^-24 records or persons, and a draw of discrete noise. It is selected when
 the sum is at least ``threshold``. Without persons every record adds 2^24. Where persons are told apart, the weights are those of
-``dpdist.privacy.adaptive_weights``, and all names of a person together move them by about one person, however many they are.
+``dpdist.privacy.selection.adaptive_weights``, and all names of a person together move them by about one person, however many they are.
 
 Proof (docs/noise.md): of two neighbouring files call a name *own* when only one of them has it. The draws are independent, so given that
 no own name is selected, what is published is a function of the noisy weights of the common names, which is rho-zCDP by their L2
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS, AdaptiveWeights, Weights
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, SCALE_LIMIT, Kind
 from dpdist.privacy.numerics import log_cdf
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights, Weights
 from dpdist.stability import Distance
 
 EXACT = 1024

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction.additive_queries import MOST_TABLE_CELLS, Rule, joint_tables
-from dpdist.reconstruction.controlled_rounding import WHOLE_TOLERANCE
-from dpdist.reconstruction.held_answers import HeldAnswers, move_to_held
+from dpdist.reconstruction.whole_numbers.additive_queries import MOST_TABLE_CELLS, Rule, joint_tables
+from dpdist.reconstruction.whole_numbers.controlled_rounding import WHOLE_TOLERANCE
+from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers, move_to_held
 from dpdist.workloads import Block
 
 MOST_ANSWERS = 4 * MOST_TABLE_CELLS

@@ -18,8 +18,8 @@ import numpy as np
 
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Matrix, Operator
-from dpdist.reconstruction.independent_terms import ISOTROPIC, MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
 from dpdist.reconstruction.measured_space import NotMeasured
+from dpdist.reconstruction.pooling.independent_terms import ISOTROPIC, MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
 from dpdist.workloads import Block
 
 RANK = 1e-10

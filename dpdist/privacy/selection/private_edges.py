@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.exponential_mechanism import RATE_BITS, choose, choose_evenly, rate_for
+from dpdist.privacy.selection.exponential_mechanism import RATE_BITS, choose, choose_evenly, rate_for
 
 MISSED = 0.025
 """The largest probability that an end of an interval, or an edge, lies on the wrong side."""

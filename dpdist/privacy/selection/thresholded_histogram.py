@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from dpdist.domain.key_spaces import MOST_CELLS
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
-from dpdist.privacy.adaptive_weights import UNIT_BITS
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.privacy.noise_tails import FIRST_BITS, GUARD, Bounds, Digits, draw_tail, tail_bounds
-from dpdist.privacy.partition_selection import least_integer
+from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
+from dpdist.privacy.selection.partition_selection import least_integer
 from dpdist.stability import Distance
 
 LARGEST = 2**62
