@@ -20,8 +20,9 @@ import sqlalchemy as sa
 from moto.server import ThreadedMotoServer
 
 from dpdist import engine
-from dpdist.privacy import exponential_mechanism, keys, sampler
+from dpdist.privacy import keys, sampler
 from dpdist.privacy.ledger import database
+from dpdist.privacy.selection import exponential_mechanism
 from dpdist.process.resource_limits import cores
 from tests import forked
 from tests.complete_tree import is_plugin_missing

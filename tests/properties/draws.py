@@ -13,7 +13,8 @@ from unittest import mock
 import numpy as np
 
 from dpdist.measurement.integer_measurement import IntegerMeasurement
-from dpdist.privacy import exponential_mechanism, keys, sampler, thresholded_histogram
+from dpdist.privacy import keys, sampler
+from dpdist.privacy.selection import exponential_mechanism, thresholded_histogram
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
