@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from dpdist.api import InvalidInput, release_location
-from dpdist.api.releases import free_bytes
 from flows.api.commands import GROUPS, console
 
 
@@ -24,6 +23,7 @@ def combine(
 
     Releases of one period are of the same records, and are joined by least squares. Those of several periods are added up.
     """
+    from dpdist.api.releases import free_bytes
     from dpdist.plugins.combine.combined_editions import load_edition
     from dpdist.plugins.combine.combined_releases import combine_releases, write_estimates
 
