@@ -18,12 +18,16 @@ from tests import HANGS, forked
 ROOT = Path(__file__).parents[1]
 
 
-def copy_of_the_tree(target: Path) -> Path:
+def files_of_the_tree() -> list[str]:
     """What a clone would hold: tracked and new files, nothing ignored."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
-    ).stdout
-    for name in filter(None, listed.decode().split("\0")):
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    return [*filter(None, listed.decode().split("\0"))]
+
+
+def copy_of_the_tree(target: Path) -> Path:
+    """A copy of these files."""
+    for name in files_of_the_tree():
         if (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             (target / name).write_bytes((ROOT / name).read_bytes())
@@ -37,6 +41,13 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     ready = [option for mark in (".installed", ".installed-test") for option in ("-o", f"{sys.prefix}/{mark}")]
     command = ["make", *ready, *arguments, f"VENV={sys.prefix}"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=HANGS, env=environment)
+
+
+def test_a_clone_holds_the_folders_that_newcomers_are_told_of() -> None:
+    """Whatever programs leave in the tree is ignored: it was committed once, with tables of a peer's benchmark."""
+    _, _, table = (ROOT / "CONTRIBUTING.md").read_text().partition("| folder | what it holds |")
+    told = {*re.findall(r"`([a-z]+)/", table.partition("\n\n")[0]), ".ci", "examples"}
+    assert {name.partition("/")[0] for name in files_of_the_tree() if "/" in name} <= told
 
 
 def test_the_two_commands_are_the_ones_in_the_readme() -> None:
