@@ -130,9 +130,8 @@ class Workforce:
         from distributed import TimeoutError as NoWorker
 
         try:
-            waiting_task = self.client.submit(
-                int, pure=False
-            )  # adaptive scaling starts the first worker for a task that waits
+            # adaptive scaling starts the first worker for a task that waits
+            waiting_task = self.client.submit(int, pure=False)
             self.client.wait_for_workers(1, timeout=WITHOUT_WORKERS_SECONDS)
             waiting_task.release()
         except NoWorker:

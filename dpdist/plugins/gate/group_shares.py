@@ -36,7 +36,7 @@ class DividedGroup:
     correlations: Matrix | None = field(repr=False)
 
     @property
-    def shares(self) -> int:
+    def share_count(self) -> int:
         """How many shares say something new: of two answers one does."""
         return 1 if self.end - self.first == 2 else self.end - self.first
 
@@ -95,4 +95,4 @@ def group_shares(answers: Matrix, deviations: Matrix, group: DividedGroup) -> tu
     shares = numbers / totals
     covariances = -np.abs(shares) * with_sum if group.correlations is None else shares * with_sum
     variances = errors**2 - 2 * covariances + (shares * sums) ** 2
-    return shares[:, : group.shares], (np.sqrt(np.maximum(variances, 0.0)) / totals)[:, : group.shares]
+    return shares[:, : group.share_count], (np.sqrt(np.maximum(variances, 0.0)) / totals)[:, : group.share_count]

@@ -49,10 +49,10 @@ class Series:
         """The answers of the last period."""
         return np.asarray(self.answers[-1])
 
-    def shares(self, group: DividedGroup) -> Series:
+    def shares_within(self, group: DividedGroup) -> Series:
         """The shares of one of its groups."""
         answers, deviations = group_shares(self.answers, self.deviations, group)
-        names = [f"the share of {name}" for name in self.names[group.first : group.first + group.shares]]
+        names = [f"the share of {name}" for name in self.names[group.first : group.first + group.share_count]]
         return Series(self.days, answers, deviations, names, is_share=True)
 
 
@@ -80,7 +80,7 @@ def find_unlikely(series: Sequence[Series], false_alarms: float) -> list[Unlikel
     from dpdist.plugins.gate.outlier_test import comparison_level, periods_a_year  # it imports scipy.special
     from dpdist.plugins.gate.repeated_period import find_repeated_period
 
-    shares = [[each.shares(group) for group in each.groups] for each in series]
+    shares = [[each.shares_within(group) for group in each.groups] for each in series]
     shares_compared = sum(each.newest.size for of_groups in shares for each in of_groups)
     answers_part = 1 - DRIFT_PART - REPEAT_PART - (SHARES_PART if shares_compared else 0.0)
     answers_compared = sum(each.newest.size for each in series)
@@ -97,9 +97,8 @@ def find_unlikely(series: Sequence[Series], false_alarms: float) -> list[Unlikel
         named |= {drift.index for drift in drifts}
         share_level = comparison_level(SHARES_PART * false_alarms, a_year, shares_compared)
         for group, group_series in zip(each.groups, shares_of_groups, strict=True):
-            if named.isdisjoint(
-                range(group.first, group.end)
-            ):  # else shares move because an answer does that is named already
+            # where an answer of the group is named already, it is what moves the shares
+            if named.isdisjoint(range(group.first, group.end)):
                 unlikely.append(UnlikelyPeriod(group_series, _outliers(group_series, share_level), []))
     return unlikely
 

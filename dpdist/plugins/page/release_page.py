@@ -94,17 +94,11 @@ def _render_page(content: ReleaseContent, digits: int, files: Sequence[str]) -> 
         table: listed_means(with_value_labels(rows, table_labels), words, domain.columns)
         for table, rows in content.statistics.items()
     }
-    statistic_lines = [
-        *printed_summary.statistic_texts(statistics.get(MEANS, ())),
-        *printed_summary.quantile_texts(content.certificate.get("quantiles")),
-        *printed_summary.statistic_texts(statistics.get(VARIANCES, ())),
-    ]
-    bound_texts = loss_sentences or [guarantee_text(content.certificate, "bound")]
     sheet = Sheet.of(
         [entry for entry in sections if not entry["quiet"]],
-        statistic_lines,
+        _statistic_lines(content.certificate, statistics),
         [*exclusion_texts, *filter(None, [suppressed])],
-        bound_texts,
+        loss_sentences or [guarantee_text(content.certificate, "bound")],
     )
     return load_template("page.html").render(
         title=content.title,
@@ -138,6 +132,15 @@ def _render_page(content: ReleaseContent, digits: int, files: Sequence[str]) -> 
         first=first_table_rows(listed_groups),
         data=embed_json(data),
     )
+
+
+def _statistic_lines(certificate: dict[str, Any], statistics: Mapping[str, Sequence[Mapping[str, str]]]) -> list[str]:
+    """The means, quantiles and variances that a printed page names."""
+    return [
+        *printed_summary.statistic_texts(statistics.get(MEANS, ())),
+        *printed_summary.quantile_texts(certificate.get("quantiles")),
+        *printed_summary.statistic_texts(statistics.get(VARIANCES, ())),
+    ]
 
 
 def _label_quantile_groups(certificate: dict[str, Any], labels_by_column: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:

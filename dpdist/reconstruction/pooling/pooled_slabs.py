@@ -68,7 +68,7 @@ class StoredTable:
         pairs = zip(self.axes[1:], self.other_factors, strict=True)
         return tuple(shape[axis] if factor is None else len(factor) for axis, factor in pairs)
 
-    def read(self, shape: tuple[int, ...], start: int, stop: int) -> Matrix:
+    def read_slabs(self, shape: tuple[int, ...], start: int, stop: int) -> Matrix:
         """The slabs of some values of the first attribute."""
         slab = self.slab_shape(shape)
         size = math.prod(slab)
@@ -241,7 +241,7 @@ class SlabPool:
     def _sum_slabs(self, table: StoredTable) -> Matrix:
         total = np.zeros(table.slab_shape(self.shape))
         for start, stop in self._ranges():
-            total += table.read(self.shape, start, stop).sum(axis=0)
+            total += table.read_slabs(self.shape, start, stop).sum(axis=0)
         return total
 
     def _without_axis(self, block: Block, size: int) -> Block:
@@ -258,7 +258,7 @@ class SlabPool:
         some = tuple(stop - start if axis == self.axis else length for axis, length in enumerate(self.shape))
         terms = [
             table.term(
-                (table.read(self.shape, start, stop) - total / self.shape[self.axis]) / table.varying,
+                (table.read_slabs(self.shape, start, stop) - total / self.shape[self.axis]) / table.varying,
                 table.deviation / math.sqrt(table.varying),
             )
             for table, total in zip(self.tables, self._sums, strict=True)

@@ -42,7 +42,7 @@ def test_shares_of_independent_answers() -> None:
     shares, deviations = group_shares(np.array([[1.0, 20, 30, 50]]), np.ones((1, 4)), DividedGroup(1, 4, np.eye(3)))
     np.testing.assert_allclose(shares, [[0.2, 0.3, 0.5]])
     np.testing.assert_allclose(deviations, np.sqrt([[0.72, 0.67, 0.75]]) / 100)
-    assert DividedGroup(0, 2, None).shares == 1
+    assert DividedGroup(0, 2, None).share_count == 1
     empty, _ = group_shares(np.zeros((1, 2)), np.ones((1, 2)), DividedGroup(0, 2, None))
     assert empty == 0.0
 
