@@ -1,4 +1,4 @@
-"""Record sets for ``benchmarks/adaptive.py``: NAME.npz (an array of whole numbers from 0 for each attribute) and NAME.json (their sizes).
+"""Record sets for ``benchmarks/adaptive_tables.py``: NAME.npz (an array of whole numbers for each attribute) and NAME.json (their sizes).
 
     python benchmarks/record_sets.py FOLDER TO
 

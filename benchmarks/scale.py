@@ -40,8 +40,8 @@ import pyarrow.parquet
 import scipy.fft
 import threadpoolctl
 import zarr
-from meters import GIB, Use, measured, spent, used, worker_limit, workers
-from sections import headed, merged, others
+from resource_meters import GIB, Use, measured, spent, used, worker_limit, workers
+from result_sections import headed, merged, others
 
 from dpdist.counting import histogram_counting
 from dpdist.domain import Attribute, Domain

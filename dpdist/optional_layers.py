@@ -14,7 +14,7 @@ from dpdist.errors import NotInstalled
 def optional_layer(extra: str, feature: str) -> Iterator[None]:
     """The imports of a layer, for the block. Raises: NotInstalled, naming the extra, where a package of another project is missing."""
     collects, imported = gc.isenabled(), len(sys.modules)
-    gc.disable()  # what is imported stays: to look for garbage in it takes a sixth of the imports' time (benchmarks/start.py)
+    gc.disable()  # what is imported stays: to look for garbage in it takes a sixth of the imports' time (benchmarks/command_start.py)
     try:
         yield
     except ModuleNotFoundError as missing:

@@ -45,7 +45,7 @@ def _end(reason: str, code: int) -> None:
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """No garbage collection in the block, where imports stay: of the CPU seconds that they take it is a sixth (benchmarks/start.py)."""
+    """No garbage collection in the block, where imports stay: it is a sixth of their CPU seconds (benchmarks/command_start.py)."""
     if not gc.isenabled():
         yield
         return

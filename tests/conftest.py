@@ -24,10 +24,10 @@ from dpdist.privacy import keys, sampler
 from dpdist.privacy.ledger import database
 from dpdist.privacy.selection import exponential_mechanism
 from dpdist.process.resource_limits import cores
-from tests import forked
-from tests.complete_tree import is_plugin_missing
-from tests.often import DAY, leave_cases_to_other_days
-from tests.postgres import Server
+from tests.case_selection import DAY, leave_cases_to_other_days
+from tests.support import forked_programs
+from tests.support.complete_tree import is_plugin_missing
+from tests.support.postgres_server import Server
 
 LONGEST = (
     "test_release.py",
@@ -44,7 +44,7 @@ LONGEST = (
     "test_registration.py",
     "test_secrets.py",
     "test_commands.py",
-    "test_start.py",
+    "test_command_start.py",
     "test_local_cluster.py",
     "test_stored_filters.py",
     "test_kills.py",
@@ -98,7 +98,7 @@ def pytest_configure() -> None:
     """
     gc.disable()
     os.environ["XDG_DATA_HOME"] = tempfile.mkdtemp(prefix="dpdist-nobody-")
-    forked.prepare()
+    forked_programs.prepare()
     hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("tests")
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from tests import forked
+from tests.support import forked_programs
 
 MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
 FORK = multiprocessing.get_context("fork")
@@ -57,8 +57,8 @@ def main(arguments: list[str]) -> int:
     nothing = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")  # open for good: modules bind it, as Prefect does for its log
     with (
         _in_memory(),
-        forked.PLAIN.inherited(),
-        forked.WITH_PREFECT.inherited(),
+        forked_programs.PLAIN.inherited(),
+        forked_programs.WITH_PREFECT.inherited(),
         tempfile.TemporaryDirectory(prefix="dpdist-") as folder,
     ):
         with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):

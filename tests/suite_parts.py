@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.often import DATED_CASES, DAY
+from tests.case_selection import DATED_CASES, DAY
 
 NOT_BEGUN = "not begun: the time of this run is over"
 """Why a test is skipped after ``--begin-within`` seconds."""

@@ -20,18 +20,20 @@ import numpy as np
 import psutil
 import pytest
 
-from benchmarks import idle
+from benchmarks import idle_deployment
 from dpdist.planner.memory_estimate import DELIVERED_BYTES
-from tests import HANGS, forked
-from tests.complete_tree import needs_plugin
+from tests import HANGS
 from tests.page.browsing import BROWSERS
+from tests.support import forked_programs
+from tests.support.complete_tree import needs_plugin
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("dpdist", "flows", "tests", "benchmarks")
 
 
 def table_of(folder: Path, benchmark: str, *options: str) -> str:
     """The table that a benchmark writes, at a small size."""
-    done = forked.finished(str(ROOT / "benchmarks" / f"{benchmark}.py"), *options, "--out", folder / "table.md")
+    done = forked_programs.finished(str(ROOT / "benchmarks" / f"{benchmark}.py"), *options, "--out", folder / "table.md")
     assert done.returncode == 0, done.stderr
     return (folder / "table.md").read_text()
 
@@ -49,11 +51,11 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)
-            and re.search("(?m)^from (dpdist|flows)", node.value)
+            and re.search(rf"(?m)^from ({'|'.join(PACKAGES)})\b", node.value)
         ):
             with contextlib.suppress(SyntaxError):  # a text that is filled in first
                 yield from imported_names(ast.parse(node.value))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("dpdist", "flows"):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PACKAGES:
             yield from ((node.module, alias.name) for alias in node.names)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and node.value.args:
             module = node.value.args[0]
@@ -84,13 +86,13 @@ def test_table_reading(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_horizons(tmp_path: Path) -> None:
-    assert "| square-root | 52 | 104 | 9.5 % | 1.0000 |" in table_of(tmp_path, "horizons", "--most", "104")
+    assert "| square-root | 52 | 104 | 9.5 % | 1.0000 |" in table_of(tmp_path, "extended_streams", "--most", "104")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_verify() -> None:
-    done = forked.finished(str(ROOT / "benchmarks" / "verify.py"), "--rows", "50", "--repeats", "1")
+    done = forked_programs.finished(str(ROOT / "benchmarks" / "ledger_verification.py"), "--rows", "50", "--repeats", "1")
     assert done.returncode == 0, done.stderr
     assert "| now |" in done.stdout
     assert "| `decide` |" in done.stdout
@@ -98,7 +100,7 @@ def test_verify() -> None:
 
 @pytest.mark.slow
 def test_measured(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "measured", "--repeats", "2", "--only", "square-root", "laplace")
+    table = table_of(tmp_path, "predicted_errors", "--repeats", "2", "--only", "square-root", "laplace")
     assert "| laplace | 56 | 2 |" in table
 
 
@@ -149,7 +151,7 @@ def test_the_decision_says_of_opening_pages_what_their_table_does() -> None:
     assert len(busy) == 12
     assert f"busy for {min(busy):.2f} to {max(busy):.2f} CPU seconds" in page
     assert max(busy) <= 0.5
-    assert "benchmarks/results/opening.md" in page
+    assert "benchmarks/results/page_opening.md" in page
 
 
 @pytest.mark.slow
@@ -201,7 +203,7 @@ def test_scaling_is_measured_and_drawn(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_speeds_of_noise() -> None:
     """The part of the benchmark that starts no processes: a row for each noise and scale, each contestant's speed and their ratio."""
-    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "noise.py"))
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "noise_samplers.py"))
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in list(benchmark["speeds"](20_000, 20, 1))[2:]]
     assert [row[:2] for row in rows] == [
         [kind, f"{scale:,}"] for kind in ("gaussian", "laplace") for scale in benchmark["SCALES"]
@@ -214,7 +216,7 @@ def test_speeds_of_noise() -> None:
 @pytest.mark.slow
 def test_the_noise_of_a_release_end_to_end() -> None:
     """Every part and step is timed, and whole numbers take fewer bytes than they did (6.08 by a shuffle of bytes)."""
-    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "drawing.py"))
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "noise_stages.py"))
     found = benchmark["measured"](2**15)
     for kind in ("gaussian", "laplace"):
         assert set(found[kind]) == {*benchmark["PARTS"], "bytes"}
@@ -230,7 +232,7 @@ def test_the_noise_of_a_release_end_to_end() -> None:
 
 def test_a_section_takes_the_place_of_the_one_that_its_command_printed() -> None:
     """All others stay, also under a new head, and those that no command of a run printed are told."""
-    sections = runpy.run_path(str(ROOT / "benchmarks" / "sections.py"))
+    sections = runpy.run_path(str(ROOT / "benchmarks" / "result_sections.py"))
     merged, text = sections["merged"], "# Results\n\n## By hand\n\nremarks\n"
     for part, size in (("one", 1), ("two", 1), ("one", 2)):
         text = merged(text, f"## {part}\n\n{size}\n\n`python a.py {part} --size {size}`, at noon\n\nnotes")
@@ -290,7 +292,7 @@ def test_every_stage_with_one_and_two_workers(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_noise(tmp_path: Path) -> None:
-    table = table_of(tmp_path, "noise", "--samples", "200000", "--peer-samples", "200", "--repeats", "1")
+    table = table_of(tmp_path, "noise_samplers", "--samples", "200000", "--peer-samples", "200", "--repeats", "1")
     for name in ("gaussian", "laplace"):
         for scale in ("10", "1,000", "1,000,000"):
             assert f"| {name} | {scale} |" in table
@@ -306,18 +308,18 @@ def test_streams(tmp_path: Path) -> None:
 
 
 def test_buffers(tmp_path: Path) -> None:
-    assert "| 256 | 1.1661 | 1.1256 | " in table_of(tmp_path, "buffers", "--sizes", "256", "--buffers", "2")
+    assert "| 256 | 1.1661 | 1.1256 | " in table_of(tmp_path, "buffered_streams", "--sizes", "256", "--buffers", "2")
 
 
 @pytest.mark.slow
 def test_bands(tmp_path: Path) -> None:
     """The benchmark itself compares its total errors with dense algebra at this size."""
-    assert "| 64 | 1.194 | 1.142 | " in table_of(tmp_path, "bands", "--sizes", "64", "--bands", "8")
+    assert "| 64 | 1.194 | 1.142 | " in table_of(tmp_path, "banded_streams", "--sizes", "64", "--bands", "8")
 
 
 @pytest.mark.slow
 def test_symmetry(tmp_path: Path) -> None:
-    assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetry", "--rows", "mini SF1")
+    assert "| mini SF1 | 1,472 | 487 | 24 | 2.0397 | " in table_of(tmp_path, "symmetric_optima", "--rows", "mini SF1")
 
 
 @pytest.mark.slow
@@ -334,7 +336,7 @@ def test_geography(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_pure(tmp_path: Path) -> None:
     """SF1 over 500,480 cells: 62 times less squared error than noise on the answers, which was the best before."""
-    table = table_of(tmp_path, "pure", "--rows", "SF1, persons")
+    table = table_of(tmp_path, "pure_epsilon", "--rows", "SF1, persons")
     (line,) = [each for each in table.splitlines() if "SF1" in each and each.startswith("|")]
     columns = [column.strip() for column in line.split("|")]
     assert columns[2:4] == ["4,151", "500,480"]
@@ -346,7 +348,7 @@ def test_pure(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_unions(tmp_path: Path) -> None:
-    assert "| CPS | 1 | 163 | 3.0" in table_of(tmp_path, "unions", "--data", "CPS", "--ways", "1", "--dense", "0")
+    assert "| CPS | 1 | 163 | 3.0" in table_of(tmp_path, "prefix_tables", "--data", "CPS", "--ways", "1", "--dense", "0")
 
 
 @pytest.mark.slow
@@ -359,7 +361,7 @@ def test_mixed_unions(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_worst(tmp_path: Path) -> None:
     """The benchmark itself stops when the strategy of least total error beats the lower bound of the worst query."""
-    table = table_of(tmp_path, "worst", "--sizes", "64")
+    table = table_of(tmp_path, "worst_query", "--sizes", "64")
     for name in ("prefix", "all ranges", "1024 random ranges", "WRelated", "2-way marginals"):
         assert f"| {name} | 64 |" in table
 
@@ -368,7 +370,7 @@ def test_worst(tmp_path: Path) -> None:
 @needs_plugin("mechanism.adaptive")
 def test_adaptive(tmp_path: Path) -> None:
     """On drawn records that are independent the model is right, and chosen tables are better than all."""
-    table = table_of(tmp_path, "adaptive", "--epsilon", "1", "--ways", "2", "--repeats", "1")
+    table = table_of(tmp_path, "adaptive_tables", "--epsilon", "1", "--ways", "2", "--repeats", "1")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| 2-way")]
     assert [row[2] for row in rows] == ["marginals", "adaptive"]
     optimum, adaptive = (float(row[3]) for row in rows)
@@ -389,7 +391,7 @@ def test_imputed(tmp_path: Path) -> None:
     options = ("--only", "few", "--mechanism", "adaptive", "--epsilon", "2", "--releases", "1", "--made", "3")
     head, _, row = (
         [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in table_of(tmp_path, "imputed", str(tmp_path), *options).splitlines()
+        for line in table_of(tmp_path, "synthetic_intervals", str(tmp_path), *options).splitlines()
         if line.startswith("|")
     )
     found = dict(zip(head, row, strict=True))
@@ -403,7 +405,7 @@ def test_imputed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_tables(tmp_path: Path) -> None:
     """Together is better than apart, and intervals hold every size of count."""
-    table = table_of(tmp_path, "tables", "--epsilon", "1")
+    table = table_of(tmp_path, "fitted_tables", "--epsilon", "1")
     (figures,) = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| 2 | 1 |"))
     raw, apart, together, expected, squared, _, length, covered, *_ = map(float, figures[3:])
     assert expected < together < apart < raw
@@ -415,7 +417,7 @@ def test_tables(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_non_negative(tmp_path: Path) -> None:
     """The benchmark itself stops when a draw is made worse by the fit."""
-    table = table_of(tmp_path, "non_negative", "--cells", "32", "--draws", "12")
+    table = table_of(tmp_path, "nonnegative_cells", "--cells", "32", "--draws", "12")
     for name in ("random ranges", "prefix", "all ranges", "1- and 2-way marginals"):
         assert f"| {name} | sparse |" in table
 
@@ -465,7 +467,7 @@ MEASURED = ("coa-2-5-error-over-n", "coa-1-convergence", "convolution-steps", "l
 
 
 def papers(folder: Path, size: str, *options: str) -> subprocess.CompletedProcess[str]:
-    return forked.finished(PAPERS, "--size", size, "--folder", folder, *options, DPDIST_DATA=str(folder / "none"))
+    return forked_programs.finished(PAPERS, "--size", size, "--folder", folder, *options, DPDIST_DATA=str(folder / "none"))
 
 
 def drawn(folder: Path, size: str) -> set[str]:
@@ -565,7 +567,7 @@ def test_papers_stop_what_takes_too_long_and_draw_the_same_bytes(tmp_path: Path)
 @pytest.mark.slow
 def test_deliver() -> None:
     """Two million rows stay below what a release's plan counts for them."""
-    command = [sys.executable, ROOT / "benchmarks" / "deliver.py", "--rows", "2000000"]
+    command = [sys.executable, ROOT / "benchmarks" / "warehouse_delivery.py", "--rows", "2000000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     grown = [int(line.split("|")[3]) for line in done.stdout.splitlines()[2:]]
@@ -602,6 +604,6 @@ def test_tutorials_run_in_fresh_environments(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_programs_at_rest_are_measured() -> None:
     """Each of them runs; so does what it started."""
-    rows = idle.measured(2.0)
+    rows = idle_deployment.measured(2.0)
     assert len(rows) == 6
     assert all(20 < row["memory_mib"] < 1000 for row in rows), rows

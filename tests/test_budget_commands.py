@@ -15,10 +15,10 @@ from dpdist.privacy.accounting import Cap
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.size_limits import SIZES
 from flows.commands import budget_commands
-from tests import small
-from tests.command_line import CommandLine
-from tests.often import always
+from tests.case_selection import always
 from tests.privacy.test_budget_ledger import charge, finished
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def test_who_changed_a_cap_is_no_variable(charged: Path, monkeypatch: pytest.Mon
 
 
 def test_ledger_and_store_are_compared(home: Path, command: Run) -> None:
-    path = small.write(home.parent / "data")
-    small.run(path, home)
+    path = small_release.write(home.parent / "data")
+    small_release.run(path, home)
     code, printed = command("verify", "--store")
     assert (code, "the store holds exactly the measurements that the ledger knows" in printed) == (0, True)
     head = printed.partition("head ")[2].split()[0]
@@ -147,7 +147,7 @@ def test_ledger_and_store_are_compared(home: Path, command: Run) -> None:
 def test_every_block_of_every_measurement_is_read(home: Path, command: Run, damage: str) -> None:
     """Each block in its turn is removed, or one byte of its values is flipped; put back, nothing is wrong."""
     measured = home / "store" / "measurements" / "small-1"
-    small.run(small.write(home.parent / "data"), home, sizes=replace(SIZES, shard_bytes=64))
+    small_release.run(small_release.write(home.parent / "data"), home, sizes=replace(SIZES, shard_bytes=64))
     (folder,) = measured.glob("*/c")
     blocks = sorted(folder.iterdir(), key=lambda path: int(path.name))
     assert len(blocks) > 2
@@ -165,11 +165,11 @@ def test_every_block_of_every_measurement_is_read(home: Path, command: Run, dama
 
 
 def test_an_abort_says_what_it_gave_back(home: Path, command: Run) -> None:
-    path = small.write(home.parent / "data")
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data")
+    small_release.reserved(path, home)
     assert command("abort", "small-1") == (0, "small-1: aborted, its charge is given back")
-    small.run(path, home)
+    small_release.run(path, home)
     code, printed = command("abort", "small-1")
     assert (code, "is committed: only a reserved release" in printed) == (1, True)
     with pytest.raises(DpdistError):
-        small.run(small.write(home.parent / "data", budget={"rho": 0.2}), home)
+        small_release.run(small_release.write(home.parent / "data", budget={"rho": 0.2}), home)

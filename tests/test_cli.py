@@ -21,20 +21,21 @@ from typer.testing import CliRunner
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from flows.commands import cli, console_output, reading_commands
-from tests import HANGS, forked, small
-from tests.command_line import CommandLine
-from tests.flow_server import flow_server
+from tests import HANGS
+from tests.support import forked_programs, small_release
+from tests.support.command_line import CommandLine
+from tests.support.prefect_server import flow_server
 
 
 def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {"DPDIST_HOME": str(home), "COLUMNS": "200", "DPDIST_ENGINE": "inline", **environment}
-    return forked.finished("flows.commands.cli", *arguments, folder=cwd, **variables)
+    return forked_programs.finished("flows.commands.cli", *arguments, folder=cwd, **variables)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
-    small.write(folder / "data")
+    small_release.write(folder / "data")
     return folder
 
 
@@ -53,7 +54,7 @@ def story(place: Path) -> Story:
     for arguments, engine in ((("keys", "init"), "inline"), (("run", "data/release.yaml"), "")):
         ran = dpdist(*arguments, home=place / "home", cwd=place, DPDIST_ENGINE=engine)
         assert ran.returncode == 0, ran.stderr
-    return Story(place, ran, small.tree(place / "releases"))
+    return Story(place, ran, small_release.tree(place / "releases"))
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_release_is_published_once(story: Story, command: CommandLine) -> None
     again = command("run", "data/release.yaml")
     assert again.code == 0
     assert "nothing charged" in again.out
-    assert small.tree(story.place / "releases") == story.files
+    assert small_release.tree(story.place / "releases") == story.files
 
 
 @pytest.mark.parametrize(("day", "warned"), [("31.12.2026", True), ("2026-12-31", False)])
@@ -108,7 +109,9 @@ def test_the_operator_alone_is_told_that_every_record_was_dropped(
 ) -> None:
     dates = {"day": {"dates": {"from": "2026-12-01", "to": "2026-12-31"}, "outside": "drop"}}
     table = pa.table({"day": [day, "1.1.27"]})
-    path = small.write(home.parent / "data", table=table, gated=True, domain=dates, workload=[{"marginals": {"ways": [1]}}])
+    path = small_release.write(
+        home.parent / "data", table=table, gated=True, domain=dates, workload=[{"marginals": {"ways": [1]}}]
+    )
     command = CommandLine(monkeypatch, capsys)
     refused = command("run", str(path))
     assert (refused.code, "the operator has to look at" in refused.err) == (1, True)
@@ -121,15 +124,15 @@ def test_the_operator_alone_is_told_that_every_record_was_dropped(
     assert ("every record was dropped" in told.err) is warned
     assert "[bold" not in told.err
     assert "every record" not in told.out
-    assert not any(b"every record was dropped" in content for content in small.tree(Path(folder)).values())
+    assert not any(b"every record was dropped" in content for content in small_release.tree(Path(folder)).values())
 
 
 def test_a_release_without_a_table_is_published_and_named(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """'formats: [zarr]' leaves no table whose first answers could be printed: the run has succeeded all the same."""
-    path = small.write(home.parent / "data", output={"folder": str(home.parent / "arrays"), "formats": ["zarr"]})
-    small.run(path, home)
+    path = small_release.write(home.parent / "data", output={"folder": str(home.parent / "arrays"), "formats": ["zarr"]})
+    small_release.run(path, home)
     told = CommandLine(monkeypatch, capsys)("run", str(path))
     assert told.code in (0, None), told.err
     assert "page: " in told.out
@@ -348,7 +351,7 @@ def test_no_telemetry() -> None:
         "from prefect.settings import get_current_settings as s;"
         "print(s().server.analytics_enabled, s().cloud.enable_orchestration_telemetry, s().telemetry.enable_resource_metrics)"
     )
-    assert forked.finished(script).stdout.split() == ["False", "False", "False"]
+    assert forked_programs.finished(script).stdout.split() == ["False", "False", "False"]
 
 
 def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
@@ -378,7 +381,7 @@ def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
 
 
 def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
-    small.write(tmp_path / "data")
+    small_release.write(tmp_path / "data")
     home, api = tmp_path / "home", "http://name:secret@127.0.0.1:1/api"
     keys.initialise(home)
     ran = dpdist("run", "data/release.yaml", home=home, cwd=tmp_path, PREFECT_API_URL=api)
@@ -391,7 +394,7 @@ def test_a_prefect_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 def test_a_plan_says_half_widths_of_sums_and_means_in_their_unit(command: CommandLine, tmp_path: Path) -> None:
     """Of means where a number of records is assumed; else it says what is missing."""
-    spec = small.write(
+    spec = small_release.write(
         tmp_path,
         sums={"amount": {"from": 0, "to": 80, "step": 0.01, "unit": "EUR", "missing": "drop"}},
         workload=[

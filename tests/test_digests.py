@@ -29,7 +29,7 @@ from dpdist.spec.attributes import AttributeSpec
 from dpdist.spec.sections.records import Person
 from dpdist.spec.value_types import SpecPart
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.support import small_release
 
 ROOMS = [importlib.import_module(each.name) for each in pkgutil.walk_packages(spec.__path__, "dpdist.spec.")]
 MODELS = {
@@ -40,7 +40,7 @@ MODELS = {
 }
 NOISE = Noise(GAUSSIAN, 1000)
 PART = StreamPart("ages", "d" * 64, 0, 4)
-CONTENT = small.spec(
+CONTENT = small_release.spec(
     workload=[
         {"marginals": {"ways": [1]}, "weight": 2},
         {"cdf": {"of": "age", "by": ["sex"]}},
@@ -51,7 +51,7 @@ CONTENT = small.spec(
     postprocess={"known": [{"where": "sex == 'f'", "count": 3}], "integer": True},
     records={"path": "records.parquet", "person": {"column": "person", "most_records": 2}},
 )
-SERIES = small.spec(
+SERIES = small_release.spec(
     release="part-1",
     workload=[{"filters": {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.8}]}}],
     stream={"name": "ages", "through": 3},

@@ -24,8 +24,9 @@ from docs import figures, generate
 from dpdist.spec import ReleaseSpec
 from dpdist.spec.tagged_unions import Family, UnionPart
 from flows.commands import cli
-from tests import HANGS, forked
+from tests import HANGS
 from tests.page.browsing import browser, shown, violations
+from tests.support import forked_programs
 
 __all__ = ["browser"]  # a fixture
 
@@ -70,12 +71,12 @@ def outcome(
 ) -> subprocess.CompletedProcess[str]:
     """How a block ended: Python and the commands above in forked processes, all others in the shell, as a reader runs them."""
     if kind == "python":
-        return forked.finished(text, folder=work, **environment)
+        return forked_programs.finished(text, folder=work, **environment)
     lines = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
     if not all(line[:2] in FORKED for line in lines):
         return run(["bash", "-euc", text], work, environment)
     for line in lines:
-        done = forked.finished("flows.commands.cli", *line[1:], folder=work, **environment)
+        done = forked_programs.finished("flows.commands.cli", *line[1:], folder=work, **environment)
         if done.returncode:
             break  # as the shell does
     return done

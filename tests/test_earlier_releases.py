@@ -1,7 +1,7 @@
 """Releases that earlier commits published are verified, answered and shown by this one; and so are those of another processor.
 
-``tests/earlier`` holds two small releases of each of some commits, as they were published: of 24 November 2026 (the first 1.0.0), of
-26 and of 27 November. To add one: unpack ``git archive COMMIT``, run the specs below with that folder as PYTHONPATH, and pack the
+``tests/earlier_releases`` holds two small releases of each of some commits, as they were published: of 24 November 2026 (the first 1.0.0),
+of 26 and of 27 November. To add one: unpack ``git archive COMMIT``, run the specs below with that folder as PYTHONPATH, and pack the
 folders of the releases with tar and xz.
 """
 
@@ -23,9 +23,9 @@ from dpdist.pipeline.release_audit import verify_public
 from dpdist.publish import release_folder
 from dpdist.query.published_release import load_published
 from dpdist.storage.objects import parse_location
-from tests.claims import wrong_claims
+from tests.support.verifier_findings import wrong_claims
 
-EARLIER = Path(__file__).parent / "earlier"
+EARLIER = Path(__file__).parent / "earlier_releases"
 COMMITS = sorted(path.name.partition(".")[0] for path in EARLIER.glob("*.tar.xz"))
 RELEASES = ("counts", "amounts")
 ROUNDED = ("mechanism", "noises", "targets", "epsilon", "rho_decimal", "grid_spacing", "modelled", "rounds")

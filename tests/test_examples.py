@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpdist.pipeline.release_run import Release
-from tests import forked, small
+from tests.support import forked_programs, small_release
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -26,12 +26,12 @@ def example(folder: str, name: str, workload: list[dict[str, Any]], home: Path, 
     """The release of an example, or of a copy of it that asks less."""
     path = EXAMPLES / folder / name
     if whole:
-        return small.run(path, home)
+        return small_release.run(path, home)
     copy = shutil.copytree(path.parent, home.parent / folder) / name
     copy.write_text(
         yaml.safe_dump({**yaml.safe_load(path.read_text(encoding="utf-8")), "workload": workload}, sort_keys=False)
     )
-    return small.run(copy, home)
+    return small_release.run(copy, home)
 
 
 @pytest.mark.parametrize("whole", [False, WHOLE])
@@ -71,7 +71,7 @@ def test_sales_count_and_add_up_what_was_paid(whole: bool, home: Path) -> None:
 
 
 def test_articles_are_named_from_the_records(home: Path) -> None:
-    release = small.run(EXAMPLES / "shop" / "articles.yaml", home)
+    release = small_release.run(EXAMPLES / "shop" / "articles.yaml", home)
     labels = {str(row["article"]) for row in release.answers.arrow.to_pylist()}
     assert {"article 0", "article 1", "other articles"} <= labels
 
@@ -79,7 +79,7 @@ def test_articles_are_named_from_the_records(home: Path) -> None:
 def test_sales_are_what_their_program_makes(tmp_path: Path) -> None:
     program = tmp_path / "make_sales.py"
     program.write_bytes((EXAMPLES / "shop" / "make_sales.py").read_bytes())
-    assert forked.finished(str(program)).returncode == 0
+    assert forked_programs.finished(str(program)).returncode == 0
     made, kept = (gzip.decompress((folder / "sales.csv.gz").read_bytes()) for folder in (tmp_path, EXAMPLES / "shop"))
     assert made == kept
 
@@ -104,7 +104,7 @@ def test_flights_are_counted_and_their_delays_averaged(whole: bool, home: Path) 
 
 @pytest.mark.slow
 def test_destinations_are_named_from_the_records(home: Path) -> None:
-    release = small.run(EXAMPLES / "flights" / "destinations.yaml", home)
+    release = small_release.run(EXAMPLES / "flights" / "destinations.yaml", home)
     labels = {str(row["dest"]) for row in release.answers.arrow.to_pylist()}
     assert {"ATL", "ORD", "LAX", "other destinations"} <= labels
 

@@ -15,7 +15,7 @@ import yaml
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from tests import forked, small, zoned
+from tests.support import forked_programs, small_release, time_zone_records
 
 PERIODS = """
 import datetime, json, sys
@@ -26,7 +26,7 @@ prefect_settings.configure(Path(home))
 from flows.prefect.ingest_flow import ingest
 from flows.prefect.plan_flow import plan
 from flows.prefect.release_flow import backfill, release
-from tests.embedded import embedded
+from tests.support.embedded_flow_server import embedded
 day = datetime.date.fromisoformat
 with embedded():
     counted = ingest(spec, day("2026-11-16"), "inline", home)
@@ -55,8 +55,8 @@ def test_periods_through_the_flows(home: Path) -> None:
     """Ingest, plan, release with catching up and backfill, as a process with the embedded server."""
     data = home.parent / "data"
     for seed, week in enumerate(("2026-10-26", "2026-11-02", "2026-11-09", "2026-11-16")):
-        small.write(data / week, table=small.records(seed=seed))
-    content = small.spec(
+        small_release.write(data / week, table=small_release.records(seed=seed))
+    content = small_release.spec(
         release="small",
         period="{period}",
         records={"path": "{period}/records.parquet"},
@@ -64,7 +64,7 @@ def test_periods_through_the_flows(home: Path) -> None:
     )
     spec = data / "release.yaml"
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
-    done = forked.finished(PERIODS, home, spec, folder=home.parent, PREFECT_LOGGING_LEVEL="WARNING")
+    done = forked_programs.finished(PERIODS, home, spec, folder=home.parent, PREFECT_LOGGING_LEVEL="WARNING")
     assert done.returncode == 0, done.stderr
     counted, predicted, first, early, again, older, missing, broken = json.loads(done.stdout.splitlines()[-1])
     assert (home / "store" / counted / "manifest.json").exists()
@@ -92,11 +92,11 @@ KILLED = """
 import datetime, os, signal, sys
 from pathlib import Path
 home, spec, first, last, ends = sys.argv[1:]
-from tests import alone
-alone.configure(Path(home))
+from tests.support import prefect_in_memory
+prefect_in_memory.configure(Path(home))
 from dpdist.pipeline import release_run
 from flows.prefect.release_flow import backfill
-from tests.embedded import embedded
+from tests.support.embedded_flow_server import embedded
 plain = release_run.answer
 
 def answer(context, planned, *rest):
@@ -114,14 +114,14 @@ with embedded():
 def test_a_killed_backfill_goes_on_over_the_end_of_summer_time(home: Path) -> None:
     """Four days, the third of 25 hours: the run is killed when that one is charged and measured, and the next run finishes all."""
     days = [datetime.date(2026, 10, 23) + datetime.timedelta(days=number) for number in range(4)]
-    assert [zoned.hours(day) for day in days] == [24, 24, 25, 24]
+    assert [time_zone_records.hours(day) for day in days] == [24, 24, 25, 24]
     for day in days:
-        zoned.write(home.parent / "data" / str(day), day, places=3)
+        time_zone_records.write(home.parent / "data" / str(day), day, places=3)
     content = {
         "release": "visits-{period}",
         "period": "{period}",
         "records": {"path": "{period}/records.parquet"},
-        "domain": {"moment": zoned.HOURS, "place": {"from": 0, "to": 2}},
+        "domain": {"moment": time_zone_records.HOURS, "place": {"from": 0, "to": 2}},
         "workload": [{"marginals": {"ways": [1, 2]}}],
         "mechanism": "identity",
         "budget": {"rho": "1/10"},
@@ -131,7 +131,7 @@ def test_a_killed_backfill_goes_on_over_the_end_of_summer_time(home: Path) -> No
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def run(ends: str) -> subprocess.CompletedProcess[str]:
-        return forked.finished(
+        return forked_programs.finished(
             KILLED, home, spec, str(days[0]), str(days[-1]), ends, folder=home.parent, PREFECT_LOGGING_LEVEL="WARNING"
         )
 
@@ -158,12 +158,12 @@ TWO = """
 import contextvars, json, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tests import alone
-alone.configure(Path(sys.argv[1]))
+from tests.support import prefect_in_memory
+prefect_in_memory.configure(Path(sys.argv[1]))
 import prefect.flow_engine
 from flows.prefect.release_flow import run_flow
 from dpdist.spec import load
-from tests.embedded import embedded
+from tests.support.embedded_flow_server import embedded
 
 both, returned, original = threading.Barrier(2), [], prefect.flow_engine.return_value_to_state
 
@@ -194,8 +194,8 @@ def test_runs_at_once_are_told_to_their_own_listeners(tmp_path: Path) -> None:
     budgets = {"usual": {"rho": 0.1}, "tiny": {"rho": "1e-8"}}
     for name, budget in budgets.items():
         keys.initialise(tmp_path / name / "home")
-        small.write(tmp_path / name, release=name, budget=budget, mechanism="identity")
-    done = forked.finished(TWO, *(tmp_path / name for name in budgets), folder=tmp_path)
+        small_release.write(tmp_path / name, release=name, budget=budget, mechanism="identity")
+    done = forked_programs.finished(TWO, *(tmp_path / name for name in budgets), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (usual, heard_usual), (tiny, heard_tiny), returned = json.loads(done.stdout.splitlines()[-1])
     assert (usual, tiny) == ("usual", "tiny")

@@ -27,7 +27,7 @@ from dpdist.privacy.keys import Secret
 from dpdist.sources.record_sources import PersonColumn, PersonType, source_of
 from dpdist.spec import Job, load
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.support import small_release
 
 KNOWN = "KNOWN"
 """Stands in records only: no error may quote it."""
@@ -35,8 +35,8 @@ CPU_SECONDS = 10
 MEMORY_MIB = 512
 
 SPECS: list[dict[str, Any]] = [
-    small.spec(),
-    small.spec(
+    small_release.spec(),
+    small_release.spec(
         title="Große Zahlen",
         period="2026-01-05",
         records={"path": "a.csv", "header": ["age", "sex", "work"], "person": {"column": "id", "most_records": 3}},
@@ -51,7 +51,7 @@ SPECS: list[dict[str, Any]] = [
         limits={"memory_gib": 1, "minutes": 0.5},
         output={"folder": "out", "formats": ["csv", "zarr"]},
     ),
-    small.spec(
+    small_release.spec(
         domain={"age": {"edges": [0, 1, 2.5, 4], "outside": "clip"}},
         workload=[
             {
@@ -63,12 +63,12 @@ SPECS: list[dict[str, Any]] = [
             {"filters": {"of": "age", "apply": [{"trend": 3}, {"polynomial": 0.5}], "circular": True}},
         ],
     ),
-    small.spec(
+    small_release.spec(
         domain={"age": {"from": 0, "to": 63}},
         workload=[{"filters": {"of": "age", "apply": [{"running_sum": True}]}}],
         stream={"name": "ages", "through": 31},
     ),
-    small.spec(
+    small_release.spec(
         domain={name: {"categories": ["no", "yes"], "outside": "drop"} for name in "abc"},
         workload=[{"dnf": {"terms": [["a", "b"], ["c"]]}}],
         budget={"epsilon": "1/2"},
@@ -327,7 +327,9 @@ FEW = settings(derandomize=True, deadline=None, database=None, suppress_health_c
 @settings(FEW, max_examples=40)
 @given(spec_texts())
 @example(
-    yaml.safe_dump(small.spec(domain={"\x07\n\x1b[31m": {"from": 0, "to": 3}}, workload=[{"cdf": {"of": "x"}}])).encode()
+    yaml.safe_dump(
+        small_release.spec(domain={"\x07\n\x1b[31m": {"from": 0, "to": 3}}, workload=[{"cdf": {"of": "x"}}])
+    ).encode()
 )
 def test_specs(content: bytes) -> None:
     check_spec(content)

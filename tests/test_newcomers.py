@@ -13,7 +13,7 @@ import yaml
 from dpdist.mechanisms.comparison import compared_mechanisms
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.workloads import prefix
-from tests import small
+from tests.support import small_release
 
 ROOT = Path(__file__).parents[1]
 LAPTOP_SECONDS = 60
@@ -27,7 +27,7 @@ def command(*words: str, folder: Path, **environment: str) -> subprocess.Complet
 
 
 def test_a_cap_is_declared_from_a_spec_for_many_periods(home: Path, tmp_path: Path) -> None:
-    content = small.spec(
+    content = small_release.spec(
         release="weekly-{period}",
         period="{period}",
         records={"path": "{period}.parquet"},
@@ -53,7 +53,7 @@ def test_a_deleted_working_directory_is_said(tmp_path: Path) -> None:
 def test_nobody_else_may_write_what_is_published(home: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        folder = Path(small.run(small.write(tmp_path / "data"), home).folder)
+        folder = Path(small_release.run(small_release.write(tmp_path / "data"), home).folder)
     finally:
         os.umask(before)
     assert [path for path in (folder, *folder.rglob("*")) if path.stat().st_mode & stat.S_IWOTH] == []

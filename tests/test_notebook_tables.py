@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked
+from tests.support import forked_programs
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 RUN = """
 import json, os, sys
 from pathlib import Path
-from tests import notebooks
+from tests.support import notebook_cells
 for name in sys.argv[1:]:
     Path(Path(name).stem).mkdir()
     os.chdir(Path(name).stem)
-    found = notebooks.run(json.loads(Path(name).read_text(encoding="utf-8")), Path(name).name)
+    found = notebook_cells.run(json.loads(Path(name).read_text(encoding="utf-8")), Path(name).name)
     print(json.dumps([[sorted([output["output_type"], *output.get("data", ())]) for output in cell] for cell in found]))
     os.chdir("..")
 """
@@ -34,7 +34,7 @@ def kinds(notebook: Path) -> list[list[list[str]]]:
 def test_every_notebook_runs(tmp_path: Path) -> None:
     """In one process, one after the other, each in a folder of its own; cells show what they show in the file, numbers aside."""
     assert len(NOTEBOOKS) >= 4
-    done = forked.finished(RUN, *NOTEBOOKS, folder=tmp_path, HOME=str(tmp_path))
+    done = forked_programs.finished(RUN, *NOTEBOOKS, folder=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert [json.loads(line) for line in done.stdout.splitlines()] == [kinds(notebook) for notebook in NOTEBOOKS]
 
@@ -51,6 +51,6 @@ def test_a_cell_that_fails_is_heard(tmp_path: Path) -> None:
     broken = {"cells": [{"cell_type": "code", "source": ["fine = 1"], "outputs": []}]}
     broken["cells"].append({"cell_type": "code", "source": ["assert 1 == 2, 'the last cell'"], "outputs": []})
     (tmp_path / "broken.ipynb").write_text(json.dumps(broken), encoding="utf-8")
-    done = forked.finished(RUN, tmp_path / "broken.ipynb", folder=tmp_path, HOME=str(tmp_path))
+    done = forked_programs.finished(RUN, tmp_path / "broken.ipynb", folder=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 1
     assert "the last cell" in done.stderr

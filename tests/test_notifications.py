@@ -12,7 +12,7 @@ import pytest
 
 from flows.observability import notifications
 from flows.prefect import release_flow
-from tests import small
+from tests.support import small_release
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_a_server_is_told_of_a_release_and_nothing_of_its_records(
     caplog.set_level(logging.INFO, "tests.run")
     here: list[str] = []
     rows = 3217
-    path = small.write(tmp_path, table=small.records(rows))
-    small.run(path, home, release_flow._with_run_log(lambda stage, line: here.append(f"{stage}: {line}")))
+    path = small_release.write(tmp_path, table=small_release.records(rows))
+    small_release.run(path, home, release_flow._with_run_log(lambda stage, line: here.append(f"{stage}: {line}")))
     log = [record.getMessage() for record in caplog.records if record.name == "tests.run"]
     of_records = [line for line in here if line.startswith(("count: ", "extract: "))]
     assert of_records
     assert log == [line for line in here if line not in of_records]
-    assert not small.told(rows, "\n".join(log))
+    assert not small_release.told(rows, "\n".join(log))

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from dpdist.spec import load
-from tests import HANGS, forked
+from tests import HANGS
+from tests.support import forked_programs
 
 ROOT = Path(__file__).parents[1]
 
@@ -85,7 +86,7 @@ def test_make_demo_publishes_the_census_example(tmp_path: Path) -> None:
 
 def test_make_test_runs_the_suite(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path / "clone")
-    done = make(tree, "test", "TESTS=tests/test_ports.py", "PROCESSES=0")  # .ci/run shows the rest
+    done = make(tree, "test", "TESTS=tests/test_loopback_ports.py", "PROCESSES=0")  # .ci/run shows the rest
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert re.search(r"\d+ passed", done.stdout)
 
@@ -109,7 +110,7 @@ def test_the_spec_is_the_one_that_the_tutorial_runs() -> None:
 def test_the_python_example_runs_as_written() -> None:
     example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(example) == 1
-    done = forked.finished(example[0])
+    done = forked_programs.finished(example[0])
     assert done.returncode == 0, done.stderr
     cost, bound, gap = (float(word) for word in done.stdout.split())
     assert bound <= cost <= bound * (1 + 1e-6)

@@ -28,8 +28,9 @@ from flows.prefect import automations, prefect_settings, work_pool
 from flows.prefect.automations import zombie_automations
 from flows.prefect.registration import Registration, register, wait_for_server
 from flows.prefect.release_flow import release
-from tests import HANGS, forked, small
-from tests.flow_server import flow_server
+from tests import HANGS
+from tests.support import forked_programs, small_release
+from tests.support.prefect_server import flow_server
 
 ROOT = Path(__file__).parents[1]
 LOGIN = "operator:a-password"
@@ -202,7 +203,7 @@ def test_the_command(server: str, tmp_path: Path) -> None:
     options = ["--dataset", "one", "--dataset", "two", "--prefix", "command", "--pool", "command"]
     said = []
     for _ in range(2):
-        done = forked.finished(str(ROOT / "deploy" / "register.py"), *options, **environment)
+        done = forked_programs.finished(str(ROOT / "deploy" / "register.py"), *options, **environment)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
     assert "created limit 'command-dpdist-two'" in said[0]
@@ -255,8 +256,8 @@ def test_a_run_waits_for_its_approvals(
     """Suspended before anything is charged, again where it is resumed without them; the last approval resumes it."""
     monkeypatch.setenv("PREFECT_API_URL", server)
     data, key = tmp_path / "data", tmp_path / "approver.pem"
-    small.write(data / "2026-11-02")
-    content = small.spec(release="small-{period}", period="{period}", records={"path": "{period}/records.parquet"})
+    small_release.write(data / "2026-11-02")
+    content = small_release.spec(release="small-{period}", period="{period}", records={"path": "{period}/records.parquet"})
     spec = data / "release.yaml"
     spec.write_text(yaml.safe_dump(content, sort_keys=False))
     checked = load(spec, period=datetime.date(2026, 11, 2))

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.simulator import fitting, rates, simulated, stages
+from benchmarks.simulator import rate_fitting, rates, simulated_release, stages
+from benchmarks.simulator.model_tables import optima, table
 from benchmarks.simulator.rates import RATES, Rates
-from benchmarks.simulator.simulated import Lie, Simulated, after_a_lie, simulate
+from benchmarks.simulator.simulated_release import Lie, Simulated, after_a_lie, simulate
+from benchmarks.simulator.simulated_storage import COMMON, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
 from benchmarks.simulator.stages import predicted, wall
-from benchmarks.simulator.tables import optima, table
-from benchmarks.simulator.world import COMMON, SCALE, Faults, SimulatedEngine, SimulatedStore, World, registered
 from dpdist import engine
 from dpdist.content.destination import PartWriter
 from dpdist.errors import InvalidInput
@@ -71,8 +71,8 @@ def test_hundreds_of_billions_of_cells_on_a_hundred_workers() -> None:
             limit = 0.3 if (stage.name, name) == ("publish", "bytes") else 0.07
             assert abs(measured - expected) <= limit * expected, (model.name, name, expected, measured)
     assert simulate(cells, workers, faults=COMMON).digests == found.digests
-    for lie in simulated.liars(cells).values():
-        assert after_a_lie(cells, workers, lie, found) != simulated.WRONG
+    for lie in simulated_release.liars(cells).values():
+        assert after_a_lie(cells, workers, lie, found) != simulated_release.WRONG
 
 
 @pytest.mark.parametrize(("seed", "tiles"), [(3, SIZES.tiles), (2, 64)])
@@ -81,7 +81,7 @@ def test_faults_change_no_byte(undisturbed: Simulated, seed: int, tiles: int, mo
 
     So it is where tasks between two passes put tiles together, of which the model knows, too.
     """
-    for module in (simulated, stages):
+    for module in (simulated_release, stages):
         monkeypatch.setattr(module, "SIZES", replace(SIZES, tiles=tiles))
     faults = Faults(deaths=0.1, failures=0.01, repeats=0.01, refused=0.0005)
     found = simulate(CELLS, WORKERS, faults=faults, seed=seed, answers=ANSWERS)
@@ -96,7 +96,7 @@ def test_workers_draw_what_the_flow_draws(undisturbed: Simulated) -> None:
 
 
 PRODUCT = Lie(Faults(liar=300), ("count", stages.ALONE, "product", "scan"))
-LIES = {**simulated.liars(CELLS), "a shard of the product": PRODUCT}
+LIES = {**simulated_release.liars(CELLS), "a shard of the product": PRODUCT}
 
 
 @pytest.mark.parametrize("of", LIES)
@@ -120,11 +120,11 @@ def test_the_test_of_lies_is_not_blind(undisturbed: Simulated, monkeypatch: pyte
 
     with monkeypatch.context() as planted:
         planted.setattr(SimulatedStore, "get_block", unchecked)
-        assert {found(of) for of in LIES if of != "a published part"} == {simulated.WRONG}
+        assert {found(of) for of in LIES if of != "a published part"} == {simulated_release.WRONG}
     monkeypatch.setattr(PartWriter, "fault", lambda self, told: "")
     assert found("a published part").endswith("a reader accepts")
-    monkeypatch.setattr(simulated, "read_back", lambda store: None)
-    assert found("a published part") == simulated.WRONG
+    monkeypatch.setattr(simulated_release, "read_back", lambda store: None)
+    assert found("a published part") == simulated_release.WRONG
 
 
 def test_rates_are_found_again() -> None:
@@ -137,20 +137,20 @@ def test_rates_are_found_again() -> None:
         return world.spent
 
     with registered(store):
-        request = fitting.request_seconds(store, clock)
+        request = rate_fitting.request_seconds(store, clock)
         assert request == pytest.approx(0.03)
-        assert fitting.task_seconds(run, clock) == pytest.approx(0.004, rel=0.05)
-        assert fitting.worker_bytes(store, run, request, clock) == pytest.approx(3e8, rel=0.05)
+        assert rate_fitting.task_seconds(run, clock) == pytest.approx(0.004, rel=0.05)
+        assert rate_fitting.worker_bytes(store, run, request, clock) == pytest.approx(3e8, rel=0.05)
 
 
 def test_stages_are_compared_with_what_they_take(tmp_path: Path) -> None:
     """A small release in this process; rates go to a file and come back, and what is none is refused."""
     run = engine.Engine(workers=1, memory_bytes=2**21, threads=1, connect=None, local=True)
     run.exchange = store = Store(tmp_path / "store")
-    found = fitting.compared(store, run, RATES, cells=2**14, answers=2**10)
+    found = rate_fitting.compared(store, run, RATES, cells=2**14, answers=2**10)
     assert [each.stage for each in found] == ["count", stages.ALONE, "product", "scan", "publish"]
     assert all(each.measured > 0 and each.fitted > 0 for each in found)
-    assert fitting.table(found).count("\n") == 7
+    assert rate_fitting.table(found).count("\n") == 7
     rates.written(tmp_path / "rates.json", replace(RATES, task_seconds=0.5))
     assert rates.read(tmp_path / "rates.json") == replace(RATES, task_seconds=0.5)
     (tmp_path / "rates.json").write_text('{"task_seconds": 0.5}')

@@ -32,9 +32,9 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import forked, small
-from tests.flow_server import flow_server
-from tests.often import always
+from tests.case_selection import always
+from tests.support import forked_programs, small_release
+from tests.support.prefect_server import flow_server
 
 
 def secrets_of(home: Path) -> dict[str, bytes]:
@@ -49,7 +49,7 @@ def secrets_of(home: Path) -> dict[str, bytes]:
         salt=receipt.salt,
         release="small-1",
         spec_digest=receipt.spec_digest,
-        histogram_digest=small.counts_digest(home),
+        histogram_digest=small_release.counts_digest(home),
     )
     return {"root key": root.reveal(), "salt": receipt.salt, "release key": key.reveal()}
 
@@ -116,13 +116,15 @@ main()
 )
 def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     """The command with its debug log: Prefect's database and log, Dask's workers, store, ledger, tables, page, traceback."""
-    path = small.write(home.parent / "data")
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data")
+    small_release.reserved(path, home)
     secrets = secrets_of(home)
     assert found_in((home / "ledger.db").read_bytes(), secrets) == ["salt"]  # while it runs, and nowhere else
     assert searched(home, secrets, but=("root.key", "ledger.db")) == {}
     with all_kept(home) as environment:
-        done = forked.finished(BROKEN_RUN if broken else "flows.commands.cli", "--debug", "run", path, **environment)
+        done = forked_programs.finished(
+            BROKEN_RUN if broken else "flows.commands.cli", "--debug", "run", path, **environment
+        )
     assert (done.returncode != 0) == broken
     if broken:
         assert "the sampler broke" in done.stderr
@@ -137,8 +139,8 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
 @pytest.mark.usefixtures("without_tls")
 def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that is sent to Dask workers, and every object a user can print."""
-    path = small.write(home.parent / "data")
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data")
+    small_release.reserved(path, home)
     secrets = secrets_of(home)
     shutil.rmtree(home / "store" / "histograms")
     sent: list[bytes] = []
@@ -178,8 +180,8 @@ def test_noise_workers_tell_no_secret(home: Path, monkeypatch: pytest.MonkeyPatc
     They hold the keys: what is sent names the counts past the scheduler only.
     """
     sizes = Sizes(shard_bytes=8 * 16)
-    path = small.write(home.parent / "data", mechanism="identity")
-    small.reserved(path, home, sizes=sizes)
+    path = small_release.write(home.parent / "data", mechanism="identity")
+    small_release.reserved(path, home, sizes=sizes)
     secrets = secrets_of(home)
     sent: list[bytes] = []
     exchanged: list[bytes] = []
@@ -214,7 +216,7 @@ def test_noise_workers_tell_no_secret(home: Path, monkeypatch: pytest.MonkeyPatc
     for content in [*told, *exchanged]:
         assert found_in(content, secrets) == []
     assert searched(home, secrets, but=("root.key",)) == {}
-    counts = small.counts_digest(home).encode()
+    counts = small_release.counts_digest(home).encode()
     assert [counts in b"".join(contents) for contents in (told, exchanged)] == [False, True]
 
 
@@ -232,7 +234,7 @@ THROUGH_THE_STORE: dict[str, tuple[dict[str, Any], Sizes]] = {
 def test_the_scheduler_is_told_no_digest_of_exact_values(home: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by what is sent nor by what comes back: a guess of the counts could be tested with one. However small a stage is."""
     changes, sizes = THROUGH_THE_STORE[case]
-    path = small.write(home.parent / "data", **changes)
+    path = small_release.write(home.parent / "data", **changes)
     passed: list[bytes] = []
     exact: set[str] = set()
 
@@ -274,7 +276,7 @@ def private_records(folder: Path, fault: str) -> Path:
     state = np.random.default_rng(5)
     sex = np.where(np.arange(ROWS) < DROPPED, "x", state.choice(["f", "m"], ROWS))
     outside = "error" if fault == "unknown value" else "drop"
-    content = small.spec(
+    content = small_release.spec(
         domain={"sex": {"categories": ["f", "m"], "outside": outside}}, workload=[{"marginals": {"ways": [1]}}]
     )
     if fault == "open quote":
@@ -312,7 +314,7 @@ def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
     path = private_records(home.parent / "data", fault)
     with all_kept(home) as environment:
-        done = forked.finished("flows.commands.cli", "run", path, **environment, DPDIST_ENGINE="inline")
+        done = forked_programs.finished("flows.commands.cli", "run", path, **environment, DPDIST_ENGINE="inline")
     assert done.returncode == (fault != "none"), done.stderr
     kept = b"".join(f.read_bytes() for f in (home / "prefect").rglob("*") if f.is_file())
     assert b"count" in kept  # the stage's name: something was kept

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import HANGS
-from tests.often import DATED_CASES
+from tests.case_selection import DATED_CASES
 from tests.suite_parts import PARTS, part_of, updated_record, write_record
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ def test_quick(): pass
 """
 CONFIGURED = """
 import os
-from tests.often import leave_cases_to_other_days
+from tests.case_selection import leave_cases_to_other_days
 def pytest_collection_modifyitems(items):
     leave_cases_to_other_days(items, os.environ["DPDIST_TEST_DAY"])
 """

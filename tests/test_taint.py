@@ -33,12 +33,12 @@ from dpdist.spec import load
 from dpdist.spec.sections.sources import LOCATIONS
 from dpdist.storage.array_store import Store
 from flows.observability import notifications, observers
-from tests import forked, small
-from tests.complete_tree import needs_every_plugin, needs_plugin
-from tests.marked import DOMAIN, FAULTS, GOOD, MARK, OF_PLUGINS, ROWS, SOURCES, Given, as_folder
+from tests.case_selection import always, first_of
 from tests.observability.receiver import Receiver, exported_metrics
-from tests.often import always, first_of
-from tests.postgres import Server
+from tests.support import forked_programs, small_release
+from tests.support.complete_tree import needs_every_plugin, needs_plugin
+from tests.support.marked_records import DOMAIN, FAULTS, GOOD, MARK, OF_PLUGINS, ROWS, SOURCES, Given, as_folder
+from tests.support.postgres_server import Server
 from tests.test_secrets import all_kept
 
 COVERED = {"parquet", "arrow", "csv", "jsonl", "npy", "zarr", "query", "delta", "iceberg"}
@@ -52,7 +52,7 @@ def test_every_kind_of_source_is_here() -> None:
     kinds = {str(kind.kind.fget(None)) for kind in tables}
     assert kinds | {each.name for each in FORMATS} == COVERED
     with pytest.raises(DpdistError, match="exactly one of 'path', 'sql', 'delta' and 'iceberg'"):
-        load(small.spec(records={}))
+        load(small_release.spec(records={}))
 
 
 class Heard:
@@ -99,7 +99,7 @@ def heard(home: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFix
 
 
 def written(folder: Path, given: Given, **changes: Any) -> Path:
-    content = small.spec(
+    content = small_release.spec(
         domain=DOMAIN,
         records={"person": {"column": "person"}, **given},
         workload=[{"marginals": {"ways": [1]}}],
@@ -291,7 +291,7 @@ def test_the_command_line_and_all_who_listen_hear_nothing(
             notifications.NOTIFY_URL: f"{receiver.url}/webhook",
         }
         with all_kept(home) as kept:
-            done = forked.finished("flows.commands.cli", "run", path, **kept, **environment)
+            done = forked_programs.finished("flows.commands.cli", "run", path, **kept, **environment)
     finally:
         receiver.server.shutdown()
         receiver.server.server_close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.vague_names import is_vague, words_of
+from tools.vague_names import is_vague, is_vague_file, words_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,6 +17,18 @@ def test_the_tree_is_within_the_limits() -> None:
     command = [sys.executable, str(ROOT / "tools" / "vague_names.py"), "--check", "dpdist", "flows"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_files_of_tests_and_programs_say_what_they_are_about() -> None:
+    folders = ("dpdist", "flows", "tests", "benchmarks", "tools", "deploy", "docs", "examples")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if not path.stem.startswith("__")]
+    assert len(files) > 1000
+    assert [str(path.relative_to(ROOT)) for path in files if is_vague_file(path.stem)] == []
+
+
+@pytest.mark.parametrize("name", ["alone", "test_ends", "test_left_out", "often", "in_parts"])
+def test_files_that_say_nothing_are_found(name: str) -> None:
+    assert is_vague_file(name)
 
 
 def test_names_that_say_nothing_are_found(tmp_path: Path) -> None:

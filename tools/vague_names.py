@@ -30,6 +30,24 @@ _JOINING_WORDS = (
 VAGUE, JOINING = frozenset(_VAGUE_WORDS.split()), frozenset(_JOINING_WORDS.split())
 
 
+_VAGUE_FILES = {
+    "alone",
+    "small",
+    "often",
+    "ends",
+    "fit",
+    "idle",
+    "opening",
+    "worst",
+    "efforts",
+    "heads",
+    "scripts",
+    "start",
+    "method",
+}
+"""Words that may name a function beside its arguments, and say too little as the name of a file."""
+
+
 def words_of(name: str) -> list[str]:
     """The words of a name in snake or camel case, in lower case."""
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name.strip("_"))]
@@ -39,6 +57,11 @@ def is_vague(name: str) -> bool:
     """Whether no word of a name says anything."""
     words = words_of(name)
     return bool(words) and all(word in VAGUE or word in JOINING for word in words)
+
+
+def is_vague_file(name: str) -> bool:
+    """Whether no word of a file's name, without its ending and the ``test_`` of tests, says what it is about."""
+    return all(is_vague(word) or word in _VAGUE_FILES for word in words_of(name.removeprefix("test_")))
 
 
 def names_in(path: Path) -> Iterator[tuple[str, str, int]]:

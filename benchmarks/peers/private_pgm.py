@@ -1,4 +1,4 @@
-"""AIM or MST of private-pgm on one data set, for ``benchmarks/adaptive.py``.
+"""AIM or MST of private-pgm on one data set, for ``benchmarks/adaptive_tables.py``.
 
     python benchmarks/peers/private_pgm.py FOLDER RECORDS.npz SIZES.json MECHANISM WAYS EPSILON SEED [ROUNDS MEGABYTES ITERATIONS]
 

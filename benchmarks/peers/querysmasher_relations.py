@@ -1,4 +1,4 @@
-"""Counts by sums and differences under QuerySmasher, for benchmarks/relations.py: run in an environment of its own.
+"""Counts by sums and differences under QuerySmasher, for benchmarks/attribute_relations.py: run in an environment of its own.
 
     python benchmarks/peers/querysmasher_relations.py FOLDER 10,10 7,4,2
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.simulator import fitting, rates, simulated, tables
+from benchmarks.simulator import model_tables, rate_fitting, rates, simulated_release
+from benchmarks.simulator.simulated_storage import COMMON, NO_FAULTS
 from benchmarks.simulator.stages import predicted
-from benchmarks.simulator.world import COMMON, NO_FAULTS
 
 
 def main() -> None:
@@ -29,18 +29,18 @@ def main() -> None:
         chosen = _fitted(options.rates)
     elif options.rates:
         chosen = rates.read(options.rates)
-    print(f"## By assumed rates\n\n{tables.table()}")
+    print(f"## By assumed rates\n\n{model_tables.table()}")
     if chosen != rates.RATES:
-        print(f"## By these rates\n\n{rates.beside(chosen)}\n{tables.table(rates=chosen)}")
-    print(f"## The optimum over n cells of one block\n\n{tables.optima()}")
+        print(f"## By these rates\n\n{rates.beside(chosen)}\n{model_tables.table(rates=chosen)}")
+    print(f"## The optimum over n cells of one block\n\n{model_tables.optima()}")
     if options.simulate:
         _simulated(int(options.simulate), options.workers)
 
 
 def _fitted(path: Path | None) -> rates.Rates:
     """The rates of this machine, kept in a file if one is named; prints how what they predict compares with what stages take."""
-    found, compared = fitting.here()
-    print(f"## Two workers of this machine: seconds predicted and measured\n\n{fitting.table(compared)}")
+    found, compared = rate_fitting.here()
+    print(f"## Two workers of this machine: seconds predicted and measured\n\n{rate_fitting.table(compared)}")
     if path is not None:
         rates.written(path, found)
     return found
@@ -48,12 +48,15 @@ def _fitted(path: Path | None) -> rates.Rates:
 
 def _simulated(cells: int, workers: int) -> None:
     """Print what a simulation did beside what the model says, without and with faults, and what became of lies."""
-    found, disturbed = (simulated.simulate(cells, workers, faults=faults) for faults in (NO_FAULTS, COMMON))
+    found, disturbed = (simulated_release.simulate(cells, workers, faults=faults) for faults in (NO_FAULTS, COMMON))
     print(f"## {cells:,} cells and {workers} workers, simulated\n")
-    print(tables.comparison(predicted(cells, workers), found.stages, disturbed.stages))
+    print(model_tables.comparison(predicted(cells, workers), found.stages, disturbed.stages))
     print(f"- the same bytes with faults: {found.digests == disturbed.digests}")
-    for of, lie in simulated.liars(cells).items():
-        print(f"- a worker tells a wrong digest of {of}: {simulated.after_a_lie(cells, workers, lie, found)}", flush=True)
+    for of, lie in simulated_release.liars(cells).items():
+        print(
+            f"- a worker tells a wrong digest of {of}: {simulated_release.after_a_lie(cells, workers, lie, found)}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ class Rates:
         request_seconds: until the store answers.
         worker_bytes: that a worker exchanges with the store, and computes, compresses and hashes, each.
         task_seconds: of the scheduler and the client for a task (benchmarks/scheduler.py).
-        noisy_cells: that one core draws, compresses, hashes, writes and reads back (benchmarks/results/drawing.md: 14.4 million for
+        noisy_cells: that one core draws, compresses, hashes, writes and reads back (benchmarks/results/noise_stages.md: 14.4 million for
             Gaussian noise, 11.6 for Laplace noise on an idle machine).
         published_rows: answers that one core writes as Parquet and as Zarr.
         flow_cores: that the process of the flow has.

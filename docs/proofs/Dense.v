@@ -1,4 +1,4 @@
-(* The sensitivity of a dense grid (dpdist/measurement/dense_measurement.py, columns.py, norms.py, groups.py).
+(* The sensitivity of a dense grid (dpdist/measurement/dense_measurement.py, sensitivity/column_norms.py, sensitivity/group_contribution.py).
    z = A x in whole numbers. One record more moves z by a column of A; one record in place of another by the difference of two.
    Shown here: the squared length of a column from its 16-bit halves (exact_norms), inner products from 15-bit limbs (exact_gram), the
    distance of two columns from lengths and their inner product, and the bound of four times the largest length. *)

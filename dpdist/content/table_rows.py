@@ -1,4 +1,4 @@
-"""Short published tables as rows of plain values, read without Arrow, which alone takes 60 MB (benchmarks/start.py)."""
+"""Short published tables as rows of plain values, read without Arrow, which alone takes 60 MB (benchmarks/command_start.py)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from dpdist.spec.warehouse_target import TARGETS, PublishedRows, TargetKind
 from dpdist.storage.objects import StorageLocation
 
 BATCH_ROWS = 100_000
-"""Rows that are held at once while a release is written; a warehouse may keep some batches more (benchmarks/deliver.py)."""
+"""Rows that are held at once while a release is written; a warehouse may keep some batches more (benchmarks/warehouse_delivery.py)."""
 
 
 def deliver(location: StorageLocation, targets: Iterable[TargetKind]) -> list[str]:

@@ -28,7 +28,7 @@ TEXT_BYTES = 400
 """What a published row takes while its names are made."""
 
 DELIVERED_ROW_BYTES, DELIVERED_BYTES = 600, 512 * 2**20
-"""What writing into a warehouse takes, by row and at most: some batches, and files that are not yet full (benchmarks/deliver.py)."""
+"""What writing into a warehouse takes, by row and at most: some batches, and files not yet full (benchmarks/warehouse_delivery.py)."""
 
 FIT_COPIES = 4
 """Of rows and inverse: decompositions and solves write their results beside what they are given."""

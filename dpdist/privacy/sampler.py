@@ -33,7 +33,7 @@ MARGIN = 2.0**-40
 NUMERATOR_LIMIT = 2**57
 """k * numerator must fit into int64 for every k the kernel can meet."""
 EXACT_SAMPLES = 8192
-"""Samples that a process decides in integers before it loads the kernels: 50 us each, and Numba takes 1.5 s (benchmarks/start.py)."""
+"""Samples that a process decides in integers before it loads the kernels: 50 us each; Numba takes 1.5 s (benchmarks/command_start.py)."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dpdist.privacy.noise_distributions import BATCH, FAST, FAST_TABLE, GAUSSIAN
 _CACHES_KERNELS = "NUMBA_CACHE_DIR" in os.environ
 """Whether compiled samplers are kept on disk: only in a folder that was named, because what lies there is run."""
 _GROUP = 6
-"""Thresholds a loop: LLVM unrolls and vectorises six, not eighteen (benchmarks/noise.py: 5 x on Laplace)."""
+"""Thresholds a loop: LLVM unrolls and vectorises six, not eighteen (benchmarks/noise_samplers.py: 5 x on Laplace)."""
 _BLOCK_SIZE = 512
 """Attempts that are decided before the accepted ones are kept: they stay in the first cache, and a tile that is full ends there."""
 

@@ -1,7 +1,7 @@
 """Arrow's arrays of Python's and NumPy's values, and back.
 
 ``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas where it is installed, only to see whether a value is one of its own: an eighth
-of a small release in Python (benchmarks/start.py).
+of a small release in Python (benchmarks/command_start.py).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Given the unbiased estimate t of the weighted answers, the cells x >= 0 are those whose answers W x come closest to t. So W x is the
 projection of t onto a closed convex set that holds the true answers W c. Projections do not move away from any point of the set:
 |W x - W c|^2 <= |t - W c|^2 - |t - W x|^2 for every data set and every draw of the noise. Cells that are closest to the *measurement*,
-as rule 1 and private-pgm fit them, have no such property (benchmarks/non_negative.py).
+as rule 1 and private-pgm fit them, have no such property (benchmarks/nonnegative_cells.py).
 
 Source: Nikolov, Talwar & Zhang 2013 (projection onto the answers of all possible data sets, for error).
 """

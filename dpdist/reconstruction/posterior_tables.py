@@ -8,7 +8,7 @@ likely, found by a few steps of expectation and maximisation, which end early so
 for Gaussian and, given the smaller tables, for independent of that of others. A draw is fitted to the smaller tables that were drawn before
 it, by corrections in proportion to variances.
 
-Nothing of this is unbiased or proven: it is post-processing, and ``benchmarks/imputed.py`` measures how often its intervals hold.
+Nothing of this is unbiased or proven: it is post-processing, and ``benchmarks/synthetic_intervals.py`` counts how often intervals hold.
 
 Source: Robbins 1956 and Efron 2010 (empirical Bayes; mixtures as priors); Deming & Stephan 1940 (iterative proportional fitting).
 """

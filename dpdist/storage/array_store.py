@@ -66,7 +66,7 @@ def description(plan: ArrayPlan) -> dict[str, Any]:
 def _by_bits(dtype: str) -> bool:
     """Whether bits of a kind lie together, as for whole numbers.
 
-    The signs of noisy values then do: they take 0.61 of their bytes in place of 0.76 (benchmarks/drawing.py).
+    The signs of noisy values then do: they take 0.61 of their bytes in place of 0.76 (benchmarks/noise_stages.py).
     """
     return np.dtype(dtype).kind == "i"
 

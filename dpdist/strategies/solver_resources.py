@@ -37,7 +37,7 @@ SOLVE_COPIES = 12
 WORST_SQUARES, WORST_VECTORS = 14, 40
 """Arrays over pairs of coordinates, and over queries and cells, that minimising the worst query holds at once."""
 WORST_STEPS = 40
-"""Iterations to a certified 1e-4 on most workloads (benchmarks/worst.py)."""
+"""Iterations to a certified 1e-4 on most workloads (benchmarks/worst_query.py)."""
 TYPICAL_STEPS = 12
 """Iterations to a certified 1e-6 on most workloads (benchmarks/optimisers.py)."""
 FULL_RANK_PRODUCTS = 30.0
@@ -75,7 +75,7 @@ class Effort:
 
     @property
     def nominal_seconds(self) -> float:
-        """Time that it takes on the nominal processor: within a factor of two on most workloads (benchmarks/efforts.py)."""
+        """Time that it takes on the nominal processor: within a factor of two on most workloads (benchmarks/planning_effort.py)."""
         return self.products * 2.0 * self.rank**2 * self.cells / NOMINAL_RATE
 
     def seconds(self) -> float:

@@ -24,8 +24,8 @@ from dpdist.privacy.accounting import gaussian_delta, laplace_scale
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import LAPLACE, Kind
 from tests import HANGS
-from tests.audits.pairs import farthest, stronger
-from tests.audits.tools import AUDITORIUM
+from tests.audits.auditor_installs import AUDITORIUM
+from tests.audits.worst_neighbours import farthest, stronger
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
 

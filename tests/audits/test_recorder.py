@@ -34,12 +34,12 @@ from dpdist.privacy.noise import Noise
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.audits.pairs import farthest, moved, stronger
-from tests.audits.tools import RECORDER
-from tests.complete_tree import plugin_object
+from tests.audits.auditor_installs import RECORDER
+from tests.audits.worst_neighbours import farthest, moved, stronger
 from tests.contracts.cases import CASES, Case
 from tests.contracts.pipeline import Pipeline
+from tests.support import small_release
+from tests.support.complete_tree import plugin_object
 
 DawaMeasurement = plugin_object("dpdist.plugins.adaptive.dawa:DawaMeasurement")
 
@@ -103,13 +103,13 @@ class Recorded:
             for through in case.through or (None,):
                 path = case.write(folder, "add-remove", through)
                 pyarrow.parquet.write_table(table, folder / "records.parquet")
-                done = small.run(path, home, sizes=case.sizes)
+                done = small_release.run(path, home, sizes=case.sizes)
                 self.tool.ensure_equality(files=published(folder / done.folder))
 
 
 def published(folder: Path) -> dict[str, Any]:
     """Every published file, but for the name of the stored measurement, which commits to the counts under a key (docs/ledger.md)."""
-    files: dict[str, Any] = dict(small.tree(folder))
+    files: dict[str, Any] = dict(small_release.tree(folder))
     del files["release.json.sig"]
     certificate = json.loads(files.pop("release.json"))
     del certificate["measurements"]

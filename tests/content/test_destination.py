@@ -33,8 +33,8 @@ from dpdist.storage.objects import bucket as buckets
 from dpdist.storage.objects import parse_location
 from dpdist.storage.objects.atomic_folder import draft_of, move_into_place
 from dpdist.storage.objects.bucket import Bucket
-from tests import forked, small
-from tests.often import slow
+from tests.case_selection import slow
+from tests.support import forked_programs, small_release
 
 MANY = Sizes(file_rows=50, batch_rows=20, export_rows=40)
 """Tables of a small release in many parts."""
@@ -86,12 +86,12 @@ class Begun:
     arrays: dict[str, bytes]
 
     def spec(self, output: Path | str, **changes: Any) -> Path:
-        return small.write(
-            self.home.parent / "data", output={"folder": str(output), "formats": small.EVERY_FORMAT, **changes}
+        return small_release.write(
+            self.home.parent / "data", output={"folder": str(output), "formats": small_release.EVERY_FORMAT, **changes}
         )
 
     def publish(self, output: Path | str, where: Engine | None = None, **changes: Any) -> Release:
-        return small.run(self.spec(output, **changes), self.home, sizes=MANY, where=where)
+        return small_release.run(self.spec(output, **changes), self.home, sizes=MANY, where=where)
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +103,8 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
         for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
             patch.delenv(name, raising=False)
         found = Begun(folder / "home", {}, {})
-        whole = small.tree(Path(found.publish(folder / "whole").folder))
-        arrays = small.tree(Path(found.publish(folder / "arrays", formats=["zarr"]).folder))
+        whole = small_release.tree(Path(found.publish(folder / "whole").folder))
+        arrays = small_release.tree(Path(found.publish(folder / "arrays", formats=["zarr"]).folder))
         yield replace(found, whole=whole, arrays=arrays)
 
 
@@ -137,7 +137,7 @@ def test_workers_write_the_parts(
     assert at(s3, "published/workers") == begun.whole
     monkeypatch.setattr(publish, "write_checked", nobody)
     local = Engine(workers=2, memory_bytes=2**31, threads=1, connect=lambda: workers.client, local=True)
-    assert small.tree(Path(begun.publish(tmp_path / "by-workers", local).folder)) == begun.whole
+    assert small_release.tree(Path(begun.publish(tmp_path / "by-workers", local).folder)) == begun.whole
     begun.publish(f"{s3}/published/by-own-workers", local)
     assert at(s3, "published/by-own-workers") == begun.whole
     assert [path.name for path in tmp_path.iterdir()] == ["by-workers"]
@@ -251,7 +251,7 @@ def test_workers_that_cannot_write_leave_it_to_the_run(begun: Begun, s3: str, wo
     workers.client.run(forget_the_server)
     told: list[str] = []
     path = begun.spec(f"{s3}/published/alone")
-    small.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY, where=workers)
+    small_release.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY, where=workers)
     assert at(s3, "published/alone") == begun.whole
     assert [text for text in told if text.startswith("warning workers cannot write the release, so this process")]
 
@@ -314,7 +314,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from dpdist.storage.objects.bucket import Bucket
-from tests import small
+from tests.support import small_release
 from tests.content.test_destination import MANY
 
 upload = Bucket.upload
@@ -325,7 +325,7 @@ def killed(place, name, data, **options):
     return upload(place, name, data, **options)
 
 Bucket.upload = killed
-small.run(Path(sys.argv[1]), Path(sys.argv[2]), sizes=MANY)
+small_release.run(Path(sys.argv[1]), Path(sys.argv[2]), sizes=MANY)
 """
 
 
@@ -333,7 +333,7 @@ def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str) -> None:
     """Whatever it had written: no reader takes it for a release, no upload stays open, and the next run leaves only its own files."""
     prefix = "published/killed"
     path = begun.spec(f"{s3}/{prefix}")
-    assert forked.finished(KILLED, path, begun.home, "answers.zarr/answer/c/1").returncode == -signal.SIGKILL
+    assert forked_programs.finished(KILLED, path, begun.home, "answers.zarr/answer/c/1").returncode == -signal.SIGKILL
     left = at(s3, prefix)
     assert left.items() < begun.whole.items()
     assert {"answers.csv", "answers.parquet/part-00000.parquet"} < set(left)
@@ -422,7 +422,7 @@ def test_a_long_csv_file_for_a_bucket_is_warned_of(begun: Begun, s3: str, monkey
     for rows, formats in ((10, ["csv", "parquet"]), (10, ["parquet"]), (10**6, ["csv"])):
         monkeypatch.setattr(publish, "CSV_ROWS", rows)
         path = begun.spec(f"{s3}/published/long-{len(told)}-{rows}-{len(formats)}", formats=formats)
-        small.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY)
+        small_release.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY)
         assert len([line for line in told if "abort incomplete multipart uploads" in line]) == 1
 
 
@@ -451,12 +451,12 @@ def test_a_task_that_outlives_its_run_changes_nothing(tmp_path: Path) -> None:
             file.write(b"wh")
             file.flush()
             move_into_place(target, draft)
-            assert small.tree(target) == {"parts/one": b"whole"}
+            assert small_release.tree(target) == {"parts/one": b"whole"}
             file.write(b"ole")
 
         with pytest.raises(StoreError, match="release could not be written: No such file or directory"):
             place.write_file("parts/one", late)
-    assert small.tree(target) == {"parts/one": b"whole"}
+    assert small_release.tree(target) == {"parts/one": b"whole"}
     assert [path.name for path in tmp_path.iterdir()] == ["release"]
 
 

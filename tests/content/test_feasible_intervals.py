@@ -20,8 +20,8 @@ from dpdist.page.headings import Words
 from dpdist.publish import release_folder
 from dpdist.query.published_release import load_published
 from dpdist.storage.objects import parse_location
-from tests import small
 from tests.pipeline.test_release import run
+from tests.support import small_release
 
 MIXED = np.array([[1.0, -2.0, 0.0], [0.5, 3.0, 1.0]])
 
@@ -64,7 +64,7 @@ def test_an_interval_is_not_cut_where_nothing_is_known() -> None:
 def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     """In the table, on the page, and where readers ask: no end is below 0, and none above the known number of all records."""
     asked = {"budget": {"rho": 0.002}, "postprocess": {"known": [{"count": 40}]}}
-    path = small.write(home.parent / "data", table=small.records(rows=40), mechanism="coa", **asked)
+    path = small_release.write(home.parent / "data", table=small_release.records(rows=40), mechanism="coa", **asked)
     done = run(path, home)
     table, certificate = release_folder.load_release(done.folder)
     answers, errors, low, high = (table[name].to_numpy() for name in ("answer", "standard_error", "low_95", "high_95"))

@@ -24,9 +24,9 @@ from dpdist.privacy.noise_distributions import LAPLACE, Kind
 from dpdist.publish import release_folder
 from dpdist.spec import load
 from dpdist.spec.sections.output import SuppressSpec
-from tests import small
-from tests.command_line import CommandLine
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 RULE = {"below": 150, "at": "2 standard errors"}
 ASKED: dict[str, Any] = {"workload": [{"marginals": {"ways": [1, 2]}}]}
@@ -53,9 +53,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
     with pytest.MonkeyPatch.context() as patch:  # always the same noise: a short answer may be like a coordinate of a chart
         patch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(32)))
         for name, options in (("all", {}), ("shown", {"suppress": RULE})):
-            output = {"folder": str(home.parent / name / "out"), "formats": small.EVERY_FORMAT}
-            path = small.write(home.parent / name, **ASKED, postprocess=options, output=output)
-            done.append(small.run(path, home))
+            output = {"folder": str(home.parent / name / "out"), "formats": small_release.EVERY_FORMAT}
+            path = small_release.write(home.parent / name, **ASKED, postprocess=options, output=output)
+            done.append(small_release.run(path, home))
     return done[0], done[1]
 
 
@@ -71,8 +71,8 @@ def test_no_rates_are_predicted_for_answers_with_a_bias(tmp_path: Path, mechanis
     biased = {"non_negative": {"mechanism": "identity", "postprocess": {"suppress": RULE, "non_negative": True}}}
     biased["adaptive"] = {"mechanism": mechanism, "postprocess": {"suppress": RULE}}
     for name, options in biased.items():
-        small.refused_in_one_line(small.write(tmp_path / name, **changes, **options), "do not tell the bias")
-    load(small.write(tmp_path / "unbiased", **changes, mechanism="identity", postprocess={"suppress": RULE}))
+        small_release.refused_in_one_line(small_release.write(tmp_path / name, **changes, **options), "do not tell the bias")
+    load(small_release.write(tmp_path / "unbiased", **changes, mechanism="identity", postprocess={"suppress": RULE}))
 
 
 def test_shown_are_the_answers_clearly_above_the_number(both: tuple[Release, Release]) -> None:
@@ -128,8 +128,8 @@ def test_a_group_of_which_nothing_is_shown_is_said_to_be_suppressed(
 ) -> None:
     """Whether the table is short and read from CSV, or long and read from Parquet; a group that there is not is told as before."""
     asked = [{"marginals": {"of": [[]]}}, {"marginals": {"of": [["age", "work"]]}}]
-    path = small.write(home.parent / "data", workload=asked, postprocess={"suppress": {"below": 2000}})
-    folder = str(small.run(path, home).folder)
+    path = small_release.write(home.parent / "data", workload=asked, postprocess={"suppress": {"below": 2000}})
+    folder = str(small_release.run(path, home).folder)
     certificate = json.loads((Path(folder) / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
     assert certificate["suppression"]["hidden_groups"] == ["age x work"]
@@ -148,7 +148,9 @@ def test_a_group_of_which_nothing_is_shown_is_said_to_be_suppressed(
 def test_a_series_of_windows_of_which_nothing_is_shown_is_not_drawn(home: Path) -> None:
     """The steps at its ends have no answer in any case, and charts leave them out."""
     asked = [{"marginals": {"of": [[]]}}, {"filters": {"of": "age", "apply": [{"mean": 3}]}}]
-    done = small.run(small.write(home.parent / "data", workload=asked, postprocess={"suppress": {"below": 2000}}), home)
+    done = small_release.run(
+        small_release.write(home.parent / "data", workload=asked, postprocess={"suppress": {"below": 2000}}), home
+    )
     certificate = json.loads((Path(done.folder) / "release.json").read_text())
     assert certificate["suppression"]["hidden_groups"][-1] == "mean of 3 steps"
 
@@ -167,8 +169,10 @@ def test_an_answer_just_above_the_number_is_drawn(home: Path, monkeypatch: pytes
     }
 
     def rows(name: str, **options: Any) -> list[dict[str, str]]:
-        output = {"folder": str(home.parent / name / "out"), "formats": small.EVERY_FORMAT}
-        done = small.run(small.write(home.parent / name, **asked, output=output, **options), home.parent / f"home-{name}")
+        output = {"folder": str(home.parent / name / "out"), "formats": small_release.EVERY_FORMAT}
+        done = small_release.run(
+            small_release.write(home.parent / name, **asked, output=output, **options), home.parent / f"home-{name}"
+        )
         with (Path(done.folder) / "answers.csv").open(newline="") as file:
             return list(csv.DictReader(file))
 
@@ -230,7 +234,7 @@ def test_an_answer_without_noise_never_strays() -> None:
 )
 def test_what_cannot_be_predicted_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, **changes))
+        load(small_release.write(tmp_path, **changes))
 
 
 @pytest.mark.parametrize("more", first_of(1, [0, 1]))
@@ -241,6 +245,8 @@ def test_single_answers_are_drawn_side_by_side_without_suppressed_ones(more: int
     ]
     options, output = {"suppress": {"below": 1000}}, {"folder": str(tmp_path / "out")}
     keys.initialise(tmp_path / "home")
-    done = small.run(small.write(tmp_path / "data", workload=asked, postprocess=options, output=output), tmp_path / "home")
+    done = small_release.run(
+        small_release.write(tmp_path / "data", workload=asked, postprocess=options, output=output), tmp_path / "home"
+    )
     page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
     assert ("Groups of one answer each, side by side." in page) == bool(more)

@@ -12,8 +12,8 @@ from scipy import stats
 from dpdist.content.truncated_intervals import laplace_tail, normal_tail, truncated_end, truncated_intervals
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.publish import release_folder
-from tests import small
-from tests.command_line import CommandLine
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 DRAWS = 10_000
 SPREAD = 4.5 * np.sqrt(0.05 * 0.95 / 2000)
@@ -69,9 +69,11 @@ def test_releases_and_readers_get_adjusted_intervals(
 ) -> None:
     """What the publisher suppresses, and what readers leave out of a whole table, have the same intervals."""
     asked = {"workload": [{"marginals": {"ways": [2]}}], "budget": {"rho": 0.01}}
-    whole = small.run(small.write(home.parent / "all", **asked, output={"folder": str(home.parent / "out")}), home)
+    whole = small_release.run(
+        small_release.write(home.parent / "all", **asked, output={"folder": str(home.parent / "out")}), home
+    )
     rule = {"postprocess": {"suppress": {"below": 30, "at": 1}}}
-    shown = small.run(small.write(home.parent / "some", **asked, **rule), home)
+    shown = small_release.run(small_release.write(home.parent / "some", **asked, **rule), home)
     rows, certificate = release_folder.load_release(Path(shown.folder))
     (sentence,) = certificate["post_processing"]
     assert "truncated" in sentence

@@ -14,7 +14,7 @@ from dpdist.errors import InvalidInput
 from dpdist.plugin_registry import missing_plugin, missing_plugin_text
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import Job, load
-from tests import small
+from tests.support import small_release
 
 AGES = {"age": {"from": 0, "to": 11}}
 SEXES = {"sex": {"categories": ["f", "m"]}}
@@ -67,7 +67,7 @@ class Case:
 
     def spec(self, folder: Path, neighbours: str, *, ages: int, most_records: int = 1) -> Job:
         """The case over so few ages (and two kinds of work) that all of its neighbours can be listed, or over very many."""
-        domain = self.changes.get("domain", small.spec()["domain"])
+        domain = self.changes.get("domain", small_release.spec()["domain"])
         fewer = {"age": {"from": 0, "to": ages - 1}, "work": {"categories": ["a", "b"]}}
         changes = {
             "ledger": {"dataset": "contract", "cap": {"rho": 2}},
@@ -80,7 +80,7 @@ class Case:
         folder.mkdir(exist_ok=True)
         np.save(folder / "rows.npy", np.round(np.random.default_rng(3).standard_normal((4, ages)), 3))
         path = folder / f"{neighbours}-{most_records}.yaml"
-        path.write_text(yaml.safe_dump(small.spec(**changes)))
+        path.write_text(yaml.safe_dump(small_release.spec(**changes)))
         return load(path, sizes=self.sizes)
 
     def write(self, folder: Path, neighbours: str, through: int | None = None) -> Path:
@@ -89,10 +89,10 @@ class Case:
         if through is not None:
             changes |= {"release": f"golden-{through}", "stream": {"name": "series", "through": through}}
         changes = {"release": "golden", "ledger": {"dataset": "golden", "cap": {"rho": 2}}, **changes}
-        table = small.records(300)
+        table = small_release.records(300)
         for seed, name in enumerate(BITS):
             table = table.append_column(name, [np.random.default_rng(seed).choice(["no", "yes"], 300)])
-        path = small.write(folder, table=table, **changes)
+        path = small_release.write(folder, table=table, **changes)
         np.save(folder / "rows.npy", np.round(np.random.default_rng(3).standard_normal((6, 12)), 3))
         return path
 

@@ -21,9 +21,9 @@ from dpdist.engine import Engine
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.array_store import Store
-from tests import small
 from tests.contracts.cases import CASES, Case
 from tests.properties.draws import Owned, owned_by, record_draws
+from tests.support import small_release
 
 FILE = Path(__file__).with_name("golden.json")
 SOLVED = Path(__file__).with_name("solved.npz")
@@ -71,7 +71,7 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engin
         for through in case.through or (None,):
             path = case.write(folder, neighbours, through)
             try:
-                small.run(path, home, sizes=case.sizes, step=step, where=where)
+                small_release.run(path, home, sizes=case.sizes, step=step, where=where)
             except Stopped:
                 planned, (stored, _) = found["plan"], found["measure"]
             owned[planned.job.release] = owned_by(planned.grid)

@@ -21,8 +21,8 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store, StoredArray
 from tests.contracts.cases import Case
-from tests.readers import Remembering
-from tests.readers import measured as exact_values
+from tests.support.measurement_readers import Remembering
+from tests.support.measurement_readers import measured as exact_values
 
 
 @dataclass(frozen=True)

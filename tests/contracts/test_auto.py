@@ -18,7 +18,7 @@ from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
 from dpdist.runtime.context import Context
 from dpdist.spec import load
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.properties.compositions import context_of_all
 
 Spec = dict[str, Any]

@@ -12,10 +12,10 @@ import pytest
 from dpdist.engine import Engine, open_engine
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.storage.array_store import Store
-from tests.complete_tree import needs_every_plugin
+from tests.case_selection import always, slow
 from tests.contracts import golden
 from tests.contracts.cases import CASES
-from tests.often import always, slow
+from tests.support.complete_tree import needs_every_plugin
 
 GOLDEN = json.loads(golden.FILE.read_text())
 EVERY = [(name, neighbours) for name, case in CASES.items() for neighbours in case.neighbours]

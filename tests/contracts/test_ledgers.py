@@ -14,8 +14,8 @@ import pytest
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
-from tests.postgres import Server
 from tests.privacy.test_budget_ledger import charge, commit, drawing, part_of
+from tests.support.postgres_server import Server
 
 MIXED = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
 WEEKLY = Cap(rho=Fraction(1, 5), per="week")

@@ -20,10 +20,10 @@ from dpdist.measurement.integer_measurement import answer_bytes
 from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.accounting import Loss
-from tests.complete_tree import needs_plugin
+from tests.case_selection import always
 from tests.contracts.cases import AGES, CASES, SEXES, Case
 from tests.contracts.pipeline import Pipeline, held_by_one, truth
-from tests.often import always
+from tests.support.complete_tree import needs_plugin
 
 WHOLE = [name for name, case in CASES.items() if not case.through]
 """A stream is measured in parts, by the same grid as a series that is complete."""

@@ -31,8 +31,8 @@ from dpdist.sources.record_sources import Partition, group_partitions, source_of
 from dpdist.sources.verified_files import Tags
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects.folder import Folder
-from tests import small
 from tests.stability.files import in_parts, weights_by_name
+from tests.support import small_release
 
 DOMAIN = Domain(
     (
@@ -60,14 +60,14 @@ def left_in(store: Path) -> list[Path]:
 
 def counted(tmp_path: Path, location: Path, domain: Domain = DOMAIN, **options: object) -> tuple[np.ndarray, CountSummary]:
     with closing(Store(tmp_path / "store")) as store:
-        source = source_of(location, columns={}, **small.whose(**options))
+        source = source_of(location, columns={}, **small_release.whose(**options))
         stored, tally = count(source, domain, store, engine.inline(), root=ROOT)
         return store.read_array(stored), tally
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz", "folder", "dictionary"])
 def test_every_form_gives_the_same_counts(tmp_path: Path, form: str) -> None:
-    table = small.records()
+    table = small_release.records()
     data = tmp_path / "data"
     data.mkdir()
     if form == "folder":
@@ -94,7 +94,7 @@ def test_every_form_gives_the_same_counts(tmp_path: Path, form: str) -> None:
 
 
 def test_csv_without_header(tmp_path: Path) -> None:
-    table = small.records(50)
+    table = small_release.records(50)
     path = tmp_path / "x.csv"
     pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(include_header=False))
     counts, _ = counted(tmp_path, path, header=tuple(table.column_names))
@@ -149,7 +149,7 @@ def test_a_column_without_any_value_says_what_missing_values_say(tmp_path: Path)
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_person_counts_at_most_k_times_whatever_the_file(tmp_path: Path, most: int) -> None:
-    table = small.records()
+    table = small_release.records()
     data = tmp_path / "data"
     data.mkdir()
     pyarrow.parquet.write_table(table[:1700], data / "a.parquet", row_group_size=250)
@@ -174,7 +174,7 @@ def test_missing_persons_are_refused(tmp_path: Path) -> None:
 
 
 def test_counting_happens_once_for_a_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small.write(tmp_path)
+    small_release.write(tmp_path)
     first, tally = counted(tmp_path, tmp_path / "records.parquet")
     monkeypatch.setattr(histogram_counting, "_count_partitions", None)
     (tmp_path / "records.parquet").rename(tmp_path / "moved.parquet")
@@ -208,8 +208,8 @@ def test_missing_and_strange_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tables", [(), ((0, 2), (1,))])
 def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[int, ...], ...], person: str | None) -> None:
     """Sparse pairs dealt out by ranges of positions, several times a task, give the bytes of the dense count."""
-    small.write(tmp_path)
-    source = source_of(tmp_path / "records.parquet", columns={}, **small.whose(person))
+    small_release.write(tmp_path)
+    source = source_of(tmp_path / "records.parquet", columns={}, **small_release.whose(person))
     found = []
     for memory in (2**33, 10**6):
         store = Store(tmp_path / f"store-{memory}", Sizes(shard_bytes=8 * 16, pending_pairs=20))
@@ -224,8 +224,8 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
 
 def test_totals_of_persons_beyond_memory_are_the_same(tmp_path: Path) -> None:
     """Pairs of all tables, dealt out by ranges of positions and by persons in several parts."""
-    small.write(tmp_path)
-    source = source_of(tmp_path / "records.parquet", columns={}, **small.whose("person", most_groups=2))
+    small_release.write(tmp_path)
+    source = source_of(tmp_path / "records.parquet", columns={}, **small_release.whose("person", most_groups=2))
     domain = Domain(tuple(replace(each, labels=each.labels[: each.values], total="all") for each in DOMAIN.attributes))
     found = []
     for memory in (2**33, 10**6):
@@ -246,7 +246,7 @@ def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
     """What a run that was killed between dealing and counting leaves: sealed, and no dictionary finds a person below the seal."""
     table = pa.table({"age": [1, 2], "sex": ["f", "m"], "work": ["a", "b"], "mail": MAILS})
     pyarrow.parquet.write_table(table, tmp_path / "x.parquet")
-    source = source_of(tmp_path / "x.parquet", columns={}, **small.whose("mail"))
+    source = source_of(tmp_path / "x.parquet", columns={}, **small_release.whose("mail"))
     left = []
     for run in range(2):
         store, key = Store(tmp_path / f"store-{run}"), RunKey.generate()
@@ -292,8 +292,8 @@ def test_counting_lists_nothing_and_shares_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, person: str | None
 ) -> None:
     """Files of a shared folder were globbed for every range, which is quadratic: what was dealt out is known by its index."""
-    small.write(tmp_path)
-    source = source_of(tmp_path / "records.parquet", columns={}, **small.whose(person))
+    small_release.write(tmp_path)
+    source = source_of(tmp_path / "records.parquet", columns={}, **small_release.whose(person))
     store = Store(tmp_path / "store", Sizes(shard_bytes=8 * 16, pending_pairs=500))
     some = engine.Engine(workers=2, memory_bytes=10**6, threads=1, connect=None, local=True)
     written: list[str] = []
@@ -311,7 +311,9 @@ def test_counting_lists_nothing_and_shares_no_folder(
     with monkeypatch.context() as amid:
         amid.setattr(Folder, "entries", none)
         counts, _ = count(source, DOMAIN, store, some, root=ROOT)
-    assert store.read_array(counts).sum() == (3000 if person is None else len(set(small.records()["person"].to_pylist())))
+    assert store.read_array(counts).sum() == (
+        3000 if person is None else len(set(small_release.records()["person"].to_pylist()))
+    )
     assert len(written) == len(set(written)) <= 24  # not one for each of the ranges of each task: those are 72 or more
     assert all(name.startswith("scratch/") for name in written)
 
@@ -480,6 +482,6 @@ def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selecte
         pa.table({"work": ["ann's", "nobody's", "nobody's"], "who": pa.array(["ann", None, None])}), path
     )
     domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
-    source = source_of(path, columns={}, **small.whose("who", missing=missing))
+    source = source_of(path, columns={}, **small_release.whose("who", missing=missing))
     found = count_names(in_parts(source, domain, tmp_path), "work", frozenset(), AdaptiveWeights(2, "l2"), 2**40)
     assert weights_by_name(found) == dict(zip(selected, [1 << UNIT_BITS, 2 << UNIT_BITS], strict=False))

@@ -18,7 +18,7 @@ from dpdist.domain import Attribute, Domain
 from dpdist.domain.key_spaces import IntegerKeys, KeySpace
 from dpdist.sources import record_sources
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.support import small_release
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_tasks_take_what_is_planned(tmp_path: Path, records: int, memory: int, m
         monkeypatch.setattr(CellCounting, name, traced(name, getattr(CellCounting, name)))
     write_views(tmp_path / "views.parquet", records, 12_500_000)
     worker = engine.Engine(workers=1, memory_bytes=memory << 20, threads=1, connect=None, local=True)
-    source = record_sources.source_of(str(tmp_path / "views.parquet"), columns={}, **small.whose(person="device"))
+    source = record_sources.source_of(str(tmp_path / "views.parquet"), columns={}, **small_release.whose(person="device"))
     domain = Domain((Attribute("page", categories=("a page",), other="other", missing="none"),))
     parts = PartitionedRecords(source, domain, Store(tmp_path / "store"), worker, PersonKey(bytes(32)))
     space = KeySpace({"page": IntegerKeys(0, 12_500_000)})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.installation import Installation
-from tests.postgres import Server
+from tests.support.postgres_server import Server
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import small
-from tests.deploy import rights
-from tests.ports import HeldPort
+from tests.deploy import container_rights
+from tests.support import small_release
+from tests.support.loopback_ports import HeldPort
 
 ROOT = Path(__file__).parents[2]
 REQUIRED = "DPDIST_TEST_CONTAINERS"
@@ -55,7 +55,7 @@ class Compose:
         ports = dict(zip(("PREFECT_PORT", "METRICS_PORT"), (str(port.number) for port in self.ports), strict=True))
         self.environment = {**os.environ, "DPDIST_IMAGE": image, **ports, **deployments}
         self.project = f"dpdist-test-{os.getpid()}"
-        self.services: dict[str, Any] = rights.compose()["services"]
+        self.services: dict[str, Any] = container_rights.compose()["services"]
         self.started: set[str] = set()
 
     def __call__(self, *arguments: str) -> str:
@@ -138,15 +138,15 @@ class Compose:
 
 def published(folder: Path) -> dict[str, bytes]:
     """The files of a published release."""
-    return small.tree(folder)
+    return small_release.tree(folder)
 
 
 def write_release(compose: Compose, name: str, **changes: Any) -> None:
     """Records of the weeks and a spec of all of them, each below its folder."""
     for seed, week in enumerate(WEEKS):
-        table = small.records(seed=ord(name[0]) + seed)  # no file is counted twice
-        small.write(compose.data / "records" / name / week, table=table)
-    content = small.spec(
+        table = small_release.records(seed=ord(name[0]) + seed)  # no file is counted twice
+        small_release.write(compose.data / "records" / name / week, table=table)
+    content = small_release.spec(
         release=f"{name}-{{period}}",
         period="{period}",
         records={"path": f"/data/records/{name}/{{period}}/records.parquet"},

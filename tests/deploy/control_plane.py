@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests import HANGS
-from tests.ports import HeldPort
+from tests.support.loopback_ports import HeldPort
 
 FOLDER = "DPDIST_TEST_KUBERNETES"
 """Names the folder with the programs."""

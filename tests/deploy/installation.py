@@ -16,10 +16,11 @@ from typing import Any
 import psutil
 
 from flows.prefect import prefect_settings
-from tests import HANGS, forked, prefect_ahead
+from tests import HANGS
 from tests.engine.test_engine import Processes
-from tests.flow_server import with_tables
-from tests.ports import HeldPort
+from tests.support import forked_programs, prefect_preload
+from tests.support.loopback_ports import HeldPort
+from tests.support.prefect_server import with_tables
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,8 +90,10 @@ class Installation:
 
     def register(self, file: Path, *options: str) -> None:
         arguments = ("--file", file, "--dataset", "small", "--wait", "60", *options)
-        known = {name: value for name, value in self.environment.items() if not prefect_ahead.READ_ON_IMPORT.fullmatch(name)}
-        done = forked.finished(str(ROOT / "deploy" / "register.py"), *arguments, folder=ROOT, **known)
+        known = {
+            name: value for name, value in self.environment.items() if not prefect_preload.READ_ON_IMPORT.fullmatch(name)
+        }
+        done = forked_programs.finished(str(ROOT / "deploy" / "register.py"), *arguments, folder=ROOT, **known)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def ask(self, what: str, content: dict[str, Any] | None = None, *, method: str | None = None) -> Any:

@@ -23,8 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import small
-from tests.deploy import inside, rights, theft
+from tests.deploy import container_programs, container_rights, stolen_login
 from tests.deploy.containers import (
     ENDED,
     IMAGE,
@@ -39,6 +38,7 @@ from tests.deploy.containers import (
     write_release,
     write_spec,
 )
+from tests.support import small_release
 
 pytestmark = pytest.mark.large
 
@@ -69,7 +69,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def image(checkout: Path) -> str:
     """The image, built from that checkout."""
     needed(shutil.which("podman") is not None, "needs podman: apt-get install podman buildah runc netavark aardvark-dns")
-    for row in rights.table("Images"):
+    for row in container_rights.table("Images"):
         if row["image"] != "dpdist":
             _present(f"docker.io/library/{row['image']}")
     run("podman", "build", "--network", "host", "--tag", IMAGE, "--file", "deploy/Dockerfile", ".", cwd=checkout)
@@ -193,16 +193,18 @@ def test_compose_runs_as_its_header_says(installed: Compose) -> None:
 def test_each_container_may_do_what_the_documentation_says(installed: Compose) -> None:
     """Every cell of the table of rights is tried from within: read a file, write one, read the root key."""
     installed.start("dask-noise", "--scale", "dask-noise=2")
-    for place in rights.OUTSIDE.values():
+    for place in container_rights.OUTSIDE.values():
         (installed.data / place / "probe").write_text("probe")
     installed.owned()
     found = {}
     for name, service in installed.services.items():
-        script = inside.ATTEMPTS.format(places=" ".join(rights.PLACES.values()), name=name)
+        script = container_programs.ATTEMPTS.format(places=" ".join(container_rights.PLACES.values()), name=name)
         tried = installed.inside if service["restart"] == "unless-stopped" else installed.once
-        found[name] = dict(zip([*rights.PLACES, rights.KEY], tried(name, "sh", "-c", script).split(), strict=True))
-    documented = {name: {**row} for name, row in rights.documented().items()}
-    logins = {name: row.pop(rights.LOGIN) for name, row in documented.items()}
+        found[name] = dict(
+            zip([*container_rights.PLACES, container_rights.KEY], tried(name, "sh", "-c", script).split(), strict=True)
+        )
+    documented = {name: {**row} for name, row in container_rights.documented().items()}
+    logins = {name: row.pop(container_rights.LOGIN) for name, row in documented.items()}
     assert found == documented
     assert {name for name, login in logins.items() if login == "dpdist_owner"} == {"ledger"}
 
@@ -210,7 +212,7 @@ def test_each_container_may_do_what_the_documentation_says(installed: Compose) -
 def test_one_of_several_containers_writes_a_name_first(installed: Compose) -> None:
     """The shared folder gives what a store must: of three containers that write the same 300 documents at once, one wins each."""
     writers = ["service_1", "dask-worker_1", "dask-optimiser_1"]
-    script = inside.RACE.format(start=time.time() + 15)
+    script = container_programs.RACE.format(start=time.time() + 15)
     running = {
         name: subprocess.Popen(
             ["podman", "exec", f"{installed.project}_{name}", "python", "-c", script, name],
@@ -252,8 +254,8 @@ def test_services_are_healthy_and_reach_the_database_by_tls_only(installed: Comp
 
 def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
     """They alone of the Dask workers mount the root key, read-only, and a login that charges nothing; they draw the flow's own bytes."""
-    small.write(installed.data / "records" / "noise", table=small.records(seed=77))
-    content = small.spec(
+    small_release.write(installed.data / "records" / "noise", table=small_release.records(seed=77))
+    content = small_release.spec(
         release="noise-1",
         mechanism="identity",
         records={"path": "../records/noise/records.parquet"},
@@ -264,7 +266,7 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
     installed.start("dask-noise", "--scale", "dask-noise=2")
     installed.once("ledger", "dpdist", "ledger", "declare", "/data/specs/noise.yaml")
     said = json.loads(
-        installed.until("service", inside.DRAWN_BY_WORKERS, "a release with noise by workers").splitlines()[-1]
+        installed.until("service", container_programs.DRAWN_BY_WORKERS, "a release with noise by workers").splitlines()[-1]
     )
     assert said["drawers"] == 2
     assert said["same"]
@@ -293,7 +295,7 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
         "    except sa.exc.ProgrammingError as error:\n        print(error.orig.sqlstate)\n"
     )
     assert installed.python("dask-noise", charge).split() == ["0", "42501", "42501", "42501"]
-    refused, nobody = installed.python("service", inside.WITHOUT_TLS).splitlines()
+    refused, nobody = installed.python("service", container_programs.WITHOUT_TLS).splitlines()
     assert "is not reached by TLS" in refused
     assert nobody == "nobody answers"
     key = (installed.secrets / "root.key").read_text().strip()
@@ -308,9 +310,9 @@ def test_noise_workers_in_containers_of_their_own(installed: Compose) -> None:
 
 def test_prefect_s_login_gets_nothing(installed: Compose) -> None:
     """From within the worker's container, by a run's command and by a pull step: no key, ledger, record, store or spec of one's own."""
-    for way in (theft.by_hand, theft.by_command, theft.by_pull_step):
-        theft.check_nothing(way(installed, WEEKS[0]), way.__name__)
-    everything = json.loads(installed.python("service", theft.PROGRAM.format(week=WEEKS[0])))
+    for way in (stolen_login.by_hand, stolen_login.by_command, stolen_login.by_pull_step):
+        stolen_login.check_nothing(way(installed, WEEKS[0]), way.__name__)
+    everything = json.loads(installed.python("service", stolen_login.PROGRAM.format(week=WEEKS[0])))
     assert everything["files"]["/run/secrets/root-key"] > 0  # the same program finds what is there
     assert everything["hosts"]["postgres:5432"] == "reached"
 

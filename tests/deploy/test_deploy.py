@@ -19,8 +19,9 @@ import yaml
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.spec import load
 from flows.periods import last_complete, periods
-from tests import HANGS, forked
-from tests.deploy import rights
+from tests import HANGS
+from tests.deploy import container_rights
+from tests.support import forked_programs
 
 ROOT = Path(__file__).parents[2]
 FLOWS = """
@@ -48,7 +49,7 @@ def deployments() -> list[dict[str, Any]]:
 def test_entry_points_and_parameters(tmp_path: Path) -> None:
     """Every deployment's flow is importable, takes its parameters, and describes all of them: they are a form in the UI."""
     entries = [deployment["entrypoint"] for deployment in deployments()]
-    done = forked.finished(FLOWS, tmp_path, *entries, folder=ROOT)
+    done = forked_programs.finished(FLOWS, tmp_path, *entries, folder=ROOT)
     assert done.returncode == 0, done.stderr
     found = yaml.safe_load(done.stdout.splitlines()[-1])
     assert {"release", "backfill", "plan"} == {e.split(":")[1] for e in entries}  # what a worker without a key can run
@@ -63,7 +64,7 @@ def test_entry_points_and_parameters(tmp_path: Path) -> None:
 
 
 def test_compose_fits_the_image_and_itself() -> None:
-    content = rights.compose()
+    content = container_rights.compose()
     services = content["services"]
     for name, service in services.items():
         assert set(service.get("depends_on", {})) <= set(services), name
@@ -93,10 +94,14 @@ def test_compose_fits_the_image_and_itself() -> None:
 
 def test_containers_may_do_what_the_documentation_says() -> None:
     """The table of rights, from the mounts of the file. Only what ends may raise a cap; of what runs on, only what draws sees the key."""
-    documented, given = rights.documented(), rights.given()
+    documented, given = container_rights.documented(), container_rights.given()
     assert documented == given
-    assert [name for name, found in given.items() if found[rights.LOGIN] == "dpdist_owner"] == ["ledger"]
-    assert {name for name, found in given.items() if found[rights.KEY] == "read"} == {"ledger", "dask-noise", "service"}
+    assert [name for name, found in given.items() if found[container_rights.LOGIN] == "dpdist_owner"] == ["ledger"]
+    assert {name for name, found in given.items() if found[container_rights.KEY] == "read"} == {
+        "ledger",
+        "dask-noise",
+        "service",
+    }
     for column in ("specs", "records"):
         assert "write" not in {found[column] for found in given.values()}
     assert [name for name, found in given.items() if found["releases"] != "-"] == ["service"]
@@ -104,14 +109,17 @@ def test_containers_may_do_what_the_documentation_says() -> None:
 
 def test_what_prefect_commands_has_nothing_to_take() -> None:
     """Its worker and the job that registers: a login of Prefect, the specs and a socket to ask at, on a network where only Prefect is."""
-    services = rights.compose()["services"]
+    services = container_rights.compose()["services"]
     on_its_network = {name for name, service in services.items() if "prefect" in service.get("networks", [])}
     assert on_its_network == {"worker", "register", "prefect"}
     assert services["worker"]["networks"] == services["register"]["networks"] == ["prefect"]
     for name in ("worker", "register"):
         assert services[name]["secrets"] == ["prefect-login"]
         assert all(volume.endswith(":ro") for volume in services[name]["volumes"])
-    assert {column for column, right in rights.given()["worker"].items() if right != "-"} == {"specs", "service's socket"}
+    assert {column for column, right in container_rights.given()["worker"].items() if right != "-"} == {
+        "specs",
+        "service's socket",
+    }
     environment = services["worker"]["environment"]
     assert environment["DPDIST_SERVICE"] == "unix:/run/dpdist/service.sock"
     assert environment["DPDIST_SERVICE"] in services["service"]["command"]
@@ -120,12 +128,12 @@ def test_what_prefect_commands_has_nothing_to_take() -> None:
 
 def test_every_image_is_vouched_for() -> None:
     """The documentation names each image of a shipped file, all of them by a digest or a full version; the container test can make each."""
-    services = rights.compose()["services"]
+    services = container_rights.compose()["services"]
     named = {service["image"] for service in services.values() if "build" not in service}
     named |= set(re.findall(r"^FROM (\S+)", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE))
     values = yaml.safe_load((ROOT / "helm" / "dpdist" / "values.yaml").read_text())
     named.add(values["ledger"]["embedded"]["image"])
-    assert named | {values["image"]["repository"]} == {row["image"] for row in rights.table("Images")}
+    assert named | {values["image"]["repository"]} == {row["image"] for row in container_rights.table("Images")}
     for image in named:
         assert re.search(r"@sha256:[0-9a-f]{64}$|:\d+\.\d+(\.\d+)?-[a-z-]+$", image), image
     stand_ins = (ROOT / "tests" / "deploy" / "images" / "stand-ins.txt").read_text().splitlines()
@@ -134,7 +142,7 @@ def test_every_image_is_vouched_for() -> None:
 
 def test_what_runs_on_has_a_health_check() -> None:
     """A service without one is one that ends, and that nothing has to wait for until it is healthy."""
-    services = rights.compose()["services"]
+    services = container_rights.compose()["services"]
     assert {name for name, service in services.items() if "healthcheck" not in service} == {"ledger", "register"}
     assert all(services[name]["restart"] == "on-failure" for name in ("ledger", "register"))
     for name, service in services.items():
@@ -145,7 +153,7 @@ def test_what_runs_on_has_a_health_check() -> None:
 
 def test_the_database_is_reached_by_tls_only() -> None:
     """Every service with a login checks the database's certificate, and the database takes nobody from outside without TLS."""
-    services = rights.compose()["services"]
+    services = container_rights.compose()["services"]
     logins = [name for name, service in services.items() if any(s.endswith("-url") for s in service.get("secrets", []))]
     assert len(logins) == 5
     for name in logins:
@@ -227,7 +235,7 @@ def test_the_image_s_steps_run(tmp_path: Path) -> None:
 
 def test_the_check_of_an_installation(home: Path) -> None:
     """What 'helm test' runs, here: one release, charged once."""
-    done = forked.finished(str(ROOT / "deploy" / "check.py"), DPDIST_HOME=str(home), DPDIST_ENGINE="inline")
+    done = forked_programs.finished(str(ROOT / "deploy" / "check.py"), DPDIST_HOME=str(home), DPDIST_ENGINE="inline")
     assert done.returncode == 0, done.stderr
     assert "key, ledger, store and cluster work" in done.stdout
 
@@ -239,7 +247,7 @@ def test_the_exporter_leaves_the_state_folder_alone(tmp_path: Path) -> None:
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "DPDIST_LEDGER": f"sqlite:///{tmp_path}/ledger.db",
     }
-    done = forked.finished("flows.commands.cli", "metrics", folder=ROOT, **environment)
+    done = forked_programs.finished("flows.commands.cli", "metrics", folder=ROOT, **environment)
     assert done.returncode == 0, done.stderr
     assert "dpdist_ledger_up" in done.stdout
     assert not (tmp_path / "home").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy import dist
-from tests import installed
+from tests.support import installed_environments
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """What ``make dist`` makes of a clean clone, but for the image, and the public key."""
     folder = tmp_path_factory.mktemp("dist")
     private, public = keys(folder)
-    return installed.shipped(folder, f"KEY={private}"), public
+    return installed_environments.shipped(folder, f"KEY={private}"), public
 
 
 def checked(folder: Path, public: Path) -> subprocess.CompletedProcess[str]:

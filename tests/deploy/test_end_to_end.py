@@ -21,8 +21,9 @@ from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.publish import release_folder
 from dpdist.spec import load
 from dpdist.storage.objects import parse_location
-from tests import HANGS, small
+from tests import HANGS
 from tests.deploy.installation import ROOT, Installation, wait_until
+from tests.support import small_release
 
 WEEKS = ("2026-11-09", "2026-11-16")
 
@@ -51,9 +52,9 @@ def schedules(spec: Path, weeks: tuple[str, ...], *, cron: str = "* * * * *") ->
 def weekly(installation: Installation, data: Path) -> Path:
     """Records of each week, and the spec of all: its path."""
     for seed, week in enumerate(WEEKS):
-        small.write(data / week, table=small.records(seed=seed))
+        small_release.write(data / week, table=small_release.records(seed=seed))
     spec = data / "release.yaml"
-    content = small.spec(
+    content = small_release.spec(
         release="weekly-{period}",
         period="{period}",
         records={"path": "{period}/records.parquet"},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.often import always
+from tests.case_selection import always
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate")
 

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from dpdist.privacy.ledger.budget_ledger import Ledger
-from tests import HANGS, small
+from tests import HANGS
 from tests.deploy.installation import ROOT, Installation, kill, wait_until
+from tests.support import small_release
 
 pytestmark = pytest.mark.large
 
@@ -34,9 +35,11 @@ class Shipped:
         ]
         for seed, monday in enumerate(MONDAYS):
             week = datetime.date.fromisoformat(monday) - datetime.timedelta(days=7)
-            small.write(folder / name / str(week), table=small.records(seed=ord(name[0]) + seed))  # no file is counted twice
+            small_release.write(
+                folder / name / str(week), table=small_release.records(seed=ord(name[0]) + seed)
+            )  # no file is counted twice
         spec = folder / name / "release.yaml"
-        content = small.spec(
+        content = small_release.spec(
             release=f"{name}-{{period}}",
             period="{period}",
             records={"path": "{period}/records.parquet"},

@@ -28,10 +28,11 @@ from prefect.server.schemas.schedules import CronSchedule
 from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.publish import release_folder
 from dpdist.storage.objects import parse_location
-from tests import HANGS, small, zoned
+from tests import HANGS
 from tests.deploy.installation import ROOT, Installation, below, wait_until
-from tests.deploy.parts import Parts, install
-from tests.postgres import Server
+from tests.deploy.installation_processes import Parts, install
+from tests.support import small_release, time_zone_records
+from tests.support.postgres_server import Server
 
 pytestmark = pytest.mark.large
 
@@ -49,12 +50,12 @@ ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 def daily(installation: Installation, folder: Path) -> Path:
     """Records of each day, and the spec of all: its path."""
     for day in DAYS:
-        zoned.write(folder / str(day), day, places=PLACES)
+        time_zone_records.write(folder / str(day), day, places=PLACES)
     content = {
         "release": "visits-{period}",
         "period": "{period}",
         "records": {"path": "{period}/records.parquet"},
-        "domain": {"moment": zoned.HOURS, "place": {"from": 0, "to": PLACES - 1}},
+        "domain": {"moment": time_zone_records.HOURS, "place": {"from": 0, "to": PLACES - 1}},
         "workload": [{"marginals": {"of": [["moment", "place"]]}}],
         "mechanism": "identity",
         "budget": {"rho": str(RHO)},
@@ -98,12 +99,14 @@ class Fortnight:
         self.spec = daily(installation, folder / "data")
         self.ledger = Ledger(installation.ledger_url)
         self.deployment = self.register([])
-        fires = asyncio.run(CronSchedule(cron=CRON, timezone=zoned.ZONE).get_dates(15, start=zoned.midnight(FIRST)))
+        fires = asyncio.run(
+            CronSchedule(cron=CRON, timezone=time_zone_records.ZONE).get_dates(15, start=time_zone_records.midnight(FIRST))
+        )
         self.fires = dict(zip(DAYS, fires[1:], strict=True))  # a day is released when the schedule fires next
         self.parts.start("scheduler", "dask", "noise")
 
     def register(self, schedules: list[dict[str, Any]]) -> str:
-        parameters = {"spec_path": str(self.spec), "every": "day", "timezone": zoned.ZONE, "catch_up": 1}
+        parameters = {"spec_path": str(self.spec), "every": "day", "timezone": time_zone_records.ZONE, "catch_up": 1}
         deployment = {
             "entrypoint": "flows/prefect/release_flow.py:release",
             "parameters": parameters,
@@ -183,7 +186,7 @@ def check_all(installation: Installation, dataset: str, releases: dict[str, str]
 def test_two_weeks(fortnight: Fortnight) -> None:
     """Every part is killed amid a run; a run is cancelled; runs are late; the pool is paused; the version changes amid a release."""
     installation, parts = fortnight.installation, fortnight.parts
-    assert [zoned.hours(day) for day in DAYS] == [24.0] * 6 + [25.0] + [24.0] * 7
+    assert [time_zone_records.hours(day) for day in DAYS] == [24.0] * 6 + [25.0] + [24.0] * 7
     assert {fire.astimezone(datetime.UTC).time() for fire in fortnight.fires.values()} == {
         datetime.time(1, 30),
         datetime.time(2, 30),
@@ -316,8 +319,8 @@ def test_a_backfill_of_twelve_weeks_that_is_interrupted_twice(installation: Inst
     """Its process is killed amid one week, and it is cancelled amid another: the next run goes on where it stopped."""
     data = tmp_path / "data"
     for seed, week in enumerate(WEEKS):
-        small.write(data / str(week), table=small.records(seed=seed))
-    content = small.spec(
+        small_release.write(data / str(week), table=small_release.records(seed=seed))
+    content = small_release.spec(
         release="small-{period}",
         period="{period}",
         records={"path": "{period}/records.parquet"},

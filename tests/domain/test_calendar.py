@@ -25,7 +25,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.privacy.ledger.charges import StreamPart
 from dpdist.spec import load
 from dpdist.spec.sections.calendar_steps import DatesSpec
-from tests import small
+from tests.support import small_release
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 MOMENTS = st.datetimes(datetime.datetime(1925, 1, 1), datetime.datetime(2090, 1, 1))
@@ -198,7 +198,7 @@ BAD = {
 
 @pytest.mark.parametrize("said", BAD)
 def test_dates_that_are_refused(said: str, tmp_path: Path) -> None:
-    path = small.write(tmp_path, domain={"age": {"dates": BAD[said]}}, workload=[{"cdf": {"of": "age"}}])
+    path = small_release.write(tmp_path, domain={"age": {"dates": BAD[said]}}, workload=[{"cdf": {"of": "age"}}])
     with pytest.raises(InvalidSpec, match=said) as refused:
         load(path)
     assert "\n" not in str(refused.value)
@@ -213,7 +213,7 @@ EXACT = {"budget": {"rho": 1e7}, "ledger": {"dataset": "small", "cap": {"rho": 1
 @pytest.mark.parametrize("form", ["parquet", "csv"])
 def test_a_release_over_days(form: str, tmp_path: Path) -> None:
     table = pa.table({"day": pa.array([*DAYS, None], pa.timestamp("us")), "more": range(7)})
-    path = small.write(
+    path = small_release.write(
         tmp_path,
         table=table,
         domain=DOMAIN,
@@ -226,7 +226,7 @@ def test_a_release_over_days(form: str, tmp_path: Path) -> None:
         **EXACT,
     )
     pyarrow.csv.write_csv(table, tmp_path / "records.csv")
-    release = small.run(path, tmp_path / "home")
+    release = small_release.run(path, tmp_path / "home")
     rows = pyarrow.parquet.read_table(release.folder / "answers.parquet").to_pylist()
     found = {row["query"]: round(row["answer"]) for row in rows}
     assert [found[f"day 2026-09-{day:02d}"] for day in (1, 2, 4, 14)] == [2, 0, 3, 1]
@@ -265,7 +265,7 @@ DATED: dict[str, Any] = {"dates": SEPTEMBER, "outside": "drop"}
 def test_budget_periods_that_steps_reach(
     per: str, domain: dict[str, Any], steps: tuple[int, int], reached: tuple[str, ...], tmp_path: Path
 ) -> None:
-    path = small.write(
+    path = small_release.write(
         tmp_path,
         period="2026-09-07",
         domain={"day": domain},
@@ -280,7 +280,7 @@ def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:
     """Numbers that stand for days after 9999: no budget of a week could pay for them."""
     table = pa.table({"day": [1, 2]})
     beyond = {"from": 0, "to": 60, "time": {"start": "9999-12-01", "step": "day"}, "outside": "drop"}
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         table=table,
         period="9999-12-01",
@@ -290,7 +290,7 @@ def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:
         ledger={"dataset": "small", "cap": {"rho": 1, "per": "week"}},
     )
     with pytest.raises(InvalidInput, match="times end with the year 9999"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
@@ -298,19 +298,21 @@ def test_a_stream_past_the_last_year_is_refused_in_one_line(home: Path) -> None:
 def test_steps_past_the_last_year_are_refused(tmp_path: Path) -> None:
     for every, steps in {"day": 31, "week": 5, "month": 1, "year": 1}.items():
         dates = {"from": "9999-12-01", "steps": steps, "every": every}
-        load(small.write(tmp_path, domain={"day": {"dates": dates}}, workload=[{"marginals": {"ways": [1]}}]))
-        small.write(
+        load(small_release.write(tmp_path, domain={"day": {"dates": dates}}, workload=[{"marginals": {"ways": [1]}}]))
+        small_release.write(
             tmp_path, domain={"day": {"dates": {**dates, "steps": steps + 1}}}, workload=[{"marginals": {"ways": [1]}}]
         )
-        small.refused_in_one_line(tmp_path / "release.yaml", "times end with the year 9999")
+        small_release.refused_in_one_line(tmp_path / "release.yaml", "times end with the year 9999")
 
 
 def test_times_that_name_an_offset_are_those_of_their_clock(home: Path) -> None:
     """Pages draw times without a zone. An offset in ``start`` broke the page after the charge."""
     numbers = {"from": 0, "to": 20, "time": {"start": "2026-09-01T06:00+02:00", "step": "hour"}}
     workload = [{"filters": {"of": "hour", "apply": [{"running_sum": True}]}}]
-    path = small.write(home.parent / "data", table=pa.table({"hour": [1, 2]}), domain={"hour": numbers}, workload=workload)
-    release = small.run(path, home)
+    path = small_release.write(
+        home.parent / "data", table=pa.table({"hour": [1, 2]}), domain={"hour": numbers}, workload=workload
+    )
+    release = small_release.run(path, home)
     assert release.certificate["method"]["attributes"]["hour"]["time"]["start"] == "2026-09-01T06:00:00"
     assert "06:00" in (release.folder / "index.html").read_text(encoding="utf-8")
 
@@ -324,16 +326,16 @@ def test_a_stream_under_a_cap_per_week_asks_every_week_for_its_records(tmp_path:
         "workload": [{"filters": {"of": "day", "apply": [{"running_sum": True}]}}],
         "ledger": {"dataset": "small", "cap": {"rho": 1, "per": "week"}},
     }
-    second = small.write(
+    second = small_release.write(
         tmp_path / "b", release="b", period="2026-09-07", stream={"name": "s", "through": "2026-09-13"}, **series
     )
     with pytest.raises(LedgerError, match="2026-W36"):
-        small.run(second, tmp_path / "home")
-    first = small.write(
+        small_release.run(second, tmp_path / "home")
+    first = small_release.write(
         tmp_path / "a", release="a", period="2026-08-31", stream={"name": "s", "through": "2026-09-06"}, **series
     )
-    small.run(first, tmp_path / "home")
-    assert small.run(second, tmp_path / "home").charged
+    small_release.run(first, tmp_path / "home")
+    assert small_release.run(second, tmp_path / "home").charged
 
 
 @pytest.mark.usefixtures("home")
@@ -344,8 +346,8 @@ def test_a_stream_of_days(tmp_path: Path) -> None:
         "workload": [{"filters": {"of": "day", "apply": [{"running_sum": True}]}}],
         **EXACT,
     }
-    path = small.write(tmp_path, stream={"name": "days", "through": "2026-09-04"}, **series)
-    rows = pyarrow.parquet.read_table(small.run(path, tmp_path / "home").folder / "answers.parquet").to_pylist()
+    path = small_release.write(tmp_path, stream={"name": "days", "through": "2026-09-04"}, **series)
+    rows = pyarrow.parquet.read_table(small_release.run(path, tmp_path / "home").folder / "answers.parquet").to_pylist()
     assert [(row["query"], round(row["answer"])) for row in rows] == [
         (f"day at 2026-09-0{day}", count) for day, count in ((1, 2), (2, 2), (3, 2), (4, 5))
     ]
@@ -354,13 +356,13 @@ def test_a_stream_of_days(tmp_path: Path) -> None:
         (3, "'through' is a date of 'day', found 3"),
     ):
         with pytest.raises(InvalidSpec, match=said):
-            load(small.write(tmp_path, stream={"name": "days", "through": through}, **series))
+            load(small_release.write(tmp_path, stream={"name": "days", "through": through}, **series))
 
 
 def test_the_steps_may_be_those_of_the_period(tmp_path: Path) -> None:
     """A weekly release over the hours of its week."""
     domain = {"age": {"dates": {"from": "{period}", "steps": 168, "every": "hour"}}}
-    path = small.write(tmp_path, release="week-{period}", domain=domain, workload=[{"cdf": {"of": "age"}}])
+    path = small_release.write(tmp_path, release="week-{period}", domain=domain, workload=[{"cdf": {"of": "age"}}])
     labels = load(path, period=datetime.date(2026, 11, 16)).measured.domain.attributes[0].labels
     assert (labels[0], labels[167]) == ("2026-11-16T00", "2026-11-22T23")
 
@@ -374,7 +376,7 @@ def test_the_steps_may_be_those_of_the_period(tmp_path: Path) -> None:
 )
 def test_dates_are_no_numbers(entry: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, workload=[entry]))
+        load(small_release.write(tmp_path, workload=[entry]))
 
 
 @pytest.mark.parametrize(
@@ -389,11 +391,13 @@ def test_dates_are_no_numbers(entry: dict[str, Any], said: str, tmp_path: Path) 
 )
 def test_numbers_and_other_days_are_no_steps(entry: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, domain=DOMAIN, workload=[entry]))
+        load(small_release.write(tmp_path, domain=DOMAIN, workload=[entry]))
 
 
 @pytest.mark.usefixtures("home")
 def test_another_day_stops_a_release_that_declares_none(tmp_path: Path) -> None:
     table = pa.table({"day": ["2026-09-01", "2026-09-15"]})
     with pytest.raises(UnknownValue):
-        small.run(small.write(tmp_path, table=table, domain=DOMAIN, workload=[{"cdf": {"of": "day"}}]), tmp_path / "home")
+        small_release.run(
+            small_release.write(tmp_path, table=table, domain=DOMAIN, workload=[{"cdf": {"of": "day"}}]), tmp_path / "home"
+        )

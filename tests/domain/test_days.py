@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import CommandLine
+from tests.support.command_line import CommandLine
 
 
 @pytest.mark.parametrize("day", ["nonsense", "2026-02-30", "2026-13-01", "02.11.2026", ""])

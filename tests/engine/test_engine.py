@@ -28,8 +28,9 @@ from dpdist.reconstruction.least_squares import SharedArray
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import HANGS, certificates, small
-from tests.forked import Program
+from tests import HANGS
+from tests.support import small_release, tls_certificates
+from tests.support.forked_programs import Program
 
 SCHEDULER = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
 WORKER = ("distributed.cli.dask_worker", "--no-dashboard", "--nthreads")
@@ -47,8 +48,11 @@ class Processes:
         self.folder = folder
         self.running: list[Program] = []
         self.file = folder / "scheduler.json"
-        certificate, key = certificates.written(folder / "certificates")
-        self.environment, self.settings = certificates.environment(certificate, key), certificates.settings(certificate, key)
+        certificate, key = tls_certificates.written(folder / "certificates")
+        self.environment, self.settings = (
+            tls_certificates.environment(certificate, key),
+            tls_certificates.settings(certificate, key),
+        )
         self.tls = [
             "--protocol",
             "tls",
@@ -442,8 +446,8 @@ def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatc
 
 def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) -> None:
     """The solve runs on the worker with the resource; the release has the bytes of one in this process."""
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
+    path = small_release.write(home.parent / "data")
+    expected = small_release.undisturbed(path, home)
     for folder in ("strategies", "answers"):
         for kept in (home / "store").glob(folder):
             kept.rename(kept.with_name(f"other-{folder}"))
@@ -452,7 +456,7 @@ def test_a_release_on_an_optimiser_s_worker(home: Path, processes: Processes) ->
     with engine.open_engine(processes.address) as started:
         started.client.wait_for_workers(2, timeout=HANGS)
         release_run.release(Context(home, Store(home / "store"), started, ignore_progress), load(path))
-    published = small.tree(Path("releases/small-1"))
+    published = small_release.tree(Path("releases/small-1"))
     assert published.keys() == expected.keys()
     assert published["answers.csv"] == expected["answers.csv"]
 

@@ -21,8 +21,9 @@ from dpdist.engine import local_cluster
 from dpdist.errors import EngineError
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.process.resource_limits import MIB, blas_threads
-from tests import HANGS, certificates, small
+from tests import HANGS
 from tests.engine.test_engine import Processes, processes
+from tests.support import small_release, tls_certificates
 
 __all__ = ["processes"]
 
@@ -89,7 +90,7 @@ def intrusion(address: str, folder: Path, *, seconds: float = HANGS) -> dict[str
     secret = folder / "root.key"
     secret.write_text("the key")
     secret.chmod(0o600)
-    pair = certificates.written(folder / "intruder")
+    pair = tls_certificates.written(folder / "intruder")
     done = subprocess.run(
         [sys.executable, "-c", INTRUDER, address, str(secret), str(NOBODY), str(seconds)],
         input=json.dumps([file.read_text() for file in pair]),
@@ -206,13 +207,13 @@ def abs_pid(item: int) -> int:
 
 def test_a_cluster_that_cannot_start_charges_nothing(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It starts before the charge, however late its first task comes, and the reason is one line."""
-    path = small.write(tmp_path / "data")
+    path = small_release.write(tmp_path / "data")
     monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: "/bin/false")
     with (
         pytest.raises(EngineError, match=r"^a worker process of this machine ended before it could work .exit code 1.;"),
         engine.open_engine(workers=1) as started,
     ):
-        small.run(path, home, where=started)
+        small_release.run(path, home, where=started)
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None
     monkeypatch.setattr("multiprocessing.spawn.get_executable", lambda: str(tmp_path / "nothing"))
@@ -220,7 +221,7 @@ def test_a_cluster_that_cannot_start_charges_nothing(home: Path, monkeypatch: py
         pytest.raises(EngineError, match="worker processes of this machine cannot start .FileNotFoundError"),
         engine.open_engine(workers=1) as started,
     ):
-        small.run(path, home, where=started)
+        small_release.run(path, home, where=started)
 
 
 def test_the_intruder_would_read_through_a_cluster_in_the_clear(tmp_path: Path) -> None:

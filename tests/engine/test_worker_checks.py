@@ -18,10 +18,11 @@ from dpdist import engine
 from dpdist.engine import Engine, cluster_workers, task_queue, worker_checks
 from dpdist.errors import EngineError, StoreError
 from dpdist.storage.array_store import Store
-from tests import HANGS, small
+from tests import HANGS
+from tests.case_selection import first_of
 from tests.faults import harness
-from tests.forked import Program
-from tests.often import first_of
+from tests.support import small_release
+from tests.support.forked_programs import Program
 
 MOUNTS = os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
 
@@ -212,19 +213,19 @@ def test_a_worker_that_joins_amid_a_stage_is_asked(
 @pytest.mark.usefixtures("without_tls")
 def test_a_release_without_one_worker_s_mount(home: Path) -> None:
     """A worker in a container that lacks the volume: it makes no folder, and the release has the bytes of one in this process."""
-    path = small.write(home.parent / "data")
-    expected = small.undisturbed(path, home)
+    path = small_release.write(home.parent / "data")
+    expected = small_release.undisturbed(path, home)
     told: list[str] = []
     with harness.scheduler_and_worker(home.parent) as (where, _), Client(where) as client:
         client.wait_for_workers(1, timeout=HANGS)
         options = (where, "--nthreads", "1", "--no-dashboard", "--no-nanny")
-        lame = Program("tests.unmounted", str(home), *options, folder=Path("/"))
+        lame = Program("tests.support.worker_without_folder", str(home), *options, folder=Path("/"))
         client.wait_for_workers(2, timeout=HANGS)
         with engine.open_engine(where) as started:
-            small.run(path, home, lambda stage, line: told.append(f"{stage}: {line}"), where=started)
+            small_release.run(path, home, lambda stage, line: told.append(f"{stage}: {line}"), where=started)
         lame.kill()
         lame.wait()
-    assert small.tree(Path("releases/small-1")) == expected
+    assert small_release.tree(Path("releases/small-1")) == expected
     (line,) = (line for line in told if line.startswith("warning"))
     assert re.fullmatch(
         rf"warning: the worker at \S+ does not see the folder {home}/store, .*; it gets no tasks of this run", line

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests import HANGS
-from tests.forked import Program
+from tests.support.forked_programs import Program
 
 HERE = Path(__file__).parent
 

@@ -27,8 +27,9 @@ from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import HANGS, small
-from tests.forked import finished
+from tests import HANGS
+from tests.support import small_release
+from tests.support.forked_programs import finished
 
 RUN = ("flows.main", "run", "data/release.yaml")
 
@@ -56,7 +57,7 @@ def real_command(place: Path) -> subprocess.CompletedProcess[str]:
 
 def at_once(place: Path, runs: int, command: Callable[[Path], subprocess.CompletedProcess[str]]) -> None:
     keys.initialise(place / "home")
-    small.write(place / "data")
+    small_release.write(place / "data")
     with ThreadPoolExecutor(runs) as pool:
         ended = list(pool.map(command, [place] * runs))
     assert [run.returncode for run in ended] == [0] * runs, ended
@@ -64,9 +65,9 @@ def at_once(place: Path, runs: int, command: Callable[[Path], subprocess.Complet
     with open_ledger(place / "home") as ledger:
         audit, (budget,) = ledger.verify(), ledger.budgets()
     assert (audit.running, budget.releases) == (0, 1)
-    published = small.tree(place / "releases")
-    assert not small.run(place / "data" / "release.yaml", place / "home").charged
-    assert small.tree(place / "releases") == published
+    published = small_release.tree(place / "releases")
+    assert not small_release.run(place / "data" / "release.yaml", place / "home").charged
+    assert small_release.tree(place / "releases") == published
     assert not [name for name in os.listdir(place / "releases") if name.startswith(".")]
 
 
@@ -130,7 +131,7 @@ def published(place: Path, periods: int) -> dict[str, dict[str, bytes]]:
     found = {}
     for number in range(periods):
         release_folder.certificate_of(place / "releases" / f"small-{day(number)}")
-        files = small.tree(place / "releases" / f"small-{day(number)}")
+        files = small_release.tree(place / "releases" / f"small-{day(number)}")
         del files["release.json.sig"]  # which holds, and is of this ledger's certificate
         certificate = json.loads(files["release.json"])
         del certificate["measurements"], certificate["files"]["measurement.npz"]
@@ -146,7 +147,7 @@ def published(place: Path, periods: int) -> dict[str, dict[str, bytes]]:
 def interrupted_twice(place: Path, periods: int) -> None:
     """Killed amid one period's count, ended amid a later one's answers, run again: as if nothing had happened."""
     whole, broken = place / "whole", place / "broken"
-    content = small.spec(
+    content = small_release.spec(
         release="small",
         period="{period}",
         records={"path": "{period}/records.parquet"},
@@ -154,7 +155,7 @@ def interrupted_twice(place: Path, periods: int) -> None:
         ledger={"dataset": "small", "cap": {"rho": "0.1", "per": "day"}},
     )
     for number in range(periods):
-        small.write(whole / "data" / day(number), table=small.records(rows=300, seed=number))
+        small_release.write(whole / "data" / day(number), table=small_release.records(rows=300, seed=number))
     (whole / "data" / "release.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     keys.initialise(whole / "home")
     shutil.copytree(whole, broken)

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from dpdist.errors import DpdistError
-from tests import small
 from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS
+from tests.support import small_release
 
 SAME, TOLD = "same bytes", "reported in one line"
 
 
 def corrupted(home: Path, mechanism: str, seeds: range) -> None:
-    path = small.write(home.parent / "data", **MECHANISMS[mechanism])
-    folder = Path(small.run(path, home).folder)
-    expected, whole = small.tree(folder), home.parent / "whole"
+    path = small_release.write(home.parent / "data", **MECHANISMS[mechanism])
+    folder = Path(small_release.run(path, home).folder)
+    expected, whole = small_release.tree(folder), home.parent / "whole"
     shutil.rmtree(folder)
     shutil.rmtree(home / "store" / "leases", ignore_errors=True)
     shutil.copytree(home, whole)
@@ -39,7 +39,7 @@ def corrupted(home: Path, mechanism: str, seeds: range) -> None:
                 home / "store" / "answers", ignore_errors=True
             )  # what is read next is damaged, not what was made of it
         try:
-            found = small.tree(Path(small.run(path, home).folder))
+            found = small_release.tree(Path(small_release.run(path, home).folder))
             outcome = SAME if found == expected else f"altered by bit {place} of {chosen.relative_to(whole)}"
         except DpdistError as error:
             outcome = TOLD if "\n" not in str(error) else f"several lines: {error}"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests import small
-from tests.complete_tree import installed_releases
+from tests.case_selection import always
 from tests.faults import harness
-from tests.often import always
+from tests.support import small_release
+from tests.support.complete_tree import installed_releases
 
 TINY = {"age": {"from": 0, "to": 11, "width": 4}, "sex": {"categories": ["f", "m"]}}
 """Six cells: a release takes half a second, and passes through every step."""
@@ -38,7 +38,7 @@ FINE = {"same bytes, one charge", "one charge; killed amid the optimisation, whi
 
 
 def tried(folder: Path, mechanism: str, *, kinds: str, first: int, count: int) -> None:
-    path = small.write(folder / "data", **MECHANISMS[mechanism])
+    path = small_release.write(folder / "data", **MECHANISMS[mechanism])
     outcomes = harness.trials(folder, path, kinds=kinds, first=first, count=count)
     for kind in kinds.split():
         mine = [outcome for outcome in outcomes if outcome["kind"] == kind]

@@ -22,8 +22,8 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS
+from tests.case_selection import first_of
 from tests.faults.test_noise_workers import started
-from tests.often import first_of
 from tests.pipeline.test_private_categories import NAMES, selected_names, undecided
 
 STAGES = ("take_shares", "deal_records", "share_weights", "hand_back", "add_up", "read_texts")

@@ -28,13 +28,14 @@ from dpdist.runtime.context import Context
 from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import HANGS, small
+from tests import HANGS
+from tests.case_selection import first_of
 from tests.faults import harness
 from tests.faults.test_steps import Begun, begun_in, finishes_with
-from tests.forked import Program
-from tests.often import first_of
-from tests.postgres import Server
 from tests.privacy.test_roles import Database, granted
+from tests.support import small_release
+from tests.support.forked_programs import Program
+from tests.support.postgres_server import Server
 
 SIZES = Sizes(shard_bytes=8 * 16)
 SHARDS = 5
@@ -131,7 +132,7 @@ def begun(made: Begun, home: Path) -> tuple[Path, dict[str, bytes]]:
 def test_workers_draw_the_flow_s_own_bytes(home: Path, drawers: Drawers, begun: Any) -> None:
     path, expected = begun
     drawers.prepare()
-    assert small.tree(Path(drawers.run(path, home).folder)) == expected
+    assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     assert drawers.drew
 
 
@@ -145,7 +146,7 @@ def test_workers_read_the_ledger_with_a_login_of_their_own(
     database: Database, home: Path, drawers: Drawers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL: the flow charges with the application's login, the workers' one reads what is in flight and nothing else."""
-    path = small.write(home.parent / "data", mechanism="identity")
+    path = small_release.write(home.parent / "data", mechanism="identity")
     checked, owner = load(path), Ledger(database.url("owner"))
     owner.declare("small", checked.guarantee.cap, checked.guarantee.protection)
     owner.close()
@@ -227,7 +228,7 @@ def test_a_rogue_worker_is_found_and_nothing_is_committed(
         assert ledger.receipt("small-1").state == "drawing"
     assert not Store(home / "store").exists("measurements/small-1")
     drawers.prepare()
-    assert small.tree(Path(drawers.run(path, home).folder)) == expected
+    assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     shutil.rmtree("releases")
     finishes_with(expected, path, home)
 
@@ -242,7 +243,7 @@ def test_a_worker_killed_amid_its_shard(home: Path, drawers: Drawers, begun: Any
     path, expected = begun
     drawers.prepare(dies, only=only)
     before = set(drawers.addresses)
-    assert small.tree(Path(drawers.run(path, home).folder)) == expected
+    assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     drawers.prepare()
     assert len(before - set(drawers.addresses)) == (2 if only is None else 1)
     finishes_with(expected, path, home)
@@ -263,7 +264,7 @@ def test_the_flow_draws_when_the_last_of_them_has_gone(
         told: list[str] = []
         with engine.open_engine(address) as where:
             context = Context(home, Store(home / "store", SIZES), where, lambda stage, line: told.append(f"{stage}: {line}"))
-            assert small.tree(Path(release_run.release(context, load(path, sizes=SIZES)).folder)) == expected
+            assert small_release.tree(Path(release_run.release(context, load(path, sizes=SIZES)).folder)) == expected
         drawer.wait()
         assert drawer.poll() == -signal.SIGKILL
         assert not any("drawn by workers" in line for line in told)
@@ -272,7 +273,7 @@ def test_the_flow_draws_when_the_last_of_them_has_gone(
 def test_workers_without_the_key_leave_the_noise_to_the_flow(home: Path, drawers: Drawers, begun: Any) -> None:
     path, expected = begun
     drawers.prepare(DPDIST_HOME=str(home.parent / "elsewhere"))
-    assert small.tree(Path(drawers.run(path, home).folder)) == expected
+    assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     warnings = [line for line in drawers.told if "with the resource 'noise' drew nothing" in line]
     assert warnings
     for line in warnings:
@@ -298,7 +299,7 @@ def test_two_workers_with_one_shard_write_one_object(
         return second
 
     monkeypatch.setattr(Engine, "map_where", twice)
-    assert small.tree(Path(drawers.run(path, home).folder)) == expected
+    assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     assert [(a.worker != b.worker, a.digest == b.digest, bool(a.digest)) for a, b in raced] == [(True, True, True)] * SHARDS
     assert sum(1 for each in (home / "store" / "measurements").rglob("c/*") if each.is_file()) == SHARDS
 
@@ -356,9 +357,9 @@ def test_a_late_worker_writes_nothing_that_counts(
         return original(self, resource, function, items, among=[other], report_progress=report_progress)
 
     monkeypatch.setattr(Engine, "map_where", without_it)
-    assert small.tree(Path(drawers.run(path, home).folder)) == expected
+    assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     assert drawers.drew
-    stored = small.tree(home / "store" / "measurements")
+    stored = small_release.tree(home / "store" / "measurements")
     (home.parent / "goes").touch()
     told: DrawReport = late[0].result(timeout=HANGS)
     if plant is late_to_ask:
@@ -366,19 +367,19 @@ def test_a_late_worker_writes_nothing_that_counts(
         assert "is committed; this step needs drawing" in told.refusal
     else:
         assert told.digest is not None
-    assert small.tree(home / "store" / "measurements") == stored
+    assert small_release.tree(home / "store" / "measurements") == stored
     finishes_with(expected, path, home)
 
 
 @pytest.fixture
 def claim(home: Path) -> Claim:
     """The claim of a release of which noise may be drawn, in the ledger of this process."""
-    small.reserved(small.write(home.parent / "data"), home)
+    small_release.reserved(small_release.write(home.parent / "data"), home)
     with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1")
         assert receipt is not None
         ledger.begin_drawing("small-1", receipt.attempt, receipt.binding)
-    return Claim("small-1", receipt.attempt, receipt.binding, small.counts_digest(home))
+    return Claim("small-1", receipt.attempt, receipt.binding, small_release.counts_digest(home))
 
 
 def test_a_claim_gives_the_key_of_the_release(home: Path, claim: Claim) -> None:
@@ -418,18 +419,18 @@ def test_another_root_key_and_none_give_no_key(home: Path, claim: Claim) -> None
 
 def test_nothing_is_drawn_of_a_charge_that_was_given_back(home: Path) -> None:
     """Neither while it is only reserved, nor after it was replaced by another attempt that draws."""
-    small.reserved(small.write(home.parent / "data"), home)
+    small_release.reserved(small_release.write(home.parent / "data"), home)
     with open_ledger(home) as ledger:
         first = ledger.receipt("small-1")
         assert first is not None
-        claim = Claim("small-1", first.attempt, first.binding, small.counts_digest(home))
+        claim = Claim("small-1", first.attempt, first.binding, small_release.counts_digest(home))
         with claim.key() as ask, pytest.raises(LedgerError, match="is reserved; this step needs drawing"):
             ask()
         ledger.abort("small-1")
         with claim.key() as ask, pytest.raises(LedgerError, match="is aborted; this step needs drawing"):
             ask()
         shutil.rmtree("releases", ignore_errors=True)
-    small.reserved(home.parent / "data" / "release.yaml", home)
+    small_release.reserved(home.parent / "data" / "release.yaml", home)
     with open_ledger(home) as ledger:
         second = ledger.receipt("small-1")
         assert second is not None

@@ -27,11 +27,12 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.steps import thresholded_step
 from dpdist.storage.array_store import Store
-from tests import HANGS, small
+from tests import HANGS
+from tests.case_selection import first_of
 from tests.faults.test_noise_workers import started
 from tests.faults.test_steps import Begun
-from tests.often import first_of
 from tests.pipeline.test_thresholded import changes, views
+from tests.support import small_release
 
 STAGES: dict[str, tuple[type, str]] = {
     "reading records": (CellCounting, "deal_records"),
@@ -59,8 +60,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Begun:
             patch.delenv(name, raising=False)
         patch.chdir(folder)
         keys.initialise(folder / "home")
-        path = small.write(folder / "data", table=views(900), **changes())
-        return Begun(path, folder / "home", small.undisturbed(path, folder / "home"))
+        path = small_release.write(folder / "data", table=views(900), **changes())
+        return Begun(path, folder / "home", small_release.undisturbed(path, folder / "home"))
 
 
 @pytest.fixture

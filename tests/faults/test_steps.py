@@ -28,17 +28,18 @@ from dpdist.runtime.context import Context
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import HANGS, small
+from tests import HANGS
+from tests.case_selection import always
 from tests.faults import harness
-from tests.forked import FORKED, exit_code, killed_run, limited_run
-from tests.often import always
-from tests.postgres import Server
-from tests.small import run
+from tests.support import small_release
+from tests.support.forked_programs import FORKED, exit_code, killed_run, limited_run
+from tests.support.postgres_server import Server
+from tests.support.small_release import run
 
 
 def finishes_with(expected: dict[str, bytes], path: Path, home: Path) -> None:
     """The release, run again, publishes these bytes for its one charge."""
-    assert small.tree(run(path, home).folder) == expected
+    assert small_release.tree(run(path, home).folder) == expected
     with open_ledger(home) as ledger:
         audit = ledger.verify()
         assert (audit.rows, audit.running) == (6, 0)  # budget, reserved, drawing, committed, signer, published
@@ -98,8 +99,8 @@ def begun_in(folder: Path, *, sizes: Sizes = SIZES, **changes: Any) -> Begun:
             patch.delenv(name, raising=False)
         patch.chdir(folder)
         keys.initialise(folder / "home")
-        path = small.write(folder / "data", **changes)
-        return Begun(path, folder / "home", small.undisturbed(path, folder / "home", sizes=sizes))
+        path = small_release.write(folder / "data", **changes)
+        return Begun(path, folder / "home", small_release.undisturbed(path, folder / "home", sizes=sizes))
 
 
 @pytest.fixture
@@ -132,12 +133,12 @@ def test_the_command_killed_amid_its_answers_is_finished_by_the_command(begun: B
     assert it.returncode == -signal.SIGKILL
     assert not Path("releases/small-1").exists()
     subprocess.run(command, check=True, capture_output=True)
-    assert small.tree(Path("releases/small-1")) == expected
+    assert small_release.tree(Path("releases/small-1")) == expected
     finishes_with(expected, path, home)
 
 
 def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data", mechanism="identity")
+    path = small_release.write(home.parent / "data", mechanism="identity")
     sizes = Sizes(shard_bytes=8 * 16)
     written: list[int] = []
     original = Store.write_shard
@@ -156,9 +157,9 @@ def test_a_draw_killed_between_shards_is_finished_the_same(home: Path, monkeypat
     halfway = home.parent / "halfway"
     shutil.copytree(home, halfway)
     monkeypatch.setattr(Store, "write_shard", original)
-    first = small.tree(run(path, home, sizes=sizes).folder)
+    first = small_release.tree(run(path, home, sizes=sizes).folder)
     shutil.rmtree("releases")
-    assert small.tree(run(path, halfway, sizes=sizes).folder) == first
+    assert small_release.tree(run(path, halfway, sizes=sizes).folder) == first
 
 
 def _racer(path: str, home: str, folder: str, results: Any) -> None:
@@ -171,7 +172,7 @@ def _racer(path: str, home: str, folder: str, results: Any) -> None:
 
 
 def test_two_flows_racing_for_one_release(home: Path) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     results = FORKED.Queue()
     folders = [home.parent / f"race{i}" for i in range(3)]
     racers = [FORKED.Process(target=_racer, args=(str(path), str(home), str(f), results)) for f in folders]
@@ -184,12 +185,12 @@ def test_two_flows_racing_for_one_release(home: Path) -> None:
     with open_ledger(home) as ledger:
         assert ledger.budgets()[0].releases == 1
         assert ledger.verify().rows == 5 + len(folders)  # published three times
-    published = [small.tree(folder / "releases" / "small-1") for folder in folders]
+    published = [small_release.tree(folder / "releases" / "small-1") for folder in folders]
     assert published[0] == published[1] == published[2]
 
 
 def test_two_flows_racing_for_the_last_of_a_budget(home: Path) -> None:
-    paths = [small.write(home.parent / name, release=name, budget={"rho": 0.2}) for name in ("one", "two", "three")]
+    paths = [small_release.write(home.parent / name, release=name, budget={"rho": 0.2}) for name in ("one", "two", "three")]
     results = FORKED.Queue()
     racers = [
         FORKED.Process(target=_racer, args=(str(p), str(home), str(home.parent / f"race-{p.parent.name}"), results))
@@ -264,7 +265,7 @@ def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monke
     with engine.open_engine(cluster.scheduler_address) as started:
         release_run.release(Context(home, Store(home / "store"), started, progress), load(path))
     assert killed == [moment]
-    assert small.tree(Path("releases/small-1")) == expected
+    assert small_release.tree(Path("releases/small-1")) == expected
     finishes_with(expected, path, home)
 
 
@@ -365,7 +366,7 @@ def test_a_block_damaged_before_the_commit_is_drawn_again(begun: Begun, monkeypa
 
 
 def test_a_block_altered_after_the_commit_is_never_published(home: Path) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     done = run(path, home)
     shutil.rmtree(done.folder)
     for name in ("answers", "measurements"):
@@ -387,8 +388,8 @@ def test_a_block_altered_after_the_commit_is_never_published(home: Path) -> None
 def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server dies after the draw and before the commit; later the release is finished with the same bytes."""
     monkeypatch.setenv("DPDIST_LEDGER", shaky.database())
-    path = small.write(home.parent / "data")
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data")
+    small_release.reserved(path, home)
     original = measure.draw
 
     def stop(*arguments: Any) -> Any:
@@ -406,5 +407,5 @@ def test_postgresql_stopped_amid_a_release(home: Path, shaky: Server, monkeypatc
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1").state == "drawing"
         assert ledger.verify().running == 1
-    first = small.tree(run(path, home).folder)
+    first = small_release.tree(run(path, home).folder)
     finishes_with(first, path, home)

@@ -22,10 +22,10 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.case_selection import first_of
 from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS
-from tests.often import first_of
+from tests.support import small_release
 
 CASES: dict[str, tuple[dict[str, Any], Sizes]] = {
     "product through the store": (
@@ -56,8 +56,8 @@ def test_workers_killed_amid_what_they_share(
 ) -> None:
     """A worker is killed when the first task of a round is done; the counts are made anew, so that there is one."""
     changes, sizes = CASES[case]
-    path = small.write(home.parent / "data", **changes)
-    expected = small.undisturbed(path, home, sizes=sizes)
+    path = small_release.write(home.parent / "data", **changes)
+    expected = small_release.undisturbed(path, home, sizes=sizes)
     shutil.rmtree(home / "store" / "histograms")
     original, killed = Engine.map, []
 
@@ -80,7 +80,7 @@ def test_workers_killed_amid_what_they_share(
         context = Context(home, Store(home / "store", sizes), started, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
     assert killed
-    assert small.tree(Path(done.folder)) == expected
+    assert small_release.tree(Path(done.folder)) == expected
     with open_ledger(home) as ledger:
         assert ledger.verify().running == 0
         assert [budget.releases for budget in ledger.budgets()] == [1]
@@ -105,8 +105,8 @@ def test_the_scheduler_killed_in_every_round(
 
 def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     changes, sizes = CASES[case]
-    path = small.write(home.parent / "data", **changes)
-    expected = small.undisturbed(path, home, sizes=sizes)
+    path = small_release.write(home.parent / "data", **changes)
+    expected = small_release.undisturbed(path, home, sizes=sizes)
     shutil.rmtree(home / "store" / "histograms")
     original, rounds = Engine.map, []
     with harness.scheduler_and_worker(home.parent) as (address, scheduler), monkeypatch.context() as patch:
@@ -137,7 +137,7 @@ def scheduler_killed(home: Path, case: str, round_number: int, monkeypatch: pyte
                 with suppress(EngineError):  # the last task of the last round may have been done
                     release_run.release(context, load(path, sizes=sizes))
     assert len(rounds) >= round_number or Path("releases/small-1").exists()
-    assert small.tree(Path(small.run(path, home, sizes=sizes).folder)) == expected
+    assert small_release.tree(Path(small_release.run(path, home, sizes=sizes).folder)) == expected
     with open_ledger(home) as ledger:
         assert ledger.verify().running == 0
         assert [budget.releases for budget in ledger.budgets()] == [1]

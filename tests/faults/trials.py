@@ -32,7 +32,7 @@ from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.support import small_release
 
 ROOT_KEY = "5c" * 32 + "\n"
 
@@ -50,7 +50,7 @@ def run(folder: Path, spec: Path) -> str:
     with open_ledger(home) as ledger:
         audit, charges = ledger.verify(), [budget.releases for budget in ledger.budgets()]
     release_folder.certificate_of(Path(published))
-    files = {name: data.hex() for name, data in small.tree(Path(published)).items()}
+    files = {name: data.hex() for name, data in small_release.tree(Path(published)).items()}
     del files["release.json.sig"]  # which holds, and is of this ledger's certificate
     certificate = json.loads(bytes.fromhex(files["release.json"]))
     (digest,) = certificate.pop("measurements").values()

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests import certificates
+from tests.support import tls_certificates
 
 WORKERS = ("worker1", "worker2")
 HOSTS = ("scheduler", *WORKERS, "flow", "store")
@@ -69,8 +69,8 @@ class Machines:
         with ExitStack() as stack:
             for name in ("node", "disks", *(f"disks/{host}" for host in self.hosts)):
                 (self.folder / name).mkdir()
-            pair = self.pair = certificates.written(self.folder / "certificates")
-            self.certificates = certificates.environment(*pair)
+            pair = self.pair = tls_certificates.written(self.folder / "certificates")
+            self.certificates = tls_certificates.environment(*pair)
             for role in ("SCHEDULER", "WORKER"):
                 for kind, file in zip(("CERT", "KEY"), pair, strict=True):
                     self.certificates[f"DASK_DISTRIBUTED__COMM__TLS__{role}__{kind}"] = str(file)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from benchmarks.simulator import stages
-from tests import postgres
 from tests.hosts import machines
 from tests.hosts.machines import BIN, DATABASE, MORE_WORKERS, SCHEDULER, Machines
 from tests.hosts.test_hosts import RECORDS
 from tests.hosts.test_work import digests
-from tests.salts import COMMAND
+from tests.support import postgres_server
+from tests.support.fixed_salts import COMMAND
 
 pytestmark = pytest.mark.large
 CELLS, SHARDS = 2**24, 4
@@ -77,7 +77,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Eight machines: two of the workers hold the root key and a login that reads salts, one has neither; the ledger is on its own."""
     if why := machines.reason():
         pytest.skip(why)
-    if (programs := postgres.binaries()) is None:
+    if (programs := postgres_server.binaries()) is None:
         pytest.skip("needs PostgreSQL: apt-get install postgresql")
     with Machines(tmp_path_factory.mktemp("noise"), more=(*MORE_WORKERS, DATABASE), begin_with=("worker1",)) as made:
         files = [made.certificates[f"DASK_DISTRIBUTED__COMM__TLS__CLIENT__{kind}"] for kind in ("CERT", "KEY")]

@@ -11,10 +11,10 @@ from typing import Any
 import dask
 import pytest
 
-from tests import certificates
 from tests.hosts import machines
 from tests.hosts.machines import BIN, MORE_WORKERS, SCHEDULER, WORKERS, Machines
 from tests.hosts.test_hosts import RECORDS, finished, started
+from tests.support import tls_certificates
 
 pytestmark = pytest.mark.large
 ALL = (*WORKERS, *MORE_WORKERS)
@@ -47,7 +47,7 @@ class Autoscaler:
     def __init__(self, hosts: Machines) -> None:
         from distributed import Client
 
-        with dask.config.set(certificates.settings(*hosts.pair)):
+        with dask.config.set(tls_certificates.settings(*hosts.pair)):
             self.client = Client(f"tls://{SCHEDULER}:8786")
         self.hosts, self.numbers, self.fewer = hosts, [0], 0
         self.came: set[str] = set()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.hosts import machines
 from tests.hosts.machines import BIN, SCHEDULER, Machines
-from tests.salts import COMMAND
+from tests.support.fixed_salts import COMMAND
 
 pytestmark = pytest.mark.large
 RECORDS = """

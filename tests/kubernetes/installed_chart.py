@@ -23,11 +23,12 @@ import psycopg
 import pyarrow.parquet
 import yaml
 
-from tests import HANGS, small
+from tests import HANGS
 from tests.deploy.test_control_plane import hooks_of, in_order, template_of
 from tests.deploy.test_helm import rendered
 from tests.kubernetes.node import NODE, Node
-from tests.salts import KNOWN_SALTS
+from tests.support import small_release
+from tests.support.fixed_salts import KNOWN_SALTS
 
 NAMESPACE = "private"
 IMAGE = "docker.io/library/dpdist:1.0.0"
@@ -250,9 +251,9 @@ class InstalledChart:
         for number, (name, content) in enumerate(specs.items()):
             for seed, period in enumerate(PERIODS):
                 written = io.BytesIO()
-                pyarrow.parquet.write_table(small.records(seed=100 * number + seed), written)
+                pyarrow.parquet.write_table(small_release.records(seed=100 * number + seed), written)
                 obstore.put(self.bucket, f"records/{name}/{period}.parquet", written.getvalue())
-            spec = small.spec(
+            spec = small_release.spec(
                 release=f"{name}-{{period}}",
                 period="{period}",
                 records={"path": f"s3://bucket/records/{name}/{{period}}.parquet", "most_missing": "100%"},

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.publish import release_folder
-from tests import small
-from tests.language.pseudo import pseudo, words
-from tests.small import run
+from tests.language.pseudo_language import pseudo, words
+from tests.support import small_release
+from tests.support.small_release import run
 
 SPOKEN = ("aria-label", "placeholder", "title", "content")
 """Attributes that a reader sees or hears."""
@@ -92,7 +92,7 @@ def spoken_by(name: str, home: Path, **changes: Any) -> Path:
         "about": {"curator": "Я", "description": "Я.", "intended_use": "Я.", "region": "Я", "license": "ц", "contact": "ц"},
         **changes,
     }
-    return Path(run(small.write(home.parent / name, table=table, **spec), home).folder)
+    return Path(run(small_release.write(home.parent / name, table=table, **spec), home).folder)
 
 
 def unsaid(page: str, known: set[str]) -> str:

@@ -12,7 +12,7 @@ from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.reconstruction.answer_vectors import AnswerRequest
 from dpdist.strategies import Strategy, hierarchical, identity, wavelet
 from dpdist.workloads import marginals
-from tests.readers import Remembering
+from tests.support.measurement_readers import Remembering
 
 WORKLOAD = marginals(Domain.of_shape((4, 6)), 2)
 COUNTS = np.arange(24, dtype=np.int64) * 7 % 24

@@ -32,7 +32,7 @@ from dpdist.strategies import convolution, singular_value_bound, square_root
 from dpdist.strategies.filter_strategies import finite_series_bound
 from dpdist.workloads import Workload, dnf, filtered, union
 from dpdist.workloads.time_filters import baxter_king, exponential, hodrick_prescott, polynomial, running_sum, window
-from tests.often import always
+from tests.case_selection import always
 
 STEPS = 1100
 SMALL = Sizes(long_steps=100, part_values=777, shard_bytes=8 * 901, pinched_steps=250)

@@ -24,7 +24,7 @@ from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.strategies.strategy import CLOSED_FORM, Strategy
 from dpdist.workloads import Workload
-from tests import small
+from tests.support import small_release
 
 CDF = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"cdf": {"of": "age"}}]}
 
@@ -112,18 +112,18 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_planned_released_certified_and_shown(home: Path) -> None:
     """Compared by 'auto', measured on its own grid, read by its own reader; answers as far off as the certificate says."""
-    done = small.run(small.write(home.parent / "data", mechanism="star", **CDF), home)
+    done = small_release.run(small_release.write(home.parent / "data", mechanism="star", **CDF), home)
     facts = done.certificate["mechanism"]
     assert (facts["name"], facts["consistent"]) == ("star", True)
     found = done.answers.arrow
-    truth = np.cumsum(np.bincount(small.records()["age"].to_numpy(), minlength=12))
+    truth = np.cumsum(np.bincount(small_release.records()["age"].to_numpy(), minlength=12))
     off = (found["answer"].to_numpy() - truth) / found["standard_error"].to_numpy()
     assert 0.01 < np.abs(off).max() < 5  # fails once in 10^5 seeds
     predicted = np.sqrt(np.mean(found["standard_error"].to_numpy() ** 2))
     assert abs(predicted / facts["rmse"] - 1) < 1e-3
     assert "star" in (Path(done.folder) / "index.html").read_text()
     assert release_folder.certificate_of(Path(done.folder))["mechanism"]["name"] == "star"
-    other = small.run(small.write(home.parent / "auto", release="auto", **CDF), home)
+    other = small_release.run(small_release.write(home.parent / "auto", release="auto", **CDF), home)
     assert "star" in {row["mechanism"] for row in other.certificate["mechanism"]["compared"]}
 
 
@@ -140,10 +140,10 @@ def test_it_is_documented_and_refused_before_the_charge(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidSpec, match="mechanism 'star' cannot answer this workload: a star takes up to 100 cells, found 201"
     ):
-        load(small.write(tmp_path, mechanism="star", **wide))
+        load(small_release.write(tmp_path, mechanism="star", **wide))
     with pytest.raises(InvalidSpec, match="divides|counts whole records"):
         load(
-            small.write(
+            small_release.write(
                 tmp_path,
                 mechanism="star",
                 **CDF | {"sums": {"paid": {"from": 0, "to": 9}}, "workload": [{"marginals": {"ways": [1]}, "sum": "paid"}]},
@@ -154,4 +154,4 @@ def test_it_is_documented_and_refused_before_the_charge(tmp_path: Path) -> None:
 def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(REGISTRY, "star")
     with pytest.raises(InvalidSpec, match="must be 'auto'"):
-        load(small.write(tmp_path, mechanism="star", **CDF))
+        load(small_release.write(tmp_path, mechanism="star", **CDF))

@@ -17,9 +17,9 @@ from dpdist.strategies import singular_value_bound
 from dpdist.strategies.solver_resources import Limits
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import Workload, marginals, union
-from tests import small
-from tests.claims import wrong_claims
 from tests.properties.compositions import context_of_all
+from tests.support import small_release
+from tests.support.verifier_findings import wrong_claims
 
 SIZES = (5, 7, 3)
 
@@ -67,7 +67,7 @@ def test_the_measurement_moves_no_further_than_it_is_charged(neighbours: str) ->
 @pytest.mark.parametrize("sizes", [(200, 4_000), (3, 100_000)])
 def test_auto_plans_disjoint_tables_in_the_time_of_the_spec(sizes: tuple[int, int]) -> None:
     """'auto' took noise of equal size for both tables, with 1.27 to 1.84 times the squared error."""
-    spec = small.spec(
+    spec = small_release.spec(
         domain={name: {"from": 0, "to": size - 1} for name, size in zip("ab", sizes, strict=True)},
         workload=[{"marginals": {"of": [["a"], ["b"]]}}],
     )
@@ -81,16 +81,16 @@ def test_auto_plans_disjoint_tables_in_the_time_of_the_spec(sizes: tuple[int, in
 
 @pytest.mark.usefixtures("_at_once")
 def test_a_release_of_disjoint_tables_is_right_and_verified(home: Path) -> None:
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         workload=[{"marginals": {"of": [["age"]]}, "weight": 3}, {"marginals": {"of": [["sex", "work"]]}}],
         mechanism="marginals",
         budget={"rho": 50},
         ledger={"dataset": "small", "cap": {"rho": 100}},
     )
-    folder = Path(small.run(path, home).folder)
+    folder = Path(small_release.run(path, home).folder)
     table, certificate = release_folder.load_release(folder)
-    records, rows = small.records(), table.to_pylist()
+    records, rows = small_release.records(), table.to_pylist()
     assert not certificate["mechanism"]["consistent"]
     counts = np.bincount(records["age"].to_numpy(), minlength=12)
     for row, true in zip(rows, counts, strict=False):

@@ -20,8 +20,8 @@ from dpdist.operators import Matrix
 from dpdist.spec import load
 from dpdist.spec.release_spec import json_schema
 from dpdist.workloads import Workload
-from tests import small
-from tests.complete_tree import needs_every_plugin
+from tests.support import small_release
+from tests.support.complete_tree import needs_every_plugin
 
 MOST_CELLS = 100
 CDF = [{"cdf": {"of": "age"}}]
@@ -55,8 +55,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_planned_compared_and_certified(home: Path) -> None:
-    path = small.write(home.parent / "data", domain=AGES, workload=CDF)
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", domain=AGES, workload=CDF)
+    done = small_release.run(path, home)
     rows = {row["mechanism"]: row for row in done.certificate["mechanism"]["compared"]}
     assert set(rows) == {"coa", "identity", "gaussian", "rotation"}
     assert rows["coa"]["cost"] <= rows["rotation"]["cost"]
@@ -67,17 +67,17 @@ def test_it_is_released_and_shown(home: Path) -> None:
     """Answers are the records' but for noise of the predicted size, and each has its interval."""
     from flows.commands.cli import app
 
-    path = small.write(home.parent / "data", domain=AGES, workload=CDF, mechanism="rotation", budget={"rho": 0.2})
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", domain=AGES, workload=CDF, mechanism="rotation", budget={"rho": 0.2})
+    done = small_release.run(path, home)
     assert done.charged
     facts = done.certificate["mechanism"]
     assert (facts["name"], facts["consistent"], facts["biased"]) == ("rotation", True, False)
     found = done.answers.arrow
-    truth = np.cumsum(np.bincount(small.records()["age"].to_numpy(), minlength=12))
+    truth = np.cumsum(np.bincount(small_release.records()["age"].to_numpy(), minlength=12))
     off = (found["answer"].to_numpy() - truth) / found["standard_error"].to_numpy()
     assert np.abs(off).max() < 5  # fails once in 10^5 seeds
     assert np.abs(off).max() > 0.01
-    told = [line for line in small.verified(home, done.certificate["release"]) if "wrong" in line]
+    told = [line for line in small_release.verified(home, done.certificate["release"]) if "wrong" in line]
     assert told == []  # what the verifier does not know of a mechanism of somebody else is not checked, and not wrong
     result = CliRunner().invoke(app, ["show", str(done.folder), "--json"])
     assert result.exit_code == 0
@@ -102,10 +102,10 @@ def test_it_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
         ({"mechanism": "turn"}, "must be 'auto', .* or 'rotation'"),
     ]
     for number, (changes, message) in enumerate(cases):
-        path = small.write(tmp_path / str(number), **{"mechanism": "rotation", **changes})
+        path = small_release.write(tmp_path / str(number), **{"mechanism": "rotation", **changes})
         with pytest.raises(InvalidSpec, match=message):
             load(path)
-    queries = load(small.write(tmp_path / "wide", **wide)).workload.queries
+    queries = load(small_release.write(tmp_path / "wide", **wide)).workload.queries
     assert "rotation" not in compared_mechanisms("auto", "l2", queries)
     assert "201" in exclusion_reasons("l2", queries)["rotation"]
     with pytest.raises(InvalidInput, match="found 201"):
@@ -115,7 +115,7 @@ def test_it_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
 def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(REGISTRY, "rotation")
     with pytest.raises(InvalidSpec, match="must be 'auto'"):
-        load(small.write(tmp_path, mechanism="rotation"))
+        load(small_release.write(tmp_path, mechanism="rotation"))
 
 
 @needs_every_plugin

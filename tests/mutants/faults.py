@@ -130,7 +130,7 @@ def differs(source: str, changed: str) -> bool:
     """Whether a changed module can do anything else, beside what it says of itself.
 
     Left out are annotations, texts of errors and assertions, ``__repr__`` and ``__str__``, the sizes of caches, what only
-    type checkers read, that dataclasses are frozen (tests/test_habits.py) and that arguments are given by name. The guards
+    type checkers read, that dataclasses are frozen (tests/test_contributing_rules.py) and that arguments are given by name. The guards
     before an error, and the numbers that they compare, are not.
     """
     try:

@@ -138,7 +138,8 @@ def spent() -> float:
 
 def warmed() -> None:
     """Import whatever the tests import, save the project itself; no thread may run, for processes are forked from here."""
-    probe = f"import sys, tests.conftest, tests.small, tests.oracles, flows.commands.cli, {', '.join(_LATER)}; print(*sys.modules)"
+    imported = ("tests.conftest", "tests.support.small_release", "tests.support.oracles", "flows.commands.cli", *_LATER)
+    probe = f"import sys, {', '.join(imported)}; print(*sys.modules)"
     listed = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.split():
         if name.partition(".")[0] not in OURS and name != "__main__":

@@ -27,10 +27,10 @@ from dpdist.privacy.privacy_unit import (
 )
 from dpdist.privacy.risk_in_words import describe_loss
 from flows.commands.console_output import console, print_protected
-from tests import small
-from tests.claims import verifier
 from tests.language.test_pages import texts
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
+from tests.support.verifier_findings import verifier
 
 WORDS = (
     "records", "persons", "persons' visits", "a person", "day", "visits, a person", "visits; records", "{counted}", "12", "1e-07 visits",
@@ -112,7 +112,7 @@ def hostile(name: str, home: Path, folder: Path, language_code: str) -> Path:
     counts = np.arange(6).reshape(2, 3) * 10
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / "counts.npy", counts)
-    path = small.write(
+    path = small_release.write(
         folder,
         release=name,
         records={"path": "counts.npy", "counts": {"of": "persons by column 'who'"}, "called": "any one person"},

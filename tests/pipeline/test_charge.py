@@ -23,11 +23,11 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.command_line import CommandLine
-from tests.complete_tree import needs_plugin
 from tests.pipeline import test_private_categories
-from tests.purchase_releases import purchases_with_amounts, quantile_release
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.complete_tree import needs_plugin
+from tests.support.purchase_releases import purchases_with_amounts, quantile_release
 
 AGES = {"age": {"from": 0, "to": 11}}
 FILTERS = [{"filters": {"of": "age", "apply": [{"window": 3}, {"exponential": 0.7}]}}]
@@ -45,7 +45,7 @@ def context_of(home: Path) -> Context:
 def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> None:
     """Under 'auto', when a later version prefers another one of those that it compares."""
     context = context_of(home)
-    planned = plan(context, load(small.write(home.parent / "data", workload=FILTERS, domain=AGES)))
+    planned = plan(context, load(small_release.write(home.parent / "data", workload=FILTERS, domain=AGES)))
     others = {other.strategy.name: other for other in planned.alternatives()}
     name, other = "convolution", others["convolution"]
     assert planned.as_charged(context) is planned
@@ -67,7 +67,9 @@ def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> No
 
 def test_tables_that_are_too_long_are_refused_by_their_answers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = context_of(home)
-    planned = plan(context, load(small.write(home.parent / "data", mechanism="identity", output={"formats": ["csv"]})))
+    planned = plan(
+        context, load(small_release.write(home.parent / "data", mechanism="identity", output={"formats": ["csv"]}))
+    )
     answers, cells = planned.workload.shape
     assert cells < answers
     for most, refused in ((answers, False), (answers - 1, True)):
@@ -79,7 +81,9 @@ def test_tables_that_are_too_long_are_refused_by_their_answers(home: Path, monke
 def test_warnings_are_told_before_the_charge(home: Path) -> None:
     heard: list[tuple[str, str]] = []
     tiny = {"mechanism": "identity", "workload": [{"marginals": {"ways": [1]}}], "budget": {"rho": "1e-8"}}
-    small.run(small.write(home.parent / "data", **tiny), home, lambda stage, line: heard.append((stage, line)))
+    small_release.run(
+        small_release.write(home.parent / "data", **tiny), home, lambda stage, line: heard.append((stage, line))
+    )
     stages = [stage for stage, _ in heard]
     assert "noise" in dict(heard)["warning"]
     assert stages.index("warning") < stages.index("count")
@@ -89,13 +93,13 @@ def test_warnings_are_told_before_the_charge(home: Path) -> None:
 def test_a_release_beside_quantiles_is_planned_once(home: Path) -> None:
     """What is found beside it changes neither its strategy nor its noise: the plan with placeholders is that of the release."""
     stages = list[str]()
-    path = small.write(home.parent / "data", table=purchases_with_amounts(), **quantile_release())
+    path = small_release.write(home.parent / "data", table=purchases_with_amounts(), **quantile_release())
 
     def run_stage(name: str, work: Callable[[], Any]) -> Any:
         stages.append(name)
         return work()
 
-    done = small.run(path, home, step=run_stage)
+    done = small_release.run(path, home, step=run_stage)
     assert (stages.count("plan"), stages.count("select")) == (1, 1)
     found = plan(context_of(home), load(path))  # with what was found
     assert found.job.found_steps[0][1] is not None
@@ -110,7 +114,7 @@ def test_a_command_plans_and_asks_for_refusals_once(
 ) -> None:
     """Names that are selected take the place of placeholders, which is another plan; a repeat finds them and plans once."""
     folder, calls, command = home.parent / "data", list[str](), CommandLine(monkeypatch, capsys)
-    path = small.write(folder) if kind == "counts" else test_private_categories.written(folder)
+    path = small_release.write(folder) if kind == "counts" else test_private_categories.written(folder)
     for place, name in ((release_plan, "_measurement_plans"), (release_run, "find_refusals")):
         monkeypatch.setattr(place, name, _recorded(getattr(place, name), name, calls))
     assert command("run", str(path), "--quiet").code == 0
@@ -131,7 +135,7 @@ def _recorded(function: Callable[..., Any], name: str, calls: list[str]) -> Call
 def test_a_plan_that_was_made_with_another_engine_must_fit_the_one_that_runs_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, context = load(small.write(home.parent / "data")), context_of(home)
+    job, context = load(small_release.write(home.parent / "data")), context_of(home)
     planned = plan_ahead(context, job)
     assert planned is not None
     monkeypatch.setattr(engine.Engine, "task_bytes", 1)

@@ -13,7 +13,7 @@ import pytest
 from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.page.domain_text import exclusion_sentences
 from dpdist.spec import load
-from tests import small
+from tests.support import small_release
 
 pytestmark = pytest.mark.usefixtures("home")
 SCHEMA = Path(__file__).parents[2] / "docs/certificate.schema.json"
@@ -23,7 +23,7 @@ CLINIC = "".join(f"a,foo{number}\n" for number in range(100))
 
 
 def written(folder: Path, text: str | bytes, domain: dict[str, Any], **records: Any) -> Path:
-    path = small.write(
+    path = small_release.write(
         folder,
         release=folder.name.replace("_", "-"),
         records={"path": "records.csv", "most_missing": "100%", **records},
@@ -39,7 +39,7 @@ def written(folder: Path, text: str | bytes, domain: dict[str, Any], **records: 
 def counts(folder: Path, text: str | bytes, domain: dict[str, Any] | None = None, **records: Any) -> dict[str, int]:
     """What a release with hardly any noise says of each value."""
     home = next(each / "home" for each in (folder, folder.parent) if (each / "home").exists())
-    release = small.run(written(folder, text, NAMES if domain is None else domain, **records), home)
+    release = small_release.run(written(folder, text, NAMES if domain is None else domain, **records), home)
     rows = pyarrow.parquet.read_table(release.folder / "answers.parquet").to_pylist()
     return {row["query"]: round(row["answer"]) for row in rows}
 
@@ -129,7 +129,7 @@ def test_the_certificate_says_what_a_record_is(tmp_path: Path) -> None:
         ("parquet", {"path": "records.parquet"}, None),
     ):
         path = written(tmp_path / name, "name,sex,work\na,f,a\n", {"sex": {"categories": ["f", "m"]}}, **records)
-        release = small.run(path, tmp_path / "home")
+        release = small_release.run(path, tmp_path / "home")
         certificate = json.loads((release.folder / "release.json").read_text())
         jsonschema.validate(certificate, json.loads(SCHEMA.read_text()))
         page = (release.folder / "index.html").read_text()

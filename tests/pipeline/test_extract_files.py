@@ -21,9 +21,9 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import open_context
 from dpdist.sources.frames import write_records
 from dpdist.sources.verified_files import hash_with_tags
-from tests import forked, small
-from tests.command_line import CommandLine
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import forked_programs, small_release
+from tests.support.command_line import CommandLine
 
 SQL = {
     "sql": "SELECT * FROM 'records.parquet'",
@@ -33,12 +33,12 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from dpdist.pipeline import release_run
-from tests import small
+from tests.support import small_release
 if sys.argv[3] == "before the charge":
     release_run.count = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 else:
     release_run.publish = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-small.run(Path(sys.argv[1]), Path(sys.argv[2]))
+small_release.run(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
@@ -58,18 +58,18 @@ def state(home: Path, release: str = "small-1") -> str | None:
     "how", ["a missing column", "a budget that is too small", "an unknown value", "a table from Python"]
 )
 def test_a_refused_release_leaves_no_records(home: Path, how: str) -> None:
-    table = small.records().drop_columns(["sex"]) if how == "a missing column" else small.records()
+    table = small_release.records().drop_columns(["sex"]) if how == "a missing column" else small_release.records()
     if how == "an unknown value":
         table = table.set_column(1, "sex", pa.array(["x"] * table.num_rows))
-    path = small.write(home.parent / "data", table=table, records=SQL)
+    path = small_release.write(home.parent / "data", table=table, records=SQL)
     with open_ledger(home):
         pass
     refusing = mock.patch.object(Ledger, "reserve", side_effect=InvalidSpec("no") if "budget" in how else Ledger.reserve)
     with refusing, pytest.raises(DpdistError):
         _ = (
-            dp.run(small.spec(), records=table.drop_columns(["sex"]), engine="inline")
+            dp.run(small_release.spec(), records=table.drop_columns(["sex"]), engine="inline")
             if how == "a table from Python"
-            else small.run(path, home)
+            else small_release.run(path, home)
         )
     assert state(home) is None
     assert left(home) == []
@@ -83,26 +83,26 @@ def swept(home: Path) -> None:
 
 
 def test_a_charged_release_keeps_them_until_it_has_finished(home: Path) -> None:
-    path = small.write(home.parent / "data", records=SQL)
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data", records=SQL)
+    small_release.reserved(path, home)
     (extract,) = left(home)
     swept(home)
     assert left(home) == [extract]
-    small.run(path, home)
+    small_release.run(path, home)
     assert left(home) == []
-    small.run(path, home)  # read again, and removed again
+    small_release.run(path, home)  # read again, and removed again
     assert left(home) == []
 
 
 def test_an_aborted_release_keeps_none(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = small.write(home.parent / "data", records=SQL)
+    path = small_release.write(home.parent / "data", records=SQL)
     with (
         mock.patch("dpdist.privacy.ledger.budget_ledger.Ledger.begin_drawing", side_effect=KeyboardInterrupt),
         suppress(KeyboardInterrupt),
     ):
-        small.run(path, home)
+        small_release.run(path, home)
     assert state(home) == "reserved"
     assert left(home)
     done = CommandLine(monkeypatch, capsys)("ledger", "abort", "small-1")
@@ -112,20 +112,20 @@ def test_an_aborted_release_keeps_none(
 
 @pytest.mark.parametrize(("when", "kept"), first_of(1, [("before the charge", 0), ("after the commit", 1)]))
 def test_the_next_run_removes_what_killed_ones_left_and_nobody_goes_on_with(home: Path, when: str, kept: int) -> None:
-    path = small.write(home.parent / "data", records=SQL)
-    assert forked.finished(KILLED, path, home, when).returncode == -9
+    path = small_release.write(home.parent / "data", records=SQL)
+    assert forked_programs.finished(KILLED, path, home, when).returncode == -9
     assert len(left(home)) == 1
     swept(home)
     assert len(left(home)) == kept
-    small.run(path, home)
+    small_release.run(path, home)
     assert left(home) == []
-    assert forked.finished(KILLED, path, home, when).returncode == -9
+    assert forked_programs.finished(KILLED, path, home, when).returncode == -9
     swept(home)  # of a finished release nobody goes on
     assert left(home) == []
 
 
 def test_nobody_comes_back_after_a_stated_time(home: Path) -> None:
-    small.reserved(small.write(home.parent / "data", records=SQL), home)
+    small_release.reserved(small_release.write(home.parent / "data", records=SQL), home)
     for days, kept in ((29, 1), (31, 0)):
         then = time.time() - days * 86_400
         os.utime(home / "records" / "of" / "small-1", (then, then))
@@ -146,7 +146,7 @@ def test_what_a_living_run_uses_is_removed_by_nobody(home: Path) -> None:
 
 def test_records_are_private_whatever_the_umask_also_while_they_are_written(tmp_path: Path) -> None:
     modes: list[int] = []
-    table = small.records(100)
+    table = small_release.records(100)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in table.to_batches(max_chunksize=20):
@@ -193,7 +193,7 @@ def test_no_name_becomes_durable_before_what_it_names(home: Path, monkeypatch: p
     monkeypatch.setattr(os, "replace", named)
     monkeypatch.setattr(os, "link", linked)
     monkeypatch.setattr(Ledger, "reserve", charged)
-    small.run(small.write(home.parent / "data", records=SQL), home)
+    small_release.run(small_release.write(home.parent / "data", records=SQL), home)
     charge = events.index(("charge", ""))
     ((at, source, target),) = [
         (place, *what.split("\0"))

@@ -13,7 +13,7 @@ import pytest
 from dpdist.errors import InvalidSpec
 from dpdist.spec import load
 from dpdist.workloads.integer_basis import column_codes
-from tests import small
+from tests.support import small_release
 
 # NUTS codes of Eurostat, version 2024: districts of Bremen and the Saarland, and two of Berlin and Hamburg
 NUTS = {
@@ -43,7 +43,7 @@ LARGE = {"budget": {"rho": 1}, "ledger": {"dataset": "small", "cap": {"rho": 1}}
 
 def rows(folder: Path, **changes: Any) -> list[dict[str, Any]]:
     given: dict[str, Any] = {"domain": {"district": DISTRICT, "age": AGE}, "workload": ASKED, **LARGE}
-    release = small.run(small.write(folder, table=TABLE, **{**given, **changes}), folder / "home")
+    release = small_release.run(small_release.write(folder, table=TABLE, **{**given, **changes}), folder / "home")
     found: list[dict[str, Any]] = pyarrow.parquet.read_table(release.folder / "answers.parquet").to_pylist()
     return found
 
@@ -74,7 +74,7 @@ def test_tables_at_every_level_agree(tmp_path: Path) -> None:
 
 
 def test_levels_of_numbers_are_wider_bins(tmp_path: Path) -> None:
-    spec = load(small.write(tmp_path, domain={"district": DISTRICT, "age": AGE}, workload=ASKED))
+    spec = load(small_release.write(tmp_path, domain={"district": DISTRICT, "age": AGE}, workload=ASKED))
     (block,) = [block for block in spec.workload.queries.blocks if block.name == "age group"]
     assert list(block.labels[0]) == ["0 to <18", "18 to <65", "65 to <100"]
     assert block.factors[0].dense().tolist() == [[1, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
@@ -82,10 +82,12 @@ def test_levels_of_numbers_are_wider_bins(tmp_path: Path) -> None:
 
 
 def test_a_file_of_levels_is_the_same_as_lists(tmp_path: Path) -> None:
-    inline = load(small.write(tmp_path, domain={"district": DISTRICT, "age": AGE}, workload=ASKED))
+    inline = load(small_release.write(tmp_path, domain={"district": DISTRICT, "age": AGE}, workload=ASKED))
     lines = ["code,country,land", *(f"{code},{country},{land}" for code, (land, country) in NUTS.items())]
     (tmp_path / "nuts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    filed = load(small.write(tmp_path, domain={"district": {**DISTRICT, "levels": "nuts.csv"}, "age": AGE}, workload=ASKED))
+    filed = load(
+        small_release.write(tmp_path, domain={"district": {**DISTRICT, "levels": "nuts.csv"}, "age": AGE}, workload=ASKED)
+    )
     assert filed.measured.domain == inline.measured.domain
     assert filed.workload.queries.fingerprint == inline.workload.queries.fingerprint
 
@@ -114,5 +116,5 @@ def test_levels_that_are_refused(said: str, tmp_path: Path) -> None:
     (tmp_path / "short.csv").write_text("code,country\nDE300\n")
     given: dict[str, Any] = {"domain": {"district": DISTRICT, "age": AGE}, "workload": [{"marginals": {"of": [["age"]]}}]}
     with pytest.raises(InvalidSpec, match=said) as refused:
-        load(small.write(tmp_path, **{**given, **BAD[said]}))
+        load(small_release.write(tmp_path, **{**given, **BAD[said]}))
     assert "\n" not in str(refused.value)

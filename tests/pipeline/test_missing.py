@@ -15,7 +15,7 @@ from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.page.domain_text import exclusion_sentences
 from dpdist.spec import load
-from tests import small
+from tests.support import small_release
 
 pytestmark = pytest.mark.usefixtures("home")
 TABLE = pa.table(
@@ -38,7 +38,7 @@ EXACT = {"budget": {"rho": 1e7}, "ledger": {"dataset": "small", "cap": {"rho": 1
 
 def answers(folder: Path, table: pa.Table = TABLE, **changes: Any) -> dict[str, float]:
     """What a release with hardly any noise says, by group and query."""
-    release = small.run(small.write(folder, table=table, **{**EXACT, **changes}), folder / "home")
+    release = small_release.run(small_release.write(folder, table=table, **{**EXACT, **changes}), folder / "home")
     published = pyarrow.parquet.read_table(release.folder / "answers.parquet").to_pylist()
     return {f"{row['group']}: {row['query']}": round(row["answer"]) for row in published}
 
@@ -97,7 +97,7 @@ def test_every_mechanism_that_answers_answers_alike(mechanism: str, domain: Any,
 @pytest.mark.parametrize("mechanism", sorted(REFUSING & {*REGISTRY}))
 def test_the_others_refuse_in_words(mechanism: str, tmp_path: Path) -> None:
     for domain in (LABELLED, DROPPED):
-        path = small.write(tmp_path, domain=domain, workload=QUERIES, mechanism=mechanism, **exactly(mechanism))
+        path = small_release.write(tmp_path, domain=domain, workload=QUERIES, mechanism=mechanism, **exactly(mechanism))
         with pytest.raises(
             InvalidSpec, match=f"'{mechanism}' (cannot answer this workload|partitions one ordered attribute)"
         ):
@@ -117,7 +117,7 @@ def test_the_others_refuse_in_words(mechanism: str, tmp_path: Path) -> None:
 )
 def test_no_bin_is_kept_where_every_query_would_leave_it_out(workload: Any, sizes: tuple[int, ...], tmp_path: Path) -> None:
     """Filters stay filters, and tables of all attributes stay tables: closed forms answer them."""
-    assert load(small.write(tmp_path, domain=DROPPED, workload=workload)).measured.domain.shape == sizes
+    assert load(small_release.write(tmp_path, domain=DROPPED, workload=workload)).measured.domain.shape == sizes
 
 
 def test_a_stream_leaves_records_without_a_time_out(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_missing_values_stop_a_release_that_does_not_declare_them(tmp_path: Path
 
 def test_the_page_says_what_is_left_out_and_never_how_many(tmp_path: Path) -> None:
     domain = {**LABELLED, "age": {"from": 0, "to": 2, "missing": "drop", "outside": "clip"}}
-    path = small.write(tmp_path, table=TABLE, domain=domain, workload=QUERIES, **EXACT)
-    release = small.run(path, tmp_path / "home")
+    path = small_release.write(tmp_path, table=TABLE, domain=domain, workload=QUERIES, **EXACT)
+    release = small_release.run(path, tmp_path / "home")
     assert exclusion_sentences(release.certificate) == [
         "Age: values below or above those declared are counted at the nearest one; records without a value are left out of the "
         "answers that use it.",

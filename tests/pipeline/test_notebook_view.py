@@ -10,13 +10,13 @@ import pytest
 
 import dpdist as dp
 from dpdist.errors import StoreError
-from tests import small
+from tests.support import small_release
 
 
 def test_answers_in_every_form(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow, pandas, Polars and xarray say the same; a notebook shows the first rows and the guarantee."""
-    small.write(home.parent / "data")
-    content: dict[str, Any] = {**small.spec(), "records": {"path": str(home.parent / "data" / "records.parquet")}}
+    small_release.write(home.parent / "data")
+    content: dict[str, Any] = {**small_release.spec(), "records": {"path": str(home.parent / "data" / "records.parquet")}}
     done = dp.run(content, engine="inline")
     arrow = done.answers.arrow
     values = arrow["answer"].to_numpy()

@@ -22,8 +22,8 @@ from dpdist.privacy.noise import NORMAL_95
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.claims import wrong_claims
+from tests.support import small_release
+from tests.support.verifier_findings import wrong_claims
 
 PERSON = {"column": "person", "most_groups": 3}
 ASKED: dict[str, Any] = {
@@ -63,8 +63,8 @@ def bounded(table: pa.Table, groups: int) -> dict[tuple[str, str], int]:
 
 
 def test_persons_are_counted_once_in_each_of_their_first_groups(home: Path) -> None:
-    path = small.write(home.parent / "data", table=visits(), **ASKED)
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", table=visits(), **ASKED)
+    done = small_release.run(path, home)
     truth = bounded(visits(), 3)
     error = done.answers.arrow["standard_error"][0].as_py()
     assert error == pytest.approx(3.6180, rel=1e-3)  # where every cell by itself has sqrt(l) / sqrt(2 rho) = 3.8730
@@ -81,16 +81,18 @@ def test_persons_are_counted_once_in_each_of_their_first_groups(home: Path) -> N
     assert certificate["measurement"]["why"] == "it counts persons by group, and sums over groups are no numbers of persons"
     page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
     assert "so that their counts are too small" in page
-    files = small.tree(Path(done.folder))
+    files = small_release.tree(Path(done.folder))
     shutil.rmtree(done.folder)
-    assert small.tree(Path(small.run(path, home).folder)) == files
+    assert small_release.tree(Path(small_release.run(path, home).folder)) == files
 
 
 @pytest.mark.parametrize("most", [2, 4])
 def test_the_bound_of_errors_is_that_for_one_person_in_all_their_groups(home: Path, most: int) -> None:
     """However many groups those are, from the second on."""
     person = {"column": "person", "most_groups": most}
-    path = small.write(home.parent / "data", table=visits(), **{**ASKED, "records": {**ASKED["records"], "person": person}})
+    path = small_release.write(
+        home.parent / "data", table=visits(), **{**ASKED, "records": {**ASKED["records"], "person": person}}
+    )
     planned = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     claimed = planned.certificate()["mechanism"]
     assert claimed["bound"].startswith("what no strategy can beat for one person in all their places")
@@ -98,9 +100,9 @@ def test_the_bound_of_errors_is_that_for_one_person_in_all_their_groups(home: Pa
 
 
 def test_a_release_killed_after_its_charge_publishes_the_same_bytes(home: Path) -> None:
-    path = small.write(home.parent / "data", table=visits(), **ASKED)
-    expected = small.undisturbed(path, home)
-    assert small.tree(Path(small.run(path, home).folder)) == expected
+    path = small_release.write(home.parent / "data", table=visits(), **ASKED)
+    expected = small_release.undisturbed(path, home)
+    assert small_release.tree(Path(small_release.run(path, home).folder)) == expected
 
 
 @pytest.mark.parametrize("pure", [False, True])
@@ -108,7 +110,7 @@ def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
     """Of 2,000 simulated releases with the noise of the plan; a noise that is a fifth too large is seen."""
     changes = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}} if pure else {}
     changes |= {"mechanism": "identity"}
-    path = small.write(home.parent / "data", table=visits(), **ASKED, **changes)
+    path = small_release.write(home.parent / "data", table=visits(), **ASKED, **changes)
     made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert made.strategy.name == "identity"
     draws = made.noise.draw(bytes(32), count=6 * 2000) * made.grid.spacing
@@ -121,12 +123,12 @@ def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
 
 def test_persons_are_counted_once_in_totals(home: Path) -> None:
     """In each table the first groups there: nobody is missing in all, and of the sexes nobody either, since there are two."""
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         table=visits(),
         **{**ASKED, "domain": TOTALS, "budget": {"rho": 10**7}, "ledger": {"dataset": "s", "cap": {"rho": 10**7}}},
     )
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     found = {(row["sex"], row["work"]): round(row["answer"]) for row in done.answers.arrow.to_pylist()}
     rows = visits().to_pylist()
     alone: dict[str, dict[str, list[int]]] = {name: {} for name in ("sex", "work")}
@@ -190,8 +192,8 @@ def travels() -> pa.Table:
 def test_persons_are_counted_once_in_the_groups_of_levels(home: Path) -> None:
     """Every table by itself, with its bound: of a week two, however many records a person has there."""
     plenty = {"budget": {"rho": 10**8}, "ledger": {"dataset": "s", "cap": {"rho": 10**8}}}
-    path = small.write(home.parent / "data", table=travels(), mechanism="identity", **ASKED | BY_LEVELS | plenty)
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", table=travels(), mechanism="identity", **ASKED | BY_LEVELS | plenty)
+    done = small_release.run(path, home)
     rows = [row for row in travels().to_pylist() if row["day"] is None or row["day"].day <= 20]
 
     def told(most: int, *of: Callable[[dict[str, Any]], str]) -> dict[tuple[str, ...], int]:
@@ -271,10 +273,10 @@ def test_persons_are_counted_once_in_the_groups_of_levels(home: Path) -> None:
 def test_the_page_says_by_which_levels_persons_are_counted(
     home: Path, language: str, bounded: str, more: str, as_others: str
 ) -> None:
-    path = small.write(
+    path = small_release.write(
         home.parent / "data", table=travels(), mechanism="identity", **ASKED | BY_LEVELS | {"language": language}
     )
-    page = (Path(small.run(path, home).folder) / "index.html").read_text(encoding="utf-8")
+    page = (Path(small_release.run(path, home).folder) / "index.html").read_text(encoding="utf-8")
     assert bounded in page
     assert as_others in page
     assert page.count(more) == page.count(bounded) > 0  # what is beyond the bound of all tables is another sentence's
@@ -287,7 +289,7 @@ def test_levels_of_a_file_decide_what_is_counted(home: Path) -> None:
         "domain": {"work": {"categories": ["a", "b", "c"], "levels": "levels.csv"}},
         "workload": [{"marginals": {"of": [["work"], ["kind"]]}}],
     }
-    path = small.write(folder, table=visits(), **{**ASKED, **asked})
+    path = small_release.write(folder, table=visits(), **{**ASKED, **asked})
     digests = []
     for kinds in ("xxy", "xyy"):
         (folder / "levels.csv").write_text(
@@ -300,7 +302,7 @@ def test_levels_of_a_file_decide_what_is_counted(home: Path) -> None:
 def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
     """Two records in each of three groups: sqrt(3) 2 in place of 6, and any workload, since records add up."""
     records = {"path": "records.parquet", "person": {"column": "person", "most_groups": 3, "most_records": 2}}
-    path = small.write(
+    path = small_release.write(
         home.parent / "data", table=visits(), **{**ASKED, "records": records, "workload": [{"marginals": {"ways": [1, 2]}}]}
     )
     made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
@@ -308,12 +310,12 @@ def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
     assert {row.mechanism for row in made.table} >= {"coa", "identity"}
     assert made.certificate()["mechanism"]["certified_gap"] == pytest.approx(0, abs=1e-4)
     assert "groups count, with at most 2 records each" in made.certificate()["privacy"]["bound"]
-    assert small.run(path, home).certificate["cells"] == 6
+    assert small_release.run(path, home).certificate["cells"] == 6
 
 
 @pytest.mark.parametrize("asked", [{"ways": [2]}, {"ways": [2, 2], "among": ["work", "sex"]}, {"of": [["work", "sex"]]}])
 def test_the_tables_that_are_asked_for_decide_and_not_their_form(home: Path, asked: dict[str, Any]) -> None:
-    path = small.write(home.parent / "data", **{**ASKED, "workload": [{"marginals": asked}]})
+    path = small_release.write(home.parent / "data", **{**ASKED, "workload": [{"marginals": asked}]})
     made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     (block,) = made.workload.blocks
     assert (block.name, block.queries) == ("sex x work", 6)
@@ -334,8 +336,8 @@ def test_the_page_says_what_became_of_records_without_a_person(home: Path, missi
     persons = [None if place % 9 == 0 else each for place, each in enumerate(table["person"].to_pylist())]
     table = table.set_column(table.schema.get_field_index("person"), "person", pa.array(persons))
     records = {**ASKED["records"], "person": {**PERSON, "missing": missing}, "most_missing": "100%"}
-    path = small.write(home.parent / "data", table=table, **{**ASKED, "records": records, "language": language})
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", table=table, **{**ASKED, "records": records, "language": language})
+    done = small_release.run(path, home)
     assert said in (Path(done.folder) / "index.html").read_text(encoding="utf-8")
     assert done.certificate["method"]["missing_persons"] == missing
 
@@ -378,13 +380,13 @@ def changed_records(**other: Any) -> dict[str, Any]:
 )
 def test_what_is_no_count_of_persons_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, **{**ASKED, **changes}))
+        load(small_release.write(tmp_path, **{**ASKED, **changes}))
 
 
 def test_the_table_of_all_attributes_may_be_asked_for_by_their_number(tmp_path: Path) -> None:
     """It was refused, though the spec asks for the same table."""
-    by_number = load(small.write(tmp_path / "ways", **{**ASKED, "workload": [{"marginals": {"ways": [2]}}]}))
-    listed = load(small.write(tmp_path / "of", **ASKED))
+    by_number = load(small_release.write(tmp_path / "ways", **{**ASKED, "workload": [{"marginals": {"ways": [2]}}]}))
+    listed = load(small_release.write(tmp_path / "of", **ASKED))
     assert by_number.workload.queries.fingerprint == listed.workload.queries.fingerprint
     assert by_number.moved == listed.moved
 
@@ -394,15 +396,17 @@ def test_files_that_tell_persons_apart_otherwise_than_the_cap_are_refused_before
     records: dict[str, Any] = {"person": {"column": "person", "most_records": 1, "type": "integer"}}
     asked: dict[str, Any] = {"domain": {"age": {"from": 0, "to": 11}}, "workload": [{"marginals": {"ways": [1]}}]}
     table = pa.table({"age": [1, 2, 2], "person": [1, 1, 2]})
-    small.run(small.write(home.parent / "a", table=table, records={"path": "records.parquet", **records}, **asked), home)
+    small_release.run(
+        small_release.write(home.parent / "a", table=table, records={"path": "records.parquet", **records}, **asked), home
+    )
     records["person"].pop("type")
-    path = small.write(home.parent / "b", release="b", records={"path": "records.csv", **records}, **asked)
+    path = small_release.write(home.parent / "b", release="b", records={"path": "records.csv", **records}, **asked)
     (path.parent / "records.csv").write_text("age,person\n1,1\n2,01\n")
     with pytest.raises(LedgerError, match=r"tells persons apart as text, the cap of 'small' as whole numbers"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("b") is None
     records["person"]["type"] = "integer"
-    path = small.write(home.parent / "c", release="b", records={"path": "records.csv", **records}, **asked)
+    path = small_release.write(home.parent / "c", release="b", records={"path": "records.csv", **records}, **asked)
     (path.parent / "records.csv").write_text("age,person\n1,1\n2,01\n")
-    assert small.run(path, home).tally.beyond_bound == 1
+    assert small_release.run(path, home).tally.beyond_bound == 1

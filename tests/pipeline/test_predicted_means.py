@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from dpdist.session import PlannedRelease
-from tests import small
-from tests.command_line import CommandLine
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 MINUTES = {"from": 0, "to": 240, "unit": "minutes"}
 
@@ -24,7 +24,9 @@ def test_plan_tells_of_means_where_records_are_assumed(
 ) -> None:
     monkeypatch.setenv("DPDIST_ENGINE", "inline")
     command = CommandLine(monkeypatch, capsys)
-    path = small.write(Path("data"), sums={"minutes": MINUTES}, workload=[{"marginals": {"ways": [1]}, "mean": "minutes"}])
+    path = small_release.write(
+        Path("data"), sums={"minutes": MINUTES}, workload=[{"marginals": {"ways": [1]}, "mean": "minutes"}]
+    )
     assert "mean of minutes by sex 2 ± " not in " ".join(command("plan", str(path)).out.split())
     few, many = (
         {each["group"]: each["half_width"] for each in json.loads(command("plan", str(path), "--records", number, "--json").out)["errors"]}
@@ -42,7 +44,7 @@ def test_narrow_terminals_cut_no_number(
     monkeypatch.setattr("flows.commands.plan_output.console", Console(width=50, highlight=False, markup=False))
     sums = {"person": {"from": 0, "to": 1500}}
     asked = [{"marginals": {"ways": [1, 2]}}, {"marginals": {"of": [["sex"]]}, "mean": "person"}]
-    path = small.write(Path("data"), sums=sums, workload=asked)
+    path = small_release.write(Path("data"), sums=sums, workload=asked)
     (found,) = (each for each in PlannedRelease.read(path).errors.groups if each.group == "sum of person by sex")
     printed = CommandLine(monkeypatch, capsys)("plan", str(path), "--records", "3000").out
     assert f"± {found.half_width:,.4g}" in printed
@@ -68,9 +70,9 @@ def test_means_are_told_as_they_are_published(
     sexes = pa.array(np.repeat(["f", "m"], 1000))
     table = pa.table({"sex": sexes, "minutes": amounts})
     day["assume"] = {"records": 2000, "amounts": {"minutes": "uniform 30 90"}}
-    path = small.write(Path("data"), table=table, domain={"sex": {"categories": ["f", "m"]}}, **day)
+    path = small_release.write(Path("data"), table=table, domain={"sex": {"categories": ["f", "m"]}}, **day)
     told = {each["group"]: each for each in json.loads(command("plan", str(path), "--json").out)["errors"]}
-    published = small.run(path, home).folder
+    published = small_release.run(path, home).folder
     means, variances = (list(csv.DictReader((published / f"{name}.csv").open())) for name in ("means", "variances"))
     for group, rows in (
         ("mean of minutes by sex", [row for row in means if row["group"] == "mean of minutes by sex"]),
@@ -88,7 +90,7 @@ def test_means_are_told_as_they_are_published(
         group: each["half_width"] for group, each in told.items()
     }
     del day["assume"]
-    small.write(Path("data"), table=table, domain={"sex": {"categories": ["f", "m"]}}, **day)
+    small_release.write(Path("data"), table=table, domain={"sex": {"categories": ["f", "m"]}}, **day)
     evenly = {
         each["group"]: each for each in json.loads(command("plan", str(path), "--records", "2000", "--json").out)["errors"]
     }

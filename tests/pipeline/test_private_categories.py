@@ -44,10 +44,10 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.reconciliation import abort_reserved, differences, measurement_name
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.claims import verifier
-from tests.forked import exit_code, killed_run
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.forked_programs import exit_code, killed_run
+from tests.support.verifier_findings import verifier
 
 RARE = "Only-One-Person's Hamlet"
 NAMES = 60
@@ -71,12 +71,12 @@ def towns() -> pa.Table:
 
 
 def written(folder: Path, table: pa.Table | None = None, **changes: Any) -> Path:
-    return small.write(folder, table=towns() if table is None else table, **{**ASKED, **changes})
+    return small_release.write(folder, table=towns() if table is None else table, **{**ASKED, **changes})
 
 
 def names_of(path: Path, home: Path) -> tuple[str, ...]:
     """The names that a run of the release publishes."""
-    return small.run(path, home).job.measured.domain.attribute("town").categories
+    return small_release.run(path, home).job.measured.domain.attribute("town").categories
 
 
 def selected_names(path: Path, home: Path) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def selected_names(path: Path, home: Path) -> tuple[str, ...]:
 
 def test_names_are_selected_kept_and_charged(home: Path) -> None:
     path = written(home.parent / "data")
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     chosen = done.job.measured.domain.attribute("town").categories
     assert 10 < len(chosen) < NAMES
     assert list(chosen) == sorted(chosen, key=str.encode)
@@ -103,26 +103,26 @@ def test_names_are_selected_kept_and_charged(home: Path) -> None:
         assert [float(loss.failure) for loss in charges.values()] == [1e-6, 0.0]
         assert ledger.verify().releases == 2
         assert differences(Store(home / "store"), ledger) == []
-    again = small.run(path, home)
-    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+    again = small_release.run(path, home)
+    assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(Path(done.folder)))
     shutil.rmtree(done.folder)
-    assert small.tree(Path(small.run(path, home).folder)) == small.tree(Path(again.folder))
+    assert small_release.tree(Path(small_release.run(path, home).folder)) == small_release.tree(Path(again.folder))
 
 
 def test_a_selection_is_not_charged_where_the_measurement_would_be_refused(home: Path) -> None:
     """Of rho 0.1 the selection takes 0.02: what is left, 0.09, allows either of them, and not both."""
     domain = {"sex": {"categories": ["f", "m"]}}
     before = {"release": "before", "domain": domain, "workload": [{"marginals": {"ways": [1]}}], "budget": {"rho": 0.21}}
-    small.run(written(home.parent / "data", mechanism="identity", **before), home)
+    small_release.run(written(home.parent / "data", mechanism="identity", **before), home)
     with pytest.raises(BudgetExceeded):
-        small.run(written(home.parent / "data"), home)
+        small_release.run(written(home.parent / "data"), home)
     with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["before"]
 
 
 def test_the_certificate_covers_the_selection(home: Path) -> None:
     about = {"curator": "a", "description": "b", "intended_use": "c", "region": "d", "published": "2026-11-22"}
-    done = small.run(written(home.parent / "data", about=about), home)
+    done = small_release.run(written(home.parent / "data", about=about), home)
     certificate = json.loads((Path(done.folder) / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
     privacy, selection = certificate["privacy"], certificate["selections"][0]
@@ -145,13 +145,13 @@ def test_the_list_of_candidates_is_written_nowhere(home: Path, capfd: pytest.Cap
         mock.patch("dpdist.spec.steps.domain_selection.NameSelection.values_to_store", side_effect=OSError("disk full")),
         pytest.raises(OSError, match="disk full") as caught,
     ):
-        small.run(path, home, lambda stage, line: told.append(f"{stage} {line}"))
+        small_release.run(path, home, lambda stage, line: told.append(f"{stage} {line}"))
     assert RARE not in "".join(caught.value.args)
-    small.run(path, home, lambda stage, line: told.append(f"{stage} {line}"))
+    small_release.run(path, home, lambda stage, line: told.append(f"{stage} {line}"))
     for each in (RARE, "Hamlet"):
         for encoded in (each.encode(), each.encode("utf-16-le"), each.encode().hex().encode()):
             assert not any(encoded in file.read_bytes() for file in home.rglob("*") if file.is_file())
-            assert not any(encoded in content for content in small.tree(Path("releases")).values())
+            assert not any(encoded in content for content in small_release.tree(Path("releases")).values())
         assert each not in "".join(told)
         assert each not in "".join(capfd.readouterr())
     assert not (home / "scratch").exists() or not any((home / "scratch").rglob("*"))
@@ -190,7 +190,7 @@ def undecided(folder: Path, home: Path, **changes: Any) -> Path:
     """A release whose selection is charged, with nothing drawn."""
     path = written(folder, **changes)
     with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     return path
 
 
@@ -266,13 +266,13 @@ def test_a_drawn_selection_cannot_be_given_back(home: Path) -> None:
         abort_reserved(store, ledger, "small-1~categories")
         assert ledger.budgets()[0].spent.failure == 0
     with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger, pytest.raises(LedgerError, match="only a reserved release"):
         abort_reserved(store, ledger, "small-1~categories")
-    small.run(path, home)
+    small_release.run(path, home)
     store.delete(measurement_name("small-1~categories"))
     with pytest.raises(DpdistError, match="measurements/small-1~categories"):
-        small.run(path, home)
+        small_release.run(path, home)
 
 
 def test_records_that_changed_are_refused_and_a_corrected_workload_keeps_the_names(home: Path) -> None:
@@ -280,11 +280,11 @@ def test_records_that_changed_are_refused_and_a_corrected_workload_keeps_the_nam
     changed = towns().slice(5)
     other = written(home.parent / "other", changed)
     with pytest.raises(ReleaseConflict, match="histogram"):
-        small.run(other, home)
+        small_release.run(other, home)
     with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     with pytest.raises(ReleaseConflict, match="set of records"):
-        small.run(other, home)
+        small_release.run(other, home)
     narrower = written(home.parent / "narrower", workload=[{"marginals": {"of": [["town"]]}}])
     with open_ledger(home) as ledger:
         before = ledger.receipt("small-1~categories")
@@ -293,7 +293,7 @@ def test_records_that_changed_are_refused_and_a_corrected_workload_keeps_the_nam
         assert ledger.receipt("small-1~categories") == before
     shares = {**ASKED["domain"], "town": {**ASKED["domain"]["town"], "selection": {"share": 0.3, "delta": 1e-6}}}
     with pytest.raises(ReleaseConflict, match="spec"):
-        small.run(written(home.parent / "again", domain=shares), home)
+        small_release.run(written(home.parent / "again", domain=shares), home)
 
 
 def test_names_are_paid_for_by_the_period_that_publishes_them(home: Path) -> None:
@@ -301,10 +301,10 @@ def test_names_are_paid_for_by_the_period_that_publishes_them(home: Path) -> Non
     ledger = {"dataset": "small", "cap": {**CAP, "per": "week"}, "shared_records": True}
     first, second = (written(home.parent / f"{day}", ledger=ledger, period=f"2026-11-{day:02d}") for day in (6, 13))
     with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(first, home)
+        small_release.run(first, home)
     with pytest.raises(ReleaseConflict, match="budget period"):
-        small.run(second, home)
-    small.run(first, home)
+        small_release.run(second, home)
+    small_release.run(first, home)
     with open_ledger(home) as book:
         assert [(budget.period, budget.releases) for budget in book.budgets()] == [("2026-W45", 2)]
 
@@ -346,7 +346,7 @@ def test_no_frequent_name_publishes_nothing(home: Path) -> None:
     path = written(home.parent / "data", towns().slice(0, 40))
     for _ in range(2):
         with pytest.raises(InvalidInput, match="no name of 'town' is frequent enough"):
-            small.run(path, home)
+            small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories"]
 
@@ -389,7 +389,7 @@ def test_what_is_refused_is_refused_before_the_charge(
     home: Path, changes: dict[str, Any], error: type[DpdistError], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        small.run(written(home.parent / "data", **changes), home)
+        small_release.run(written(home.parent / "data", **changes), home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
@@ -408,7 +408,7 @@ def test_laplace_noise_needs_a_delta_for_the_selection_alone(home: Path, pure: b
         "curator": "a", "description": "b", "intended_use": "c", "region": "d", "published": "2026-11-22"
     }  # fmt: skip
     path = written(home.parent / "data", **({} if pure else {"noise": "laplace"}), **changes)
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     chosen = done.job.measured.domain.attribute("town").categories
     assert 5 < len(chosen) <= NAMES
     assert RARE not in chosen
@@ -446,11 +446,11 @@ def test_more_records_than_can_be_measured_are_refused_before_names_are_charged(
     path = written(home.parent / "data", table, **asked)
     monkeypatch.setattr(integer_measurement, "MOST_RECORDS", table.num_rows - 1)
     with pytest.raises(InvalidInput, match="the grid holds up to"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
     monkeypatch.setattr(integer_measurement, "MOST_RECORDS", 16 * table.num_rows if sums else table.num_rows)
-    assert small.run(path, home).charged
+    assert small_release.run(path, home).charged
 
 
 PAID: dict[str, Any] = {
@@ -470,7 +470,7 @@ def payments() -> pa.Table:
 
 def test_sums_and_means_by_private_categories(home: Path) -> None:
     """The names are those of the release without sums; what is added up by them is what the records of each name hold, after the bounds."""
-    done = small.run(written(home.parent / "data", payments(), **PAID), home)
+    done = small_release.run(written(home.parent / "data", payments(), **PAID), home)
     chosen = done.job.measured.domain.attribute("town").categories
     assert 10 < len(chosen) < NAMES
     context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
@@ -500,8 +500,8 @@ def test_sums_and_means_by_private_categories(home: Path) -> None:
     assert (Path(done.folder) / "means.csv").read_text().count("\n") == len(true) + 1
     with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories", "small-1"]
-    again = small.run(done.job.declared_job.source.folder / "release.yaml", home)
-    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+    again = small_release.run(done.job.declared_job.source.folder / "release.yaml", home)
+    assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(Path(done.folder)))
 
 
 def test_private_categories_of_a_query(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,20 +513,20 @@ def test_private_categories_of_a_query(home: Path, monkeypatch: pytest.MonkeyPat
     rows = data / "rows.parquet"
     shutil.copy(data / "records.parquet", rows)
     with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~categories"]
     (extract,) = (home / "records").rglob("*.parquet")
     kept = extract.read_bytes()
     pyarrow.parquet.write_table(payments().slice(7), rows)
-    expected = small.undisturbed(path, home)
+    expected = small_release.undisturbed(path, home)
     extract.unlink()
     with pytest.raises(ReleaseConflict, match="query or table, whose rows have changed"):
-        small.run(path, home)
+        small_release.run(path, home)
     assert not list((home / "records").rglob("*.parquet"))
     extract.write_bytes(kept)
-    done = small.run(path, home)
-    assert small.tree(Path(done.folder)) == expected
+    done = small_release.run(path, home)
+    assert small_release.tree(Path(done.folder)) == expected
     assert not list((home / "records").rglob("*.parquet"))
 
 
@@ -553,4 +553,4 @@ def test_a_threshold_that_is_too_low_is_seen_in_what_is_published(home: Path, mo
         "town": {**ASKED["domain"]["town"], "selection": {"share": 0.2, "delta": 1e-6, "most": 100}},
     }
     assert RARE in names_of(written(home.parent / "data", domain=domain), home)
-    assert any(RARE.encode() in content for content in small.tree(Path("releases")).values())
+    assert any(RARE.encode() in content for content in small_release.tree(Path("releases")).values())

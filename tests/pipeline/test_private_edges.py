@@ -30,12 +30,12 @@ from dpdist.spec import load
 from dpdist.spec.attributes.numbers import Edges
 from dpdist.spec.steps.domain_selection import EdgesChoice, inner_edges
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.claims import verifier, wrong_claims
-from tests.command_line import CommandLine
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.privacy.test_edges import chances, told_apart
-from tests.purchase_releases import BUDGETS
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.purchase_releases import BUDGETS
+from tests.support.verifier_findings import verifier, wrong_claims
 
 WIDEST = 5000
 """The largest amount: few have more than 300."""
@@ -69,7 +69,7 @@ def asked(person: bool = True, **changes: Any) -> dict[str, Any]:
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=payments(), **asked(**changes))
+    return small_release.write(home.parent / "data", table=payments(), **asked(**changes))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def written(home: Path, **changes: Any) -> Path:
     ],
 )
 def test_edges_are_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
-    done = small.run(written(home, person=budget != "delta", neighbours=neighbours, **BUDGETS[budget]), home)
+    done = small_release.run(written(home, person=budget != "delta", neighbours=neighbours, **BUDGETS[budget]), home)
     folder = Path(done.folder)
     facts = json.loads((folder / "release.json").read_text())
     jsonschema.validate(facts, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
@@ -109,7 +109,7 @@ def test_edges_are_chosen_charged_and_said(home: Path, budget: str, neighbours: 
     assert (before.own_loss.rho, before.own_loss.pure) == (loss.rho / 5, loss.pure / 5)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
     assert wrong_claims(folder) == {}
-    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+    assert not [each for each in small_release.verified(home, "small-1") if "the ledger says" in each]
 
 
 def test_it_is_planned_before_it_is_drawn(home: Path) -> None:
@@ -121,28 +121,28 @@ def test_it_is_planned_before_it_is_drawn(home: Path) -> None:
     assert sentence.startswith("Up to 5 bins of paid were chosen")
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~edges") is None
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     assert done.certificate["mechanism"]["rmse"] == pytest.approx(planned.certificate()["mechanism"]["rmse"])
 
 
 def test_a_run_that_goes_on_chooses_nothing_twice(home: Path) -> None:
     path = written(home)
-    small.reserved(path, home)
+    small_release.reserved(path, home)
     with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
-    kept = {name: content for name, content in small.tree(home / "store").items() if "edges" in name}
+        small_release.run(path, home)
+    kept = {name: content for name, content in small_release.tree(home / "store").items() if "edges" in name}
     with mock.patch.object(preprocess, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
-        done = small.run(path, home)
-    assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
+        done = small_release.run(path, home)
+    assert {name: content for name, content in small_release.tree(home / "store").items() if name in kept} == kept != {}
     with open_ledger(home) as ledger:
         assert len([row for row in ledger.entries("small-1~edges") if row["event"] == "reserved"]) == 1
-    again = small.run(path, home)
+    again = small_release.run(path, home)
     assert (again.charged, again.job.measured.attributes) == (False, done.job.measured.attributes)
 
 
 def test_several_attributes_each_have_a_charge(home: Path) -> None:
     age = {"edges": "private", "selection": {"from": 0, "to": 89, "bins": 4, "share": 0.1}}
-    done = small.run(written(home, domain={**asked()["domain"], "age": age}), home)
+    done = small_release.run(written(home, domain={**asked()["domain"], "age": age}), home)
     assert [(each["of"], each["share"]) for each in done.certificate["chosen_edges"]] == [("paid", 0.2), ("age", 0.1)]
     with open_ledger(home) as ledger:
         receipts = [ledger.receipt(f"small-1{suffix}") for suffix in ("~edges", "~edges-2", "")]
@@ -157,7 +157,9 @@ def test_a_number_that_all_have_leaves_few_bins(home: Path, queries: dict[str, A
     """Whatever is found, what was paid for is answered: also a single bin, where all records have the largest number."""
     table = payments(600)
     table = table.set_column(0, "paid", [np.full(600, float(WIDEST))])
-    done = small.run(small.write(home.parent / "data", table=table, **asked(workload=[queries], budget={"rho": 0.2})), home)
+    done = small_release.run(
+        small_release.write(home.parent / "data", table=table, **asked(workload=[queries], budget={"rho": 0.2})), home
+    )
     assert list(done.job.measured.domain.attribute("paid").edges) == [0, WIDEST + 1]
 
 
@@ -205,7 +207,7 @@ def test_the_records_that_count_are_those_with_a_number(
         del paid["outside"]
     content = asked(records={"path": "records.parquet", "person": person}, domain={"paid": paid})
     content["workload"] = [{"marginals": {"ways": [1]}}]
-    found, context = choice(small.write(home.parent / "data", table=table, **content), home)
+    found, context = choice(small_release.write(home.parent / "data", table=table, **content), home)
     assert found.count_records(records_in_parts(context, found.job)).counts.tolist() == expected
 
 
@@ -217,7 +219,7 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budge
     content = asked(domain={"paid": {"edges": "private", "selection": selection}}, neighbours=neighbours, **BUDGETS[budget])
     content["workload"] = [{"marginals": {"ways": [1]}}]
     of_person = list(combinations_with_replacement(range(4), 2))
-    path = small.write(home.parent / "data", table=payments(9), **content)
+    path = small_release.write(home.parent / "data", table=payments(9), **content)
     found, context = choice(path, home)
 
     def counted(persons: tuple[tuple[int, ...], ...]) -> np.ndarray:
@@ -268,14 +270,14 @@ def test_what_cannot_be_chosen_is_refused(
     if selection is None:
         del content["domain"]["paid"]["selection"]
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, table=payments(), **content))
+        load(small_release.write(tmp_path, table=payments(), **content))
 
 
 def test_too_little_budget_is_refused_before_the_charge(home: Path) -> None:
     content = asked()
     content["domain"]["paid"]["selection"]["share"] = 1e-25
     with pytest.raises(InvalidInput, match="so little budget"):
-        small.run(small.write(home.parent / "data", table=payments(), **content), home)
+        small_release.run(small_release.write(home.parent / "data", table=payments(), **content), home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~edges") is None
 
@@ -312,7 +314,7 @@ def test_no_records_at_all_are_no_reason_to_refuse(home: Path) -> None:
     """An empty file has edges, and answers, as any other, where the spec allows that."""
     content = asked()
     content["records"]["empty"] = "allow"
-    done = small.run(small.write(home.parent / "data", table=payments().slice(0, 0), **content), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=payments().slice(0, 0), **content), home)
     (said,) = done.certificate["chosen_edges"]
     assert said["edges"] == sorted(set(said["edges"]))
     assert done.certificate["privacy"]["rho"] == "1/10"
@@ -321,7 +323,7 @@ def test_no_records_at_all_are_no_reason_to_refuse(home: Path) -> None:
 
 def test_a_verifier_finds_edges_that_cost_more_than_they_say(home: Path) -> None:
     """A choice that is said to be of another level, which would hide what it cost, and a rate that is too high."""
-    folder = Path(small.run(written(home), home).folder)
+    folder = Path(small_release.run(written(home), home).folder)
     path = folder / "release.json"
     facts = json.loads(path.read_text())
     for name, value in (("level", 9), ("rate", "9")):
@@ -349,4 +351,4 @@ def test_labels_and_levels_need_known_bins(tmp_path: Path) -> None:
         content = asked()
         content["domain"]["paid"][key] = value
         with pytest.raises(InvalidSpec, match="nobody knows the bins of 'edges: private'"):
-            load(small.write(tmp_path, table=payments(), **content))
+            load(small_release.write(tmp_path, table=payments(), **content))

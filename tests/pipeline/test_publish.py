@@ -32,10 +32,10 @@ from dpdist.storage.array_store import Store, StoredArray
 from dpdist.storage.objects import parse_location
 from dpdist.storage.objects.bucket import Bucket
 from dpdist.strategies import eigen_design
-from tests import small
-from tests.fit import assert_release_fits
-from tests.often import always
-from tests.small import run
+from tests.case_selection import always
+from tests.support import small_release
+from tests.support.small_release import run
+from tests.support.standardised_errors import assert_release_fits
 
 ALWAYS = (
     "citation.bib",
@@ -64,13 +64,13 @@ def columns(found: pa.Table) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(("title", "headed"), [("Visits by age", "Visits by age"), (None, "small-1")])
 def test_a_page_is_headed_by_its_title_or_else_by_its_id(home: Path, title: str | None, headed: str) -> None:
     changes = {} if title is None else {"title": title}
-    page = (run(small.write(home.parent / "data", **changes), home).folder / "index.html").read_text()
+    page = (run(small_release.write(home.parent / "data", **changes), home).folder / "index.html").read_text()
     assert re.search(r"<h1[^>]*>\s*(.*?)\s*</h1>", page, re.DOTALL)[1] == headed
 
 
 def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rows in the same order as one file, CSV and Zarr; 'show' reads them. Columns that fit in a batch are read once."""
-    path = small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT})
+    path = small_release.write(home.parent / "data", output={"formats": small_release.EVERY_FORMAT})
     reads: list[str] = []
     original = Store.read_shard
 
@@ -100,35 +100,35 @@ def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.Monkey
 
 
 def test_formats_are_a_choice(home: Path) -> None:
-    path = small.write(home.parent / "data", output={"formats": ["zarr"]})
+    path = small_release.write(home.parent / "data", output={"formats": ["zarr"]})
     folder = run(path, home).folder
     assert sorted(file.name for file in folder.iterdir()) == ["answers.zarr", *ALWAYS]
     with pytest.raises(StoreError, match="has no Parquet table, .* left it out.; read its answers.zarr$"):
         release_folder.load_release(folder)
     assert "answers.csv" not in (folder / "index.html").read_text()
     assert run(path, home).charged is False  # and is known again
-    text = small.run(small.write(home.parent / "text", output={"formats": ["csv"]}, release="small-2"), home)
+    text = small_release.run(small_release.write(home.parent / "text", output={"formats": ["csv"]}, release="small-2"), home)
     with pytest.raises(StoreError, match=r"has no Parquet table, .* left it out.; read its answers.csv$"):
         _ = text.answers
     with pytest.raises(InvalidSpec, match="formats"):
-        load(small.spec(output={"formats": []}))
+        load(small_release.spec(output={"formats": []}))
 
 
 def test_publishing_to_an_object_store(home: Path, s3: str) -> None:
-    path = small.write(home.parent / "data", output={"folder": f"{s3}/published/small-1"})
+    path = small_release.write(home.parent / "data", output={"folder": f"{s3}/published/small-1"})
     done = run(path, home)
     assert done.folder == f"{s3}/published/small-1"
     with done.location.local_copy() as copy:
-        first = small.tree(copy)
+        first = small_release.tree(copy)
         assert table(copy).num_rows == json.loads(first["release.json"])["queries"]
     assert run(path, home).charged is False
     with done.location.local_copy() as copy:
-        assert small.tree(copy) == first
-    other = small.write(home.parent / "other", release="small-2", output={"folder": f"{s3}/published/small-1"})
+        assert small_release.tree(copy) == first
+    other = small_release.write(home.parent / "other", release="small-2", output={"folder": f"{s3}/published/small-1"})
     with pytest.raises(StoreError, match="exists and does not hold a complete copy of this release"):
         run(other, home)
     with pytest.raises(StoreError, match="is not the URL of an object store"):
-        run(small.write(home.parent / "third", release="small-1", output={"folder": "nonsense://x"}), home)
+        run(small_release.write(home.parent / "third", release="small-1", output={"folder": "nonsense://x"}), home)
 
 
 @pytest.mark.statistical
@@ -156,7 +156,7 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
         np.save(data / "w.npy", rows)
         name = "w.npy"
     sizes = Sizes(gram_entries=1000, mapped_bytes=1 if kind == "mapped npy" else SIZES.mapped_bytes)
-    path = small.write(data, workload=[{"rows": {"file": name}}], mechanism="coa")
+    path = small_release.write(data, workload=[{"rows": {"file": name}}], mechanism="coa")
     done = run(path, home, sizes=sizes)
     found = table(done.folder)
     held = plan(
@@ -166,11 +166,11 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
             engine.Engine(workers=1, memory_bytes=2**31, threads=1, connect=None, local=True),
             ignore_progress,
         ),
-        load(small.write(data, release="held", workload=[{"rows": {"file": "held.npy"}}], mechanism="coa")),
+        load(small_release.write(data, release="held", workload=[{"rows": {"file": "held.npy"}}], mechanism="coa")),
     )
     assert done.plan.strategy.workload_cost == pytest.approx(held.strategy.workload_cost, rel=1e-6)
     counts = np.zeros((12, 2, 3))
-    records = small.records()
+    records = small_release.records()
     for age, sex, work in zip(*(records[c].to_pylist() for c in ("age", "sex", "work")), strict=True):
         counts[age, ["f", "m"].index(sex), ["a", "b", "c"].index(work)] += 1
     assert_release_fits(done, found, rows @ counts.ravel())
@@ -180,13 +180,13 @@ def test_rows_from_a_file_are_answered_as_rows_in_memory(home: Path, kind: str, 
 def test_am_on_the_engine(home: Path) -> None:
     """Mechanism 'eigen': the design of ``eigen_design``; groups that a killed run solved are kept."""
     workload = [{"ranges": {"of": ["age"], "by": ["sex"]}}]
-    path = small.write(home.parent / "data", mechanism="eigen", eigen={"group_size": 4}, workload=workload)
+    path = small_release.write(home.parent / "data", mechanism="eigen", eigen={"group_size": 4}, workload=workload)
     spec = load(path)
     done = run(path, home)
     expected = eigen_design(spec.workload.queries, group_size=4)
     assert done.plan.strategy.workload_cost == pytest.approx(expected.workload_cost, rel=1e-8)
     assert done.plan.strategy.gap > 0
-    whole = load(small.write(home.parent / "data", mechanism="eigen", workload=workload))
+    whole = load(small_release.write(home.parent / "data", mechanism="eigen", workload=workload))
     context = Context(
         home,
         home_folder.store_of(home),
@@ -195,11 +195,13 @@ def test_am_on_the_engine(home: Path) -> None:
     )
     assert plan(context, whole).strategy.workload_cost <= done.plan.strategy.workload_cost * (1 + 1e-9)
     with pytest.raises(InvalidSpec, match="either 'group_size' or 'principal'"):
-        load(small.spec(mechanism="eigen", eigen={"group_size": 4, "principal": 3}))
+        load(small_release.spec(mechanism="eigen", eigen={"group_size": 4, "principal": 3}))
 
 
 def test_what_does_not_fit_names_what_does(home: Path) -> None:
-    path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa")
+    path = small_release.write(
+        home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}], mechanism="coa"
+    )
     tiny = engine.Engine(workers=1, memory_bytes=1_160_000, threads=1, connect=None, local=True)
     context = Context(home, home_folder.store_of(home), tiny, ignore_progress)
     with pytest.raises(OutOfMemory, match=r"planning 'coa' needs .*'residual' \(seconds.*'identity' \(RMSE \d"):
@@ -210,33 +212,35 @@ def test_a_file_belongs_to_one_budget_period(home: Path) -> None:
     """Budgets per week are for records of that week: the same file under another week's date is refused, nothing is charged."""
     ledger_spec = {"dataset": "weekly", "cap": {"rho": 0.1, "per": "week"}}
     data = home.parent / "data"
-    first = small.write(data, release="w1", period="2026-11-16", ledger=ledger_spec)
+    first = small_release.write(data, release="w1", period="2026-11-16", ledger=ledger_spec)
     run(first, home)
     for day, release in (("2026-11-23", "w2"), ("2026-11-30", "w3")):
-        later = small.write(data, release=release, period=day, ledger=ledger_spec)
+        later = small_release.write(data, release=release, period=day, ledger=ledger_spec)
         with pytest.raises(
             LedgerError, match="records.parquet was counted in period 2026-W47 by 'w1': a budget per week is for"
         ):
             run(later, home)
     with open_ledger(home) as ledger:
         assert len(ledger.entries()) == 6
-    fresh = small.write(data, table=small.records(seed=1), release="w2", period="2026-11-23", ledger=ledger_spec)
+    fresh = small_release.write(
+        data, table=small_release.records(seed=1), release="w2", period="2026-11-23", ledger=ledger_spec
+    )
     assert run(fresh, home).charged
-    other = small.write(data, release="again", period="2026-11-23")
+    other = small_release.write(data, release="again", period="2026-11-23")
     with pytest.raises(
         LedgerError, match=r"records.parquet was counted by 'w1' of data set 'weekly': .*shared_records: true"
     ):
         run(other, home)
-    meant = {**small.spec()["ledger"], "shared_records": True}
-    assert run(small.write(data, release="again", period="2026-11-23", ledger=meant), home).charged
+    meant = {**small_release.spec()["ledger"], "shared_records": True}
+    assert run(small_release.write(data, release="again", period="2026-11-23", ledger=meant), home).charged
 
 
 def test_an_aborted_release_frees_its_files(home: Path) -> None:
     ledger_spec = {"dataset": "weekly", "cap": {"rho": 0.1, "per": "week"}}
     data = home.parent / "data"
-    wrong = small.write(data, release="typo", period="2026-11-16", ledger=ledger_spec)
-    small.reserved(wrong, home)
-    right = small.write(data, release="w2", period="2026-11-23", ledger=ledger_spec)
+    wrong = small_release.write(data, release="typo", period="2026-11-16", ledger=ledger_spec)
+    small_release.reserved(wrong, home)
+    right = small_release.write(data, release="w2", period="2026-11-23", ledger=ledger_spec)
     with pytest.raises(LedgerError, match="by 'typo'"):
         run(right, home)
     with open_ledger(home) as ledger:
@@ -246,7 +250,7 @@ def test_an_aborted_release_frees_its_files(home: Path) -> None:
 
 def test_the_same_records_twice_are_refused(home: Path) -> None:
     data = home.parent / "data"
-    path = small.write(data, records={"path": "."})
+    path = small_release.write(data, records={"path": "."})
     shutil.copy(data / "records.parquet", data / "copy.parquet")
     with pytest.raises(InvalidSpec, match="file 1 of .*/ and file 2 of .*/ hold the same records"):
         run(path, home)
@@ -254,11 +258,11 @@ def test_the_same_records_twice_are_refused(home: Path) -> None:
 
 def test_a_folder_is_bound_to_its_measurement(home: Path) -> None:
     """The same id from another home and other records must not be told as published while the folder holds old answers."""
-    folder = run(small.write(home.parent / "data"), home).folder
-    before = small.tree(Path(folder))
+    folder = run(small_release.write(home.parent / "data"), home).folder
+    before = small_release.tree(Path(folder))
     other = home.parent / "another"
     keys.initialise(other)
-    path = small.write(home.parent / "records", table=small.records(seed=1))
+    path = small_release.write(home.parent / "records", table=small_release.records(seed=1))
     with pytest.raises(StoreError, match="holds a published 'small-1' that this ledger has not released"):
         run(path, other)
     with open_ledger(other) as ledger:
@@ -269,7 +273,7 @@ def test_a_folder_is_bound_to_its_measurement(home: Path) -> None:
     shutil.copytree(home.parent / "away", folder)
     with pytest.raises(StoreError, match="holds 'small-1' of another measurement"):
         run(path, other)
-    assert small.tree(Path(folder)) == before
+    assert small_release.tree(Path(folder)) == before
 
 
 @pytest.mark.parametrize(
@@ -289,7 +293,7 @@ def test_a_release_holds_no_links(tmp_path: Path) -> None:
         folder = tmp_path / f"release-{name}"
         folder.mkdir()
         (folder / "release.json").write_text('{"release": "x", "files": {}}')
-        small.sign(folder)
+        small_release.sign(folder)
         release_folder.certificate_of(folder)
         make(folder / name)
         with pytest.raises(StoreError, match=f"{name} is a link"):

@@ -14,9 +14,9 @@ import dpdist as dp
 from dpdist.errors import InvalidInput
 from dpdist.pipeline.release_run import Release
 from flows.commands import cli
-from tests import small
-from tests.command_line import CommandLine
-from tests.purchase_releases import AMOUNT, purchases_with_amounts, quantile_release
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.purchase_releases import AMOUNT, purchases_with_amounts, quantile_release
 
 AMOUNTS = {"amount": {"from": 0, "to": 100, "step": 1, "missing": "drop", "unit": "EUR"}}
 WORKLOAD = [
@@ -39,7 +39,7 @@ STATISTICS = {
 def release(home: Path) -> Release:
     quantiles = {**quantile_release()["quantiles"], "of": {"amount": {**AMOUNT, "missing": "drop"}}}
     spec = quantile_release(sums=AMOUNTS, workload=WORKLOAD, quantiles=quantiles, budget={"rho": 50}, ledger=LEDGER)
-    return small.run(small.write(home.parent / "data", table=purchases_with_amounts(), **spec), home)
+    return small_release.run(small_release.write(home.parent / "data", table=purchases_with_amounts(), **spec), home)
 
 
 def test_every_printed_group_gives_its_rows(
@@ -83,7 +83,7 @@ def test_means_variances_and_quantiles_are_tables(release: Release) -> None:
 
 
 def test_a_release_without_means_says_how_to_ask_for_them(home: Path) -> None:
-    release = small.run(small.write(home.parent / "data"), home)
+    release = small_release.run(small_release.write(home.parent / "data"), home)
     with pytest.raises(InvalidInput, match=r"has no means; ask for some with dp\.means"):
         assert release.means
     assert release.statistics == {}

@@ -19,7 +19,7 @@ from dpdist.pipeline.release_run import Release
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
-from tests import small
+from tests.support import small_release
 
 WHOLE: dict[str, Any] = {"integer": True, "non_negative": True}
 
@@ -29,9 +29,9 @@ def run(home: Path, name: str, of: list[list[str]], *earlier: str, **changes: An
     lines: list[str] = []
     after = {**WHOLE, **({"consistent_with": [f"{each}.yaml" for each in earlier]} if earlier else {}), **changes}
     given = {"workload": [{"marginals": {"of": of}}], "mechanism": "identity", "budget": {"rho": 0.02}}
-    path = small.write(home.parent / "data", release=name, postprocess=after, **given)
+    path = small_release.write(home.parent / "data", release=name, postprocess=after, **given)
     path = path.rename(path.parent / f"{name}.yaml")
-    return small.run(path, home, lambda stage, line: lines.append(line) if stage == "warning" else None), lines
+    return small_release.run(path, home, lambda stage, line: lines.append(line) if stage == "warning" else None), lines
 
 
 def numbers(released: Release, group: str) -> list[float]:
@@ -56,9 +56,9 @@ def test_the_same_number_stands_in_every_table(home: Path) -> None:
     assert facts["rounding"]["held"] == ["sex of one", "sex x work of one"]
     assert sum("were published as" in sentence for sentence in facts["post_processing"]) == 2
     assert np.array(numbers(two, "age x sex")).reshape(-1, 2).sum(axis=0).tolist() == numbers(two, "sex")
-    assert not [line for line in small.verified(home, "two") if "wrong" in line]
+    assert not [line for line in small_release.verified(home, "two") if "wrong" in line]
     again, _ = run(home, "two", [["sex"], ["age", "sex"]], "one")
-    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(two.folder)))
+    assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(Path(two.folder)))
 
 
 def test_what_cannot_be_held_is_said_before_the_charge(home: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_rounding_that_fails_after_the_charge_loses_nothing(home: Path, held: 
     facts = json.loads((Path(released.folder) / "release.json").read_text())
     assert facts["rounding"] == {"rule": "nearest", "deviation": 0.5, "adds_up": False, "apart": []}
     assert all(value.is_integer() for value in numbers(released, "sex"))
-    assert not [line for line in small.verified(home, "two") if "wrong" in line]
+    assert not [line for line in small_release.verified(home, "two") if "wrong" in line]
 
 
 def test_an_edition_says_what_it_changes_and_what_it_keeps(home: Path) -> None:
@@ -111,7 +111,7 @@ def test_an_edition_says_what_it_changes_and_what_it_keeps(home: Path) -> None:
     kept, _ = run(home, "four", [["sex"], ["age"]], "three")
     assert "sex: the same numbers as in the earlier edition three" in (Path(kept.folder) / "index.html").read_text()
     assert numbers(whole, "sex") == numbers(kept, "sex")
-    assert not [line for line in small.verified(home, "two") if "wrong" in line]
+    assert not [line for line in small_release.verified(home, "two") if "wrong" in line]
 
 
 def test_releases_of_too_many_answers_are_neither_held_nor_compared(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

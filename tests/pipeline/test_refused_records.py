@@ -15,9 +15,9 @@ from dpdist.errors import DpdistError
 from dpdist.measurement import filter_measurement, integer_measurement
 from dpdist.pipeline import preprocess
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import small
-from tests.often import slow
-from tests.pipeline.test_found_in_turn import asked, purchases
+from tests.case_selection import slow
+from tests.pipeline.test_step_sequences import asked, purchases
+from tests.support import small_release
 
 NAMES = {"categories": "private", "selection": {"share": 0.05, "delta": 1e-9, "most": 3}}
 FOUND: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -78,7 +78,7 @@ def table() -> pa.Table:
 
 def written(folder: Path, spec: dict[str, Any], last: pa.Table, tail: bytes = b"") -> Path:
     """The spec beside its records: the last of them, in the last file, are what somebody gave."""
-    path = small.write(folder, **spec)
+    path = small_release.write(folder, **spec)
     (folder / "visits").mkdir(exist_ok=True)
     pyarrow.csv.write_csv(table(), folder / "visits" / "a.csv")
     pyarrow.csv.write_csv(last, folder / "visits" / "b.csv")
@@ -126,7 +126,7 @@ def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str
     spec = spec_of(found)
     path = written(home.parent / "data", spec, last, tail)
     with pytest.raises(DpdistError):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
 
@@ -137,8 +137,8 @@ def test_completed_records_are_published_under_the_same_id(found: tuple[str, ...
     spec = spec_of(found) | {"budget": {"rho": 100}}
     spec["ledger"]["cap"]["rho"] = 100
     with pytest.raises(DpdistError, match="without 'wait'"):
-        small.run(written(home.parent / "data", spec, with_last(wait=None)), home)
-    assert small.run(written(home.parent / "data", spec, with_last()), home).charged
+        small_release.run(written(home.parent / "data", spec, with_last(wait=None)), home)
+    assert small_release.run(written(home.parent / "data", spec, with_last()), home).charged
 
 
 @pytest.mark.parametrize("found", TOGETHER, ids=" ".join)
@@ -147,7 +147,7 @@ def test_records_with_fractions_where_a_column_is_of_lists_are_refused_before_an
 ) -> None:
     """A column that cannot be converted, in the last of two Parquet files."""
     spec = spec_of(found)
-    path = small.write(home.parent / "data", **spec)
+    path = small_release.write(home.parent / "data", **spec)
     (home.parent / "data" / "visits").mkdir()
     pa.parquet.write_table(table(), home.parent / "data" / "visits" / "a.parquet")
     last = with_last()
@@ -156,7 +156,7 @@ def test_records_with_fractions_where_a_column_is_of_lists_are_refused_before_an
         broken = last.set_column(last.column_names.index(column), column, lists)
         pa.parquet.write_table(broken, home.parent / "data" / "visits" / "b.parquet")
         with pytest.raises(DpdistError, match=column):
-            small.run(path, home)
+            small_release.run(path, home)
         with open_ledger(home) as ledger:
             assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
 
@@ -178,11 +178,11 @@ def test_more_steps_of_amounts_than_a_filter_holds_are_refused_before_any_charge
         "left_out": {"share": 0.05},
     }
     large = pa.table({"person": [*range(60)], "age": [1] * 60, "paid": [500] * 60})
-    path = small.write(home.parent / "data", table=large, **spec)
+    path = small_release.write(home.parent / "data", table=large, **spec)
     if mechanism == "identity":  # which bounds the number of records
-        assert small.run(path, home).charged
+        assert small_release.run(path, home).charged
         return
     with pytest.raises(DpdistError, match="without overflow"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]

@@ -1,7 +1,7 @@
 """The release as a whole, on small records: repeats and refusals.
 
 Answers are compared with the truth at the rate of false alarms of ``fit``; distributions are tested with many draws in
-strategies/test_grid.py.
+strategies/test_dense_rows.py.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
-from tests import small
-from tests.complete_tree import installed_mechanisms, needs_plugin
-from tests.fit import assert_errors_fit, assert_release_fits
-from tests.often import always, first_of
-from tests.properties.asked import AGES, PURE
-from tests.small import run
+from tests.case_selection import always, first_of
+from tests.properties.spec_parts import AGES, PURE
+from tests.support import small_release
+from tests.support.complete_tree import installed_mechanisms, needs_plugin
+from tests.support.small_release import run
+from tests.support.standardised_errors import assert_errors_fit, assert_release_fits
 
 
 def truth_of(path: Path) -> np.ndarray:
@@ -65,7 +65,7 @@ def truth_of(path: Path) -> np.ndarray:
 @pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", ["auto", "identity", "gaussian"])
 def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
-    path = small.write(home.parent / "data", mechanism=mechanism)
+    path = small_release.write(home.parent / "data", mechanism=mechanism)
     done = run(path, home)
     table, certificate = release_folder.load_release(done.folder)
     assert done.charged
@@ -82,7 +82,7 @@ def test_answers_lie_around_the_truth(home: Path, mechanism: str) -> None:
 @pytest.mark.parametrize("mechanism", ["auto", "laplace"])
 def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
-    path = small.write(home.parent / "data", mechanism=mechanism, **pure)
+    path = small_release.write(home.parent / "data", mechanism=mechanism, **pure)
     done = run(path, home)
     table, certificate = release_folder.load_release(done.folder)
     privacy = certificate["privacy"]
@@ -100,25 +100,25 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     page = (done.folder / "index.html").read_text()
     assert "pure differential privacy" in page
     assert "discrete Laplace" in page
-    run(small.write(home.parent / "data", mechanism=mechanism, release="small-2", **pure), home)
+    run(small_release.write(home.parent / "data", mechanism=mechanism, release="small-2", **pure), home)
     with pytest.raises(BudgetExceeded, match=r"charge of epsilon=0\.5 was refused, epsilon=0 is left"):
-        run(small.write(home.parent / "data", mechanism=mechanism, release="small-3", **pure), home)
+        run(small_release.write(home.parent / "data", mechanism=mechanism, release="small-3", **pure), home)
 
 
 def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strategies are kept by the workload's fingerprint: the budget changes the noise, other queries the strategy."""
     data = home.parent / "data"
-    first = run(small.write(data), home)
+    first = run(small_release.write(data), home)
 
     def solved_again(*_: object, **__: object) -> None:
         raise AssertionError("optimised again")
 
     monkeypatch.setattr(dense_mechanisms, "coa", solved_again)
-    second = run(small.write(data, release="small-2", budget={"rho": 0.05}), home)
+    second = run(small_release.write(data, release="small-2", budget={"rho": 0.05}), home)
     assert second.plan.grid.digest == first.plan.grid.digest
     assert second.plan.noise.scale > first.plan.noise.scale
     with pytest.raises(AssertionError, match="optimised again"):
-        run(small.write(data, release="small-3", budget={"rho": 0.05}, workload=[{"cdf": {"of": "age"}}]), home)
+        run(small_release.write(data, release="small-3", budget={"rho": 0.05}, workload=[{"cdf": {"of": "age"}}]), home)
 
 
 SERIES = {"of": "age", "ends": "cut", "apply": [{"running_sum": True}, {"mean": 3}, {"cycle": 4.0}]}
@@ -137,7 +137,9 @@ SERIES = {"of": "age", "ends": "cut", "apply": [{"running_sum": True}, {"mean": 
     ],
 )
 def test_filtered_series(home: Path, mechanism: str, filters: dict[str, Any], neighbours: str) -> None:
-    path = small.write(home.parent / "data", workload=[{"filters": filters}], mechanism=mechanism, neighbours=neighbours)
+    path = small_release.write(
+        home.parent / "data", workload=[{"filters": filters}], mechanism=mechanism, neighbours=neighbours
+    )
     done = run(path, home)
     table, certificate = release_folder.load_release(done.folder)
     name = certificate["mechanism"]["name"]
@@ -151,21 +153,25 @@ def test_filtered_series(home: Path, mechanism: str, filters: dict[str, Any], ne
         assert "convolution" in compared
         least = min(row["cost"] for row in compared.values())
         assert compared[name]["cost"] == pytest.approx(least, rel=1e-6)  # of two optima the first is taken
-    before = small.tree(done.folder)
+    before = small_release.tree(done.folder)
     shutil.rmtree(done.folder)
-    assert small.tree(run(path, home).folder) == before
+    assert small_release.tree(run(path, home).folder) == before
 
 
 @pytest.mark.statistical
 def test_formulas_over_binary_attributes(home: Path) -> None:
     """The optimum over characters, only the formula's table is counted; the page names each answer in words."""
-    table = small.records().append_column("old", pa.array(np.where(small.records()["age"].to_numpy() > 6, "yes", "no")))
+    table = small_release.records().append_column(
+        "old", pa.array(np.where(small_release.records()["age"].to_numpy() > 6, "yes", "no"))
+    )
     domain = {
         "sex": {"categories": ["f", "m"]},
         "work": {"categories": ["a", "b", "c"]},
         "old": {"categories": ["no", "yes"]},
     }
-    path = small.write(home.parent / "data", table=table, domain=domain, workload=[{"dnf": {"terms": [["sex"], ["old"]]}}])
+    path = small_release.write(
+        home.parent / "data", table=table, domain=domain, workload=[{"dnf": {"terms": [["sex"], ["old"]]}}]
+    )
     done = run(path, home)
     published, certificate = release_folder.load_release(done.folder)
     assert done.plan.layout.size == 4
@@ -185,10 +191,10 @@ def test_volatility_around_a_public_mean(home: Path, mechanism: str) -> None:
     """Decayed sums of |count - mean|: the distances are filtered, one record still moves one of them by one."""
     filters = {"of": "age", "apply": [{"exponential": 0.7}, {"window": 3}], "ends": "cut", "around": 250}
     changes = {"domain": {"age": {"from": 0, "to": 11}}, "mechanism": mechanism}
-    path = small.write(home.parent / "data", workload=[{"filters": filters}], **changes)
+    path = small_release.write(home.parent / "data", workload=[{"filters": filters}], **changes)
     done = run(path, home)
     table = release_folder.load_release(done.folder)[0]
-    distances = np.abs(np.bincount(small.records()["age"].to_numpy(), minlength=12) - 250)
+    distances = np.abs(np.bincount(small_release.records()["age"].to_numpy(), minlength=12) - 250)
     truth = load(path).workload.queries.unweighted.matvec(distances)
     assert_release_fits(done, table, truth)
     assert table["group"][0].as_py() == "exponential decay 0.7, of |count - 250|"
@@ -202,7 +208,7 @@ def test_a_long_series(home: Path) -> None:
     state = np.random.default_rng(4)
     hours = np.sort(state.integers(0, 20_000, 30_000))
     table = pa.table({"hour": hours, "person": state.integers(0, 9000, hours.size)})
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         table=table,
         records={"path": "records.parquet", "person": {"column": "person", "most_records": 5}},
@@ -236,7 +242,7 @@ def test_a_data_dependent_release(home: Path) -> None:
         "budget": {"epsilon": 0.5},
         "ledger": {"dataset": "small", "cap": {"epsilon": 0.5}},
     }
-    path = small.write(home.parent / "data", **changes)
+    path = small_release.write(home.parent / "data", **changes)
     done = run(path, home)
     table, certificate = release_folder.load_release(done.folder)
     assert table["low_95"].null_count == table["high_95"].null_count == table.num_rows == 12 + 78
@@ -247,12 +253,12 @@ def test_a_data_dependent_release(home: Path) -> None:
     assert "not known" in page
     assert "95 of 100" not in page
     answers = table["answer"].to_numpy()
-    assert np.abs(answers[:12] - np.cumsum(np.bincount(small.records()["age"].to_numpy()))).max() < 300
-    before = small.tree(done.folder)
+    assert np.abs(answers[:12] - np.cumsum(np.bincount(small_release.records()["age"].to_numpy()))).max() < 300
+    before = small_release.tree(done.folder)
     shutil.rmtree(done.folder)
     again = run(path, home)
     assert not again.charged
-    assert small.tree(again.folder) == before
+    assert small_release.tree(again.folder) == before
 
 
 @pytest.mark.statistical
@@ -268,7 +274,7 @@ def test_a_data_dependent_release(home: Path) -> None:
 def test_structured_releases(home: Path, mechanism: str, workload: list[Any], neighbours: str) -> None:
     """``auto`` takes the closed form or the product; only tables are counted for marginals."""
     person = {"column": "person", "most_records": 2}
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         workload=workload,
         neighbours=neighbours,
@@ -286,7 +292,7 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
         assert gap < (0.1 if mechanism == "oblique" else 1e-6)
     seen: dict[int, int] = {}
     counts = np.zeros((12, 2, 3), dtype=np.int64)
-    for row in small.records().to_pylist():
+    for row in small_release.records().to_pylist():
         seen[row["person"]] = seen.get(row["person"], 0) + 1
         if seen[row["person"]] <= 2:
             counts[row["age"], "fm".index(row["sex"]), "abc".index(row["work"])] += 1
@@ -297,16 +303,16 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     assert np.sqrt(np.average(errors**2, weights=weights**2)) == pytest.approx(predicted, rel=1e-3)
     layout = done.plan.layout
     assert layout.size == (24 if mechanism == "kronecker" else 12 * 2 + 12 * 3 + 2 * 3)
-    before = small.tree(done.folder)
+    before = small_release.tree(done.folder)
     shutil.rmtree(done.folder)
-    assert small.tree(run(path, home).folder) == before
+    assert small_release.tree(run(path, home).folder) == before
 
 
 @pytest.mark.parametrize("mechanism", first_of(2, ["coa", "residual", "identity", "gaussian"]))
 def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
     """What the plan predicts is what the published standard errors add up to, each by the square of its scale."""
     queries = [{"ranges": {"of": ["age"], "by": ["sex"]}, "relative": True}, {"marginals": {"ways": [1]}, "weight": 2}]
-    path = small.write(home.parent / "data", mechanism=mechanism, workload=queries)
+    path = small_release.write(home.parent / "data", mechanism=mechanism, workload=queries)
     table, certificate = release_folder.load_release(run(path, home).folder)
     errors, weights = table["standard_error"].to_numpy(), load(path).workload.queries.weights
     predicted = certificate["mechanism"]["rmse"]
@@ -321,7 +327,7 @@ def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
 def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by: list[str]) -> None:
     """Measured and read in two passes: the same standard errors as at once, the same bytes for every size of slab."""
     workload = [{"ranges": {"of": ["age"], "by": by}}]
-    path = small.write(
+    path = small_release.write(
         home.parent / "data", workload=workload, mechanism="kronecker", postprocess={"integer": by == ["work"]}
     )
     whole = run(path, home.parent / "whole-home") if shutil.copytree(home, home.parent / "whole-home") else None
@@ -329,7 +335,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
     expected = release_folder.load_release(whole.folder)[0]
     shutil.rmtree(whole.folder)
     sizes = Sizes(streamed_cells=10, shard_bytes=8 * 50)
-    small.reserved(path, home, sizes=sizes)  # one attempt: measurements tell theirs
+    small_release.reserved(path, home, sizes=sizes)  # one attempt: measurements tell theirs
     found = []
     for memory in (2**30, 40_000):
         shutil.copytree(home, home.parent / f"home-{memory}")
@@ -340,7 +346,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         context = Context(home.parent / f"home-{memory}", store, some, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
         assert done.plan.grid.is_streamed
-        found.append(small.tree(done.folder))
+        found.append(small_release.tree(done.folder))
         table = release_folder.load_release(done.folder)[0]
         shutil.rmtree(done.folder)
         assert not list(Path(store.location, "scratch").rglob("*.json"))
@@ -353,8 +359,8 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
 def test_an_interrupted_release_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, stop_at: int) -> None:
     """Stopped at a write of the measurement: run again, the same noise meets the same integers."""
     sizes = Sizes(streamed_cells=10, shard_bytes=8 * 30)
-    path = small.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}])
-    expected = small.undisturbed(path, home, sizes=sizes)
+    path = small_release.write(home.parent / "data", workload=[{"ranges": {"of": ["age"], "by": ["sex", "work"]}}])
+    expected = small_release.undisturbed(path, home, sizes=sizes)
     writes = 0
     original = Store.write_shard
 
@@ -367,18 +373,18 @@ def test_an_interrupted_release_beyond_memory(home: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Store, "write_shard", failing)
     with pytest.raises(KeyboardInterrupt):
-        small.run(path, home, sizes=sizes)
+        small_release.run(path, home, sizes=sizes)
     monkeypatch.setattr(Store, "write_shard", original)
-    assert small.tree(small.run(path, home, sizes=sizes).folder) == expected
+    assert small_release.tree(small_release.run(path, home, sizes=sizes).folder) == expected
 
 
 @pytest.mark.statistical
 def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
-    records = small.records()
+    records = small_release.records()
     women = int((np.array(records["sex"].to_pylist()) == "f").sum())
-    plain = run(small.write(home.parent / "data"), home)
+    plain = run(small_release.write(home.parent / "data"), home)
     known = [{"count": 3000}, {"where": "sex == 'f'", "count": women}]
-    given = run(small.write(home.parent / "data", release="small-2", postprocess={"known": known}), home)
+    given = run(small_release.write(home.parent / "data", release="small-2", postprocess={"known": known}), home)
     before, after = (release_folder.load_release(done.folder)[0] for done in (plain, given))
     errors = [t["standard_error"].to_numpy() for t in (before, after)]
     assert (errors[1] <= errors[0] * (1 + 1e-9)).all()
@@ -395,18 +401,18 @@ def test_known_counts_make_errors_smaller_and_stay_exact(home: Path) -> None:
     shutil.rmtree(given.folder)
     wrong = {"release": "small-2", "postprocess": {"known": [{"count": 9000}]}}
     with pytest.raises(InvalidInput, match="contradicts the noisy records"):
-        run(small.write(home.parent / "data", **wrong), home)
-    again = run(small.write(home.parent / "data", release="small-2", postprocess={"known": known}), home)
+        run(small_release.write(home.parent / "data", **wrong), home)
+    again = run(small_release.write(home.parent / "data", release="small-2", postprocess={"known": known}), home)
     assert not again.charged
     with pytest.raises(StoreError, match="does not hold a complete copy"):
-        run(small.write(home.parent / "data", release="small-2"), home)
+        run(small_release.write(home.parent / "data", release="small-2"), home)
 
 
 @pytest.mark.parametrize("mechanism", ["coa", "identity", "residual"])
 def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
-    few = small.records(rows=40)
+    few = small_release.records(rows=40)
     options = {"table": few, "mechanism": mechanism, "budget": {"rho": 0.01}}
-    path = small.write(home.parent / "data", **options, postprocess={"non_negative": True, "integer": True})
+    path = small_release.write(home.parent / "data", **options, postprocess={"non_negative": True, "integer": True})
     done = run(path, home)
     table, certificate = release_folder.load_release(done.folder)
     answers = table["answer"].to_numpy()
@@ -436,7 +442,7 @@ def test_non_negative_whole_answers(home: Path, mechanism: str) -> None:
 )
 def test_fits_that_are_not_possible_are_told_before_the_charge(home: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        run(small.write(home.parent / "data", **changes), home)
+        run(small_release.write(home.parent / "data", **changes), home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
@@ -451,13 +457,13 @@ BY_SEX = [{"cdf": {"of": "age", "by": ["sex"]}}]
 def test_releases_of_the_same_records_agree(home: Path, first: str, second: str) -> None:
     """One estimate from both measurements: errors as the dense weighted least squares says, smaller than either alone."""
     data = home.parent / "data"
-    earlier = small.write(data, workload=TABLES, mechanism=first, release="earlier", budget={"rho": 0.04})
+    earlier = small_release.write(data, workload=TABLES, mechanism=first, release="earlier", budget={"rho": 0.04})
     earlier = earlier.rename(data / "earlier.yaml")
     done = run(earlier, home)
     shared = {"workload": BY_SEX, "mechanism": second, "release": "later", "budget": {"rho": 0.1}}
-    alone = run(small.write(data, **shared), home)
+    alone = run(small_release.write(data, **shared), home)
     shutil.move(alone.folder, home.parent / "alone")
-    both = run(small.write(data, **shared, postprocess={"consistent_with": ["earlier.yaml"]}), home)
+    both = run(small_release.write(data, **shared, postprocess={"consistent_with": ["earlier.yaml"]}), home)
     assert not both.charged
     found, errors = (release_folder.load_release(both.folder)[0][c].to_numpy() for c in ("answer", "standard_error"))
     rows, values = [], []
@@ -482,12 +488,12 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
 def test_tables_over_many_cells_are_combined(home: Path) -> None:
     """More cells than can be written down: an answer that both releases measured has the error of both together."""
     data = home.parent / "data"
-    wide = {"domain": {**small.spec()["domain"], "age": {"from": 0, "to": 999}}, "mechanism": "marginals"}
+    wide = {"domain": {**small_release.spec()["domain"], "age": {"from": 0, "to": 999}}, "mechanism": "marginals"}
     tables = {"workload": [{"marginals": {"ways": [1, 2]}}], **wide}
-    small.write(data, **tables, release="earlier").rename(data / "earlier.yaml")
+    small_release.write(data, **tables, release="earlier").rename(data / "earlier.yaml")
     earlier = run(data / "earlier.yaml", home)
     later = {**tables, "release": "later", "postprocess": {"consistent_with": ["earlier.yaml"]}}
-    path = small.write(data, **later)
+    path = small_release.write(data, **later)
     with (
         mock.patch("dpdist.planner.memory_estimate.check"),
         mock.patch("dpdist.reconstruction.pooling.pooled_measurement.MEASURED_COPIES", 10**9),
@@ -510,9 +516,9 @@ def test_tables_are_joined_slab_by_slab(home: Path, monkeypatch: pytest.MonkeyPa
     data = home.parent / "data"
     wide = {"domain": {"age": {"from": 0, "to": 4999}, "sex": {"categories": ["f", "m"]}}, "mechanism": "identity"}
     wide |= {"workload": [{"marginals": {"of": [["age", "sex"], ["sex"], []]}}]}
-    small.write(data, **wide, release="earlier").rename(data / "earlier.yaml")
+    small_release.write(data, **wide, release="earlier").rename(data / "earlier.yaml")
     first = run(data / "earlier.yaml", home)
-    path, columns = small.write(data, **wide, release="later", postprocess={"consistent_with": ["earlier.yaml"]}), []
+    path, columns = small_release.write(data, **wide, release="later", postprocess={"consistent_with": ["earlier.yaml"]}), []
     for table_bytes in (2**28, 2**10):
         monkeypatch.setattr("dpdist.reconstruction.pooling.pooled_slabs.TABLE_BYTES", table_bytes)
         released = run(path, home)
@@ -527,39 +533,39 @@ def test_tables_are_joined_slab_by_slab(home: Path, monkeypatch: pytest.MonkeyPa
 
 def test_releases_that_cannot_be_combined(home: Path) -> None:
     data = home.parent / "data"
-    small.write(data, workload=TABLES, release="earlier").rename(data / "earlier.yaml")
+    small_release.write(data, workload=TABLES, release="earlier").rename(data / "earlier.yaml")
     later = {"workload": BY_SEX, "release": "later", "postprocess": {"consistent_with": ["earlier.yaml"]}}
-    path = small.write(data, **later)
+    path = small_release.write(data, **later)
     with pytest.raises(InvalidInput, match="publish it first"):
         run(path, home)
     run(data / "earlier.yaml", home)
-    path = small.write(data, table=small.records(seed=1), **later)
+    path = small_release.write(data, table=small_release.records(seed=1), **later)
     with pytest.raises(InvalidInput, match="other records"):
         run(path, home)
-    small.write(data, workload=BY_SEX, release="earlier").rename(data / "earlier.yaml")
+    small_release.write(data, workload=BY_SEX, release="earlier").rename(data / "earlier.yaml")
     with pytest.raises(InvalidInput, match="was changed after its release"):
-        run(small.write(data, **later), home)
-    small.write(data, workload=TABLES, release="earlier", budget={"rho": 0.02}).rename(
+        run(small_release.write(data, **later), home)
+    small_release.write(data, workload=TABLES, release="earlier", budget={"rho": 0.02}).rename(
         data / "earlier.yaml"
     )  # the same grid
     with pytest.raises(InvalidInput, match="was changed after its release"):
-        run(small.write(data, **later), home)
+        run(small_release.write(data, **later), home)
     with pytest.raises(InvalidSpec, match="named twice"):
-        run(small.write(data, **{**later, "release": "earlier"}), home)
+        run(small_release.write(data, **{**later, "release": "earlier"}), home)
     with pytest.raises(InvalidSpec, match="same domain"):
-        run(small.write(data, **later, ledger={"dataset": "other", "cap": {"rho": 1}}), home)
+        run(small_release.write(data, **later, ledger={"dataset": "other", "cap": {"rho": 1}}), home)
     distances = [{"filters": {"of": "age", "by": ["sex", "work"], "apply": [{"window": 2}], "around": 9}}]
-    small.write(data, workload=distances, release="distances").rename(data / "earlier.yaml")
+    small_release.write(data, workload=distances, release="distances").rename(data / "earlier.yaml")
     with pytest.raises(InvalidSpec, match="cannot be combined: it needs .* counts"):
-        run(small.write(data, **later), home)
+        run(small_release.write(data, **later), home)
     with open_ledger(home) as ledger:
         assert {entry["release"] for entry in ledger.entries() if entry["event"] == "reserved"} == {"earlier"}
 
 
 def test_the_least_largest_error(home: Path) -> None:
     queries = [{"marginals": {"ways": [1, 2]}}]
-    total = run(small.write(home.parent / "data", workload=queries), home)
-    worst = run(small.write(home.parent / "data", workload=queries, objective="worst", release="small-2"), home)
+    total = run(small_release.write(home.parent / "data", workload=queries), home)
+    worst = run(small_release.write(home.parent / "data", workload=queries, objective="worst", release="small-2"), home)
     errors = [release_folder.load_release(done.folder)[0]["standard_error"].to_numpy() for done in (total, worst)]
     assert errors[1].max() < errors[0].max() * 0.95
     assert (errors[1] ** 2).mean() > (errors[0] ** 2).mean()
@@ -618,7 +624,7 @@ def test_pairs_of_adult_s_fourteen_attributes(home: Path, largest: int) -> None:
 
 
 def test_published_files_are_whole_and_readable(home: Path) -> None:
-    done = run(small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT}), home)
+    done = run(small_release.write(home.parent / "data", output={"formats": small_release.EVERY_FORMAT}), home)
     table, certificate = release_folder.load_release(done.folder)
     rows = {row["query"]: row for row in table.to_pylist()}
     one = rows["age 3, sex f"]
@@ -643,7 +649,7 @@ def test_published_files_are_whole_and_readable(home: Path) -> None:
 @pytest.mark.parametrize("through", ["CSV", "Parquet"])
 def test_first_rows_of_a_group(through: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_rows, "SHORT_BYTES", table_rows.SHORT_BYTES if through == "CSV" else 0)
-    done = run(small.write(home.parent / "data"), home)
+    done = run(small_release.write(home.parent / "data"), home)
     table, _ = release_folder.load_release(done.folder)
     everything = table.to_pylist()
     assert release_folder.first_rows(done.folder, group=None, limit=0) == (everything, table.num_rows)
@@ -657,54 +663,54 @@ def test_first_rows_of_a_group(through: str, home: Path, monkeypatch: pytest.Mon
 
 def test_nothing_private_is_published(home: Path) -> None:
     """The tally of rows, the key, the salt and the histogram's digest stay inside."""
-    path = small.write(home.parent / "data", output={"formats": small.EVERY_FORMAT})
+    path = small_release.write(home.parent / "data", output={"formats": small_release.EVERY_FORMAT})
     done = run(path, home)
-    root, counted = (home / "root.key").read_text().strip(), small.counts_digest(home)
+    root, counted = (home / "root.key").read_text().strip(), small_release.counts_digest(home)
     with open_ledger(home) as ledger:
         assert counted not in json.dumps(ledger.entries())
-    for name, content in small.tree(done.folder).items():
+    for name, content in small_release.tree(done.folder).items():
         text = content.decode("utf-8", errors="replace")
         assert root not in text, name
         assert counted not in text, name
         assert "tally" not in text, name
-        assert not small.told(3000, text) or name.startswith("answers.zarr"), name
+        assert not small_release.told(3000, text) or name.startswith("answers.zarr"), name
 
 
 def test_a_second_run_changes_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     first = run(path, home)
-    before = small.tree(first.folder)
+    before = small_release.tree(first.folder)
     monkeypatch.setattr(measure, "draw", None)
     second = run(path, home)
     assert not second.charged
-    assert small.tree(second.folder) == before
+    assert small_release.tree(second.folder) == before
     shutil.rmtree(second.folder)
-    assert small.tree(run(path, home).folder) == before
+    assert small_release.tree(run(path, home).folder) == before
     with open_ledger(home) as ledger:
         assert ledger.budgets()[0].releases == 1
 
 
 def test_changed_input_under_the_same_id_is_refused(home: Path) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     run(path, home)
-    small.write(home.parent / "data", table=small.records(seed=1))
+    small_release.write(home.parent / "data", table=small_release.records(seed=1))
     with pytest.raises(ReleaseConflict, match="another (histogram|set of records)"):
         run(path, home)
-    small.write(home.parent / "data", budget={"rho": 0.05})
+    small_release.write(home.parent / "data", budget={"rho": 0.05})
     with pytest.raises(ReleaseConflict, match="another (spec|budget)"):
         run(path, home)
-    small.write(home.parent / "data", neighbours="replace-one")
+    small_release.write(home.parent / "data", neighbours="replace-one")
     with pytest.raises(ReleaseConflict, match="another spec"):
         run(path, home)
 
 
 def test_too_small_a_budget_is_refused_before_anything_is_drawn(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(small.write(home.parent / "data"), home)
-    run(small.write(home.parent / "data", release="small-2"), home)
+    run(small_release.write(home.parent / "data"), home)
+    run(small_release.write(home.parent / "data", release="small-2"), home)
     drawn: list[object] = []
     monkeypatch.setattr(measure, "draw", lambda *a: drawn.append(a))
     with pytest.raises(BudgetExceeded) as refusal:
-        run(small.write(home.parent / "data", release="small-3"), home)
+        run(small_release.write(home.parent / "data", release="small-3"), home)
     assert refusal.value.remaining == pytest.approx(0.05)
     assert drawn == []
     assert not Path("releases/small-3").exists()
@@ -715,13 +721,13 @@ def test_too_small_a_budget_is_refused_before_anything_is_drawn(home: Path, monk
 def test_without_a_key_nothing_is_charged(home: Path) -> None:
     (home / "root.key").unlink()
     with pytest.raises(KeyUnavailable):
-        run(small.write(home.parent / "data"), home)
+        run(small_release.write(home.parent / "data"), home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
 
 def test_another_key_draws_other_noise(home: Path) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     first = release_folder.load_release(run(path, home).folder)[0]["answer"].to_numpy()
     other = home.parent / "other"
     dp.privacy.keys.initialise(other)
@@ -731,7 +737,7 @@ def test_another_key_draws_other_noise(home: Path) -> None:
 
 
 def test_a_store_and_a_ledger_that_disagree_stop_the_release(home: Path) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     run(path, home)
     ledger_file = home / "ledger.db"
     kept = ledger_file.read_bytes()
@@ -815,8 +821,8 @@ def same_bytes(home: Path, mechanism: str, engines: dict[str, engine.Engine]) ->
     """Everything but the reservation is made anew on every engine."""
     sizes = Sizes(streamed_cells=10) if mechanism == "kronecker beyond memory" else SIZES
     person = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
-    path = small.write(home.parent / "data", records=person, **ON_WORKERS[mechanism])
-    expected = small.undisturbed(path, home, sizes=sizes)
+    path = small_release.write(home.parent / "data", records=person, **ON_WORKERS[mechanism])
+    expected = small_release.undisturbed(path, home, sizes=sizes)
     shutil.rmtree(home / "store" / "histograms")
     shutil.rmtree(home / "store" / "strategies", ignore_errors=True)
     for name, started in engines.items():
@@ -825,23 +831,23 @@ def same_bytes(home: Path, mechanism: str, engines: dict[str, engine.Engine]) ->
         shutil.copytree(home, where)
         context = Context(where, Store(where / "store", sizes), started, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
-        assert small.tree(done.folder) == expected
+        assert small_release.tree(done.folder) == expected
         assert done.plan.strategy.name == mechanism.partition(" ")[0]
 
 
 def test_python_interface(home: Path) -> None:
-    content = small.spec()
-    small.write(home.parent / "data")
+    content = small_release.spec()
+    small_release.write(home.parent / "data")
     content["records"] = {"path": str(home.parent / "data" / "records.parquet")}
     planned = dp.plan(content, engine="inline")
     assert planned.strategy.gap < 1e-6
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
-    released = dp.run({**content, "records": {"path": "nowhere"}}, records=small.records(), engine="inline")
+    released = dp.run({**content, "records": {"path": "nowhere"}}, records=small_release.records(), engine="inline")
     assert not list((home / "records").rglob("*.parquet"))
-    assert not dp.run({**content, "records": {"path": "nowhere"}}, records=small.records(), engine="inline").charged
+    assert not dp.run({**content, "records": {"path": "nowhere"}}, records=small_release.records(), engine="inline").charged
     with pytest.raises(ReleaseConflict, match="set of records"):
-        dp.run(content, records=small.records(seed=1), engine="inline")
+        dp.run(content, records=small_release.records(seed=1), engine="inline")
     assert json.loads((released.folder / "release.json").read_text())["release"] == "small-1"
 
 
@@ -851,7 +857,7 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
     folder.mkdir()
     rows = np.random.default_rng(0).integers(-1, 3, (50, 72))
     np.save(folder / "rows.npy", rows)
-    path = small.write(folder, workload=[{"rows": {"file": "rows.npy"}}, {"marginals": {"ways": [1]}}])
+    path = small_release.write(folder, workload=[{"rows": {"file": "rows.npy"}}, {"marginals": {"ways": [1]}}])
     spec = load(path)
     for shard_bytes in (8 * 72, 8 * 72 * 7, 2**20):
         for workers in (1, 3):
@@ -871,7 +877,7 @@ def test_explicit_rows_and_blockwise_gram(home: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_killed_optimisation_resumes_from_its_checkpoint(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     spec = load(path)
     steps: list[str] = []
 

@@ -22,8 +22,8 @@ from dpdist.privacy.ledger import database as db
 from dpdist.privacy.ledger.budget_ledger import Publication, open_ledger
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
-from tests import small
-from tests.command_line import CommandLine
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 IDENTITY: dict[str, Any] = {
     "mechanism": "identity",
@@ -38,9 +38,11 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder, before = tmp_path_factory.mktemp("original"), Path.cwd()
     os.chdir(folder)
     keys.initialise(folder / "home")
-    small.run(small.write(folder / "one", table=small.records(200), **IDENTITY), folder / "home")
+    small_release.run(small_release.write(folder / "one", table=small_release.records(200), **IDENTITY), folder / "home")
     pure = {"release": "small-2", "budget": {"epsilon": "1/10"}}
-    small.run(small.write(folder / "two", table=small.records(200, seed=1), **IDENTITY, **pure), folder / "home")
+    small_release.run(
+        small_release.write(folder / "two", table=small_release.records(200, seed=1), **IDENTITY, **pure), folder / "home"
+    )
     shutil.copytree("releases", "site")
     yield folder
     os.chdir(before)

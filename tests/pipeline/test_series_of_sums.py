@@ -17,11 +17,11 @@ from dpdist.pipeline.histogram import count
 from dpdist.pipeline.query_answers import answer
 from dpdist.session import PlannedRelease
 from dpdist.spec import load
-from tests import small
-from tests.complete_tree import needs_plugin
-from tests.forked import exit_code, killed_run
 from tests.pipeline.test_sums import noises_of, planned_in
-from tests.readers import measured
+from tests.support import small_release
+from tests.support.complete_tree import needs_plugin
+from tests.support.forked_programs import exit_code, killed_run
+from tests.support.measurement_readers import measured
 
 SUMS: dict[str, Any] = {"amount": {"from": 2, "to": 60, "step": 0.25, "missing": "drop", "unit": "EUR", "title": "Paid"}}
 FILTERS: dict[str, Any] = {"of": "hour", "by": ["branch"], "apply": [{"running_sum": True}, {"window": 3}]}
@@ -93,7 +93,9 @@ def test_intervals_cover(draws: int, home: Path) -> None:
 
 
 def test_a_series_is_published_and_asked_for_in_its_unit(home: Path) -> None:
-    released = small.run(small.write(home.parent / "data", table=table(), **changes(budget={"rho": 0.2})), home)
+    released = small_release.run(
+        small_release.write(home.parent / "data", table=table(), **changes(budget={"rho": 0.2})), home
+    )
     folder = released.folder
     assert isinstance(folder, Path)
     rows = released.answers.arrow.to_pylist()
@@ -123,9 +125,9 @@ def test_a_series_is_published_and_asked_for_in_its_unit(home: Path) -> None:
 def test_what_a_plan_says_of_assumed_records_is_what_a_release_of_them_has(home: Path) -> None:
     """The half widths, and their share of a usual sum, which holds the amounts and not the number of records."""
     assume = {"records": 450, "amounts": {"amount": "uniform 2 58"}}
-    path = small.write(home.parent / "data", table=table(), **changes(budget={"rho": 0.2}, assume=assume))
+    path = small_release.write(home.parent / "data", table=table(), **changes(budget={"rho": 0.2}, assume=assume))
     told = PlannedRelease.read(path).errors.groups
-    rows = small.run(path, home).answers.arrow.to_pylist()
+    rows = small_release.run(path, home).answers.arrow.to_pylist()
     true = truth(table()).cumsum(axis=0)
     for each in told:
         own = [row for row in rows if row["group"] == each.group]
@@ -156,10 +158,10 @@ def test_series_and_tables_of_sums_are_measured_together(home: Path) -> None:
     ],
 )
 def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str, home: Path) -> None:
-    path = small.write(home.parent / "data", table=table(60), **changes(mechanism="convolution", workload=PAST))
-    expected = small.undisturbed(path, home)
+    path = small_release.write(home.parent / "data", table=table(60), **changes(mechanism="convolution", workload=PAST))
+    expected = small_release.undisturbed(path, home)
     assert exit_code(killed_run, point, name, path, home) == -signal.SIGKILL
-    assert small.tree(small.run(path, home).folder) == expected
+    assert small_release.tree(small_release.run(path, home).folder) == expected
 
 
 @pytest.mark.parametrize(
@@ -196,15 +198,15 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
     ],
 )
 def test_bad_input_is_refused_in_one_line(change: dict[str, Any], message: str | None, tmp_path: Path) -> None:
-    path = small.write(tmp_path, table=table(20), **changes(**change))
+    path = small_release.write(tmp_path, table=table(20), **changes(**change))
     if message is None:  # the most steps
         assert load(path).measured.domain.shares_per_record == 1_000_000
         return
-    small.refused_in_one_line(path, message)
+    small_release.refused_in_one_line(path, message)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_every_mechanism_of_sums_takes_them(name: str, tmp_path: Path) -> None:
-    job = load(small.write(tmp_path, table=table(20), **changes(workload=PAST, mechanism=name)))
+    job = load(small_release.write(tmp_path, table=table(20), **changes(workload=PAST, mechanism=name)))
     REGISTRY[name].check(job.workload.queries)
     assert job.measured.domain.attributes[-1].amounts is not None

@@ -19,8 +19,8 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
 from dpdist.storage.objects import parse_location
-from tests import small
-from tests.command_line import CommandLine
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 ABOUT = {"curator": "Library", "description": "Visits", "intended_use": "Planning", "region": "Hamburg"}
 TINY: dict[str, Any] = {
@@ -39,17 +39,17 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.chdir(folder)
     keys.initialise(folder / "home")
     by_sex: dict[str, Any] = {"marginals": {"of": [["sex"]]}}
-    path = small.write(
+    path = small_release.write(
         folder / "data",
-        table=small.records(200),
+        table=small_release.records(200),
         about=ABOUT,
         mechanism="identity",
         domain={"sex": {"categories": ["f", "m"]}},
         sums={"age": {"from": 0, "to": 12, "step": 6}},
         workload=[{**by_sex, "mean": "age"}, {**by_sex, "variance": "age"}],
-        output={"formats": small.EVERY_FORMAT},
+        output={"formats": small_release.EVERY_FORMAT},
     )
-    small.run(path, folder / "home")
+    small_release.run(path, folder / "home")
     yield folder
     os.chdir(before)
 
@@ -80,7 +80,7 @@ def test_a_bit_in_any_file_is_found(published: Path, tmp_path: Path) -> None:
     """In every file of every format, the signature and the certificate among them; and a file more or less."""
     folder = copied(published, tmp_path / "copy")
     release_folder.certificate_of(folder)
-    files = small.tree(folder)
+    files = small_release.tree(folder)
     kinds = {name.partition("/")[0] for name in files}
     assert kinds >= {"answers.csv", "answers.parquet", "answers.zarr", "means.csv", "variances.csv", "measurement.npz"}
     assert kinds >= {"release.json", "release.json.sig", "index.html", "CITATION.cff", "deployment.yaml", "croissant.json"}
@@ -208,32 +208,32 @@ EVENTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "event", [pytest.param(name, marks=() if place is Ledger else pytest.mark.slow) for name, (place, *_) in EVENTS.items()]
 )
 def test_a_run_killed_around_its_signature_is_finished_with_the_same_bytes(home: Path, event: str) -> None:
-    path = small.write(home.parent / "data", **TINY)
+    path = small_release.write(home.parent / "data", **TINY)
     place, name, killed = EVENTS[event]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, killed)
         with pytest.raises(Killed):
-            small.run(path, home)
+            small_release.run(path, home)
     with open_ledger(home) as ledger:
         before = ledger.published()
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     assert not done.charged
-    files = small.tree(Path(done.folder))
+    files = small_release.tree(Path(done.folder))
     with open_ledger(home) as ledger:
         assert ledger.verify().releases == 1
         assert list(ledger.published()) == [hashlib.sha256(files["release.json"]).hexdigest()]
         assert len(ledger.publications("small-1")) == 1
         assert before in ({}, ledger.published())
     shutil.rmtree(done.folder)
-    small.run(path, home)
-    assert small.tree(Path(done.folder)) == files
+    small_release.run(path, home)
+    assert small_release.tree(Path(done.folder)) == files
     assert (len(before) == 0) == (event == "before the ledger names the certificate")
 
 
 @pytest.mark.slow
 def test_a_bucket_gets_its_certificate_after_its_signature(home: Path, s3: str) -> None:
     """Killed between the two, a prefix holds no release yet; run again it has the same bytes."""
-    path = small.write(home.parent / "data", **TINY, output={"folder": f"{s3}/signed", "formats": ["csv"]})
+    path = small_release.write(home.parent / "data", **TINY, output={"folder": f"{s3}/signed", "formats": ["csv"]})
     place = parse_location(f"{s3}/signed")
     with pytest.MonkeyPatch.context() as patch:
         put = type(place).upload
@@ -245,23 +245,23 @@ def test_a_bucket_gets_its_certificate_after_its_signature(home: Path, s3: str) 
 
         patch.setattr(type(place), "upload", killed)
         with pytest.raises(Killed):
-            small.run(path, home)
+            small_release.run(path, home)
     assert place.exists("release.json.sig")
     assert not place.exists("release.json")
     before = bytes(place.read_bytes("release.json.sig"))
-    small.run(path, home)
+    small_release.run(path, home)
     assert bytes(place.read_bytes("release.json.sig")) == before
     release_folder.signed_certificate(place)
     text = bytes(place.read_bytes("release.json"))
     place.write("release.json", text.replace(b"1/10", b"1/1000"))
     with pytest.raises(StoreError, match="release.json was altered"):
-        small.run(path, home)
+        small_release.run(path, home)
 
 
 @pytest.mark.slow
 def test_a_key_that_went_away_publishes_nothing(home: Path) -> None:
     """The release is charged and measured; with the key back it is published."""
-    path = small.write(home.parent / "data", **TINY)
+    path = small_release.write(home.parent / "data", **TINY)
     key, away = home / "root.key", home / "away"
 
     def lost(name: str, work: Callable[[], Any]) -> Any:
@@ -270,24 +270,24 @@ def test_a_key_that_went_away_publishes_nothing(home: Path) -> None:
         return work()
 
     with pytest.raises(KeyUnavailable, match="no root key"):
-        small.run(path, home, step=lost)
+        small_release.run(path, home, step=lost)
     assert not Path("releases/small-1").exists()
     with open_ledger(home) as ledger:
         assert ledger.published() == {}
     away.rename(key)
-    assert not small.run(path, home).charged
+    assert not small_release.run(path, home).charged
     release_folder.certificate_of(Path("releases/small-1"))
 
 
 def test_a_new_key_gets_a_row_and_old_releases_still_hold(home: Path) -> None:
     old = signatures.public_key(keys.load(home))
-    first = small.write(home.parent / "data", **TINY)
-    small.run(first, home)
+    first = small_release.write(home.parent / "data", **TINY)
+    small_release.run(first, home)
     (home / "root.key").write_text("a7" * 32 + "\n")
     new = signatures.public_key(keys.load(home))
-    second = small.write(home.parent / "other", table=small.records(seed=1), **TINY, release="small-2")
-    small.run(second, home)
-    small.run(first, home)
+    second = small_release.write(home.parent / "other", table=small_release.records(seed=1), **TINY, release="small-2")
+    small_release.run(second, home)
+    small_release.run(first, home)
     for release, key in (("small-1", old), ("small-2", new)):
         folder = Path("releases", release)
         release_folder.certificate_of(folder)

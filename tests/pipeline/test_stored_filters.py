@@ -26,8 +26,8 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.time_filters import window
-from tests import small
-from tests.often import always, first_of
+from tests.case_selection import always, first_of
+from tests.support import small_release
 
 STEPS = 3000
 SMALL = Sizes(long_steps=1000, part_values=777, chart_rows=1000, shard_bytes=8 * 901, listed_values=100)
@@ -48,7 +48,7 @@ def release(folder: Path, **changes: Any) -> Path:
         "ledger": {"dataset": "long", "cap": {"epsilon": 3.0, "delta": 1e-5}},
         **changes,
     }
-    return small.write(folder, table=table, **content)
+    return small_release.write(folder, table=table, **content)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def release(folder: Path, **changes: Any) -> Path:
 def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     """Published answers are within their error bars, predicted errors are those published, and a second run changes nothing."""
     path = release(home.parent / "data", **changes)
-    done = small.run(path, home, sizes=SMALL)
+    done = small_release.run(path, home, sizes=SMALL)
     assert done.plan.grid.form is Form.STORED
     table = release_folder.load_release(Path(done.folder))[0].to_pandas()
     counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
@@ -74,10 +74,10 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     assert rmse == pytest.approx(float(np.sqrt((table["standard_error"] ** 2).mean())), rel=1e-3)
     page = (Path(done.folder) / "index.html").read_text()
     assert page.count('<svg class="wide"') == 3
-    first = small.tree(Path(done.folder))
-    again = small.run(path, home, sizes=SMALL)
+    first = small_release.tree(Path(done.folder))
+    again = small_release.run(path, home, sizes=SMALL)
     assert not again.charged
-    assert small.tree(Path(again.folder)) == first
+    assert small_release.tree(Path(again.folder)) == first
 
 
 @pytest.mark.slow
@@ -103,22 +103,22 @@ STAGES = (
 def test_an_interrupted_release_goes_on_with_the_same_bytes(home: Path) -> None:
     """Stopped while it measures, again while it draws and again while it answers: one charge, the bytes of an undisturbed run."""
     path = release(home.parent / "data")
-    small.reserved(path, home, sizes=SMALL)
-    expected = small.undisturbed(path, home, sizes=SMALL)
+    small_release.reserved(path, home, sizes=SMALL)
+    expected = small_release.undisturbed(path, home, sizes=SMALL)
     for broken in STAGES:
         with mock.patch(broken, side_effect=KeyboardInterrupt) as stopped, pytest.raises(KeyboardInterrupt):
-            small.run(path, home, sizes=SMALL)
+            small_release.run(path, home, sizes=SMALL)
         stopped.assert_called_once()
-    done = small.run(path, home, sizes=SMALL)
+    done = small_release.run(path, home, sizes=SMALL)
     assert not done.charged
-    assert small.tree(Path(done.folder)) == expected
+    assert small_release.tree(Path(done.folder)) == expected
 
 
 def test_a_release_of_several_series(home: Path) -> None:
     """Two series side by side: every row of the table is the series, and the step, that it says."""
     state = np.random.default_rng(4)
     table = pa.table({"t": state.integers(0, STEPS, 60_000), "sex": state.choice(["f", "m"], 60_000, p=[0.2, 0.8])})
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         table=table,
         domain={"t": {"from": 0, "to": STEPS - 1}, "sex": {"categories": ["f", "m"]}},
@@ -126,7 +126,7 @@ def test_a_release_of_several_series(home: Path) -> None:
         budget={"rho": 0.1},
         ledger={"dataset": "several", "cap": {"rho": 0.1}},
     )
-    done = small.run(path, home, sizes=SMALL)
+    done = small_release.run(path, home, sizes=SMALL)
     assert done.plan.grid.form is Form.STORED
     found = release_folder.load_release(Path(done.folder))[0].to_pandas()
     assert found["query"].tolist()[:3] == ["t at 0, sex f", "t at 0, sex m", "t at 1, sex f"]
@@ -147,7 +147,7 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
         workload=[{"filters": {"of": "t", "apply": [{"running_sum": True}]}}],
         postprocess={"integer": integer},
     )
-    done = small.run(path, home, sizes=SMALL)
+    done = small_release.run(path, home, sizes=SMALL)
     assert done.plan.strategy.name == "square-root"
     assert [row["mechanism"] for row in done.certificate["mechanism"]["compared"]] == ["convolution", "square-root"]
     found = release_folder.load_release(Path(done.folder))[0].to_pandas()
@@ -161,9 +161,9 @@ def test_a_release_of_running_sums(home: Path, integer: bool) -> None:
     assert rmse == pytest.approx(float(np.sqrt((errors**2).mean())), rel=1e-3)
     half = (found["high_95"] - found["answer"]).to_numpy()  # the other end is cut at 0
     np.testing.assert_allclose(half, 1.959964 * errors + (0.5 if integer else 0.0), atol=1e-4)
-    first = small.tree(Path(done.folder))
-    again = small.run(path, home, sizes=SMALL)
-    assert small.tree(Path(again.folder)) == first
+    first = small_release.tree(Path(done.folder))
+    again = small_release.run(path, home, sizes=SMALL)
+    assert small_release.tree(Path(again.folder)) == first
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_would_never_end_is_refused(home: Path, changes: dict[str, Any]) ->
     with pytest.raises(
         InvalidInput, match="with Gaussian noise, found ('gaussian'|'identity'|Laplace noise); set 'mechanism: auto'"
     ):
-        small.run(release(home.parent / "data", **changes), home, sizes=SMALL)
+        small_release.run(release(home.parent / "data", **changes), home, sizes=SMALL)
 
 
 def test_what_the_planner_says() -> None:
@@ -199,7 +199,7 @@ def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
     state = np.random.default_rng(3)
     columns = {f"x{i}": state.choice(["no", "yes"], 5000, p=[0.3 + 0.05 * i, 0.7 - 0.05 * i]) for i in range(9)}
     table = pa.table({**columns, "other": state.choice(["a", "b", "c"], 5000)})
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         table=table,
         domain={
@@ -211,7 +211,7 @@ def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
         budget={"epsilon": 1.0, "delta": 1e-6},
         ledger={"dataset": "formulas", "cap": {"epsilon": 3.0, "delta": 1e-5}},
     )
-    done = small.run(path, home, sizes=CELLS)
+    done = small_release.run(path, home, sizes=CELLS)
     assert done.plan.grid.form is Form.STORED
     found = release_folder.load_release(Path(done.folder))[0].to_pandas()
     yes = {name: values == "yes" for name, values in columns.items()}
@@ -224,7 +224,7 @@ def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
     assert done.certificate["mechanism"]["rmse"] == pytest.approx(found["standard_error"][0], rel=1e-4)
     gap = done.certificate["mechanism"]["certified_gap"]
     assert gap is None if neighbours == "replace-one" else gap < 2e-9  # nothing is proven of a record that is replaced
-    first = small.tree(Path(done.folder))
-    again = small.run(path, home, sizes=CELLS)
+    first = small_release.tree(Path(done.folder))
+    again = small_release.run(path, home, sizes=CELLS)
     assert not again.charged
-    assert small.tree(Path(again.folder)) == first
+    assert small_release.tree(Path(again.folder)) == first

@@ -24,16 +24,16 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.publish import release_folder
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.complete_tree import installed_mechanisms
-from tests.fit import assert_errors_fit
-from tests.small import run
+from tests.support import small_release
+from tests.support.complete_tree import installed_mechanisms
+from tests.support.small_release import run
+from tests.support.standardised_errors import assert_errors_fit
 
 FILTERS = {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.8}]}
 
 
 def upto(step: int, table: pa.Table | None = None) -> pa.Table:
-    whole = small.records() if table is None else table
+    whole = small_release.records() if table is None else table
     return whole.filter(pa.compute.less_equal(whole["age"], step))
 
 
@@ -45,12 +45,12 @@ def release(home: Path, number: int, through: int, table: pa.Table | None = None
         "stream": {"name": "ages", "through": through},
         **changes,
     }
-    return small.write(home.parent / f"data-{number}", table=upto(through) if table is None else table, **content)
+    return small_release.write(home.parent / f"data-{number}", table=upto(through) if table is None else table, **content)
 
 
 def truth(path: Path, steps: int) -> np.ndarray:
     counts = np.zeros((12, 2))
-    for row in small.records().to_pylist():
+    for row in small_release.records().to_pylist():
         counts[row["age"], "fm".index(row["sex"])] += 1
     return np.asarray(
         load(path).guarantee.release_mode.queries_of_steps(steps).unweighted.matvec(np.repeat(counts[:steps].ravel() / 3, 3))
@@ -85,7 +85,7 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     grid = plan.grid
     assert isinstance(grid, FilterMeasurement)
     counts = np.zeros((12, 2), dtype=np.int64)
-    for row in small.records().to_pylist():
+    for row in small_release.records().to_pylist():
         counts[row["age"], "fm".index(row["sex"])] += 1
     noise = (np.concatenate(measured) - grid.measure(counts)) / plan.noise.deviation
     assert_errors_fit(noise, np.ones(noise.size), mixed=np.eye(noise.size))
@@ -107,8 +107,8 @@ def test_an_interrupted_part_resumes_with_the_same_bytes(home: Path) -> None:
         run(path, home)
     with pytest.raises(LedgerError, match="'part-1' is not finished"):
         run(release(home, 2, 9), home)
-    files = small.undisturbed(path, home)
-    assert small.tree(run(path, home).folder) == files
+    files = small_release.undisturbed(path, home)
+    assert small_release.tree(run(path, home).folder) == files
 
 
 def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_whole_running_sums_add_up_never_change_and_are_covered(
     low, high = table["low_95"].to_numpy(), table["high_95"].to_numpy()
     np.testing.assert_allclose(high - found, 1.96 * errors + 0.5, rtol=1e-3)
     counts = np.zeros((12, 2))
-    for row in small.records().to_pylist():
+    for row in small_release.records().to_pylist():
         counts[row["age"], "fm".index(row["sex"])] += 1
     true = np.cumsum(counts, axis=0).ravel()
     assert ((low <= true) & (true <= high)).sum() >= 18

@@ -37,12 +37,12 @@ from dpdist.spec import load
 from dpdist.statistics.ratio_intervals import fieller
 from dpdist.storage.array_store import Store
 from dpdist.strategies.strategy import Strategy
-from tests import small
-from tests.command_line import CommandLine
-from tests.complete_tree import installed_releases, needs_plugin
-from tests.fit import covered_share_limits
-from tests.forked import exit_code, killed_run
-from tests.readers import Remembering, measured
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.complete_tree import installed_releases, needs_plugin
+from tests.support.forked_programs import exit_code, killed_run
+from tests.support.measurement_readers import Remembering, measured
+from tests.support.standardised_errors import covered_share_limits
 
 ASKED: list[dict[str, Any]] = [
     {"marginals": {"of": [[], ["branch"], ["branch", "age"]]}},
@@ -81,7 +81,7 @@ def changes(**other: Any) -> dict[str, Any]:
 
 
 def planned_in(folder: Path, records: pa.Table, **other: Any) -> tuple[Context, Any]:
-    path = small.write(folder / "data", table=records, **changes(**other))
+    path = small_release.write(folder / "data", table=records, **changes(**other))
     context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), ignore_progress)
     return context, plan(context, load(path))
 
@@ -267,7 +267,7 @@ def pairs_of(planned: Any) -> list[tuple[Any, Any]]:
 def test_means_and_sums_are_published_shown_and_asked_for_alike(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    released = small.run(small.write(home.parent / "data", table=table(), **changes()), home)
+    released = small_release.run(small_release.write(home.parent / "data", table=table(), **changes()), home)
     folder = released.folder
     assert isinstance(folder, Path)
     certificate = json.loads((folder / "release.json").read_text())
@@ -314,11 +314,11 @@ def test_means_and_sums_are_published_shown_and_asked_for_alike(
     ],
 )
 def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str, home: Path) -> None:
-    path = small.write(home.parent / "data", table=table(60), **changes(workload=[ASKED[0], ASKED[2]]))
-    expected = small.undisturbed(path, home)
+    path = small_release.write(home.parent / "data", table=table(60), **changes(workload=[ASKED[0], ASKED[2]]))
+    expected = small_release.undisturbed(path, home)
     assert "means.csv" in expected
     assert exit_code(killed_run, point, name, path, home) == -signal.SIGKILL
-    assert small.tree(small.run(path, home).folder) == expected
+    assert small_release.tree(small_release.run(path, home).folder) == expected
 
 
 def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
@@ -381,8 +381,8 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
     ],
 )
 def test_bad_input_is_refused_in_one_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    path = small.write(tmp_path, table=table(20), **changes(**change))
-    small.refused_in_one_line(path, message)
+    path = small_release.write(tmp_path, table=table(20), **changes(**change))
+    small_release.refused_in_one_line(path, message)
 
 
 @pytest.mark.parametrize(
@@ -394,9 +394,9 @@ def test_bad_input_is_refused_in_one_line(change: dict[str, Any], message: str, 
 )
 def test_columns_that_hold_no_amounts_are_refused_before_the_charge(column: Any, message: str, home: Path) -> None:
     records = pa.table({"branch": ["a", "b"], "age": [1, 2], **({} if column is None else {"amount": column})})
-    path = small.write(home.parent / "data", table=records, **changes(sums={"amount": {"from": 0, "to": 9}}))
+    path = small_release.write(home.parent / "data", table=records, **changes(sums={"amount": {"from": 0, "to": 9}}))
     with pytest.raises(DpdistError, match=message) as refused:
-        small.run(path, home)
+        small_release.run(path, home)
     assert "\n" not in str(refused.value)
     assert not list((home / "store").glob("measurements/*"))
 
@@ -460,7 +460,7 @@ def test_a_domain_needs_attributes_beside_amounts() -> None:
 def test_sums_go_with_known_counts_and_cells_that_are_not_negative(options: dict[str, Any], home: Path) -> None:
     """Both are about records: what is known is a count of records, and no cell holds less than nothing of them."""
     changed = changes(workload=[ASKED[0], ASKED[1]], postprocess=options)
-    released = small.run(small.write(home.parent / "data", table=table(), **changed), home)
+    released = small_release.run(small_release.write(home.parent / "data", table=table(), **changed), home)
     answers = {row["query"]: row["answer"] for row in released.answers.arrow.to_pylist()}
     assert answers["all"] == pytest.approx(400, abs=0 if "known" in options else 60)
     assert answers["amount sum"] == pytest.approx(float(truth(table())[0]), rel=0.2)

@@ -16,8 +16,8 @@ from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.planner import release_plan
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from tests import small
-from tests.complete_tree import installed_mechanisms
+from tests.support import small_release
+from tests.support.complete_tree import installed_mechanisms
 
 SIZES = {"a": 6, "b": 5, "c": 7, "d": 4, "e": 6}
 ROWS = 300
@@ -50,9 +50,9 @@ def records() -> pa.Table:
 
 def released(home: Path, **changes: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], pa.Table]:
     """The tables of a release by name, its certificate, and all its rows."""
-    path = small.write(home.parent / "data", **{"table": records(), **ASKED, **changes})
+    path = small_release.write(home.parent / "data", **{"table": records(), **ASKED, **changes})
     shutil.rmtree("releases", ignore_errors=True)  # of the same measurement under other post-processing
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     rows, certificate = release_folder.load_release(done.folder)
     names = rows["group"].to_pylist()
     answers = rows["answer"].to_numpy()

@@ -21,9 +21,9 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, ReleaseConflic
 from dpdist.page import domain_text
 from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import small
-from tests.claims import verifier
-from tests.forked import exit_code, killed_run
+from tests.support import small_release
+from tests.support.forked_programs import exit_code, killed_run
+from tests.support.verifier_findings import verifier
 
 PURE: dict[str, Any] = {"budget": {"epsilon": 4}, "ledger": {"dataset": "small", "cap": {"epsilon": 4}}}
 
@@ -77,7 +77,9 @@ def test_rows_are_published_charged_and_drawn_once(
     table = views()
     rest = {"by": ["country"], "share": 0.1, "measured": measured}
     thresholded = {**changes()["thresholded"], "cells_per_person": 9, "rest": rest}
-    done = small.run(small.write(home.parent / "data", table=table, **changes(thresholded=thresholded, **more)), home)
+    done = small_release.run(
+        small_release.write(home.parent / "data", table=table, **changes(thresholded=thresholded, **more)), home
+    )
     folder = Path(done.folder)
     certificate = json.loads((folder / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
@@ -117,8 +119,8 @@ def test_rows_are_published_charged_and_drawn_once(
     with open_ledger(home) as ledger:
         charges = ledger.charges("small", "total")
         assert list(charges) == ["small-1~thresholded", "small-1"]
-    again = small.run(done.job.declared_job.source.folder / "release.yaml", home)
-    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(folder))
+    again = small_release.run(done.job.declared_job.source.folder / "release.yaml", home)
+    assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(folder))
 
 
 @pytest.mark.parametrize(
@@ -132,25 +134,25 @@ def test_rows_are_published_charged_and_drawn_once(
     ids=lambda point: point[1],
 )
 def test_a_killed_run_publishes_the_same_rows(home: Path, point: tuple[str, str]) -> None:
-    path = small.write(
+    path = small_release.write(
         home.parent / "data", table=views(600), **changes(thresholded={**changes()["thresholded"], "rest": {}})
     )
-    expected = small.undisturbed(path, home)
+    expected = small_release.undisturbed(path, home)
     with open_ledger(home) as ledger:
         assert list(ledger.charges("small", "total")) == ["small-1~thresholded"]
     assert exit_code(killed_run, *point, path, home) == -signal.SIGKILL
-    published = small.tree(Path(small.run(path, home).folder))
+    published = small_release.tree(Path(small_release.run(path, home).folder))
     for name in ("thresholded.csv", "thresholded_rest.csv"):
         assert published[name] == expected[name]
     assert expected["thresholded.csv"].count(b"\n") > 2
 
 
 def test_other_records_are_refused_once_rows_are_drawn(home: Path) -> None:
-    path = small.write(home.parent / "data", table=views(600), **changes())
+    path = small_release.write(home.parent / "data", table=views(600), **changes())
     with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     with pytest.raises(ReleaseConflict, match="set of records"):
-        small.run(small.write(home.parent / "other", table=views(601), **changes()), home)
+        small_release.run(small_release.write(home.parent / "other", table=views(601), **changes()), home)
 
 
 def test_occupied_cells_show_nowhere(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -159,12 +161,12 @@ def test_occupied_cells_show_nowhere(home: Path, capfd: pytest.CaptureFixture[st
     rare = 123_456_789
     table = pa.concat_tables([table, pa.table({"sex": ["f"], "country": ["DE"], "page": [rare], "person": [10**6]})])
     told: list[str] = []
-    done = small.run(
-        small.write(home.parent / "data", table=table, **changes()), home, lambda *line: told.append(" ".join(line))
+    done = small_release.run(
+        small_release.write(home.parent / "data", table=table, **changes()), home, lambda *line: told.append(" ".join(line))
     )
     occupied = len([key for key in true_counts(table) if key[0] != "xx"])
     texts = ["".join(told), "".join(capfd.readouterr()), json.dumps(done.certificate)]
-    assert not any(small.told(rare, text) or small.told(occupied, text) for text in texts)
+    assert not any(small_release.told(rare, text) or small_release.told(occupied, text) for text in texts)
     for file in (path for path in home.rglob("*") if path.is_file()):
         assert str(rare).encode() not in file.read_bytes()
 
@@ -197,7 +199,7 @@ def test_what_cannot_be_published_is_refused_before_the_charge(
     content = changes()
     content["thresholded"] = {**content["thresholded"], **thresholded}
     with pytest.raises(error, match=message):
-        small.run(small.write(home.parent / "data", table=views(50), **content), home)
+        small_release.run(small_release.write(home.parent / "data", table=views(50), **content), home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
@@ -206,14 +208,14 @@ def test_keys_of_a_file_are_counted_and_another_file_is_refused(home: Path) -> N
     keys, digest = b"DE\nFR\n", hashlib.sha256(b"DE\nFR\n").hexdigest()
     content = changes()
     content["thresholded"]["of"]["country"] = {"codes": {"file": "keys.txt", "sha256": digest}}
-    path = small.write(home.parent / "data", table=views(600), **content)
+    path = small_release.write(home.parent / "data", table=views(600), **content)
     (path.parent / "keys.txt").write_bytes(b"DE\nIT\n")
     with pytest.raises(InvalidSpec, match="keys.txt has the SHA-256 .* the spec says"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
     (path.parent / "keys.txt").write_bytes(keys)
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     facts = done.certificate["thresholded"]
     assert facts["of"]["country"] == {"codes": 2, "sha256": digest, "integers": None, "alphabet": None, "length": None}
     assert {row.keys["country"] for row in read_thresholded_rows(Path(done.folder))} == {"DE", "FR"}
@@ -227,7 +229,7 @@ def test_keys_that_look_like_formulas_are_read_as_they_were(home: Path) -> None:
     table = views(600)
     table = table.set_column(2, "page", pa.array(state.choice(texts, table.num_rows)))
     content = changes(thresholded={"of": space, "at_least": 60, "cells_per_person": 4, "share": 0.8, "rest": rest})
-    folder = Path(small.run(small.write(home.parent / "data", table=table, **content), home).folder)
+    folder = Path(small_release.run(small_release.write(home.parent / "data", table=table, **content), home).folder)
     assert sorted(row.keys["page"] for row in read_thresholded_rows(folder)) == sorted(texts)
     written = pyarrow.csv.read_csv(folder / "thresholded.csv")["page"].to_pylist()
     assert sorted(written) == sorted(["'-00", "''-0", "'''-", "'00", "'=-0", "000", "'---"])
@@ -243,12 +245,12 @@ def test_daily_releases_of_one_cap(home: Path) -> None:
             period=f"2026-11-{day:02d}",
             ledger={"dataset": "views", "cap": {"rho": 0.2}, "shared_records": True},
         )
-        path = small.write(home.parent / f"day-{day}", table=views(600), **content)
+        path = small_release.write(home.parent / f"day-{day}", table=views(600), **content)
         if day < 3:
-            rows.append((Path(small.run(path, home).folder) / "thresholded.csv").read_bytes())
+            rows.append((Path(small_release.run(path, home).folder) / "thresholded.csv").read_bytes())
         else:
             with pytest.raises(DpdistError, match="cap|refused"):
-                small.run(path, home)
+                small_release.run(path, home)
     assert rows[0] != rows[1]
     with open_ledger(home) as ledger:
         assert list(ledger.charges("views", "total")) == [

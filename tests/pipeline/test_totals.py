@@ -31,11 +31,11 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.statistics.ratio_intervals import fieller
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.fit import covered_share_limits
-from tests.forked import exit_code, killed_run
 from tests.pipeline.test_sums import noises_of
-from tests.readers import measured
+from tests.support import small_release
+from tests.support.forked_programs import exit_code, killed_run
+from tests.support.measurement_readers import measured
+from tests.support.standardised_errors import covered_share_limits
 
 TO, MOST, RECORDS = 100, 200, 8
 ASKED: list[dict[str, Any]] = [
@@ -88,7 +88,7 @@ def truth(records: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def planned_in(folder: Path, records: pa.Table, **other: Any) -> tuple[Context, Any]:
-    path = small.write(folder / "data", table=records, **changes(**other))
+    path = small_release.write(folder / "data", table=records, **changes(**other))
     context = Context(folder / "home", Store(folder / "home" / "store"), engine.inline(), ignore_progress)
     return context, plan(context, load(path))
 
@@ -151,7 +151,7 @@ def test_sums_are_more_precise_than_under_the_bound_on_records(home: Path) -> No
 
 
 def test_page_and_certificate_say_what_is_excluded_and_not_how_much(home: Path) -> None:
-    done = small.run(small.write(home.parent / "data", table=table(), **changes()), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=table(), **changes()), home)
     folder = Path(done.folder)
     certificate = json.loads((folder / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
@@ -192,17 +192,17 @@ def without_counts(home: Path) -> None:
 
 @pytest.mark.parametrize(("point", "name"), KILLS)
 def test_a_killed_release_is_counted_again_and_finished_with_the_same_bytes(point: str, name: str, home: Path) -> None:
-    path = small.write(home.parent / "data", table=table(200), **changes())
-    expected = small.undisturbed(path, home)
+    path = small_release.write(home.parent / "data", table=table(200), **changes())
+    expected = small_release.undisturbed(path, home)
     assert exit_code(killed_run, point, name, path, home) == -signal.SIGKILL
     without_counts(home)
-    assert small.tree(small.run(path, home).folder) == expected
+    assert small_release.tree(small_release.run(path, home).folder) == expected
 
 
 def test_a_bound_that_another_run_keeps_otherwise_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above is not blind: with a bound by chance the second count differs, and the charge that is bound to the first refuses."""
-    path = small.write(home.parent / "data", table=table(200), **changes())
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data", table=table(200), **changes())
+    small_release.reserved(path, home)
     without_counts(home)
     within_total = contribution_bounding.scale_to_total
     state = np.random.default_rng(1)
@@ -212,7 +212,7 @@ def test_a_bound_that_another_run_keeps_otherwise_is_found(home: Path, monkeypat
 
     monkeypatch.setattr(contribution_bounding, "scale_to_total", by_chance)
     with pytest.raises(ReleaseConflict):
-        small.run(path, home)
+        small_release.run(path, home)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -237,7 +237,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("change", "message"), BAD)
 def test_bad_bounds_are_refused_in_one_line_before_a_charge(change: dict[str, Any], message: str, home: Path) -> None:
     with pytest.raises(DpdistError) as caught:
-        small.run(small.write(home.parent / "data", table=table(9), **changes(**change)), home)
+        small_release.run(small_release.write(home.parent / "data", table=table(9), **changes(**change)), home)
     assert isinstance(caught.value, InvalidSpec)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -250,6 +250,6 @@ def test_another_bound_is_another_release(home: Path) -> None:
     found = []
     for most in (TO, MOST, None):
         sums = {"amount": {**changes()["sums"]["amount"], "most_per_person": most}}
-        spec = load(small.write(home.parent / "data", table=table(9), **changes(sums=sums)))
+        spec = load(small_release.write(home.parent / "data", table=table(9), **changes(sums=sums)))
         found.append((spec.digest, _count_digest(spec.source.files, spec.measured.domain, ())))
     assert all(len(set(each)) == 3 for each in zip(*found, strict=True))

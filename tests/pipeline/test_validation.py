@@ -37,9 +37,9 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.commands import release_commands
-from tests import small
-from tests.often import first_of
-from tests.small import run
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.small_release import run
 
 
 def untouched(home: Path) -> tuple[int, bool]:
@@ -49,7 +49,7 @@ def untouched(home: Path) -> tuple[int, bool]:
 
 
 def reserved(home: Path) -> None:
-    small.reserved(small.write(home.parent / "first"), home)
+    small_release.reserved(small_release.write(home.parent / "first"), home)
     shutil.rmtree(home / "store" / "histograms")
 
 
@@ -91,7 +91,7 @@ def test_refused_before_anything_is_counted(
 ) -> None:
     if prepare is not None:
         prepare(home)
-    path = small.write(home.parent / "data", **changes)
+    path = small_release.write(home.parent / "data", **changes)
     before, rows = sorted(Path.cwd().rglob("*")), untouched(home)
     with pytest.raises(error, match=text):
         run(path, home)
@@ -108,31 +108,31 @@ def test_refused_before_anything_is_counted(
 def test_what_follows_a_release_is_refused_or_accepted_before_counting(home: Path) -> None:
     """The same again is accepted; another spec or cap under its id or data set is refused; so is a lost measurement."""
     data = home.parent / "data"
-    path = small.write(data)
+    path = small_release.write(data)
     run(path, home)
     rows = untouched(home)[0]
     shutil.rmtree(home / "store" / "histograms")
     with pytest.raises(ReleaseConflict, match="already bound to another spec"):
-        run(small.write(data, budget={"rho": 0.05}), home)
+        run(small_release.write(data, budget={"rho": 0.05}), home)
     with pytest.raises(LedgerError, match="declared with the budget"):
-        run(small.write(data, release="other", ledger={"dataset": "small", "cap": {"rho": 1}}), home)
+        run(small_release.write(data, release="other", ledger={"dataset": "small", "cap": {"rho": 1}}), home)
     assert untouched(home) == (rows, False)
-    assert run(small.write(data), home).charged is False
+    assert run(small_release.write(data), home).charged is False
     shutil.rmtree(home / "store" / "measurements")
     shutil.rmtree(home / "store" / "histograms")
     with pytest.raises(StoreError, match="measurement is not in the store"):
-        run(small.write(data), home)
+        run(small_release.write(data), home)
     assert untouched(home) == (rows, False)
 
 
 def test_a_used_place_in_an_object_store(home: Path, s3: str) -> None:
     other = Store(f"{s3}/taken")
     other.write_document("notes.json", {})
-    path = small.write(home.parent / "data", output={"folder": f"{s3}/taken"})
+    path = small_release.write(home.parent / "data", output={"folder": f"{s3}/taken"})
     with pytest.raises(StoreError, match="taken holds something else .notes.json.; move it away"):
         run(path, home)
     with pytest.raises(StoreError, match=r"could not be listed: http://[\d.:]+ answered 404; check the bucket"):
-        run(small.write(home.parent / "data", output={"folder": "s3://no-such-bucket/x"}), home)
+        run(small_release.write(home.parent / "data", output={"folder": "s3://no-such-bucket/x"}), home)
     assert untouched(home) == (0, False)
 
 
@@ -186,7 +186,7 @@ def test_a_store_that_overwrites_is_refused(overwriting: str, home: Path) -> Non
     place.write_document("before.json", {"written": 1})  # the server works, but for the condition
     context = Context(home, place, engine.inline(), ignore_progress)
     with pytest.raises(StoreError, match="overwrites what must be written once .*use a server with conditional writes"):
-        release_run.release(context, load(small.write(home.parent / "data")))
+        release_run.release(context, load(small_release.write(home.parent / "data")))
     with open_ledger(home) as ledger:
         assert ledger.entries() == []
 
@@ -219,7 +219,9 @@ def test_a_budget_that_noise_swamps_is_warned_of_before_the_charge(
     """By the plan, its JSON and the run; a small usual budget is not."""
     unit = next(iter(budget)) if "delta" not in budget else "epsilon"
     cap = {unit: "1", **({"delta": "1e-6"} if "delta" in budget else {})}
-    path = small.write(home.parent / "data", budget=budget, mechanism="identity", ledger={"dataset": "small", "cap": cap})
+    path = small_release.write(
+        home.parent / "data", budget=budget, mechanism="identity", ledger={"dataset": "small", "cap": cap}
+    )
     release_commands.plan(path, None, "inline")
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     release_commands.plan(path, None, "inline", True)
@@ -242,7 +244,7 @@ def test_a_budget_that_noise_swamps_is_warned_of_before_the_charge(
 
 
 def test_a_cluster_that_cannot_work_is_refused_before_the_charge(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     before = untouched(home)[0]
 
     def down(_: object) -> None:
@@ -258,7 +260,7 @@ def test_a_cluster_that_cannot_work_is_refused_before_the_charge(home: Path, mon
 
 
 def test_few_records_with_other_columns_are_refused_before_anything_is_started(tmp_path: Path) -> None:
-    path = small.write(tmp_path, table=small.records(20).drop_columns(["age"]))
+    path = small_release.write(tmp_path, table=small_release.records(20).drop_columns(["age"]))
     with pytest.raises(InvalidSpec, match="no column 'age'"):
         preflight.choose_engine(load(path), None)
 
@@ -267,7 +269,7 @@ def test_groups_that_are_not_listed_are_counted(home: Path) -> None:
     """Whoever asks for a group that is not there sees some that are, and how many there are besides."""
     asked = [{"predicates": [f"age == {age}" for age in range(11)]}, {"marginals": {"ways": [1]}}]
     for release, workload in (("few", asked[1:]), ("many", asked)):
-        done = run(small.write(home.parent / release, release=release, workload=workload), home)
+        done = run(small_release.write(home.parent / release, release=release, workload=workload), home)
         with pytest.raises(InvalidInput, match="no group 'none'") as refusal:
             release_folder.first_rows(done.folder, group="none", limit=1)
         listed, _, more = str(refusal.value).partition("there are ")[2].partition(" and ")

@@ -29,12 +29,12 @@ from dpdist.query.published_release import UNPUBLISHED, PublishedRelease
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.statistics.value_powers import bin_summands
 from dpdist.statistics.variance_statistics import correlation_of, covariance_of, variance_of
-from tests import small
-from tests.command_line import CommandLine
-from tests.fit import covered_share_limits
-from tests.forked import exit_code, killed_run
 from tests.pipeline.test_sums import MECHANISMS, chosen, noises_of, planned_in
-from tests.readers import measured
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.forked_programs import exit_code, killed_run
+from tests.support.measurement_readers import measured
+from tests.support.standardised_errors import covered_share_limits
 
 SUMS: dict[str, Any] = {
     "amount": {"from": 5, "to": 105, "step": 0.5, "missing": "drop", "title": "Amount paid", "unit": "EUR"},
@@ -240,8 +240,8 @@ def test_the_error_of_a_correlation_is_its_slope_times_the_noise() -> None:
 def test_variances_are_published_shown_and_asked_for_alike(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = small.write(home.parent / "data", table=table(), **changes())
-    released = small.run(spec, home)
+    spec = small_release.write(home.parent / "data", table=table(), **changes())
+    released = small_release.run(spec, home)
     folder = released.folder
     assert isinstance(folder, Path)
     certificate = json.loads((folder / "release.json").read_text())
@@ -278,11 +278,13 @@ def test_variances_are_published_shown_and_asked_for_alike(
     [("dpdist.pipeline.publish", "statistics"), pytest.param("dpdist.privacy.noise.Noise", "draw", marks=pytest.mark.slow)],
 )
 def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str, home: Path) -> None:
-    path = small.write(home.parent / "data", table=table(60), **changes(workload=ASKED[:1], sums={"amount": SUMS["amount"]}))
-    expected = small.undisturbed(path, home)
+    path = small_release.write(
+        home.parent / "data", table=table(60), **changes(workload=ASKED[:1], sums={"amount": SUMS["amount"]})
+    )
+    expected = small_release.undisturbed(path, home)
     assert "variances.csv" in expected
     assert exit_code(killed_run, point, name, path, home) == -signal.SIGKILL
-    assert small.tree(small.run(path, home).folder) == expected
+    assert small_release.tree(small_release.run(path, home).folder) == expected
 
 
 @pytest.mark.parametrize(
@@ -317,8 +319,8 @@ def test_a_killed_release_is_finished_with_the_same_bytes(point: str, name: str,
     ],
 )
 def test_bad_input_is_refused_in_one_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    path = small.write(tmp_path, table=table(20), **changes(**change))
-    small.refused_in_one_line(path, message)
+    path = small_release.write(tmp_path, table=table(20), **changes(**change))
+    small_release.refused_in_one_line(path, message)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from dpdist.spec import load
 from dpdist.statistics.statistic_registry import statistic_for
 from dpdist.statistics.value_powers import bin_summands, range_of
 from dpdist.storage.array_store import Store
-from tests import small
 from tests.pipeline.test_variances import exact
+from tests.support import small_release
 
 BRANCHES = ["a", "b", "c", "d"]
 BOTH_BINS = {"missing": "unknown", "other": "others"}
@@ -106,7 +106,7 @@ def planned_case(case: str, home: Path) -> tuple[Context, Any]:
         {"correlation": ["tip", "amount"]},
     ]
     spec = {"budget": {"rho": 0.1}, "ledger": {"dataset": "small", "cap": {"rho": 0.25}}, **others}
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         table=records(),
         domain={"branch": {"categories": BRANCHES, **BOTH_BINS, **branch}, "age": {"from": 0, "to": 2, "outside": "clip"}},

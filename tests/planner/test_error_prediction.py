@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dpdist.session import PlannedRelease
-from tests import small
-from tests.command_line import CommandLine
-from tests.complete_tree import needs_plugin
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.complete_tree import needs_plugin
 
 AMOUNTS = {
     "sums": {"minutes": {"from": 0, "to": 240, "unit": "minutes"}},
@@ -27,7 +27,7 @@ def command(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_plan_tells_errors_in_their_own_units(command: CommandLine) -> None:
-    path = small.write(Path("data"), **AMOUNTS)
+    path = small_release.write(Path("data"), **AMOUNTS)
     told = json.loads(command("plan", str(path), "--records", "600", "--json").out)["errors"]
     by_group = {each["group"]: each for each in told}
     assert {name: each["unit"] for name, each in by_group.items()} == {
@@ -51,7 +51,7 @@ def test_a_usual_answer_is_of_whole_windows(command: CommandLine, steps: int) ->
     """Where a filter reaches beyond its series no answer is published, so none enters what is usual."""
     days = {"dates": {"from": "2026-01-01", "to": "2026-02-09", "every": "day"}}
     filters = {"of": "day", "by": ["sex"], "apply": [{"window": steps}]}
-    path = small.write(
+    path = small_release.write(
         Path("data"), domain={"day": days, "sex": {"categories": ["f", "m"]}}, workload=[{"filters": filters}]
     )
     (told,) = json.loads(command("plan", str(path), "--records", "8000", "--json").out)["errors"]
@@ -61,13 +61,13 @@ def test_a_usual_answer_is_of_whole_windows(command: CommandLine, steps: int) ->
 
 def test_a_usual_answer_is_the_mean_of_all(command: CommandLine) -> None:
     """Of a longer group than is listed, too."""
-    path = small.write(Path("data"), domain={"age": {"from": 0, "to": 99}}, workload=[{"cdf": {"of": "age"}}])
+    path = small_release.write(Path("data"), domain={"age": {"from": 0, "to": 99}}, workload=[{"cdf": {"of": "age"}}])
     (told,) = json.loads(command("plan", str(path), "--records", "1000", "--json").out)["errors"]
     assert told["share"] == pytest.approx(told["half_width"] / 505)
 
 
 def test_plan_tells_the_least_budget_of_a_wanted_half_width(command: CommandLine) -> None:
-    path = small.write(Path("data"))
+    path = small_release.write(Path("data"))
     found = PlannedRelease.read(path).for_half_width("age x sex", 5)
     assert (
         f"a 95 % half width of age x sex=5 needs rho={float(found.rho or 0):g}"
@@ -82,7 +82,7 @@ def test_plan_tells_the_least_budget_of_a_wanted_half_width(command: CommandLine
 
 @needs_plugin("mechanism.dawa")
 def test_errors_that_depend_on_the_data_are_not_told(command: CommandLine) -> None:
-    path = small.write(Path("data"), mechanism="dawa", budget={"epsilon": 1}, ledger={"dataset": "small", "cap": {"epsilon": 2}},
+    path = small_release.write(Path("data"), mechanism="dawa", budget={"epsilon": 1}, ledger={"dataset": "small", "cap": {"epsilon": 2}},
                        domain={"age": {"from": 0, "to": 11}}, workload=[{"ranges": {"of": ["age"]}}])  # fmt: skip
     told = command("plan", str(path), "--json")
     assert json.loads(told.out)["errors"] == []
@@ -92,7 +92,7 @@ def test_errors_that_depend_on_the_data_are_not_told(command: CommandLine) -> No
 @needs_plugin("mechanism.adaptive")
 def test_plan_tells_up_to_how_many_records_rounds_would_pay(command: CommandLine) -> None:
     """By errors that are known, of tables of 24, 36 and 6 cells; the mean of |noise| is sqrt(2 / pi) of its deviation."""
-    path = small.write(Path("data"), workload=[{"marginals": {"ways": [1, 2]}}])
+    path = small_release.write(Path("data"), workload=[{"marginals": {"ways": [1, 2]}}])
     errors = {each.group: each for each in PlannedRelease.read(path).errors.groups}
     pairs = ("age x sex", "age x work", "sex x work")
     assert [errors[pair].queries for pair in pairs] == [24, 36, 6]
@@ -119,6 +119,6 @@ def test_plan_tells_up_to_how_many_records_rounds_would_pay(command: CommandLine
     ids=["no tables", "nothing to choose", "Laplace noise", "a mechanism by name"],
 )
 def test_plan_says_nothing_of_rounds_where_they_cannot_answer(changes: dict[str, Any], command: CommandLine) -> None:
-    told = command("plan", str(small.write(Path("data"), **changes)))
+    told = command("plan", str(small_release.write(Path("data"), **changes)))
     assert told.code == 0
     assert "adaptive: with fewer" not in told.out

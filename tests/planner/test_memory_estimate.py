@@ -21,7 +21,8 @@ from dpdist.errors import OutOfMemory
 from dpdist.mechanisms.comparison import planned_effort
 from dpdist.planner import memory_estimate
 from dpdist.process import resource_limits
-from tests import HANGS, small
+from tests import HANGS
+from tests.support import small_release
 
 MEASURE = """
 import json, os, sys, threading
@@ -129,12 +130,14 @@ def measured(home: Path, cases: dict[str, dict[str, Any]]) -> tuple[int, dict[st
     state = np.random.default_rng(0)
     for name, changes in {FIRST: {}, **cases}.items():
         folder = home.parent / name
-        table = small.records()
+        table = small_release.records()
         for column in ("x", "y"):
             table = table.append_column(column, [state.integers(0, 600, table.num_rows)])
         cap = {"epsilon": 2} if "epsilon" in changes.get("budget", {}) else {"rho": 1}
         release = name.replace(" ", "-").replace(",", "")
-        small.write(folder, table=table, **{"release": release, "ledger": {"dataset": release, "cap": cap}, **changes})
+        small_release.write(
+            folder, table=table, **{"release": release, "ledger": {"dataset": release, "cap": cap}, **changes}
+        )
         if "rows" in str(changes.get("workload")):
             zarr.save_array(folder / "w.zarr", state.integers(0, 2, (30_000, 900)).astype(np.int8))
     allocator = {"MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
@@ -182,7 +185,7 @@ def test_stages_of_more_mechanisms_take_what_was_planned(home: Path, name: str) 
 
 
 def test_delivering_is_promised_what_was_measured() -> None:
-    """8 million rows took 427 MiB (benchmarks/deliver.py): the promise stops growing above that, and a thousand take little."""
+    """8 million rows took 427 MiB (benchmarks/warehouse_delivery.py): the promise stops growing above that, and a thousand take little."""
     few, many = (_promised(*shape, delivered=True)["deliver"] for shape in ((1000,), (1200, 1000)))
     assert few < 2**20
     assert 427 * 2**20 <= many <= 600 * 2**20
@@ -222,13 +225,13 @@ def _promised(*shape: int, **options: bool) -> dict[str, int]:
 
 def test_a_fit_that_does_not_fit_is_refused_before_the_charge(home: Path) -> None:
     """Non-negative answers from 4 million measured cells would need their inverse: 2^47 bytes, after the charge."""
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         domain={"x": {"from": 0, "to": 1999}, "y": {"from": 0, "to": 1999}},
         workload=[{"marginals": {"ways": [2]}}],
         mechanism="identity",
         postprocess={"known": [{"where": "x == 0", "count": 3000}]},
-        table=small.records().append_column("x", [[0] * 3000]).append_column("y", [[0] * 3000]),
+        table=small_release.records().append_column("x", [[0] * 3000]).append_column("y", [[0] * 3000]),
     )
     with pytest.raises(OutOfMemory, match=r"stage 'fit' needs \d+\.\d\d GiB, .* allowed: of the .* GiB that this process"):
-        small.run(path, home)
+        small_release.run(path, home)

@@ -25,8 +25,8 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import Job, load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy
-from tests import small
-from tests.readers import errors_of
+from tests.support import small_release
+from tests.support.measurement_readers import errors_of
 
 AGES = {"age": {"from": 0, "to": 11}}
 BINS = {"age": {"from": 0, "to": 255}}
@@ -42,7 +42,7 @@ PURE = {"dataset": "noise", "cap": {"epsilon": 1}}
 
 def asked(**changes: Any) -> dict[str, Any]:
     given = {"domain": AGES, "workload": TABLE, "budget": {"epsilon": 1, "delta": 1e-9}, "ledger": CAP, "noise": "auto"}
-    return small.spec(**{**given, **changes})
+    return small_release.spec(**{**given, **changes})
 
 
 def planned(folder: Path, **changes: Any) -> ReleasePlan:
@@ -261,14 +261,16 @@ def _refuses_laplace(job: Job, strategy: Strategy, grid: IntegerMeasurement) -> 
 
 
 def _released(home: Path, release: str, **changes: Any) -> Release:
-    return small.run(small.write(home.parent / "data", **{**BY_DEFAULT, "release": release, **changes}), home)
+    return small_release.run(
+        small_release.write(home.parent / "data", **{**BY_DEFAULT, "release": release, **changes}), home
+    )
 
 
 def test_a_release_is_charged_the_epsilon_and_leaves_the_delta(home: Path) -> None:
     """The error of real releases is the predicted one: 12 bins, 100 releases; three standard errors of a mean of squares."""
     ledger = capped(8, epsilon=4, delta=1e-6)
     given = {**asked(release="small-1", ledger=ledger), "budget": {"epsilon": 0.5, "delta": 1e-9}}
-    done = small.run(small.write(home.parent / "data", **given), home)
+    done = small_release.run(small_release.write(home.parent / "data", **given), home)
     assert done.certificate["privacy"]["noise"] == "Laplace"
     with closing(open_ledger(home)) as ledger_of_home:
         receipt = ledger_of_home.receipt("small-1")

@@ -14,8 +14,8 @@ from dpdist.planner.release_plan import plan
 from dpdist.spec import load
 from dpdist.strategies import Strategy
 from dpdist.strategies.representations import DenseStrategy, DirectStrategy
-from tests.complete_tree import needs_plugin
 from tests.properties.compositions import context_of_all
+from tests.support.complete_tree import needs_plugin
 
 PURE, GAUSSIAN = {"epsilon": 1}, {"epsilon": 1, "delta": 1e-9}
 

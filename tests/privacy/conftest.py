@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dpdist.privacy.ledger.budget_ledger import Ledger
-from tests.postgres import Server
+from tests.support.postgres_server import Server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

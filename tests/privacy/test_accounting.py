@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from benchmarks import groups
+from benchmarks import group_privacy
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import (
     Cap,
@@ -320,12 +320,12 @@ def test_the_gaussian_of_a_pure_release_does_not_hang_on_the_last_bit(epsilon: F
 
 
 def test_the_documented_losses_of_several_records_are_those_of_group_privacy() -> None:
-    """docs/explanation/neighbours.md has the table that ``benchmarks.groups`` prints: at epsilon 1 and delta 1e-6."""
+    """docs/explanation/neighbours.md has the table that ``benchmarks.group_privacy`` prints: at epsilon 1 and delta 1e-6."""
     text = (Path(__file__).parents[2] / "docs/explanation/neighbours.md").read_text()
-    given = groups.arguments().parse_args([])
-    assert groups.table(given.epsilon, given.delta, given.changes) in text
+    given = group_privacy.arguments().parse_args([])
+    assert group_privacy.table(given.epsilon, given.delta, given.changes) in text
     first = float(rho_for(1.0, 1e-6, "analytic"))
-    for row in groups.rows(1.0, 1e-6, [1, 2, 5, 10, 50]):
+    for row in group_privacy.rows(1.0, 1e-6, [1, 2, 5, 10, 50]):
         changes, pure, rho, epsilon, any_epsilon, any_delta = (float(cell.replace("nothing", "1")) for cell in row)
         assert pure == any_epsilon == changes
         assert rho == pytest.approx(changes**2 * first, rel=1e-3)

@@ -17,7 +17,7 @@ from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords,
 from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent
 from dpdist.privacy.privacy_unit import ProtectedRecords
 from flows.commands import cli
-from tests import small
+from tests.support import small_release
 
 CAP, PROTECTION = Cap(rho=Fraction(1)), ProtectedRecords("add-remove", 1)
 
@@ -154,7 +154,7 @@ def test_the_command_line_approves(home: Path, capsys: pytest.CaptureFixture[str
     hold no secret.
     """
     persons = {"path": "records.parquet", "person": {"column": "person"}}
-    path, key = small.write(home.parent / "data", records=persons, left_out={}), home.parent / "key.pem"
+    path, key = small_release.write(home.parent / "data", records=persons, left_out={}), home.parent / "key.pem"
     monkeypatch.setenv("DPDIST_OUTPUT", str(home.parent / "out"))
 
     def said(*words: str) -> str:
@@ -169,10 +169,10 @@ def test_the_command_line_approves(home: Path, capsys: pytest.CaptureFixture[str
     asked = said("ledger", "approvers", "small", "--key", public, "--needed", "1", "--why", "agreed on")
     assert "releases need 1 approvals of 1 approvers" in asked
     with pytest.raises(LedgerError, match="'small-1' needs 1 approvals"):
-        small.run(path, home)
+        small_release.run(path, home)
     assert not (home / "store" / "histograms").exists()  # refused before anything was counted
     assert "1 of 1 approvals" in said("approve", str(path), "--key", str(key))
-    assert small.run(path, home).charged
+    assert small_release.run(path, home).charged
     exported = said("ledger", "export", "--lines")
     with open_ledger(home) as book:
         assert [json.loads(line) for line in exported.splitlines()] == book.entries()

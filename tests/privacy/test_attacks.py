@@ -29,9 +29,9 @@ from dpdist.privacy.noise import Noise
 from dpdist.storage.array_store import Store
 from dpdist.strategies import identity
 from dpdist.workloads import Workload, marginals
-from tests.often import first_of
-from tests.readers import measured as exact_values
-from tests.readers import reader_of
+from tests.case_selection import first_of
+from tests.support.measurement_readers import measured as exact_values
+from tests.support.measurement_readers import reader_of
 
 CELLS = 400_000
 GRAIN = 2.0**-53

@@ -41,9 +41,9 @@ from dpdist.privacy.ledger.ledger_audit import ReplayedState
 from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords
 from tests import HANGS
-from tests.forked import FORKED
-from tests.often import first_of
-from tests.postgres import Server
+from tests.case_selection import first_of
+from tests.support.forked_programs import FORKED
+from tests.support.postgres_server import Server
 
 CAP = Cap(rho=Fraction(3, 10))
 

@@ -17,9 +17,9 @@ from scipy import stats
 from dpdist.errors import InvalidInput
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.selection.private_edges import EdgeSplit, EdgesRule, Runs, edges_rule
-from tests.claims import verifier
-from tests.often import always
+from tests.case_selection import always
 from tests.privacy.enumeration import paths, probabilities
+from tests.support.verifier_findings import verifier
 
 Records = tuple[int, ...]
 Chances = dict[tuple[int, ...], float]

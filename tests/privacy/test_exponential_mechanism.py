@@ -16,7 +16,7 @@ from scipy import stats
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.selection import exponential_mechanism
 from dpdist.privacy.selection.exponential_mechanism import choose, rate_for
-from tests.often import first_of
+from tests.case_selection import first_of
 
 
 def key(number: int) -> bytes:

@@ -14,7 +14,7 @@ from moto.server import ThreadedMotoServer
 
 from dpdist.errors import KeyUnavailable
 from dpdist.privacy import keys
-from tests import small
+from tests.support import small_release
 
 KEY = "a7" * 32
 OPENED = """
@@ -55,7 +55,7 @@ def test_a_release_with_a_key_from_a_kms(kms: None, home: Path, tmp_path: Path, 
     (home / "root.key").unlink()
     monkeypatch.setenv(keys.COMMAND_ENVIRONMENT, command)
     assert keys.load(home).reveal().hex() == KEY
-    assert small.run(small.write(tmp_path / "data"), home).charged
+    assert small_release.run(small_release.write(tmp_path / "data"), home).charged
     altered = bytearray(base64.b64decode(file.read_text()))
     altered[-1] ^= 1
     file.write_text(base64.b64encode(bytes(altered)).decode())

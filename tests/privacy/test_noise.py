@@ -20,7 +20,7 @@ from dpdist.privacy import noise_distributions, sampler, sampler_kernels
 from dpdist.privacy.noise import Noise, discrete_gaussian, discrete_laplace
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE, TABLE
 from dpdist.privacy.sampler import exact_attempt
-from tests.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
+from tests.support.oracles import discrete_gaussian_pmf, discrete_laplace_pmf
 
 KEY = hashlib.sha256(b"test key").digest()
 SCALES = [

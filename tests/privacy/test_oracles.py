@@ -25,8 +25,8 @@ from dpdist.privacy.accounting import (
     zcdp_delta,
     zcdp_epsilon,
 )
-from tests.audits.tools import OPENDP
-from tests.often import first_of
+from tests.audits.auditor_installs import OPENDP
+from tests.case_selection import first_of
 
 RHOS, DELTAS, EPSILONS = (1e-4, 0.02, 0.5, 3.0), (1e-3, 1e-6, 1e-10), (0.1, 1.0, 3.0)
 STEP = 1e-4

@@ -12,8 +12,8 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection, RecordsInSteps
 from dpdist.spec import load
-from tests import small
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
 
 Data = tuple[tuple[str, int], ...]
 """Records (person, cell), sorted: files up to the order of their rows."""
@@ -223,7 +223,9 @@ def test_one_record_is_not_several(protection: Protection) -> None:
 )
 def test_specs_say_how_persons_are_told_apart(path: str, person: dict[str, str], kind: str | None, tmp_path: Path) -> None:
     assert (
-        load(small.write(tmp_path, records={"path": path, "person": person})).guarantee.protection.facts().get("type")
+        load(small_release.write(tmp_path, records={"path": path, "person": person}))
+        .guarantee.protection.facts()
+        .get("type")
         == kind
     )
 

@@ -17,9 +17,9 @@ from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
 from dpdist.privacy.ledger import database as db
 from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, Receipt
 from dpdist.privacy.privacy_unit import ProtectedRecords
-from tests import small
-from tests.often import first_of
-from tests.postgres import Server
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.postgres_server import Server
 
 LOGINS = ("owner", "application", "noise", "metrics", "stranger")
 
@@ -77,17 +77,17 @@ def test_the_application_publishes_under_a_cap_of_the_owner(
     database: Database, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole release with the application's login, its salt erased; the cap is declared and changed by the owner only."""
-    path = small.write(tmp_path / "spec")
+    path = small_release.write(tmp_path / "spec")
     monkeypatch.setenv("DPDIST_LEDGER", database.url("application"))
     with pytest.raises(LedgerError, match="run 'dpdist ledger migrate', 'dpdist ledger declare SPEC'"):
-        small.run(path, home)
+        small_release.run(path, home)
     owner = Ledger(database.url("owner"))
-    checked = small.load(path)
+    checked = small_release.load(path)
     assert [owner.declare("small", checked.guarantee.cap, checked.guarantee.protection) for _ in range(2)] == [True, False]
     with pytest.raises(LedgerError, match="'small' was declared with the budget rho=0.25"):
         owner.declare("small", Cap(rho=checked.guarantee.cap.rho * 2), checked.guarantee.protection)
-    assert small.run(path, home).charged
-    assert not small.run(path, home).charged
+    assert small_release.run(path, home).charged
+    assert not small_release.run(path, home).charged
     assert database.execute("application", "SELECT count(*) FROM dpdist_salts") == [(0,)]
     application = Ledger(database.url("application"))
     with pytest.raises(LedgerError, match="this login may not do that"):
@@ -132,11 +132,11 @@ def test_a_committed_release_is_out_of_the_application_s_reach(
     database: Database, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Policies hide it from updates and deletions: they touch no row."""
-    path = small.write(tmp_path / "spec")
+    path = small_release.write(tmp_path / "spec")
     owner = Ledger(database.url("owner"))
-    owner.declare("small", small.load(path).guarantee.cap, small.load(path).guarantee.protection)
+    owner.declare("small", small_release.load(path).guarantee.cap, small_release.load(path).guarantee.protection)
     monkeypatch.setenv("DPDIST_LEDGER", database.url("application"))
-    small.run(path, home)
+    small_release.run(path, home)
     database.execute("application", "UPDATE dpdist_releases SET state = 'aborted'")
     database.execute("application", "DELETE FROM dpdist_releases")
     assert database.execute("noise", "SELECT state FROM dpdist_releases") == [("committed",)]

@@ -12,8 +12,8 @@ import pytest
 
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import roles
-from tests.postgres import Server
 from tests.privacy.test_roles import Database, charged, granted
+from tests.support.postgres_server import Server
 
 FUNCTIONS = {
     name: text

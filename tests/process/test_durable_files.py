@@ -21,7 +21,7 @@ from dpdist.storage.array_store import Store
 from dpdist.storage.documents import Documents
 from dpdist.storage.leases import Lease
 from dpdist.storage.objects.atomic_folder import unfinished_folder
-from tests import forked, small
+from tests.support import forked_programs, small_release
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(work)
     keys.initialise(home)
     monkeypatch.setenv("DPDIST_HOME", str(home))
-    path = small.write(tmp_path / "data", records={"path": "records.parquet", "person": {"column": "person"}})
+    path = small_release.write(tmp_path / "data", records={"path": "records.parquet", "person": {"column": "person"}})
     amid: list[str] = []
     original = contribution_bounding._count_parts
     written = release_folder._write_files
@@ -62,7 +62,7 @@ def test_what_a_release_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(contribution_bounding, "_count_parts", watched)
     monkeypatch.setattr(release_folder, "_write_files", writing)
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     assert amid == []
     assert open_to_others(home) == []
     assert {mode(home), mode(home / "store")} == {0o700}
@@ -77,7 +77,7 @@ def test_a_home_that_was_open_is_closed_with_a_word(home: Path, caplog: pytest.L
     for folder in (home, home / "store"):
         folder.chmod(0o755)
     with caplog.at_level(logging.WARNING):
-        small.run(small.write(home.parent / "data"), home)
+        small_release.run(small_release.write(home.parent / "data"), home)
     assert {mode(home), mode(home / "store")} == {0o700}
     assert f"{home} had mode 0755: other users could read it; it is 0700 now" in caplog.text
 
@@ -120,20 +120,20 @@ import os, signal, sys
 from pathlib import Path
 from dpdist.counting import contribution_bounding
 contribution_bounding._count_parts = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-from tests import small
-small.run(Path(sys.argv[1]), Path(sys.argv[2]))
+from tests.support import small_release
+small_release.run(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
 def test_scratch_of_a_killed_run_goes_with_the_next(home: Path) -> None:
     """Killed between dealing and counting: what it left is private, and the next run removes it, age or not."""
     person = {"path": "records.parquet", "person": {"column": "person"}}
-    path = small.write(home.parent / "data", records=person)
-    assert forked.finished(KILLED, path, home).returncode == -9
+    path = small_release.write(home.parent / "data", records=person)
+    assert forked_programs.finished(KILLED, path, home).returncode == -9
     left = home / "store" / "scratch"
     assert [file for file in left.rglob("*") if file.is_file()]
     assert open_to_others(left) == []
-    small.run(path, home)
+    small_release.run(path, home)
     assert not [file for file in left.rglob("*") if file.is_file()]
 
 
@@ -146,7 +146,7 @@ def test_records_that_a_killed_run_extracted_go_with_the_next_run(home: Path) ->
     for lease in (dead, alive):
         (home / "scratch" / "scratch" / lease.id).mkdir(parents=True)
         (home / "scratch" / "scratch" / lease.id / "0-00000000.parquet").touch()
-    small.run(small.write(home.parent / "data"), home)
+    small_release.run(small_release.write(home.parent / "data"), home)
     assert [file.parent.name for file in (home / "scratch").rglob("*.parquet")] == [alive.id]
     alive.end()
 

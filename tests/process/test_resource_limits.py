@@ -25,7 +25,8 @@ from dpdist.process.durable_files import private_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import HANGS, small
+from tests import HANGS
+from tests.support import small_release
 
 GIB = 2**30
 TREES = {
@@ -96,7 +97,7 @@ def test_limits_are_never_above_what_dask_finds() -> None:
 def test_a_small_release_fits_on_a_node_of_many_cores(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Buffers for each core are bounded by what there is to work on: 64 cores and 4 GiB are enough for some hundred cells."""
     monkeypatch.setattr(memory_estimate, "cores", lambda: 64)
-    path = small.write(tmp_path / "spec", workload=[{"marginals": {"ways": [3]}}], mechanism="identity")
+    path = small_release.write(tmp_path / "spec", workload=[{"marginals": {"ways": [3]}}], mechanism="identity")
     node = Engine(workers=1, memory_bytes=4 * GIB, threads=64, connect=None, local=True)
     planned = plan(Context(home, Store(home / "store"), node, ignore_progress), load(path))
     assert max(stage.bytes for stage in stage_memory(planned, node)) < GIB
@@ -126,7 +127,7 @@ def test_optimisers_take_the_threads_that_are_there_or_fewer(
 
 def test_a_plan_beyond_the_address_space_is_refused_in_one_line(home: Path) -> None:
     """As under ``ulimit -v``: a dense strategy over 9,000 cells where a process may have 2 GiB."""
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         domain={"age": {"from": 0, "to": 8999}},
         workload=[{"cdf": {"of": "age"}}],
@@ -173,7 +174,7 @@ def check_refused(done: subprocess.CompletedProcess[str], home: Path, *, said: s
 
 def test_a_run_that_would_not_fit_the_address_space_charges_nothing(home: Path) -> None:
     """It was charged and then failed: threads and allocators reserve more than 2 GB of addresses."""
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     limit = partial(resource.setrlimit, resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))
     check_refused(limited("run", path, home, limit), home, said=r"needs 3\.\d\d GiB, 1\.86 GiB allowed: raise")
 
@@ -204,12 +205,12 @@ def group() -> Iterator[Callable[[int], Limit]]:
 def wide(home: Path) -> Path:
     """A release of 1,125,750 ranges: its stages take 0.2 GiB."""
     ranges = {"domain": {"age": {"from": 0, "to": 1499}}, "workload": [{"ranges": {"of": ["age"]}}]}
-    return small.write(home.parent / "wide", **ranges, mechanism="identity")
+    return small_release.write(home.parent / "wide", **ranges, mechanism="identity")
 
 
 def test_what_does_not_fit_a_control_group_is_refused(home: Path, group: Callable[[int], Limit]) -> None:
     """The kernel killed it: the plan before anything was said, the run after its charge."""
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     check_refused(
         limited("plan", path, home, group(150 * 10**6)), home, said=r"itself needs 0\.28 GiB, 0\.14 GiB allowed: raise"
     )
@@ -224,7 +225,7 @@ def test_a_release_under_a_control_group_is_refused_or_published(
     home: Path, group: Callable[[int], Limit], megabytes: int
 ) -> None:
     """Whatever the limit: a small and a wide release end published, or refused before their charge."""
-    for path in (small.write(home.parent / "data"), wide(home)):
+    for path in (small_release.write(home.parent / "data"), wide(home)):
         state = home / path.parent.name
         private_folder(state)
         (state / "root.key").write_text("5c" * 32 + "\n")

@@ -18,7 +18,7 @@ from dpdist.privacy.selection import exponential_mechanism, thresholded_histogra
 from dpdist.spec.budgeted_step import BudgetedStep
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
-from tests.complete_tree import plugin_object
+from tests.support.complete_tree import plugin_object
 
 GroupsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:GroupsChoice")
 RangeChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RangeChoice")

@@ -25,13 +25,13 @@ from dpdist.spec import load
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.complete_tree import Deleted, installed_steps
-from tests.often import always
-from tests.pipeline.test_found_in_turn import asked, purchases
-from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
+from tests.case_selection import always
+from tests.pipeline.test_step_sequences import asked, purchases
 from tests.properties.draws import PURPOSES, Draws, GroupsChoice, RecordsChoice, owned_by, record_draws
-from tests.readers import measured as exact_values
+from tests.properties.spec_parts import AGES, FORMULAS, PURE, SERIES
+from tests.support import small_release
+from tests.support.complete_tree import Deleted, installed_steps
+from tests.support.measurement_readers import measured as exact_values
 
 SHARDS = 4
 """Of every measurement here, the last one shorter where rows do not divide."""
@@ -97,7 +97,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def records() -> pa.Table:
-    table, state = small.records(400), np.random.default_rng(4)
+    table, state = small_release.records(400), np.random.default_rng(4)
     for name in ("p", "q", "r"):
         table = table.append_column(name, pa.array(state.choice(["no", "yes"], 400)))
     return table
@@ -125,7 +125,7 @@ def records() -> pa.Table:
 def test_a_release_draws_every_address_once(case: str, home: Path, drawn: Draws) -> None:
     """One key; addresses that never meet; together one whole draw; and nothing else is in the measurement but exact integers."""
     mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
-    path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
+    path = small_release.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
     done, handed = run(path, home)
     assert done.plan.strategy.name == mechanism
     drawn.check({done.job.release: owned_by(done.plan.grid)})
@@ -149,9 +149,9 @@ def test_every_release_of_a_stream_has_a_key_of_its_own(home: Path, drawn: Draws
     sizes = {}
     for number, through in enumerate((4, 8, 11)):
         changes = {**SERIES, "stream": {"name": "ages", "through": through}, "release": f"part-{number}"}
-        table = small.records(400)
+        table = small_release.records(400)
         kept = table.filter(pa.compute.less_equal(table["age"], through))
-        _, handed = run(small.write(home.parent / f"data-{number}", table=kept, **changes), home)
+        _, handed = run(small_release.write(home.parent / f"data-{number}", table=kept, **changes), home)
         sizes[changes["release"]] = Store(home / "store").read_array(handed["measure"][0]).size
     drawn.check({release: {"noise": [(0, size)]} for release, size in sizes.items()})
     for release, size in sizes.items():
@@ -187,7 +187,7 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
     rows = {"of": {"place": {"text": {"alphabet": "town 0123456789", "length": 6}}}, "share": 0.1}
     found["gate"] = {"completeness": {"share": 0.05}}
     found["thresholded"] = {**rows, "at_least": 30 if budget == "rho" else 200}
-    done = small.run(small.write(home.parent / "data", table=purchases(), **found), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=purchases(), **found), home)
     steps = [before for before, _ in done.job.found_steps]
     drawn.check({each.release: PURPOSES[type(each)](each) for each in steps} | {done.job.release: owned_by(done.plan.grid)})
     lacking = {NameSelection} if budget == "pure" else set()

@@ -24,7 +24,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import prefix
-from tests import small
+from tests.support import small_release
 
 LAST = Fraction(1, SLACK_DENOMINATOR)
 """Slacks are rounded up to a multiple of this."""
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
 def test_what_answering_is_given(case: str, home: Path) -> None:
     """Three copies of the inverse, three blocks of rows; or what additions take: what is below is refused before any charge."""
     changes, inverse = CASES[case]
-    path = small.write(home.parent / "data", domain={"age": {"from": 0, "to": 11}}, **changes)
+    path = small_release.write(home.parent / "data", domain={"age": {"from": 0, "to": 11}}, **changes)
     context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     planned = plan(context, load(path))
     stages = {stage.stage: stage for stage in stage_memory(planned, context.engine)}

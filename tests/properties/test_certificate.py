@@ -18,8 +18,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from dpdist.publish import release_folder
-from tests import small
-from tests.claims import wrong_claims
+from tests.support import small_release
+from tests.support.verifier_findings import wrong_claims
 
 UNIT = 2**30
 """Grid units of a strategy's sensitivity."""
@@ -301,7 +301,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str
             keys.initialise(home)
             (home.parent / "work").mkdir()
             patch.chdir(home.parent / "work")
-            done = small.run(small.write(home.parent / "data", table=records(), **changes), home)
+            done = small_release.run(small_release.write(home.parent / "data", table=records(), **changes), home)
             assert (done.tally.dropped, done.tally.clipped) == ((0, CLIPPED) if "clip" in case else (DROPPED, 0))
             table, certificate = release_folder.load_release(Path(done.folder))
             assert certificate == json.loads((Path(done.folder) / "release.json").read_text())
@@ -392,10 +392,10 @@ def test_every_certificate_keeps_the_published_schema(certificates: dict[str, di
 def test_numbers_are_said_to_reach_as_far_as_they_are_counted(home: Path) -> None:
     """The last of bins of three numbers from 0 to 9 holds 10 and 11, too."""
     domain = {"age": {"from": 0, "to": 9, "width": 3, "outside": "error"}}
-    path = small.write(
+    path = small_release.write(
         home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["age"]]}}], mechanism="identity"
     )
-    done = small.run(path, home)  # ages are 0 to 11, and none is outside
+    done = small_release.run(path, home)  # ages are 0 to 11, and none is outside
     assert done.certificate["method"]["attributes"]["age"]["values"] == "whole numbers from 0 to 11, 3 in each bin"
     assert wrong_claims(done.folder) == {}
 

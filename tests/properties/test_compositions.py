@@ -14,8 +14,7 @@ from dpdist.spec import Job, consistency_checks, load
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Distances, PersonsByGroup
 from dpdist.statistics.sum_statistics import RecordShares
-from tests.complete_tree import needs_every_plugin
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.properties.compositions import (
     AMOUNTS,
     DOCUMENT,
@@ -30,6 +29,7 @@ from tests.properties.compositions import (
     refusal,
     released,
 )
+from tests.support.complete_tree import needs_every_plugin
 
 REFUSED = 3
 """One pair of parts in so many of those that are refused is planned; those that go together are in ``covering``."""

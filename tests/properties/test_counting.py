@@ -15,8 +15,8 @@ import pytest
 
 from dpdist.publish import release_folder
 from dpdist.sources.record_sources import PersonColumn, Source
-from tests import small
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
 
 STATE = np.random.default_rng(8)
 ROWS = 240
@@ -94,7 +94,7 @@ def asked(
             (folder / "parts" / named).mkdir(parents=True)
             pq.write_table(table, folder / "parts" / named / "part.parquet")
         place = "parts" if named else "records.csv" if csv else "records.parquet"
-        path = small.write(
+        path = small_release.write(
             folder,
             table=table,
             release=release,
@@ -105,7 +105,10 @@ def asked(
             budget={"rho": 10**7},
             ledger={"dataset": release, "cap": {"rho": 10**7}, "shared_records": True},
         )
-        return [round(value) for value in release_folder.load_release(small.run(path, home).folder)[0]["answer"].to_pylist()]
+        return [
+            round(value)
+            for value in release_folder.load_release(small_release.run(path, home).folder)[0]["answer"].to_pylist()
+        ]
 
     return publish
 
@@ -192,7 +195,7 @@ def test_a_count_is_not_taken_for_that_of_another_domain(home: Path) -> None:
     """Values outside the domain, clipped and then dropped."""
     found = []
     for number, outside in enumerate(("clip", "drop")):
-        path = small.write(
+        path = small_release.write(
             home.parent / "data",
             table=TABLE,
             release=f"release-{number}",
@@ -202,6 +205,8 @@ def test_a_count_is_not_taken_for_that_of_another_domain(home: Path) -> None:
             budget={"rho": 10**7},
             ledger={"dataset": "small", "cap": {"rho": 2 * 10**7}},
         )
-        found.append([round(v) for v in release_folder.load_release(small.run(path, home).folder)[0]["answer"].to_pylist()])
+        found.append(
+            [round(v) for v in release_folder.load_release(small_release.run(path, home).folder)[0]["answer"].to_pylist()]
+        )
     ages = counted(TABLE)
     assert found == [[ages[0] + ages[1], ages[2], ages[3], ages[4] + ages[5]], ages[1:5]]

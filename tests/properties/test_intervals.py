@@ -23,9 +23,9 @@ from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.spec.sections.output import PostprocessSpec
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.often import always
-from tests.properties.asked import AGES, FORMULAS, PURE, SERIES
+from tests.case_selection import always
+from tests.properties.spec_parts import AGES, FORMULAS, PURE, SERIES
+from tests.support import small_release
 
 NORMAL = float(norm.ppf(0.975))
 LAPLACE = math.log(20) / math.sqrt(2)
@@ -58,7 +58,10 @@ FITTED = {"coa", "identity", "eigen", "wavelet", "marginals", "residual", "krone
 
 
 def records() -> pa.Table:
-    table, state = small.records(60), np.random.default_rng(4)  # so few that non-negative cells are far from unbiased ones
+    table, state = (
+        small_release.records(60),
+        np.random.default_rng(4),
+    )  # so few that non-negative cells are far from unbiased ones
     for name in ("p", "q", "r"):
         table = table.append_column(name, pa.array(state.choice(["no", "yes"], 60)))
     return table
@@ -100,7 +103,7 @@ def in_standard_errors(half: np.ndarray, error: np.ndarray, case: str) -> None:
 )
 def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
     mechanism = case.split(",", maxsplit=1)[0].split(" ", maxsplit=1)[0]
-    path = small.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
+    path = small_release.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
     context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     handed: dict[str, Any] = {}
 
@@ -166,8 +169,8 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
 def test_half_widths_of_what_is_read_slab_by_slab(rounded: bool, home: Path) -> None:
     """Tables that are never held whole: the same intervals."""
     changes = {"workload": [{"cdf": {"of": "age", "by": ["sex"]}}], "postprocess": {"integer": rounded}}
-    path = small.write(home.parent / "data", mechanism="kronecker", **changes)
-    done = small.run(path, home, sizes=Sizes(streamed_cells=10))
+    path = small_release.write(home.parent / "data", mechanism="kronecker", **changes)
+    done = small_release.run(path, home, sizes=Sizes(streamed_cells=10))
     _, error, half = columns(done.columns)
     np.testing.assert_allclose(
         half, NORMAL * error + (done.columns.rounding.deviation if done.columns.rounding else 0.0), rtol=1e-9
@@ -184,10 +187,10 @@ def test_half_widths_of_long_series_and_formulas(
         entry = {"running_sum": True} if kind == "running_sum" else {"window": 3}
         changes = {"workload": [{"filters": {"of": "age", "apply": [entry]}}]}
     mechanism = "square-root" if kind == "running_sum" else "convolution"
-    path = small.write(
+    path = small_release.write(
         home.parent / "data", table=records(), mechanism=mechanism, postprocess={"integer": rounded}, **changes
     )
-    done = small.run(path, home, sizes=Sizes(long_steps=5))
+    done = small_release.run(path, home, sizes=Sizes(long_steps=5))
     answer, error, half = columns(done.columns)
     np.testing.assert_allclose(
         half, NORMAL * error + (done.columns.rounding.deviation if done.columns.rounding else 0.0), rtol=1e-9

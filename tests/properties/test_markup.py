@@ -21,8 +21,8 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Workload
-from tests import small
 from tests.page.browsing import browser, page
+from tests.support import small_release
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -51,8 +51,8 @@ class Found(HTMLParser):
 @pytest.fixture
 def published(home: Path) -> Path:
     """A page whose title, category, attribute, group and release id are markup."""
-    table = small.records().append_column(COLUMN, pa.array(["a" if i % 3 else LABEL for i in range(3000)]))
-    path = small.write(
+    table = small_release.records().append_column(COLUMN, pa.array(["a" if i % 3 else LABEL for i in range(3000)]))
+    path = small_release.write(
         home.parent / "data",
         table=table,
         title=TITLE,
@@ -73,7 +73,7 @@ def published(home: Path) -> Path:
         half_width=Constant(3.92, size),
         certificate={**planned.certificate(), "release": RELEASE, "dataset": RELEASE},
     )
-    folder = release_folder.write_release(content, parse_location(home.parent / "out"), small.Seal()).path_or_url
+    folder = release_folder.write_release(content, parse_location(home.parent / "out"), small_release.Seal()).path_or_url
     assert isinstance(folder, Path)
     return folder
 

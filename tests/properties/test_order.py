@@ -19,9 +19,9 @@ from dpdist.privacy.ledger import database as tables
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.array_store import Store
 from flows.prefect import release_flow as flow
-from tests import small
-from tests.often import first_of
-from tests.small import run
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.small_release import run
 
 WEEKLY: dict[str, Any] = {
     "dataset": "small",
@@ -41,15 +41,15 @@ WEEKLY: dict[str, Any] = {
     ),
 )
 def test_a_week_has_one_budget_when_the_year_ends_in_it(first: str, second: str, week: str, home: Path) -> None:
-    run(small.write(home.parent / "data", period=first, release=f"on-{first}", ledger=WEEKLY), home)
+    run(small_release.write(home.parent / "data", period=first, release=f"on-{first}", ledger=WEEKLY), home)
     with pytest.raises(BudgetExceeded):
-        run(small.write(home.parent / "data", period=second, release=f"on-{second}", ledger=WEEKLY), home)
+        run(small_release.write(home.parent / "data", period=second, release=f"on-{second}", ledger=WEEKLY), home)
     with open_ledger(home) as ledger:
         assert [budget.period for budget in ledger.budgets()] == [week]
     monday = datetime.date.fromisocalendar(int(week[:4]), int(week[-2:]), 1)
     after = (monday + datetime.timedelta(days=7)).isoformat()
-    later = small.write(
-        home.parent / "later", table=small.records(seed=1), period=after, release=f"on-{after}", ledger=WEEKLY
+    later = small_release.write(
+        home.parent / "later", table=small_release.records(seed=1), period=after, release=f"on-{after}", ledger=WEEKLY
     )
     assert run(later, home).charged  # the next week has a budget of its own
 
@@ -82,7 +82,7 @@ def test_days_end_at_midnight_where_the_release_is(
 
 def test_no_row_can_be_rewritten_even_with_a_fresh_digest(home: Path) -> None:
     """Every row names the one before: whoever alters one has to alter all that follow, and the noted head tells."""
-    run(small.write(home.parent / "data"), home)
+    run(small_release.write(home.parent / "data"), home)
     with open_ledger(home) as ledger:
         whole = ledger.verify()
         rows = ledger.entries()
@@ -129,33 +129,38 @@ def test_a_swapped_measurement_is_not_combined_with_others(home: Path) -> None:
     """Two releases of one spec over other records: the measurement of one in the place of the other's."""
     data = home.parent / "data"
     cap = {"dataset": "small", "cap": {"rho": 1}}
-    run(small.write(home.parent / "other", table=small.records(seed=5), workload=TABLES, release="other", ledger=cap), home)
-    earlier = small.write(data, workload=TABLES, release="earlier", ledger=cap).rename(data / "earlier.yaml")
+    run(
+        small_release.write(
+            home.parent / "other", table=small_release.records(seed=5), workload=TABLES, release="other", ledger=cap
+        ),
+        home,
+    )
+    earlier = small_release.write(data, workload=TABLES, release="earlier", ledger=cap).rename(data / "earlier.yaml")
     run(earlier, home)
     later = {"workload": BY_SEX, "release": "later", "postprocess": {"consistent_with": ["earlier.yaml"]}, "ledger": cap}
     swap(home, "earlier", "other")
     with pytest.raises(StoreError, match="is not what the ledger knows"):
-        run(small.write(data, **later), home)
+        run(small_release.write(data, **later), home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("later") is None  # refused before the charge
     swap(home, "earlier", "other")
-    run(small.write(data, **later), home)
+    run(small_release.write(data, **later), home)
 
 
 def test_a_swapped_measurement_is_not_published(home: Path) -> None:
     data, cap = home.parent / "data", {"dataset": "small", "cap": {"rho": 1}}
-    first = run(small.write(data, release="first", ledger=cap), home)
-    run(small.write(home.parent / "other", table=small.records(seed=5), release="other", ledger=cap), home)
+    first = run(small_release.write(data, release="first", ledger=cap), home)
+    run(small_release.write(home.parent / "other", table=small_release.records(seed=5), release="other", ledger=cap), home)
     shutil.rmtree(first.folder)
     swap(home, "first", "other")
     with pytest.raises(StoreError, match="is not what the ledger knows"):
-        run(small.write(data, release="first", ledger=cap), home)
+        run(small_release.write(data, release="first", ledger=cap), home)
 
 
 def test_one_noise_is_never_on_two_grids(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reserved release whose scale or grid would be another one now, from the same spec, is refused: nothing is drawn."""
-    path = small.write(home.parent / "data")
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data")
+    small_release.reserved(path, home)
     noise, digest = IntegerMeasurement.noise, DenseMeasurement.digest
 
     def louder(self: IntegerMeasurement, budget: Any) -> Any:
@@ -188,13 +193,13 @@ def test_every_part_of_what_is_drawn_decides_the_key(home: Path, monkeypatch: py
         {},
         {"mechanism": "identity"},
         {"budget": {"rho": 0.05}},
-        {"table": small.records(seed=1)},
+        {"table": small_release.records(seed=1)},
         {"neighbours": "replace-one"},
         {"records": {"path": "records.parquet", "person": {"most_records": 2}}},
     ]
     for number, changes in enumerate([*variants, {}]):
         away = home.parent / f"home-{number}"
         shutil.copytree(home, away)
-        run(small.write(home.parent / "data", output={"folder": f"out-{number}"}, **changes), away)
+        run(small_release.write(home.parent / "data", output={"folder": f"out-{number}"}, **changes), away)
     assert keys[0] == keys[-1]
     assert len(set(keys)) == len(variants)

@@ -23,7 +23,7 @@ from dpdist.spec import load
 from dpdist.spec.release_spec import json_schema
 from dpdist.storage.objects import parse_location
 from flows.commands import cli
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.properties.compositions import context_of_all
 from tests.properties.random_specs import Content, Draw
 from tests.properties.wider_specs import Wider

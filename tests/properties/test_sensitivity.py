@@ -26,8 +26,8 @@ from dpdist.strategies import Strategy
 from dpdist.strategies.representations import FilterStrategy
 from dpdist.workloads import marginals, union
 from dpdist.workloads.time_filters import filtered, running_sum, window
-from tests.oracles import brute_force_sensitivity
-from tests.readers import filter_of, measured
+from tests.support.measurement_readers import filter_of, measured
+from tests.support.oracles import brute_force_sensitivity
 
 NEIGHBOURS: Any = ("add-remove", "replace-one")
 TABLES = marginals(Domain((Attribute("x", edges=(0, 1, 2, 3)), Attribute("y", categories=("a", "b")))), (1, 2))

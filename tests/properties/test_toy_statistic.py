@@ -19,7 +19,7 @@ from dpdist.spec import load
 from dpdist.statistics.ratio_intervals import fieller, ratio_error
 from dpdist.statistics.statistic import Estimated, Range, Statistic
 from dpdist.statistics.statistic_registry import STATISTICS
-from tests import small
+from tests.support import small_release
 
 
 class SecondMoment(Statistic):
@@ -65,7 +65,7 @@ def table() -> pa.Table:
 def test_it_is_planned_released_certified_shown_and_asked(home: Path) -> None:
     from flows.commands.cli import app
 
-    done = small.run(small.write(home.parent / "data", table=table(), **ASKED), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=table(), **ASKED), home)
     assert done.charged
     assert done.certificate["method"]["asked"] == [
         "counts, deviations, squares and second moments of paid over every combination of values of work"
@@ -108,11 +108,11 @@ def test_it_is_documented() -> None:
     ],
 )
 def test_it_is_refused_before_anything_is_charged(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    small.refused_in_one_line(small.write(tmp_path, table=table(), **{**ASKED, **changes}), said)
+    small_release.refused_in_one_line(small_release.write(tmp_path, table=table(), **{**ASKED, **changes}), said)
 
 
 def test_without_its_line_nobody_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(tmp_path, table=table(), **ASKED)
+    path = small_release.write(tmp_path, table=table(), **ASKED)
     assert load(path).workload.entries[0].statistic.columns == ("paid",)
     monkeypatch.delitem(STATISTICS, "second_moment")
-    small.refused_in_one_line(path, "second_moment")
+    small_release.refused_in_one_line(path, "second_moment")

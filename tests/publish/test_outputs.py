@@ -12,7 +12,7 @@ from dpdist.content.destination import WrittenFile
 from dpdist.publish import release_folder
 from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.publish.outputs import output_registry
-from tests import small
+from tests.support import small_release
 
 FILES = (Path(__file__).parents[2] / "docs" / "reference" / "files.md").read_text()
 
@@ -36,8 +36,8 @@ def test_what_an_output_holds_is_said_in_the_reference(output: Output) -> None:
 
 def test_a_new_output_is_written_certified_and_owned(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_registry, "TABLES", [*output_registry.TABLES, Totals()])
-    path = small.write(home.parent / "data")
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data")
+    done = small_release.run(path, home)
     folder = Path(done.folder)
     assert (folder / "number-of-answers.txt").read_text() == f"{done.plan.workload.shape[0]}\n"
     assert "number-of-answers.txt" in release_folder.certificate_of(folder)["files"]

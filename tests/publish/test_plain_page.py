@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from dpdist.publish.outputs import output_registry, plain_page
-from tests import small
-from tests.claims import wrong_claims
+from tests.support import small_release
+from tests.support.verifier_findings import wrong_claims
 
 
 def test_a_plain_page_shows_the_first_answers_and_the_guarantee(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others = output_registry.plugin_objects
     monkeypatch.setattr(output_registry, "plugin_objects", lambda field: [] if field == "pages" else [*others(field)])
     monkeypatch.setattr(plain_page, "PLAIN_ROWS", 5)
-    folder = Path(small.run(small.write(home.parent / "data", workload=[{"marginals": {"of": [["age"]]}}]), home).folder)
+    folder = Path(
+        small_release.run(
+            small_release.write(home.parent / "data", workload=[{"marginals": {"of": [["age"]]}}]), home
+        ).folder
+    )
     page = folder / "index.html"
     text = page.read_text()
     assert text.count("<td>age ") == 5

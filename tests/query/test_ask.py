@@ -21,9 +21,9 @@ from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
 from flows.commands import cli, console_output
-from tests import small
-from tests.often import first_of
-from tests.small import run
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.small_release import run
 
 TABLES: list[dict[str, Any]] = [{"marginals": {"of": [["age", "sex"], ["work"]]}}]
 
@@ -39,7 +39,7 @@ def counts_of(path: Path) -> np.ndarray:
 @pytest.mark.statistical
 @pytest.mark.parametrize("mechanism", first_of(2, ["coa", "identity", "residual", "gaussian"]))
 def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, mechanism: str) -> None:
-    path = small.write(home.parent / "data", workload=TABLES, mechanism=mechanism, budget={"rho": 0.2})
+    path = small_release.write(home.parent / "data", workload=TABLES, mechanism=mechanism, budget={"rho": 0.2})
     done, x = run(path, home), counts_of(path)
     asked = {
         "sum of all": x.sum(),
@@ -61,7 +61,7 @@ def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, m
 
 @pytest.mark.parametrize("mechanism", first_of(2, ["coa", "identity", "marginals"]))
 def test_a_published_question_has_its_published_answer(home: Path, mechanism: str) -> None:
-    done = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home)
+    done = run(small_release.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home)
     table, certificate = release_folder.load_release(done.folder)
     rows = [row for row in table.to_pylist() if row["age"]]
     found = dp.published(done.folder).ask(*(f"age={row['age']}, sex={row['sex']}" for row in rows))
@@ -74,7 +74,7 @@ def test_a_published_question_has_its_published_answer(home: Path, mechanism: st
 
 @pytest.mark.parametrize("mechanism", ["coa", "residual"])
 def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mechanism: str) -> None:
-    folder = run(small.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home).folder
+    folder = run(small_release.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home).folder
     release = load_published(parse_location(folder))
     with pytest.raises(InvalidInput, match="did not measure the table of (age by work|work by age|age by sex by work)"):
         release.ask("age=3, work=a")
@@ -86,7 +86,7 @@ def test_what_was_not_measured_is_refused_with_what_is_missing(home: Path, mecha
 
 def test_a_mean_and_its_interval_lie_in_the_range_of_its_values(home: Path) -> None:
     """However little is known: of values 4 to 11, and of amounts 2 to 9."""
-    table = small.records().slice(0, 40)
+    table = small_release.records().slice(0, 40)
     table = table.append_column("paid", table["age"])
     changes = {
         "domain": {"age": {"from": 4, "to": 11, "outside": "clip"}, "sex": {"categories": ["f", "m"]}},
@@ -94,7 +94,7 @@ def test_a_mean_and_its_interval_lie_in_the_range_of_its_values(home: Path) -> N
         "workload": [{"marginals": {"of": [["age", "sex"]]}}, {"marginals": {"of": [["sex"], ["age"]]}, "sum": "paid"}],
         "budget": {"epsilon": 0.1, "delta": 1e-6},
     }
-    done = run(small.write(home.parent / "means", table=table, **changes), home)
+    done = run(small_release.write(home.parent / "means", table=table, **changes), home)
     found = done.ask("mean of age by sex", "mean of paid by age", "mean of paid by sex")
     for each, (low, high) in zip(found, [(4, 11)] * 2 + [(2, 9)] * 10, strict=True):
         assert low <= each.low <= each.value <= each.high <= high
@@ -103,7 +103,7 @@ def test_a_mean_and_its_interval_lie_in_the_range_of_its_values(home: Path) -> N
 
 def test_bins_of_missing_and_dropped_records_are_in_no_answer_that_does_not_name_them(home: Path) -> None:
     """Means, quantiles and conditions are over declared values; the total counts everybody; labels of extra bins can be asked for."""
-    table = small.records()
+    table = small_release.records()
     ages = table["age"].to_pylist()
     nulled = table.set_column(
         0, "age", pa.array([None if place % 3 == 0 else age for place, age in enumerate(ages)], pa.int64())
@@ -113,7 +113,7 @@ def test_bins_of_missing_and_dropped_records_are_in_no_answer_that_does_not_name
         domain = {"age": {"from": 0, "to": 11, "missing": missing}, "sex": {"categories": ["f", "m"]}}
         asked = [{"marginals": {"of": [["age"], ["sex"]]}}]
         changes = {"release": f"with-{missing}", "domain": domain, "workload": asked, "mechanism": "identity"}
-        done = run(small.write(home.parent / missing, table=nulled, **changes), home)
+        done = run(small_release.write(home.parent / missing, table=nulled, **changes), home)
         mean, everybody, young, other = done.ask("mean of age", "sum of all", "age<6", "age!=3")
         assert len(done.ask("age with at least 0")) == groups
         truths = (
@@ -137,9 +137,12 @@ def test_people_ask_as_they_speak(home: Path) -> None:
         {"marginals": {"of": [["age", "sex"], ["work"]]}},
         {"marginals": {"of": [["work"]]}, "sum": "paid"},
     ]
-    table = small.records()
+    table = small_release.records()
     done = run(
-        small.write(home.parent / "data", table=table.append_column("paid", table["age"]), sums=paid, workload=asked), home
+        small_release.write(
+            home.parent / "data", table=table.append_column("paid", table["age"]), sums=paid, workload=asked
+        ),
+        home,
     )
     same = {
         "count": "sum of all",
@@ -189,7 +192,7 @@ BAD = {
 
 
 def test_questions_that_cannot_be_read_are_refused_in_one_line(home: Path) -> None:
-    folder = run(small.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
+    folder = run(small_release.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
     for text, problem in BAD.items():
         with pytest.raises(InvalidInput, match=problem) as refusal:
             load_published(parse_location(folder)).ask(text)
@@ -200,7 +203,7 @@ def test_questions_that_cannot_be_read_are_refused_in_one_line(home: Path) -> No
 
 def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path) -> None:
     """Its arrays are the committed noisy integers and what the plan alone decides; neither salt nor key nor tally is near it."""
-    path = small.write(home.parent / "data", workload=TABLES, mechanism="coa")
+    path = small_release.write(home.parent / "data", workload=TABLES, mechanism="coa")
     done = run(path, home)
     place = done.folder / "measurement.npz"
     first = place.read_bytes()
@@ -238,7 +241,7 @@ def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path)
 
 
 def test_the_certificate_covers_the_file_and_an_altered_one_is_refused(home: Path) -> None:
-    folder = run(small.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
+    folder = run(small_release.write(home.parent / "data", workload=TABLES, mechanism="identity"), home).folder
     certificate = json.loads((folder / "release.json").read_text())
     assert certificate["measurement"] == {"file": "measurement.npz", "format": 1, "values": 72, "why": None}
     assert "measurement.npz" in certificate["files"]
@@ -267,7 +270,7 @@ def test_the_certificate_covers_the_file_and_an_altered_one_is_refused(home: Pat
     ],
 )
 def test_a_release_without_its_measurement_says_why(home: Path, changes: dict[str, Any], why: str) -> None:
-    folder = run(small.write(home.parent / "data", **changes), home).folder
+    folder = run(small_release.write(home.parent / "data", **changes), home).folder
     assert not (folder / "measurement.npz").exists()
     assert "dpdist ask" not in (folder / "index.html").read_text()
     assert why in json.loads((folder / "release.json").read_text())["measurement"]["why"]
@@ -277,7 +280,7 @@ def test_a_release_without_its_measurement_says_why(home: Path, changes: dict[st
 
 def test_numpy_alone_answers_from_the_file(home: Path) -> None:
     """The recipe of docs/reference/files.md."""
-    done = run(small.write(home.parent / "data", workload=TABLES, mechanism="residual"), home)
+    done = run(small_release.write(home.parent / "data", workload=TABLES, mechanism="residual"), home)
     file = np.load(done.folder / "measurement.npz")
     facts = json.loads(file["facts"].item())
     term = next(each for each in facts["strategy"]["terms"] if each["attributes"] == [2])
@@ -295,7 +298,7 @@ def test_numpy_alone_answers_from_the_file(home: Path) -> None:
 
 def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console_output.console, "_width", 240)
-    path = small.write(home.parent / "data", workload=TABLES, mechanism="identity", postprocess={"integer": True})
+    path = small_release.write(home.parent / "data", workload=TABLES, mechanism="identity", postprocess={"integer": True})
     folder = run(path, home).folder
     told = CliRunner().invoke(
         cli.app,
@@ -313,10 +316,12 @@ def test_the_command_prints_answers_covariances_and_notes(home: Path, monkeypatc
 
 def test_levels_are_asked_for_by_their_names(home: Path) -> None:
     """Groups of levels are sums of values, with the error of these sums; medians, tops and thresholds take levels, too."""
-    domain = small.spec()["domain"]
+    domain = small_release.spec()["domain"]
     domain["work"]["levels"] = {"kind": {"hand": ["a", "b"], "head": ["c"]}}
     domain["age"]["levels"] = {"age group": [0, 3, 8, 12], "any age": [0, 12]}
-    done = run(small.write(home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["age", "work"]]}}]), home)
+    done = run(
+        small_release.write(home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["age", "work"]]}}]), home
+    )
     (hand, head) = sorted(done.ask("kind with at least 0"), key=lambda each: each.group["kind"])
     (same,) = done.ask("work=a plus work=b")
     assert (hand.value, hand.standard_error) == (pytest.approx(same.value), pytest.approx(same.standard_error))

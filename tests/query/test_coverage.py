@@ -25,7 +25,7 @@ from dpdist.query.published_release import quantile_interval
 from dpdist.query.simultaneous_intervals import critical_value, rank_ranges
 from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
 from dpdist.statistics.ratio_intervals import fieller
-from tests.often import first_of
+from tests.case_selection import first_of
 
 RELEASES = 4000
 LOW, HIGH = 0.94, 0.965

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpdist.publish import release_folder
-from tests import small
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
 
 
 def test_a_later_release_of_a_stream_answers_about_all_its_steps(home: Path) -> None:
@@ -20,8 +20,8 @@ def test_a_later_release_of_a_stream_answers_about_all_its_steps(home: Path) -> 
     }
     for through in (5, 9):
         stream = {"stream": {"name": "steps", "through": through}, "release": f"part-{through}"}
-        done = run(small.write(home.parent / "data", **changes, **stream), home)
-    ages = np.array(small.records()["age"].to_pylist())
+        done = run(small_release.write(home.parent / "data", **changes, **stream), home)
+    ages = np.array(small_release.records()["age"].to_pylist())
     rows = release_folder.load_release(done.folder)[0].to_pylist()
     (sums, window) = done.ask("age<=7", "age>=3, age<=7")
     assert isinstance(sums.value, float)

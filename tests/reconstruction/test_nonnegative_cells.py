@@ -25,9 +25,9 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
 from dpdist.workloads import Workload, all_ranges, explicit, integer_basis, marginals, prefix, random_ranges, union
-from tests import small
-from tests.command_line import CommandLine
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text())
 RATE = 1e-4
@@ -44,7 +44,7 @@ SHAPES: dict[str, Workload] = {
 SPARSE = np.bincount([3, 30, 31, 50], weights=[90, 5, 200, 40], minlength=64)
 SPARSE_RANGES = random_ranges(64, 256, seed=0)
 SPEC = {
-    "table": small.records(40),
+    "table": small_release.records(40),
     "budget": {"rho": 0.01},
     "postprocess": {"non_negative": True},
 }
@@ -201,12 +201,12 @@ def test_a_release_says_what_its_fit_does(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    path = small.write(home.parent / "data", **SPEC)
+    path = small_release.write(home.parent / "data", **SPEC)
     context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     assert (
         "how far it falls is simulated from the noisy data" in plan(context, load(path)).certificate()["post_processing"][0]
     )
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     certificate = release_folder.load_release(done.folder)[1]
     jsonschema.validate(certificate, SCHEMA)
     assert done.certificate["non_negative"] == certificate["non_negative"]
@@ -235,13 +235,13 @@ def test_a_release_says_what_its_fit_does(
         atol=0.01,
     )
     # the same bytes again, from the stored answers, and from the measurement alone
-    before = small.tree(Path(done.folder))
+    before = small_release.tree(Path(done.folder))
     for lost in ("", "answers"):
         if lost:
             shutil.rmtree(home / "store" / lost)
         shutil.rmtree(done.folder)
-        assert not small.run(path, home).charged
-        assert small.tree(Path(done.folder)) == before
+        assert not small_release.run(path, home).charged
+        assert small_release.tree(Path(done.folder)) == before
 
 
 def test_an_effect_survives_being_kept() -> None:
@@ -282,10 +282,10 @@ def test_cells_keep_public_counts_and_are_never_worse_given_them() -> None:
 )
 def test_a_fit_says_nothing_of_groups_that_are_known(home: Path, mechanism: str, workload: list[object], told: str) -> None:
     """Their errors are zero, or what rounding leaves of it, and no ratio to these says anything."""
-    domain = {**small.spec()["domain"], "all": {"categories": ["yes"]}}
-    table = small.records(90).append_column("all", [["yes"] * 90])
+    domain = {**small_release.spec()["domain"], "all": {"categories": ["yes"]}}
+    table = small_release.records(90).append_column("all", [["yes"] * 90])
     after = {"non_negative": True, "known": [{"count": 90}]}
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         table=table,
         domain=domain,
@@ -296,7 +296,7 @@ def test_a_fit_says_nothing_of_groups_that_are_known(home: Path, mechanism: str,
     )
     (fitted,) = (
         line
-        for line in json.loads((small.run(path, home).folder / "release.json").read_text())["post_processing"]
+        for line in json.loads((small_release.run(path, home).folder / "release.json").read_text())["post_processing"]
         if "fit" in line
     )
     assert told in fitted

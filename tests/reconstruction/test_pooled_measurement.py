@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from benchmarks.combine import simulate
+from benchmarks.combined_releases import simulate
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
 from dpdist.reconstruction.measured_space import NotMeasured

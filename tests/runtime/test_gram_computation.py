@@ -24,7 +24,7 @@ from dpdist.runtime.gram_computation import ENTRY_BYTES, WORKER_SHARE, block_col
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.storage.array_store import Store
 from dpdist.storage.zarr_matrices import zarr_rows
-from tests.often import always
+from tests.case_selection import always
 
 STATE = np.random.default_rng(11)
 KINDS: dict[str, Any] = {

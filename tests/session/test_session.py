@@ -23,9 +23,9 @@ from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
 from dpdist.runtime.context import ignore_progress
 from dpdist.session import PlannedRelease, planned_release
 from dpdist.spec import load
-from tests import small
-from tests.complete_tree import needs_plugin
-from tests.often import always, first_of
+from tests.case_selection import always, first_of
+from tests.support import small_release
+from tests.support.complete_tree import needs_plugin
 
 KNOWN = "known4711"
 
@@ -38,7 +38,7 @@ def session(**options: Any) -> dp.Session:
 
 def visits() -> pa.Table:
     minutes = np.random.default_rng(3).integers(0, 240, 3000)
-    return small.records().append_column("minutes", pa.array(minutes))
+    return small_release.records().append_column("minutes", pa.array(minutes))
 
 
 PLANS: dict[str, Callable[[dp.Session], PlannedRelease]] = {
@@ -229,7 +229,7 @@ def test_queries_of_a_matrix_or_a_workload_are_published(home: Path) -> None:
     for rows in (workload, workload.unweighted.dense()):
         planned = asked.plan(dp.rows(rows, "own.npy"), budget=dp.Budget(epsilon=1))
         assert planned.job.workload.queries.unweighted.dense().tolist() == workload.unweighted.dense().tolist()
-    assert planned.publish(small.records()).answers.arrow.num_rows == 5
+    assert planned.publish(small_release.records()).answers.arrow.num_rows == 5
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
@@ -273,7 +273,7 @@ def test_what_is_refused_in_one_line(home: Path, name: str) -> None:
 
 @pytest.mark.parametrize("column", first_of(1, ["age", "sex"]))
 def test_a_table_of_mixed_types_is_refused_without_its_values(home: Path, column: str) -> None:
-    table = small.records().to_pandas().astype({column: object})
+    table = small_release.records().to_pandas().astype({column: object})
     table.loc[5, column] = KNOWN if column == "age" else 4711.0815
     with pytest.raises(
         InvalidSpec,
@@ -290,10 +290,10 @@ def test_run_makes_a_key_as_publish_does(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("DPDIST_HOME", str(tmp_path / "new"))
     planned = session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1, delta=1e-6))
     with pytest.warns(UserWarning, match="a root key was made at .*root.key; back it up"):
-        dp.run({**planned.content}, records=small.records())
+        dp.run({**planned.content}, records=small_release.records())
     (tmp_path / "new" / "root.key").unlink()
     with pytest.raises(KeyUnavailable, match="no root key at"):
-        dp.run({**planned.content, "release": "next"}, records=small.records())
+        dp.run({**planned.content, "release": "next"}, records=small_release.records())
 
 
 def test_a_key_is_made_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,16 +303,18 @@ def test_a_key_is_made_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.
     planned = session().plan(dp.marginals(1), budget=dp.Budget(epsilon=1, delta=1e-6), mechanism="identity")
     assert planned.errors.groups
     with pytest.warns(UserWarning, match="a root key was made at .*root.key; back it up"):
-        planned.publish(small.records())
+        planned.publish(small_release.records())
     assert oct((tmp_path / "new" / "root.key").stat().st_mode)[-3:] == "600"
     (tmp_path / "new" / "root.key").unlink()
     with pytest.raises(KeyUnavailable, match="no root key at"):
-        session().plan(dp.marginals(1), budget=dp.Budget(epsilon=0.5), mechanism="identity").publish(small.records())
+        session().plan(dp.marginals(1), budget=dp.Budget(epsilon=0.5), mechanism="identity").publish(small_release.records())
     for name in ("DPDIST_LEDGER", "DPDIST_ROOT_KEY_FILE"):
         monkeypatch.setenv("DPDIST_HOME", str(tmp_path / name))
         monkeypatch.setenv(name, f"sqlite:///{tmp_path}/other.db" if name == "DPDIST_LEDGER" else str(tmp_path / "no.key"))
         with pytest.raises(KeyUnavailable, match="no root key at"):
-            session().plan(dp.marginals(1), budget=dp.Budget(epsilon=0.5), mechanism="identity").publish(small.records())
+            session().plan(dp.marginals(1), budget=dp.Budget(epsilon=0.5), mechanism="identity").publish(
+                small_release.records()
+            )
         monkeypatch.delenv(name)
 
 

@@ -26,8 +26,8 @@ from dpdist.sources.formats.csv_files import dates_of_texts
 from dpdist.sources.record_sources import Source, source_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
 from tests.counting.test_histogram_counting import ROOT
+from tests.support import small_release
 
 DAY = datetime.date(2026, 9, 1)
 NOON = datetime.datetime(2026, 9, 1, 12)
@@ -43,7 +43,7 @@ def of(name: str, *categories: str) -> Attribute:
 
 def counts_of(place: Path, domain: Domain, work: Path, **given: Any) -> np.ndarray:
     """All counts of files, the last two cells of an attribute of categories being missing and other values."""
-    source: Source = source_of(place, columns={}, attributes=domain.names, **small.whose(**given))
+    source: Source = source_of(place, columns={}, attributes=domain.names, **small_release.whose(**given))
     store = Store(work / "store")
     return store.read_array(count(source, domain, store, engine.inline(), root=ROOT)[0])
 
@@ -241,10 +241,12 @@ def test_lines_of_json_are_records_one_by_one(tmp_path: Path) -> None:
 
 
 def test_a_release_of_json_lines_and_of_declared_types(home: Path) -> None:
-    table = small.records()
-    path = small.write(home.parent / "data", records={"path": "records.jsonl", "types": {"age": "whole", "sex": "text"}})
+    table = small_release.records()
+    path = small_release.write(
+        home.parent / "data", records={"path": "records.jsonl", "types": {"age": "whole", "sex": "text"}}
+    )
     (path.parent / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
-    assert small.run(path, home).tally.read == 3000
+    assert small_release.run(path, home).tally.read == 3000
 
 
 @pytest.mark.parametrize(
@@ -258,4 +260,4 @@ def test_a_release_of_json_lines_and_of_declared_types(home: Path) -> None:
 )
 def test_specs_of_types_that_are_refused(records: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, records=records))
+        load(small_release.write(tmp_path, records=records))

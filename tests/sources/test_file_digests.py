@@ -27,7 +27,7 @@ from dpdist.sources.source_labels import File, SourceLabel, label_of_location
 from dpdist.sources.verified_files import BLOCK_BYTES, hash_with_tags
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import folder
-from tests import small
+from tests.support import small_release
 
 ROOT = Secret(bytes(range(32)))
 
@@ -60,7 +60,7 @@ def test_a_file_is_hashed_again_when_anything_says_that_it_was_written(
     tmp_path: Path, memory: DigestCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
-    pyarrow.parquet.write_table(small.records(), path)
+    pyarrow.parquet.write_table(small_release.records(), path)
     first = source_of(path, columns={}, hashing=by)
     assert not any(tags.remembered for tags in first.tags)
     with monkeypatch.context() as amid:
@@ -88,7 +88,7 @@ def test_a_file_that_was_just_written_is_not_remembered(
     """It could be written again within the same tick of the clock."""
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
     monkeypatch.setattr(folder, "SETTLED_SECONDS", 3600.0)
-    pyarrow.parquet.write_table(small.records(), path)
+    pyarrow.parquet.write_table(small_release.records(), path)
     source_of(path, columns={}, hashing=by)
     assert memory.store.names(file_digests.FOLDER) == []
 
@@ -98,7 +98,7 @@ def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
     tmp_path: Path, memory: DigestCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, by = tmp_path / "x.parquet", hashing(memory, engine.inline())
-    pyarrow.parquet.write_table(small.records(), path)
+    pyarrow.parquet.write_table(small_release.records(), path)
 
     def amid(place: str, called: SourceLabel) -> Any:
         found = hash_with_tags(place, called)
@@ -114,7 +114,7 @@ def test_a_file_that_changes_while_it_is_hashed_is_not_remembered(
 def test_what_is_remembered_tells_nothing(tmp_path: Path, memory: DigestCache) -> None:
     """No guess of a file, or of its name, can be tested by whoever reads the store; another root key opens nothing."""
     path = tmp_path / "x.parquet"
-    pyarrow.parquet.write_table(small.records(), path)
+    pyarrow.parquet.write_table(small_release.records(), path)
     (_, digest), tags = (
         (found := source_of(path, columns={}, hashing=hashing(memory, engine.inline()))).files[0],
         found.tags[0],
@@ -185,33 +185,33 @@ def test_many_files_are_remembered_in_few_documents(
 @pytest.mark.usefixtures("settled")
 def test_no_charge_binds_to_bytes_that_changed_unseen(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that says nothing of a write: the histogram of the old bytes is there, and so is their digest."""
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     data = home.parent / "data" / "records.parquet"
-    small.run(path, home)
+    small_release.run(path, home)
     seen = read_file_state(file_at(data))
     content = data.read_bytes()
     at = len(content) // 2
     data.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     second = home.parent / "data" / "second.yaml"
-    second.write_text(yaml.safe_dump(small.spec(release="small-2")))
+    second.write_text(yaml.safe_dump(small_release.spec(release="small-2")))
     with monkeypatch.context() as amid:
         amid.setattr(file_digests, "read_file_state", lambda _: seen)
         with pytest.raises(InvalidInput, match="was changed or replaced since this run hashed it; the run charged nothing"):
-            small.run(second, home)
+            small_release.run(second, home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-2") is None
     assert Store(home / "store").names(file_digests.FOLDER) == []
     data.write_bytes(content)
-    assert small.run(second, home).charged
+    assert small_release.run(second, home).charged
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_finished_release_reads_no_records(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = small.write(home.parent / "data")
-    small.run(path, home)
+    path = small_release.write(home.parent / "data")
+    small_release.run(path, home)
     monkeypatch.setattr(record_format, "hash_with_tags", none)
     monkeypatch.setattr(file_digests, "_verify_blocks", none)
-    assert not small.run(path, home).charged
+    assert not small_release.run(path, home).charged
 
 
 @pytest.mark.usefixtures("settled")
@@ -240,7 +240,7 @@ def test_workers_hash_and_the_scheduler_sees_no_digest(tmp_path: Path, monkeypat
     folder = tmp_path / "data"
     folder.mkdir()
     for number in range(3):
-        pyarrow.parquet.write_table(small.records(100 + number), folder / f"{number}.parquet")
+        pyarrow.parquet.write_table(small_release.records(100 + number), folder / f"{number}.parquet")
     zarr.save_array(tmp_path / "counts.zarr", np.arange(6))
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
@@ -267,7 +267,7 @@ def test_workers_hash_and_the_scheduler_sees_no_digest(tmp_path: Path, monkeypat
 def test_objects_are_known_by_their_etag(memory: DigestCache, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, by = obstore.store.from_url(s3), hashing(memory, engine.inline())
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(small.records(), sink)
+    pyarrow.parquet.write_table(small_release.records(), sink)
     content = sink.getvalue().to_pybytes()
     obstore.put(place, "records-etag/x.parquet", content)
     url = f"{s3}/records-etag/x.parquet"

@@ -25,7 +25,7 @@ from dpdist.sources import file_listing
 from dpdist.sources.record_sources import source_of
 from dpdist.spec import check_many_periods, load
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.support import small_release
 
 DOMAIN = Domain((Attribute("age", edges=tuple(range(13))), Attribute("sex", categories=("f", "m"))))
 HEAD = b"age,sex,person\n"
@@ -48,7 +48,7 @@ def damaged(content: bytes, start: int) -> bytes:
 
 
 def counted(tmp_path: Path, location: Path, **options: object) -> CountSummary:
-    source = source_of(location, columns={}, **small.whose(**options))
+    source = source_of(location, columns={}, **small_release.whose(**options))
     return count(
         source,
         DOMAIN,
@@ -275,15 +275,15 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path, inside: boo
 
 
 def test_no_record_is_refused_before_the_charge_unless_it_is_meant(home: Path) -> None:
-    path = small.write(home.parent / "data", table=small.records()[:0])
+    path = small_release.write(home.parent / "data", table=small_release.records()[:0])
     with pytest.raises(InvalidSpec, match="nothing was charged; give the right file, or set 'records.empty: allow'"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not ledger.entries()
-    path = small.write(
-        home.parent / "data", table=small.records()[:0], records={"path": "records.parquet", "empty": "allow"}
+    path = small_release.write(
+        home.parent / "data", table=small_release.records()[:0], records={"path": "records.parquet", "empty": "allow"}
     )
-    assert small.run(path, home).charged
+    assert small_release.run(path, home).charged
 
 
 def test_the_advice_fits_the_attribute(tmp_path: Path) -> None:
@@ -300,17 +300,17 @@ def test_the_advice_fits_the_attribute(tmp_path: Path) -> None:
 
 def test_a_person_column_is_not_counted() -> None:
     for columns in ({}, {"age": "person"}):
-        domain = {**small.spec()["domain"], **({} if columns else {"person": {"from": 0, "to": 9}})}
+        domain = {**small_release.spec()["domain"], **({} if columns else {"person": {"from": 0, "to": 9}})}
         records = {"path": "x.csv", "columns": columns, "person": {"column": "person"}}
         with pytest.raises(DpdistError, match="'person' identifies persons and is also the attribute"):
-            load(small.spec(domain=domain, records=records))
+            load(small_release.spec(domain=domain, records=records))
 
 
 def test_backfill_needs_records_of_each_period(tmp_path: Path) -> None:
-    fixed = small.write(tmp_path / "fixed", title="{period}")
+    fixed = small_release.write(tmp_path / "fixed", title="{period}")
     with pytest.raises(InvalidSpec, match=r"line \d+: every period would read and charge the same records"):
         check_many_periods(fixed)
-    check_many_periods(small.write(tmp_path / "dated", records={"path": "records-{period}.parquet"}))
+    check_many_periods(small_release.write(tmp_path / "dated", records={"path": "records-{period}.parquet"}))
 
 
 def test_a_folder_that_cannot_be_read_is_no_folder_without_records(tmp_path: Path) -> None:

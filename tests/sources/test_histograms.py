@@ -22,10 +22,10 @@ from dpdist.sources.formats import array_files
 from dpdist.sources.record_sources import partitions_of, source_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
 from tests.counting.test_histogram_counting import DOMAIN, ROOT, counted, truth
+from tests.support import small_release
 
-COUNTS = truth(small.records()).reshape(DOMAIN.shape)
+COUNTS = truth(small_release.records()).reshape(DOMAIN.shape)
 SHAPE = DOMAIN.shape
 
 
@@ -159,15 +159,15 @@ def test_parts_beyond_a_workers_memory_are_refused_before_anything_is_read(
 )
 def test_specs_that_take_arrays_for_tables(records: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, records=records))
+        load(small_release.write(tmp_path, records=records))
 
 
 def test_the_same_array_is_charged_to_one_data_set_only(home: Path) -> None:
     for name in ("one", "two"):
         written("zarr", home.parent / name)
     given = {"path": "x.zarr", "counts": {"of": "visits"}}
-    release = small.run(small.write(home.parent / "one", records=given), home)
+    release = small_release.run(small_release.write(home.parent / "one", records=given), home)
     assert release.certificate["privacy"]["unit"] == "visits"
     cap = {"dataset": "other", "cap": {"rho": 1}}
     with pytest.raises(LedgerError, match=r"x\.zarr was counted by 'small-1'"):
-        small.run(small.write(home.parent / "two", release="again", records=given, ledger=cap), home)
+        small_release.run(small_release.write(home.parent / "two", release="again", records=given, ledger=cap), home)

@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests import small
+from tests.support import small_release
 
 READ = """
 import sys
@@ -93,7 +93,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def test_records_of_a_web_server_are_read_as_they_were_hashed(served: tuple[str, Path], tmp_path: Path) -> None:
     """In a process of its own: libraries read once which certificates the machine trusts."""
     address, folder = served
-    small.write(folder)
+    small_release.write(folder)
     from dpdist.sources.record_sources import source_of
 
     expected = source_of(folder / "records.parquet", columns={}).digest

@@ -18,7 +18,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.public_facts import PublicRefusal
-from tests import small
+from tests.support import small_release
 
 AGES = {"age": {"from": 0, "to": 11, "outside": "drop"}}
 WORKLOAD = [{"marginals": {"ways": [1]}}]
@@ -48,7 +48,7 @@ def written(folder: Path, outside: int, **changes: Any) -> Path:
         "budget": {"rho": 1},
         "ledger": {"dataset": "small", "cap": {"rho": 10}},
     }
-    return small.write(folder, table=table, gated=True, **{**content, **changes})
+    return small_release.write(folder, table=table, gated=True, **{**content, **changes})
 
 
 def test_a_tenth_is_allowed_and_not_one_more(home: Path, tmp_path: Path) -> None:
@@ -138,5 +138,5 @@ def test_values_that_are_missing_and_have_a_label_are_declared(home: Path, tmp_p
     table = pa.table(
         {"age": pa.array([None] * 500 + [5] * 500, pa.int64()), "town": ["a"] * 1000, "person": list(range(1000))}
     )
-    release(small.write(tmp_path / "data", table=table, gated=True, domain=LABELLED, workload=WORKLOAD), home)
+    release(small_release.write(tmp_path / "data", table=table, gated=True, domain=LABELLED, workload=WORKLOAD), home)
     assert charges(home) == 1

@@ -39,17 +39,17 @@ from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hash_with_tag
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import Folder, file_at, parse_location, store_contact
-from tests import small, stores
 from tests.counting.test_histogram_counting import DOMAIN, truth
-from tests.ports import HeldPort
+from tests.support import object_store_servers, small_release
+from tests.support.loopback_ports import HeldPort
 
 ROOT = Secret(bytes(range(32)))
-TABLE = small.records()
+TABLE = small_release.records()
 
 
 def counted(tmp_path: Path, location: str | Path, **options: Any) -> tuple[np.ndarray, CountSummary]:
     store = Store(tmp_path / "store")
-    source = source_of(location, columns={}, **small.whose(**options))
+    source = source_of(location, columns={}, **small_release.whose(**options))
     stored, tally = count(source, DOMAIN, store, engine.inline(), root=ROOT)
     return store.read_array(stored), tally
 
@@ -111,7 +111,10 @@ def test_objects_are_counted_as_files_are(form: str, s3: str, tmp_path: Path) ->
 @pytest.fixture(params=["azure", "google"])
 def cloud(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A bucket of the emulator of a cloud, where it is installed."""
-    emulators = {"azure": stores.azure_emulator(tmp_path, monkeypatch), "google": stores.google_emulator(monkeypatch)}
+    emulators = {
+        "azure": object_store_servers.azure_emulator(tmp_path, monkeypatch),
+        "google": object_store_servers.google_emulator(monkeypatch),
+    }
     with emulators[request.param] as url:
         yield url
 
@@ -172,8 +175,8 @@ def test_folders_name_columns_as_hive_does(person: str | None, s3: str, tmp_path
     assert other == tally
     url = f"{s3}/{tmp_path.name}/hive"
     assert (
-        source_of(url, columns={}, **small.whose(**given)).digest
-        == source_of(folder, columns={}, **small.whose(**given)).digest
+        source_of(url, columns={}, **small_release.whose(**given)).digest
+        == source_of(folder, columns={}, **small_release.whose(**given)).digest
     )
 
 
@@ -218,7 +221,7 @@ def test_folders_that_contradict_files_are_refused(
         path.write_bytes(content("csv", kept))
 
     def counts() -> None:
-        source = source_of(tmp_path / "hive", attributes=DOMAIN.names, **small.whose(**{"columns": {}, **given}))
+        source = source_of(tmp_path / "hive", attributes=DOMAIN.names, **small_release.whose(**{"columns": {}, **given}))
         count(source, DOMAIN, Store(tmp_path / "store"), engine.inline(), root=ROOT)
 
     with pytest.raises(DpdistError, match=said):
@@ -228,7 +231,7 @@ def test_folders_that_contradict_files_are_refused(
 @pytest.mark.usefixtures("home")
 def test_a_release_from_hives_folders(tmp_path: Path) -> None:
     partitioned(tmp_path / "data" / "hive")
-    release = small.run(small.write(tmp_path / "data", records={"path": "hive"}), tmp_path / "home")
+    release = small_release.run(small_release.write(tmp_path / "data", records={"path": "hive"}), tmp_path / "home")
     assert release.tally.read == 3000
 
 
@@ -282,9 +285,9 @@ def test_a_store_that_answers_no_more_is_told_as_that(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("home")
 def test_a_release_from_an_object_store(s3: str, tmp_path: Path) -> None:
     url = put(s3, f"{tmp_path.name}/records.parquet", content("parquet"))
-    release = small.run(small.write(tmp_path / "data", records={"path": url}), tmp_path / "home")
+    release = small_release.run(small_release.write(tmp_path / "data", records={"path": url}), tmp_path / "home")
     assert (release.folder / "answers.parquet").exists()
-    published = b"".join(small.tree(release.folder).values())
+    published = b"".join(small_release.tree(release.folder).values())
     assert url.encode() not in published
 
 
@@ -299,7 +302,7 @@ def test_a_release_from_an_object_store(s3: str, tmp_path: Path) -> None:
 )
 def test_urls_that_are_refused(url: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said) as refused:
-        load(small.write(tmp_path, records={"path": url}))
+        load(small_release.write(tmp_path, records={"path": url}))
     assert "KNOWN" not in str(refused.value)
 
 
@@ -318,13 +321,13 @@ def test_patterns_are_refused_before_anything_is_planned(path: str, tmp_path: Pa
     with pytest.raises(
         InvalidSpec, match=r"line \d+: .* is a pattern, and records are read from a file or from a whole folder"
     ):
-        load(small.write(tmp_path, records={"path": path}))
+        load(small_release.write(tmp_path, records={"path": path}))
     with pytest.raises(InvalidInput, match="is a pattern"):
         file_listing.list_files(path)
 
 
 def test_a_file_may_be_called_like_a_pattern(tmp_path: Path) -> None:
-    small.write(tmp_path, records={"path": "every*.csv"})
+    small_release.write(tmp_path, records={"path": "every*.csv"})
     (tmp_path / "every*.csv").write_bytes(content("csv"))
     load(tmp_path / "release.yaml")
     assert [file.path for file in file_listing.list_files(tmp_path / "every*.csv")] == [str(tmp_path / "every*.csv")]
@@ -415,6 +418,6 @@ def test_a_stream_that_fails_leaves_no_draft(tmp_path: Path) -> None:
 
 def test_a_stream_in_place_of_the_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPDIST_HOME", str(home))
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     release = dp.run(path, records=STREAMS["reader"](), engine="inline")
     assert release.certificate["queries"] > 0

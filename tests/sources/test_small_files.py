@@ -18,15 +18,15 @@ from dpdist.errors import InvalidSpec, UnknownValue
 from dpdist.sources.record_sources import source_of
 from dpdist.sources.verified_files import HashedFile
 from dpdist.storage.array_store import Store
-from tests import small
 from tests.counting.test_histogram_counting import DOMAIN, ROOT, truth
+from tests.support import small_release
 
 FILES, EACH = 30, 100
 
 
 def written(folder: Path) -> pa.Table:
     """Files of one kind after another: plain, with dictionaries of their own, with wider numbers, and CSV."""
-    table = small.records(FILES * EACH)
+    table = small_release.records(FILES * EACH)
     folder.mkdir()
     for number in range(FILES):
         part = table[number * EACH : (number + 1) * EACH].combine_chunks()

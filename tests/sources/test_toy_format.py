@@ -18,7 +18,7 @@ from dpdist.sources.formats.record_format import Partition, RowFormat, WantedRow
 from dpdist.sources.source_labels import File
 from dpdist.sources.verified_files import HashedFile
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.support import small_release
 
 
 class Blanks(RowFormat):
@@ -50,8 +50,8 @@ def blanks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(home: Path) -> tuple[Path, Path]:
     """A spec with records as Parquet, and the same records in the toy's format."""
-    path = small.write(home.parent / "data")
-    table = small.records()
+    path = small_release.write(home.parent / "data")
+    table = small_release.records()
     lines = [" ".join(table.column_names), *(" ".join(map(str, row.values())) for row in table.to_pylist())]
     (path.parent / "records.blanks").write_text("\n".join(lines) + "\n")
     return path, path.parent / "records.blanks"
@@ -60,10 +60,10 @@ def written(home: Path) -> tuple[Path, Path]:
 def test_a_format_of_one_file_is_released(home: Path, blanks: None) -> None:
     """The same counts as those of the same records in another format: exact, before noise."""
     path, records = written(home)
-    first = small.run(path, home)
+    first = small_release.run(path, home)
     path.write_text(path.read_text().replace("records.parquet", records.name).replace(first.job.release, "in-blanks"))
-    second = small.run(path, home)
-    assert second.tally.read == first.tally.read == small.records().num_rows
+    second = small_release.run(path, home)
+    assert second.tally.read == first.tally.read == small_release.records().num_rows
     store = Store(home / "store")
     one, other = (store.read_array(store.open(f"histograms/{name}")) for name in store.folders("histograms"))
     np.testing.assert_array_equal(one, other)
@@ -75,7 +75,7 @@ def test_a_format_that_nobody_registered_is_refused(home: Path) -> None:
     path, records = written(home)
     path.write_text(path.read_text().replace("records.parquet", records.name))
     with pytest.raises(InvalidSpec, match=r"cannot be read: allowed are \.parquet, "):
-        small.run(path, home)
+        small_release.run(path, home)
     with pytest.raises(InvalidSpec, match="cannot be read"):
         file_listing.list_files(records)
 
@@ -85,4 +85,4 @@ def test_columns_that_it_lacks_are_refused_before_the_charge(home: Path, blanks:
     records.write_text("other columns\n1 2\n")
     path.write_text(path.read_text().replace("records.parquet", records.name))
     with pytest.raises(InvalidSpec, match="has no column"):
-        small.run(path, home)
+        small_release.run(path, home)

@@ -12,7 +12,7 @@ import pytest
 from dpdist.errors import InvalidSpec, MissingRecords
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
-from tests import small
+from tests.support import small_release
 
 GERMAN = "betrag;tag;ort\n" + "".join(
     f"{number % 90},{number % 10}0;{1 + number % 28:02}.09.2026;K\n" for number in range(400)
@@ -28,7 +28,7 @@ def write(folder: Path, content: bytes, domain: dict[str, Any], csv: dict[str, A
     (folder / "data" / name).write_bytes(content)
     workload = [{"marginals": {"ways": [1]}}]
     records = {"path": name, "csv": {"delimiter": ";", **csv}}
-    return small.write(folder / "data", gated=True, domain=domain, workload=workload, records=records)
+    return small_release.write(folder / "data", gated=True, domain=domain, workload=workload, records=records)
 
 
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -47,20 +47,20 @@ def test_a_file_that_is_not_understood_is_not_charged(name: str, pack: Callable[
     ending = ".csv.gz" if pack is gzip.compress else ".csv"
     path = write(home.parent, pack(GERMAN.encode()), domain, csv, f"g{ending}")
     with pytest.raises(MissingRecords, match="nothing was charged"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None
 
 
 def test_a_file_that_is_understood_is_published(home: Path) -> None:
     path = write(home.parent, GERMAN.encode(), {**NUMBERS, **DATES}, {"decimal": ",", "dates": {"format": "%d.%m.%Y"}})
-    assert small.run(path, home).answers.arrow.num_rows == 35
+    assert small_release.run(path, home).answers.arrow.num_rows == 35
 
 
 def test_words_for_nothing_and_empty_fields_are_missing(home: Path) -> None:
     """They may be most of the records: the spec says what becomes of them."""
     rows = "".join(f"{value};t\n" for value in ["", "NA", "n/a", "NULL", " nan "] * 60 + ["5", "x"] * 5)
-    release = small.run(
+    release = small_release.run(
         write(home.parent, f"betrag;tag\n{rows}".encode(), {**NUMBERS, "tag": {"categories": ["t"]}}, {}), home
     )
     assert release.tally.unread == 5
@@ -80,7 +80,7 @@ def test_a_first_line_that_names_no_columns_gets_its_cure(name: str, delimiter: 
     content, message = FIRST_LINES[name]
     path = write(home.parent, content, NUMBERS, {"delimiter": delimiter})
     with pytest.raises(InvalidSpec, match=message) as refused:
-        small.run(path, home)
+        small_release.run(path, home)
     assert "betrag" not in str(refused.value).replace("g.csv", "")
 
 
@@ -91,9 +91,9 @@ def test_equal_files_are_counted_in_folders_that_name_a_column_and_refused_elsew
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("sex\nf\n")
     domain, workload = {"sex": {"categories": ["f", "m"]}}, [{"marginals": {"ways": [1]}}]
-    flat = small.write(home.parent / "data", domain=domain, workload=workload, records={"path": "flat"})
+    flat = small_release.write(home.parent / "data", domain=domain, workload=workload, records={"path": "flat"})
     with pytest.raises(InvalidSpec, match=r"remove one of them, or, where both are meant, put their records into one file"):
-        small.run(flat, home)
-    hive = small.write(home.parent / "data", domain=domain, workload=workload, records={"path": "hive"})
+        small_release.run(flat, home)
+    hive = small_release.write(home.parent / "data", domain=domain, workload=workload, records={"path": "hive"})
     assert len(load(hive).source.files.files) == 2
-    assert small.run(hive, home).tally.read == 2
+    assert small_release.run(hive, home).tally.read == 2

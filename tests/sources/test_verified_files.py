@@ -23,8 +23,8 @@ from dpdist.sources.formats.record_format import Partition
 from dpdist.sources.record_sources import source_of
 from dpdist.sources.verified_files import BLOCK_BYTES, HashedFile, hash_with_tags
 from dpdist.storage.array_store import Store
-from tests import small
 from tests.counting.test_histogram_counting import DOMAIN, truth
+from tests.support import small_release
 
 ROOT = Secret(bytes(range(32)))
 
@@ -93,10 +93,10 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
 ) -> None:
     """Nothing is kept under the name of the first content, which is then counted as it is."""
     path, other, saved = tmp_path / form, tmp_path / "other", tmp_path / "saved"
-    table = small.records()
+    table = small_release.records()
     written(table, path)
     shutil.copy(path, saved)
-    source = source_of(path, columns={}, **small.whose(person, most_records=9))
+    source = source_of(path, columns={}, **small_release.whose(person, most_records=9))
     written(table[:300], tmp_path / f"small-{form}")
     (tmp_path / f"small-{form}").rename(other)
     change(path, other)
@@ -111,7 +111,7 @@ def test_records_replaced_after_they_were_hashed_are_not_counted(
 
 def test_a_file_of_one_block_is_counted_as_one_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read at once, others piece by piece."""
-    table = small.records()
+    table = small_release.records()
     pyarrow.parquet.write_table(table, tmp_path / "records.parquet", row_group_size=100)
     for block_bytes in (2**20, 64):
         store = Store(tmp_path / str(block_bytes))
@@ -128,9 +128,9 @@ def test_a_release_of_replaced_records_charges_nothing(
 ) -> None:
     """The file changes between two tasks of the count, or before its only one, and comes back before anybody could look again."""
     monkeypatch.setattr(verified_files, "BLOCK_BYTES", block_bytes)
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     data = home.parent / "data" / "records.parquet"
-    original, table = data.read_bytes(), small.records()
+    original, table = data.read_bytes(), small_release.records()
     pyarrow.parquet.write_table(table.slice(0, 300), home.parent / "few.parquet")
     reading = record_cells.tables_of
 
@@ -143,11 +143,11 @@ def test_a_release_of_replaced_records_charges_nothing(
 
     monkeypatch.setattr("dpdist.counting.record_cells.tables_of", swapped)
     with pytest.raises(InvalidInput, match="was changed or replaced"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not ledger.budgets()
     monkeypatch.setattr("dpdist.counting.record_cells.tables_of", reading)
-    assert small.run(path, home).tally.read == table.num_rows
+    assert small_release.run(path, home).tally.read == table.num_rows
 
 
 def test_tags_show_no_key(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from dpdist.measurement.integer_measurement import MOST_RECORDS
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.size_limits import SIZES
 from dpdist.spec import load
-from tests import small
 from tests.counting.test_histogram_counting import DOMAIN, counted, truth
+from tests.support import small_release
 
-TABLE = small.records()
+TABLE = small_release.records()
 
 
 def tabulated(table: pa.Table = TABLE, **columns: Any) -> pa.Table:
@@ -102,23 +102,23 @@ def test_numbers_that_count_no_records_are_refused(kind: str, tmp_path: Path) ->
 )
 def test_specs_that_claim_what_nobody_can_keep(records: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, records={"path": "records.parquet", **records}))
+        load(small_release.write(tmp_path, records={"path": "records.parquet", **records}))
 
 
 def test_a_release_of_counts_names_its_unit_and_shares_no_cap_with_another(home: Path) -> None:
     data = home.parent / "data"
     given = {"path": "records.parquet", "counts": {"column": "n", "of": "visits"}}
-    release = small.run(small.write(data, table=tabulated(), records=given), home)
+    release = small_release.run(small_release.write(data, table=tabulated(), records=given), home)
     privacy = release.certificate["privacy"]
     assert privacy["unit"] == "visits"
     assert privacy["one_change"] == "One of the visits is added or removed."
     assert "Nobody checked that each person was counted at most" in privacy["bound"]
     assert privacy["bound_enforced_while_counting"] is False
     assert release.certificate["method"]["counted"] == "visits"
-    other = small.write(home.parent / "rows", release="rows", table=small.records(seed=1))
+    other = small_release.write(home.parent / "rows", release="rows", table=small_release.records(seed=1))
     with pytest.raises(LedgerError, match=r"release 'rows' protects records .* protects visits"):
-        small.run(other, home)
-    again = small.write(data, table=tabulated(small.records(seed=2)), release="small-2", records=given)
-    assert small.run(again, home).charged
+        small_release.run(other, home)
+    again = small_release.write(data, table=tabulated(small_release.records(seed=2)), release="small-2", records=given)
+    assert small_release.run(again, home).charged
     with open_ledger(home) as book:
         assert book.verify().rows > 0

@@ -15,7 +15,7 @@ import pytest
 from dpdist.errors import InvalidSpec
 from dpdist.process.yaml_text import Place
 from dpdist.spec import load
-from tests import small
+from tests.support import small_release
 
 ROOT = Path(__file__).parents[2]
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -109,7 +109,7 @@ def test_texts_that_are_no_specs(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", list(CHANGES))
 def test_values_that_no_spec_can_have(tmp_path: Path, name: str) -> None:
     found, replacement, message = CHANGES[name]
-    path = small.write(tmp_path, gated=True)
+    path = small_release.write(tmp_path, gated=True)
     text = path.read_text()
     assert found in text
     path.write_text(text.replace(found, replacement, 1))
@@ -124,7 +124,7 @@ def test_other_encodings_are_named(tmp_path: Path, encoding: str) -> None:
 
 
 def test_folders_whose_names_are_not_utf_8_are_named(tmp_path: Path) -> None:
-    written = small.write(tmp_path / "written", gated=True)
+    written = small_release.write(tmp_path / "written", gated=True)
     path = written.parent.rename(tmp_path / os.fsdecode(b"caf\xe9")) / written.name
     with pytest.raises(InvalidSpec, match="has a name that is not UTF-8; rename it") as refused:
         load(path)
@@ -133,7 +133,7 @@ def test_folders_whose_names_are_not_utf_8_are_named(tmp_path: Path) -> None:
 
 def test_many_mistakes_are_one_line_with_the_first_of_them(tmp_path: Path) -> None:
     days = "".join(f"    - 2026-02-{day:02d}\n" for day in range(1, 29))
-    path = small.write(tmp_path, gated=True)
+    path = small_release.write(tmp_path, gated=True)
     path.write_text(path.read_text().replace("    - f\n", days))
     text = refusal(path)
     assert text.endswith(
@@ -165,7 +165,7 @@ def test_many_mistakes_are_one_line_with_the_first_of_them(tmp_path: Path) -> No
 )
 def test_a_newcomers_mistakes_are_told_once_with_the_cure(tmp_path: Path, before: str, after: str, message: str) -> None:
     """One problem, told in words that need no second reading, none of them the validator's own."""
-    path = small.write(tmp_path, gated=True)
+    path = small_release.write(tmp_path, gated=True)
     assert before in path.read_text()
     path.write_text(path.read_text().replace(before, after, 1))
     text = refusal(path)
@@ -214,7 +214,7 @@ def test_a_newcomers_mistakes_are_told_once_with_the_cure(tmp_path: Path, before
 )
 def test_values_of_another_kind_are_told_in_plain_words(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidSpec) as found:
-        load(small.spec(**changes))
+        load(small_release.spec(**changes))
     text = str(found.value)
     assert message in text
     assert not re.search("Input should|valid (string|tuple|dictionary|integer|number)|instance of|Tuple", text)
@@ -257,7 +257,7 @@ print(after.ru_utime - before.ru_utime, (after.ru_maxrss - before.ru_maxrss) / 1
 def test_refusals_take_little_time_and_memory(tmp_path: Path) -> None:
     """All of them together in one process: at most a CPU second for each of the worst, and 200 MB."""
     paths = []
-    base = small.write(tmp_path, gated=True).read_text()
+    base = small_release.write(tmp_path, gated=True).read_text()
     for number, text in enumerate(
         [text for text, _ in TEXTS.values()] + [base.replace(a, b, 1) for a, b, _ in CHANGES.values()]
     ):
@@ -321,7 +321,7 @@ WRONG = (None, [], {}, 7, "wort", [1, 2], {"a": 1}, True, -3.5, {"a": {"b": 1}})
 
 def test_no_wrong_value_at_any_place_is_answered_with_names_of_our_code() -> None:
     """Forms of one value are told as one, at the place of what was written; pydantic calls them by types and classes."""
-    whole = small.spec(**FORMS)
+    whole = small_release.spec(**FORMS)
     told = set()
     for place in places(whole):
         for value in WRONG:
@@ -378,5 +378,5 @@ def test_no_wrong_value_at_any_place_is_answered_with_names_of_our_code() -> Non
 )  # fmt: skip
 def test_of_several_forms_the_one_that_was_meant_is_told(place: Place, value: object, message: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
-        load(changed(small.spec(**FORMS), place, value))
+        load(changed(small_release.spec(**FORMS), place, value))
     assert message in str(refused.value)

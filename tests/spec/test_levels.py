@@ -17,7 +17,7 @@ from dpdist.page.headings import Words, titles_by_name
 from dpdist.planner.certificate import method_facts
 from dpdist.spec import Job, load
 from dpdist.spec.attributes.attribute_kind import level_of
-from tests import small
+from tests.support import small_release
 
 
 def dates(first: str, steps: int, every: CalendarUnit = "day") -> Attribute:
@@ -98,8 +98,8 @@ LEVELS = {"side": {"west": ["a"], "east": ["b"]}}
 
 def titled(folder: Path, **titles: str) -> Job:
     work = {"categories": ["a", "b"], "other": "c", "levels": LEVELS, **({"level_titles": titles} if titles else {})}
-    domain = {**small.spec()["domain"], "work": work}
-    return load(small.write(folder, domain=domain, workload=[{"marginals": {"of": [["side"], ["side", "sex"]]}}]))
+    domain = {**small_release.spec()["domain"], "work": work}
+    return load(small_release.write(folder, domain=domain, workload=[{"marginals": {"of": [["side"], ["side", "sex"]]}}]))
 
 
 def test_titles_of_levels_stand_on_the_page_and_change_no_digest(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from dpdist.spec.release_spec import ReleaseSpec, json_schema
 from dpdist.spec.sections import plugin_sections
 from dpdist.spec.sections.plugin_sections import SectionKey
 from dpdist.spec.steps.step_registry import CORE_STEPS
-from tests import small
-from tests.complete_tree import needs_plugin
+from tests.support import small_release
+from tests.support.complete_tree import needs_plugin
 
 KEYS = {
     "left_out": {},
@@ -47,8 +47,8 @@ def without_plugins(work: Callable[[], Any]) -> Any:
 def test_a_section_of_a_missing_plugin_is_refused_in_one_line(key: str) -> None:
     plugin = next(name for name, words in OFFERED.items() if key in words)
     line = f"spec: {key}: '{key}' needs the plugin '{plugin}' of dpdist, which is not installed here; install it, or leave '{key}' out"
-    assert without_plugins(lambda: load(small.spec(records=PERSON, **{key: KEYS[key]}))) == line
-    assert without_plugins(lambda: load(small.spec(records=PERSON, **{key: None}))).guarantee.next_step is None
+    assert without_plugins(lambda: load(small_release.spec(records=PERSON, **{key: KEYS[key]}))) == line
+    assert without_plugins(lambda: load(small_release.spec(records=PERSON, **{key: None}))).guarantee.next_step is None
     assert key not in without_plugins(json_schema)["properties"]
 
 
@@ -57,7 +57,7 @@ def test_a_section_of_a_missing_plugin_is_refused_in_one_line(key: str) -> None:
     [{"records": {**PERSON, "person": CHOSEN}}, {"sums": {"paid": {"from": 0, "to": "private", "selection": {"most": 9}}}}],
 )
 def test_a_private_bound_without_its_plugin_is_refused_in_one_line(changes: dict[str, Any]) -> None:
-    refused = without_plugins(lambda: load(small.spec(**changes)))
+    refused = without_plugins(lambda: load(small_release.spec(**changes)))
     assert "'private' needs the plugin 'private_bounds' of dpdist, which is not installed" in refused
     assert "\n" not in refused
 
@@ -84,7 +84,7 @@ def test_what_is_found_enters_what_is_found_after_it() -> None:
         "workload": [{"marginals": {"of": [["sex"]]}, "sum": "paid"}],
         "ledger": {"dataset": "small", "cap": {"rho": 1, "selection": 1e-6}},
     }
-    steps = load(small.spec(**asked)).steps_to_find
+    steps = load(small_release.spec(**asked)).steps_to_find
     assert [step.spec_text for step in steps] == [
         "'most_records: private'",
         "'categories: private'",

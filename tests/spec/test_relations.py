@@ -26,8 +26,8 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import Job, load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import explicit, union
-from tests import small
-from tests.claims import wrong_claims
+from tests.support import small_release
+from tests.support.verifier_findings import wrong_claims
 
 DOMAIN: dict[str, Any] = {
     "age": {"from": 0, "to": 11},
@@ -38,11 +38,11 @@ DIFFERENCE = {"age": 1, "tenure": -1}
 
 
 def job(*asked: dict[str, Any], **changes: Any) -> Job:
-    return load(small.spec(domain=DOMAIN, workload=[{"relation": each} for each in asked], **changes))
+    return load(small_release.spec(domain=DOMAIN, workload=[{"relation": each} for each in asked], **changes))
 
 
 def records() -> pa.Table:
-    table, state = small.records(), np.random.default_rng(2)
+    table, state = small_release.records(), np.random.default_rng(2)
     tenure = [None if value == 8 else value for value in state.integers(0, 9, table.num_rows).tolist()]
     return table.append_column("tenure", pa.array(tenure))
 
@@ -62,7 +62,7 @@ def test_the_optimum_is_that_over_all_pairs(asked: dict[str, Any], pairs: list[A
     rows = np.array([of(x, y) for of in pairs], dtype=np.int64)
     domain = {**DOMAIN, "tenure": {"from": 0, "to": 7}}
     del domain["sex"]
-    workload = load(small.spec(domain=domain, workload=[{"relation": asked}])).workload.queries
+    workload = load(small_release.spec(domain=domain, workload=[{"relation": asked}])).workload.queries
     assert workload.domain.names == (workload.blocks[0].heads(workload.domain.names)[0],)
     assert np.array_equal(np.unique(rows, axis=1).shape[1], np.unique(workload.rows(slice(None)), axis=1).shape[1])
     found, over_pairs = strategies.coa(workload), strategies.coa(explicit(rows))
@@ -80,8 +80,8 @@ def test_a_release_of_relations_is_right_certified_shown_and_verified(home: Path
         {"relation": {"of": {"age": 2, "tenure": 3}}},
         {"marginals": {"of": [["sex"]]}},
     ]
-    path = small.write(home.parent / "data", table=table, domain=DOMAIN, workload=asked)
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", table=table, domain=DOMAIN, workload=asked)
+    done = small_release.run(path, home)
     rows = done.answers.arrow.to_pylist()
     known = [(a, t, s) for a, t, s in zip(*(table[n].to_pylist() for n in DOMAIN), strict=True) if t is not None]
     truth = [sum(s == sex and a - t <= c for a, t, s in known) for sex in "fm" for c in (-1, 5)]
@@ -106,7 +106,7 @@ def test_a_release_of_relations_is_right_certified_shown_and_verified(home: Path
     assert "age - tenure" in (done.folder / "index.html").read_text()
     shown = CliRunner().invoke(app, ["show", str(done.folder), "--json"])
     assert json.loads(shown.output)["certificate"]["method"]["asked"] == method["asked"]
-    assert [each for each in small.verified(home, "small-1") if ": right" not in each] == []
+    assert [each for each in small_release.verified(home, "small-1") if ": right" not in each] == []
     assert wrong_claims(done.folder) == {}
     told = CliRunner().invoke(app, ["ask", str(done.folder), "sum of 'age - tenure' <= 5", "sum of sex=f", "--json"])
     assert told.exit_code == 0, told.output
@@ -119,7 +119,7 @@ def test_all_numbers_of_ten_thousand_million_pairs_are_planned(tmp_path: Path) -
     context = Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress)
     bounds = {"of": {"start": 1, "end": -1}, "at_most": [-1, 30]}
     for asked, queries, cells in (({"of": {"start": 1, "end": -1}}, 199_999, 199_999), (bounds, 2, 3)):
-        made = plan(context, load(small.spec(domain=many, workload=[{"relation": asked}])))
+        made = plan(context, load(small_release.spec(domain=many, workload=[{"relation": asked}])))
         assert made.workload.shape == (queries, cells)
         chosen = next(row for row in made.table if row.mechanism == made.strategy.name)
         assert chosen.gap is not None
@@ -129,11 +129,13 @@ def test_all_numbers_of_ten_thousand_million_pairs_are_planned(tmp_path: Path) -
 
 def test_attributes_that_only_relations_read_are_not_counted_by_themselves() -> None:
     assert job({"of": DIFFERENCE, "by": ["sex"]}).measured.domain.names == ("sex", "age - tenure")
-    both = load(small.spec(domain=DOMAIN, workload=[{"relation": {"of": DIFFERENCE}}, {"marginals": {"ways": [1]}}]))
+    both = load(small_release.spec(domain=DOMAIN, workload=[{"relation": {"of": DIFFERENCE}}, {"marginals": {"ways": [1]}}]))
     assert both.measured.domain.names == ("age", "tenure", "sex", "age - tenure")
     assert [block.name for block in both.workload.queries.blocks] == ["age - tenure", "age", "tenure", "sex"]
     assert both.measured.domain.dependent == ("age - tenure",)
-    one = load(small.spec(domain=DOMAIN, workload=[{"relation": {"of": DIFFERENCE}}, {"marginals": {"of": [["sex"]]}}]))
+    one = load(
+        small_release.spec(domain=DOMAIN, workload=[{"relation": {"of": DIFFERENCE}}, {"marginals": {"of": [["sex"]]}}])
+    )
     assert one.measured.domain.names == ("sex", "age - tenure")
     assert one.measured.domain.dependent == ()
 
@@ -149,13 +151,13 @@ def test_two_numbers_of_one_name_are_refused_and_never_merged() -> None:
     given = {"domain": {**DOMAIN, "2 age": {"from": 0, "to": 3}}}
     asked = [{"relation": {"of": of}} for of in ({"age": 2, "tenure": 1}, {"2 age": 1, "tenure": 1})]
     with pytest.raises(InvalidSpec, match="two numbers are called '2 age \\+ tenure'"):
-        load(small.spec(workload=asked, **given))
+        load(small_release.spec(workload=asked, **given))
 
 
 def test_other_groups_may_ask_for_the_number_of_a_relation() -> None:
     name = "age - tenure"
     others = [{"marginals": {"of": [["sex", name]]}}, {"cdf": {"of": "age", "by": [name]}}, {"ranges": {"of": [name]}}]
-    asked = load(small.spec(domain=DOMAIN, workload=[{"relation": {"of": DIFFERENCE, "at_most": [-1, 5]}}, *others]))
+    asked = load(small_release.spec(domain=DOMAIN, workload=[{"relation": {"of": DIFFERENCE, "at_most": [-1, 5]}}, *others]))
     assert asked.measured.domain.names == ("age", "sex", name)
     assert [block.queries for block in asked.workload.queries.blocks] == [2, 2 * 3, 12 * 3, 6]
 
@@ -172,7 +174,7 @@ def test_every_form_of_files_counts_the_same_numbers(form: str, tmp_path: Path) 
     domain = {"start": dates, "end": dates, "x": {"from": 0, "to": 2, "outside": "drop", "missing": "drop"}, "y": numbers}
     asked = [{"relation": {"of": {"end": 1, "start": -1}}}, {"relation": {"of": {"x": 1, "y": -1}}}]
     records = {"path": f"records.{form}", "columns": {"end": "finish"}}
-    made = load(small.write(tmp_path, table=table, domain=domain, workload=asked, records=records))
+    made = load(small_release.write(tmp_path, table=table, domain=domain, workload=asked, records=records))
     keys.initialise(tmp_path)
     store, of = Store(tmp_path / "store"), made.measured.domain
     tables = Layout(of.shape, ((0,), (1,)), of.shares_per_record, of.max_abs_shares)
@@ -217,7 +219,7 @@ def test_relations_are_refused_with_the_line_and_what_is_allowed(
     asked: dict[str, Any], changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidSpec, match=message):
-        load(small.write(tmp_path, **{"domain": DOMAIN, "workload": [{"relation": asked}], **changes}))
+        load(small_release.write(tmp_path, **{"domain": DOMAIN, "workload": [{"relation": asked}], **changes}))
 
 
 def test_running_sums_ask_what_prefixes_ask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,8 +234,10 @@ def test_running_sums_ask_what_prefixes_ask(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_relation_with_one_bound_is_headed_by_it(home: Path) -> None:
     """Side by side two of them are told apart; numbers up to which all are asked for have no two signs."""
     asked = [{"of": DIFFERENCE, "at_most": [0]}, {"of": DIFFERENCE, "within": [2], "by": ["sex"]}, {"of": DIFFERENCE}]
-    path = small.write(home.parent / "data", table=records(), domain=DOMAIN, workload=[{"relation": each} for each in asked])
-    done = small.run(path, home)
+    path = small_release.write(
+        home.parent / "data", table=records(), domain=DOMAIN, workload=[{"relation": each} for each in asked]
+    )
+    done = small_release.run(path, home)
     page = html.unescape((done.folder / "index.html").read_text())
     groups = dict.fromkeys(row["group"] for row in done.answers.arrow.to_pylist())
     assert list(groups) == ["age - tenure <= 0", "age - tenure from -2 to 2 by sex", "age - tenure"]

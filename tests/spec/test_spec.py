@@ -11,8 +11,8 @@ import pytest
 from dpdist.errors import InvalidSpec
 from dpdist.privacy.accounting import Loss, rho_for
 from dpdist.spec import json_schema, load
-from tests import small
-from tests.complete_tree import needs_every_plugin
+from tests.support import small_release
+from tests.support.complete_tree import needs_every_plugin
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "census" / "release.yaml"
@@ -27,7 +27,7 @@ def test_the_example() -> None:
 
 
 def test_numbers_are_exact(tmp_path: Path) -> None:
-    spec = load(small.write(tmp_path, budget={"rho": 0.1}))
+    spec = load(small_release.write(tmp_path, budget={"rho": 0.1}))
     assert spec.guarantee.budget.loss.rho == Fraction(1, 10)
     text = (tmp_path / "release.yaml").read_text().replace("rho: 0.1", "rho: 1e-3")
     (tmp_path / "release.yaml").write_text(text)
@@ -35,11 +35,11 @@ def test_numbers_are_exact(tmp_path: Path) -> None:
 
 
 def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None:
-    base = load(small.spec())
-    assert load(small.spec(title="x", output={"folder": "y"})).digest == base.digest
+    base = load(small_release.spec())
+    assert load(small_release.spec(title="x", output={"folder": "y"})).digest == base.digest
     shown = {"title": "Age", "unit": "years", "time": {"start": "2011-01-01", "step": "year"}}
-    domain = small.spec()["domain"]
-    told = small.spec(
+    domain = small_release.spec()["domain"]
+    told = small_release.spec(
         domain={**domain, "age": {**domain["age"], **shown}}, records={"path": "records.parquet", "called": "people"}
     )
     assert load(told).digest == base.digest
@@ -50,7 +50,7 @@ def test_digest_ignores_presentation_and_follows_content(tmp_path: Path) -> None
         {"workload": [{"marginals": {"ways": [1]}}]},
         {"records": {"path": "records.parquet", "person": {"most_records": 2}}},
     ):
-        assert load(small.spec(**change)).digest != base.digest
+        assert load(small_release.spec(**change)).digest != base.digest
 
 
 @pytest.mark.parametrize(
@@ -181,34 +181,34 @@ DO_NOT_FIT: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "message"), DO_NOT_FIT)
 def test_budgets_and_mechanisms_that_do_not_fit(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidSpec, match=message):
-        load(small.spec(**changes))
+        load(small_release.spec(**changes))
 
 
 def test_budgets() -> None:
-    pure = load(small.spec(budget={"epsilon": 0.3}, ledger=PURE_CAP))
+    pure = load(small_release.spec(budget={"epsilon": 0.3}, ledger=PURE_CAP))
     assert pure.guarantee.budget.loss == Loss.laplace(Fraction(3, 10))
     ledger = {"dataset": "small", "cap": {"epsilon": 4, "delta": 1e-6}}
     amounts = {
         name: load(
-            small.spec(budget={"epsilon": 1, "delta": 1e-6, "calibration": name}, ledger=ledger)
+            small_release.spec(budget={"epsilon": 1, "delta": 1e-6, "calibration": name}, ledger=ledger)
         ).guarantee.budget.loss.rho
         for name in ("analytic", "zcdp", "classic")
     }
     assert amounts["classic"] < amounts["zcdp"] < amounts["analytic"]
     assert float(amounts["classic"]) == pytest.approx(0.5 / 5.387**2, rel=1e-3)
     assert (
-        load(small.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).guarantee.budget.loss.rho
+        load(small_release.spec(budget={"epsilon": 1, "delta": 1e-6}, ledger=ledger)).guarantee.budget.loss.rho
         == amounts["analytic"]
     )
 
 
 def test_range_marginals_in_a_spec() -> None:
-    spec = load(small.spec(workload=[{"marginals": {"ways": [2], "ranges": True}}]))
+    spec = load(small_release.spec(workload=[{"marginals": {"ways": [2], "ranges": True}}]))
     assert [block.queries for block in spec.workload.queries.blocks] == [78 * 2, 78 * 3, 6]
 
 
 def test_missing_keys_are_named() -> None:
-    content = small.spec()
+    content = small_release.spec()
     del content["budget"]
     with pytest.raises(InvalidSpec, match="'budget' is missing"):
         load(content)
@@ -216,22 +216,22 @@ def test_missing_keys_are_named() -> None:
 
 def test_listed_ranges_fall_on_bins() -> None:
     entry = {"ranges": {"of": ["age"], "list": [[2, 5]]}}
-    row = load(small.spec(workload=[entry])).workload.queries.rows(slice(0, 1)).reshape(12, 2, 3)
+    row = load(small_release.spec(workload=[entry])).workload.queries.rows(slice(0, 1)).reshape(12, 2, 3)
     assert row[:, 0, 0].tolist() == [0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
     with pytest.raises(InvalidSpec, match="does not fall on its bins"):
-        load(small.spec(workload=[{"ranges": {"of": ["age"], "list": [[2, 50]]}}]))
+        load(small_release.spec(workload=[{"ranges": {"of": ["age"], "list": [[2, 50]]}}]))
 
 
 def test_listed_boxes(tmp_path: Path) -> None:
     domain = {"age": {"from": 0, "to": 11}, "hours": {"edges": [0, 10, 20, 40]}}
     entry = {"ranges": {"of": ["age", "hours"], "list": [[[2, 5], [10, 40]]]}}
-    row = load(small.spec(domain=domain, workload=[entry])).workload.queries.rows(slice(0, 1)).reshape(12, 3)
+    row = load(small_release.spec(domain=domain, workload=[entry])).workload.queries.rows(slice(0, 1)).reshape(12, 3)
     assert row.sum() == 8
     assert row[2:6, 1:].all()
     for listed, message in (([[2, 5]], "needs 2 pairs"), ([[[2, 5], [10, 39]]], "does not fall on its bins")):
         entry["ranges"]["list"] = listed
         with pytest.raises(InvalidSpec, match=message):
-            load(small.spec(domain=domain, workload=[entry]))
+            load(small_release.spec(domain=domain, workload=[entry]))
 
 
 def test_every_key_of_a_spec_is_described() -> None:
@@ -259,7 +259,7 @@ def test_every_kind_of_filter(tmp_path: Path) -> None:
         {"band": [3, 8], "width": 2},
         {"file": "taps.npy"},
     ]
-    path = small.write(tmp_path, workload=[{"filters": {"of": "age", "by": ["sex"], "apply": kinds}}])
+    path = small_release.write(tmp_path, workload=[{"filters": {"of": "age", "by": ["sex"], "apply": kinds}}])
     workload = load(path).workload.queries
     assert [block.name.removesuffix(" by sex") for block in workload.blocks] == [
         "running sum",
@@ -286,7 +286,7 @@ def test_the_series_example_is_right() -> None:
 
 def test_a_product_says_what_it_asks_of_every_attribute(tmp_path: Path) -> None:
     for asked, said in ((["age < 3"], "the condition age < 3"), (["age < 3", "age >= 5"], "2 listed conditions on age")):
-        job = load(small.write(tmp_path, workload=[{"product": {"age": asked, "sex": "total"}}]))
+        job = load(small_release.write(tmp_path, workload=[{"product": {"age": asked, "sex": "total"}}]))
         assert said in job.workload.entries[0].kind.question()
 
 
@@ -298,8 +298,10 @@ def test_an_amount_in_bins_has_a_name_of_its_own(tmp_path: Path) -> None:
         "workload": [{"marginals": {"of": [["age"]]}}],
     }
     with pytest.raises(InvalidSpec, match=r"call its bins 'age_in_bins', .* columns: \{age_in_bins: age\}"):
-        load(small.write(tmp_path, **given))
+        load(small_release.write(tmp_path, **given))
     given["domain"] = {"age_in_bins": given["domain"]["age"]}
     given["workload"] = [{"marginals": {"of": [["age_in_bins"]]}}, {"marginals": {"of": [["age_in_bins"]]}, "sum": "age"}]
-    job = load(small.write(tmp_path, records={"path": "records.parquet", "columns": {"age_in_bins": "age"}}, **given))
+    job = load(
+        small_release.write(tmp_path, records={"path": "records.parquet", "columns": {"age_in_bins": "age"}}, **given)
+    )
     assert [each.name for each in job.measured.domain.attributes] == ["age_in_bins", "age"]

@@ -35,8 +35,8 @@ from dpdist.spec.sections.sources import LOCATIONS, Location
 from dpdist.spec.value_types import SpecPart
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.workloads import Filter, Workload, predicates
-from tests import small
-from tests.complete_tree import needs_plugin, plugin_object
+from tests.support import small_release
+from tests.support.complete_tree import needs_plugin, plugin_object
 
 EVERY = {"every": {"of": "age", "step": 3}}
 AGES = {"age": {"from": 0, "to": 11}}
@@ -142,12 +142,12 @@ def test_a_kind_of_queries_is_planned_released_certified_and_shown(home: Path) -
     from flows.commands.cli import app
 
     asked = [{**EVERY, "weight": 2}, {"cdf": {"of": "age"}}]
-    done = small.run(small.write(home.parent / "data", domain=AGES, workload=asked), home)
+    done = small_release.run(small_release.write(home.parent / "data", domain=AGES, workload=asked), home)
     assert done.charged
     said = "counts of every 3 values of age (weight 2)"
     assert done.certificate["method"]["asked"][0] == said
     assert said.capitalize() in (done.folder / "index.html").read_text()
-    truth = np.bincount(small.records()["age"].to_numpy(), minlength=12)[::3].sum()
+    truth = np.bincount(small_release.records()["age"].to_numpy(), minlength=12)[::3].sum()
     first = done.answers.arrow.slice(0, 1).to_pylist()[0]
     assert 0 < abs(first["answer"] - truth) < 5 * first["standard_error"]  # fails once in 10^6 seeds
     result = CliRunner().invoke(app, ["show", str(done.folder), "--json"])
@@ -155,7 +155,9 @@ def test_a_kind_of_queries_is_planned_released_certified_and_shown(home: Path) -
 
 
 def test_a_kind_of_queries_goes_with_every_statistic() -> None:
-    spec = load(small.spec(domain=AGES, sums={"paid": {"from": 0, "to": 9}}, workload=[{**EVERY, "variance": "paid"}]))
+    spec = load(
+        small_release.spec(domain=AGES, sums={"paid": {"from": 0, "to": 9}}, workload=[{**EVERY, "variance": "paid"}])
+    )
     assert spec.workload.entries[0].words == f"{STATISTICS['variance'].plural} of paid over every 3 values of age"
     assert spec.workload.queries.shape[0] == 3
 
@@ -165,7 +167,7 @@ def test_kinds_are_documented_and_in_the_schema() -> None:
     for key in ("workload[].every", "workload[].every.step", "domain.NAME.letters", "records.vault"):
         assert f"### `{key}`" in page
     assert "### `workload[].filters.apply[].difference`" in page
-    content = small.spec(records={"vault": 7}, domain={"age": {"letters": "e"}, **AGES}, workload=[EVERY])
+    content = small_release.spec(records={"vault": 7}, domain={"age": {"letters": "e"}, **AGES}, workload=[EVERY])
     jsonschema.validate(content, schema)
     asked: list[dict[str, Any]] = [{**EVERY, "cdf": {"of": "age"}}, {"weight": 1}, {**EVERY, "sum": "a", "mean": "a"}]
     wrong: list[dict[str, Any]] = [{"workload": [each]} for each in asked]
@@ -194,14 +196,14 @@ def test_kinds_are_documented_and_in_the_schema() -> None:
 )
 def test_kinds_are_refused_with_the_line_and_what_is_allowed(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=message):
-        load(small.write(tmp_path, **changes))
+        load(small_release.write(tmp_path, **changes))
 
 
 def test_a_kind_of_values_is_counted_and_described(home: Path) -> None:
-    path = small.write(
+    path = small_release.write(
         home.parent / "data", domain={"work": {"letters": "d", "other": "others"}}, workload=[{"marginals": {"ways": [1]}}]
     )
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     assert done.certificate["method"]["attributes"]["work"]["values"] == "the letters from a to d"
     assert done.answers.arrow["work"].to_pylist() == ["a", "b", "c", "d", "others"]
 
@@ -215,15 +217,19 @@ def test_a_kind_of_values_is_part_of_drafts() -> None:
 
 
 def test_a_kind_of_filter_is_asked_and_described(tmp_path: Path) -> None:
-    spec = load(small.write(tmp_path, workload=[{"filters": {"of": "age", "apply": [{"difference": 2}, {"window": 3}]}}]))
+    spec = load(
+        small_release.write(tmp_path, workload=[{"filters": {"of": "age", "apply": [{"difference": 2}, {"window": 3}]}}])
+    )
     assert spec.workload.entries[0].words == "the series of counts over age, filtered: difference 2, window 3"
     assert spec.workload.queries.blocks[0].name == "difference of 2"
 
 
 def test_a_kind_of_place_is_read_once_and_named(home: Path) -> None:
-    path = small.write(home.parent / "data", records={"vault": 7, "types": {"age": "whole"}}, domain=AGES, workload=[EVERY])
-    pyarrow.parquet.write_table(small.records().select(["age"]), path.parent / "vault-7.parquet")
-    assert small.run(path, home).charged
+    path = small_release.write(
+        home.parent / "data", records={"vault": 7, "types": {"age": "whole"}}, domain=AGES, workload=[EVERY]
+    )
+    pyarrow.parquet.write_table(small_release.records().select(["age"]), path.parent / "vault-7.parquet")
+    assert small_release.run(path, home).charged
     with pytest.raises(InvalidSpec, match="line 3: every period would read and charge the same records"):
         check_many_periods(path)
 
@@ -231,5 +237,5 @@ def test_a_kind_of_place_is_read_once_and_named(home: Path) -> None:
 def test_without_their_lines_nobody_knows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(QUERIES.kinds, "every")
     with pytest.raises(InvalidSpec, match="unknown key 'workload.0.every'; allowed here are cdf, "):
-        load(small.spec(workload=[EVERY]))
+        load(small_release.spec(workload=[EVERY]))
     assert "every" not in json_schema()["$defs"]["QuerySpec"]["properties"]

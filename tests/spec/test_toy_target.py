@@ -23,8 +23,8 @@ from dpdist.spec import error_messages, json_schema, load
 from dpdist.spec.value_types import PathText
 from dpdist.spec.warehouse_target import TARGETS, PublishedRows, TargetKind
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.complete_tree import needs_every_plugin
+from tests.support import small_release
+from tests.support.complete_tree import needs_every_plugin
 
 
 class ToLines(TargetKind):
@@ -62,7 +62,7 @@ def to(folder: Path) -> dict[str, Any]:
 
 
 def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lines: None) -> None:
-    path = small.write(tmp_path / "data", **to(tmp_path))
+    path = small_release.write(tmp_path / "data", **to(tmp_path))
     planned = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert "deliver" in {stage.stage for stage in stage_memory(planned, engine.inline())}
     steps: list[str] = []
@@ -71,7 +71,7 @@ def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lin
         steps.append(name)
         return work()
 
-    done, _ = (small.run(path, home, step=step) for _ in range(2))
+    done, _ = (small_release.run(path, home, step=step) for _ in range(2))
     assert steps[-1] == "deliver"
     rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     table, certificate = release_folder.load_release(Path(done.folder))
@@ -81,7 +81,7 @@ def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lin
 
 def test_what_it_lacks_is_refused_before_the_charge(home: Path, tmp_path: Path, lines: None) -> None:
     with pytest.raises(StoreError, match="there is no folder for"):
-        small.run(small.write(tmp_path / "data", **to(tmp_path / "nowhere")), home)
+        small_release.run(small_release.write(tmp_path / "data", **to(tmp_path / "nowhere")), home)
     with open_ledger(home) as ledger:
         assert ledger.budgets() == []
 
@@ -89,14 +89,14 @@ def test_what_it_lacks_is_refused_before_the_charge(home: Path, tmp_path: Path, 
 @needs_every_plugin
 def test_it_is_documented_and_in_the_schema(lines: None) -> None:
     assert "### `output.to[].lines`" in spec_page()
-    jsonschema.validate(small.spec(**to(Path())), json_schema())
+    jsonschema.validate(small_release.spec(**to(Path())), json_schema())
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(small.spec(output={"to": [{"lines": "a", "delta": "b"}]}), json_schema())
+        jsonschema.validate(small_release.spec(output={"to": [{"lines": "a", "delta": "b"}]}), json_schema())
     with pytest.raises(InvalidSpec, match="give exactly one of .*'lines'"):
-        load(small.spec(output={"to": [{"lines": "a", "delta": "b"}]}))
+        load(small_release.spec(output={"to": [{"lines": "a", "delta": "b"}]}))
 
 
 def test_without_its_line_nobody_knows_it(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"unknown key 'output\.to\.0\.lines'; "):
-        load(small.spec(**to(tmp_path)))
+        load(small_release.spec(**to(tmp_path)))
     assert "lines" not in json_schema()["$defs"]["TargetSpec"]["properties"]

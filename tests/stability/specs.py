@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
-from tests.complete_tree import installed_mechanisms
+from tests.support.complete_tree import installed_mechanisms
 
 Content = dict[str, Any]
 """What a spec says."""

@@ -34,11 +34,11 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import marginals
-from tests import small
-from tests.complete_tree import needs_plugin, plugin_object
-from tests.often import always
-from tests.readers import measured
+from tests.case_selection import always
 from tests.stability.tester import power, verdict_on
+from tests.support import small_release
+from tests.support.complete_tree import needs_plugin, plugin_object
+from tests.support.measurement_readers import measured
 
 Rounds = plugin_object("dpdist.plugins.adaptive.aim:Rounds")
 aim_measurement = plugin_object("dpdist.plugins.adaptive.aim:aim_measurement")
@@ -77,7 +77,7 @@ def files(case: str) -> tuple[pa.Table, pa.Table]:
 
 def written(folder: Path, case: str, table: pa.Table, **changes: Any) -> Path:
     content = {"workload": [{"marginals": {"of": [["a"]]}}], "domain": {"a": {"from": 0, "to": 3}}, **CASES[case], **changes}
-    return small.write(folder, table=table, **content)
+    return small_release.write(folder, table=table, **content)
 
 
 def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple[Matrix, Matrix, Loss]:
@@ -232,7 +232,9 @@ def test_whole_releases_of_neighbouring_files(home: Path, monkeypatch: pytest.Mo
             for i in range(samples):
                 name = f"r-{side}-{weak}-{i}"
                 cap = {"dataset": name, "cap": {"rho": 2}, "shared_records": True}
-                done = small.run(written(home.parent / f"data-{side}", "identity", table, release=name, ledger=cap), home)
+                done = small_release.run(
+                    written(home.parent / f"data-{side}", "identity", table, release=name, ledger=cap), home
+                )
                 rows.append(pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet")["answer"].to_numpy())
             answers[side, weak] = np.array(rows)
     epsilon, delta = claims(Loss.gaussian(Fraction(2)))
@@ -262,10 +264,10 @@ def test_whole_adaptive_releases_of_neighbouring_files(home: Path, part: float) 
                 "mechanism": "adaptive",
                 "budget": bought,
             }
-            path = small.write(
+            path = small_release.write(
                 home.parent / f"data-{side}", table=table, release=name, ledger=ledger, records=records, **given
             )
-            folder = Path(small.run(path, home).folder)
+            folder = Path(small_release.run(path, home).folder)
             found.append(pyarrow.parquet.read_table(folder / "answers.parquet")["answer"].to_numpy())
         answers.append(np.array(found))
     epsilon, delta = claims(Loss.gaussian(rho))

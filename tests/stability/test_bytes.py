@@ -34,9 +34,9 @@ from dpdist.sources.frames import write_records
 from dpdist.sources.record_sources import partitions_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.often import always
-from tests.postgres import Server
+from tests.case_selection import always
+from tests.support import small_release
+from tests.support.postgres_server import Server
 
 SEEDS = 6
 DOMAIN: dict[str, Any] = {
@@ -53,7 +53,9 @@ Decoded = tuple[bytes, int]
 
 def decoded(folder: Path, records: dict[str, Any], declared: dict[str, Any] = DOMAIN) -> list[Decoded] | None:
     """The records of a spec in their order; None where they are refused before a charge."""
-    spec = small.spec(domain=declared, workload=[{"marginals": {"ways": [1]}}], records={**records, "most_missing": "100%"})
+    spec = small_release.spec(
+        domain=declared, workload=[{"marginals": {"ways": [1]}}], records={**records, "most_missing": "100%"}
+    )
     path = folder / "release.yaml"
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
     key, out = PersonKey(bytes(32)), []

@@ -30,14 +30,14 @@ from dpdist.planner.release_plan import plan
 from dpdist.privacy.privacy_unit import ProtectedPersons, Protection
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import NoisyStep
-from tests.complete_tree import needs_plugin
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.properties.compositions import context_of_all
 from tests.properties.random_specs import Content, Draw
 from tests.properties.wider_specs import Wider
-from tests.readers import measured
 from tests.stability.covered import covered, squared_length
 from tests.stability.test_worst_pairs import noise_spent, numbers, step_of
+from tests.support.complete_tree import needs_plugin
+from tests.support.measurement_readers import measured
 
 FIRST = int(os.environ.get("DPDIST_TEST_FIRST_SPEC", "0"))
 """Other specs than those of every run: this number and those after it."""

@@ -28,9 +28,9 @@ from dpdist.spec import load
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Distances, RecordCounts
 from dpdist.storage.array_store import Store, StoredArray
-from tests import small
-from tests.readers import measured
 from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed, tells
+from tests.support import small_release
+from tests.support.measurement_readers import measured
 
 MARGINALS = [{"marginals": {"of": [["a"], ["b"]]}}]
 PAST = {"filters": {"of": "a", "by": ["b"], "apply": [{"exponential": 0.6}]}}
@@ -65,7 +65,7 @@ BINS: dict[str, dict[str, Any]] = {
 def planned(folder: Path, mechanism: str, protection: Protection, outside: str, **changes: Any) -> ReleasePlan:
     """The plan of a release of such files."""
     asked = dict(MECHANISMS[mechanism])
-    path = small.write(
+    path = small_release.write(
         folder,
         neighbours=protection.neighbours,
         records={
@@ -103,7 +103,9 @@ class Pipeline:
             where = FORMS[form][0](data, folder)
             column = "n" if form == "counts, clip" else None
             source = record_sources.source_of(
-                where, columns={}, **small.whose(protection.person, most_records=protection.most_records, counts=column)
+                where,
+                columns={},
+                **small_release.whose(protection.person, most_records=protection.most_records, counts=column),
             )
             found, _ = histogram_counting.count(
                 source,

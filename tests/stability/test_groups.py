@@ -26,9 +26,9 @@ from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.statistics import statistic
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.often import always
+from tests.case_selection import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed
+from tests.support import small_release
 
 DOMAIN: dict[str, dict[str, Any]] = {
     "a": {"from": 0, "to": 2, "outside": "drop"},
@@ -45,7 +45,7 @@ PURE: dict[str, Any] = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "ca
 def planned(folder: Path, neighbours: str, groups: int, most: int, **changes: Any) -> ReleasePlan:
     records = {"path": "records.parquet", "person": {"column": "who", "most_records": most, "most_groups": groups}}
     asked = {"domain": DOMAIN, "workload": [{"marginals": {"of": [["a", "b"]]}}], "neighbours": neighbours}
-    path = small.write(folder / "spec", **{"records": records, **asked, **changes})
+    path = small_release.write(folder / "spec", **{"records": records, **asked, **changes})
     return plan(Context(folder, Store(folder / "store"), inline(), ignore_progress), load(path))
 
 
@@ -55,7 +55,7 @@ def cells(data: Data, folder: Path, made: ReleasePlan, form: Any = as_parquet) -
     source = record_sources.source_of(
         form(data, folder),
         columns={},
-        **small.whose("who", most_records=person.most_records, most_groups=person.most_groups),
+        **small_release.whose("who", most_records=person.most_records, most_groups=person.most_groups),
     )
     store = Store(folder / "store")
     stored, _ = histogram_counting.count(source, made.job.measured.domain, store, inline(), root=keys.Secret(bytes(32)))

@@ -24,9 +24,9 @@ from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Prot
 from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.privacy.selection.partition_selection import selection
 from dpdist.sources import record_sources
-from tests import small
-from tests.often import always, first_of
+from tests.case_selection import always, first_of
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts, weights_by_name
+from tests.support import small_release
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
 PROTECTIONS = [
@@ -59,7 +59,7 @@ def counted(
         "most_records": protection.most_records,
         "counts": "n" if form == "counts" else None,
     }
-    source = record_sources.source_of(where, columns={}, **small.whose(**facts))
+    source = record_sources.source_of(where, columns={}, **small_release.whose(**facts))
     shared = None if protection.person is None else weights
     found = count_names(in_parts(source, DOMAIN, folder), "b", frozenset({"other", "none"}), shared, saturation)
     return weights_by_name(found)
@@ -255,7 +255,7 @@ def test_names_are_counted_alike_in_all_parts(
 
 
 def test_names_and_their_counts_show_nowhere(tmp_path: Path) -> None:
-    source = record_sources.source_of(as_parquet(BASE, tmp_path), columns={}, **small.whose(person="who"))
+    source = record_sources.source_of(as_parquet(BASE, tmp_path), columns={}, **small_release.whose(person="who"))
     found = count_names(in_parts(source, DOMAIN, tmp_path), "b", frozenset(), AdaptiveWeights(2, "l2"), FULL)
     assert repr(found) == "NameCounts()"
 

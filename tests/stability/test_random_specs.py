@@ -33,10 +33,10 @@ from dpdist.stability import Distance
 from dpdist.statistics.statistic import Distances
 from dpdist.storage.array_store import Store
 from dpdist.strategies.strategy import Strategy
-from tests.readers import measured
 from tests.stability import specs
 from tests.stability.covered import covered, squared_length
 from tests.stability.specs import PEOPLE, STEPS, Content, Record
+from tests.support.measurement_readers import measured
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from dpdist.privacy import keys
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.readers import measured
+from tests.support import small_release
+from tests.support.measurement_readers import measured
 
 Record = tuple[int | None, int | None]
 VALUES: tuple[Record, ...] = ((0, 0), (0, 2), (1, 1), (2, 0), (None, 1), (9, 1))
@@ -57,7 +57,7 @@ def neighbours(relation: str, most: int) -> Iterator[tuple[Record, ...]]:
 
 def reached(folder: Path, queries: str, grid: str, relation: str, most: int) -> float:
     """The largest squared distance of what is measured, over the one that the noise is made for."""
-    path = small.write(
+    path = small_release.write(
         folder,
         domain=DOMAIN,
         workload=QUERIES[queries],

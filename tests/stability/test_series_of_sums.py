@@ -23,8 +23,8 @@ from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.readers import measured
+from tests.support import small_release
+from tests.support.measurement_readers import measured
 
 Record = tuple[int, int | None, str]
 """Step, amount and group."""
@@ -46,7 +46,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 
 
 def plan_of(folder: Path, mechanism: str, neighbours: str, most: int = 1) -> tuple[Context, ReleasePlan]:
-    path = small.write(
+    path = small_release.write(
         folder,
         neighbours=neighbours,
         records={"path": "records.parquet", "person": {"most_records": most}},

@@ -23,9 +23,9 @@ from dpdist.privacy.selection import thresholded_histogram
 from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
 from dpdist.sources import record_sources
 from dpdist.stability import Distance
-from tests import small
-from tests.often import always
+from tests.case_selection import always
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts
+from tests.support import small_release
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
 SPACE = KeySpace({"a": IntegerKeys(0, 10**9), "b": TextKeys("xyz", 1)})
@@ -40,7 +40,7 @@ def counted(data: Data, form: str, folder: Path, protection: Protection, cells: 
     """The records of every occupied cell; of a person in up to so many cells."""
     folder.mkdir()
     facts = {"person": protection.person, "most_records": 1, "counts": "n" if form == "counts" else None}
-    source = record_sources.source_of(FORMS[form](data, folder), columns={}, **small.whose(**facts))
+    source = record_sources.source_of(FORMS[form](data, folder), columns={}, **small_release.whose(**facts))
     bound = None if protection.person is None else cells
     found = count_cells(
         in_parts(source, DOMAIN, folder),
@@ -124,7 +124,7 @@ def test_cells_are_counted_alike_in_all_parts(
 def test_what_is_counted_is_sealed_and_digested(tmp_path: Path) -> None:
     """Neither persons nor cells nor counts can be read in the store; the digest is of cells and counts; nothing is left."""
     (tmp_path / "data").mkdir()
-    source = record_sources.source_of(as_parquet(MANY, tmp_path / "data"), columns={}, **small.whose(person="who"))
+    source = record_sources.source_of(as_parquet(MANY, tmp_path / "data"), columns={}, **small_release.whose(person="who"))
     digests = []
     for number, records_per_cell in enumerate((1, 1, 2)):
         records = in_parts(source, DOMAIN, tmp_path / str(number))
@@ -146,7 +146,7 @@ def totals_moved(folder: Path, protection: Protection, cells: int, names: list[s
     def totals(data: Data, name: str) -> dict[tuple[int, ...], np.ndarray]:
         (folder / name).mkdir()
         facts = {"person": protection.person, "most_records": 1, "counts": None}
-        source = record_sources.source_of(as_parquet(data, folder / name), columns={}, **small.whose(**facts))
+        source = record_sources.source_of(as_parquet(data, folder / name), columns={}, **small_release.whose(**facts))
         bound = None if protection.person is None else cells
         found = count_cells(
             in_parts(source, DOMAIN, folder / name),

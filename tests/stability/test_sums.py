@@ -20,10 +20,10 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.complete_tree import installed_releases
 from tests.stability.files import FORMS, PROTECTIONS, Data, tells
 from tests.stability.test_files import Pipeline, farthest
+from tests.support import small_release
+from tests.support.complete_tree import installed_releases
 
 AMOUNTS = {"sums": {"a": {"from": 0, "to": 2, "step": 0.5, "missing": "drop"}}}
 """Of the values in ``files``: some at both ends, some between them, some beyond the upper end, and missing ones."""
@@ -47,7 +47,7 @@ MECHANISMS = installed_releases(
 
 def plan_of(folder: Path, mechanism: str, protection: Protection, asked: str) -> ReleasePlan:
     chosen = dict(MECHANISMS[mechanism])
-    path = small.write(
+    path = small_release.write(
         folder,
         neighbours=protection.neighbours,
         records={

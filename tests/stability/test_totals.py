@@ -31,8 +31,8 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.complete_tree import installed_releases
+from tests.support import small_release
+from tests.support.complete_tree import installed_releases
 
 BY_B = {"marginals": {"of": [[], ["b"]]}}
 AMOUNTS, GROUPS, WIDTH = (None, 0, 1, 2, 9), ("x", "y"), 2
@@ -57,7 +57,7 @@ BOUNDS = ((2, 1), (4, 1), (3, 2))
 def _planned(folder: Path, mechanism: str, neighbours: str, most: int, times: int, missing: bool) -> ReleasePlan:
     chosen = dict(MECHANISMS[mechanism])
     amounts = {"from": 0, "to": WIDTH, "most_per_person": times * WIDTH, **({"missing": "drop"} if missing else {})}
-    path = small.write(
+    path = small_release.write(
         folder / f"{mechanism}-{neighbours}-{most}-{times}-{missing}",
         neighbours=neighbours,
         records={"path": "records.parquet", "person": {"column": "who", "most_records": most}},
@@ -160,7 +160,7 @@ def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, 
     """Columns whose ends are one step apart: a record with the largest amount has two shares at one end and less than none at the
     other, and only strategies that know totals measure it."""
     amount = {"epsilon": 1} if pure else {"rho": 0.1}
-    path = small.write(
+    path = small_release.write(
         tmp_path,
         neighbours=neighbours,
         records={"path": "records.parquet", "person": {"column": "who", "most_records": 3}},
@@ -184,7 +184,7 @@ def written(folder: Path, data: list[tuple[str, int | None, str]], rows: int = 1
     types = (pa.string(), pa.int64(), pa.string())
     table = pa.table({n: pa.array(c, t) for n, c, t in zip(("who", "a", "b"), columns, types, strict=True)})
     pyarrow.parquet.write_table(table, folder / "records.parquet", row_group_size=rows)
-    return record_sources.source_of(folder / "records.parquet", columns={}, **small.whose("who", most_records=3))
+    return record_sources.source_of(folder / "records.parquet", columns={}, **small_release.whose("who", most_records=3))
 
 
 def counted(folder: Path, source: record_sources.Source, domain: Domain) -> np.ndarray:
@@ -308,7 +308,7 @@ def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypa
     state = np.random.default_rng(1)
     bound = bounded_totals.Totals(5, 2, 3, (6, 3), (-4, 13))
     rows = state.integers(-50, 50, (7, 12))
-    sizes = small.SIZES
+    sizes = small_release.SIZES
     found = {"l2": bounded_totals.totals_l2_squared, "l1": bounded_totals.totals_l1}[norm]
     exact = found(bound, iter([rows[:4], rows[4:]]), neighbours, sizes)
     parts = np.concatenate(bound.columns(rows), axis=1)
@@ -319,7 +319,7 @@ def test_many_groups_are_bounded_as_few_are(norm: str, neighbours: Any, monkeypa
     assert farthest <= exact <= farthest + 1
     monkeypatch.setattr(bounded_totals, "MOST_CORNERS", 3)
     assert found(bound, iter([rows]), neighbours, sizes) >= exact
-    assert found(bound, iter([rows]), neighbours, small.Sizes(pair_cells=2, pair_work=2)) >= exact
+    assert found(bound, iter([rows]), neighbours, small_release.Sizes(pair_cells=2, pair_work=2)) >= exact
 
 
 def test_all_cells_alike_are_known_from_a_few(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,8 +331,10 @@ def test_all_cells_alike_are_known_from_a_few(folder: Path, monkeypatch: pytest.
     mixing = np.broadcast_to(np.int64(7), (14,))
     for neighbours in ("add-remove", "replace-one"):
         for norm in ("l2", "l1"):
-            few = dense_measurement._within_totals(mixing, Identity(14), bound, norm, neighbours, small.SIZES)
-            whole = dense_measurement._within_totals(mixing.copy(), Identity(14), bound, norm, neighbours, small.SIZES)
+            few = dense_measurement._within_totals(mixing, Identity(14), bound, norm, neighbours, small_release.SIZES)
+            whole = dense_measurement._within_totals(
+                mixing.copy(), Identity(14), bound, norm, neighbours, small_release.SIZES
+            )
             assert few == whole
 
 
@@ -360,7 +362,7 @@ def test_more_records_than_fit_are_refused_by_their_shares(folder: Path) -> None
 def test_counting_keeps_to_the_bound_that_the_noise_is_for(folder: Path, tmp_path: Path) -> None:
     planned = _planned(folder, "coa", "add-remove", 3, 1, missing=True)
     source = record_sources.source_of(
-        written(tmp_path, [("u", 1, "x")]).files[0][0], columns={}, **small.whose("who", most_records=4)
+        written(tmp_path, [("u", 1, "x")]).files[0][0], columns={}, **small_release.whose("who", most_records=4)
     )
     with pytest.raises(InvalidInput, match="bounded for persons with up to 3 records, found up to 4"):
         counted(tmp_path, source, planned.job.measured.domain)

@@ -24,8 +24,8 @@ from dpdist.sources import record_sources
 from dpdist.spec import load
 from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.readers import measured
+from tests.support import small_release
+from tests.support.measurement_readers import measured
 
 Record = tuple[int | None, int, str]
 """Amounts a and c, and a group."""
@@ -47,7 +47,9 @@ PURE = {"mechanism": "p-identity", "budget": {"epsilon": 1}, "ledger": {"dataset
 
 def plan_of(folder: Path, asked: str, neighbours: str, **chosen: Any) -> tuple[Context, ReleasePlan]:
     domain = {"b": {"categories": ["x", "y"]}}
-    path = small.write(folder, neighbours=neighbours, domain=domain, **{"mechanism": "coa", **ASKED[asked], **chosen})
+    path = small_release.write(
+        folder, neighbours=neighbours, domain=domain, **{"mechanism": "coa", **ASKED[asked], **chosen}
+    )
     context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
     return context, plan(context, load(path))
 

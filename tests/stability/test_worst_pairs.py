@@ -28,9 +28,9 @@ from dpdist.spec.budgeted_step import BudgetedStep, NoisyStep
 from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.complete_tree import Deleted, installed_steps, plugin_object
 from tests.privacy.enumeration import Choice, first_choices, paths
+from tests.support import small_release
+from tests.support.complete_tree import Deleted, installed_steps, plugin_object
 
 GroupsChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:GroupsChoice")
 RangeChoice = plugin_object("dpdist.plugins.private_bounds.bound_selection:RangeChoice")
@@ -177,7 +177,7 @@ def write_spec(folder: Path, kind: type[BudgetedStep], unit: str, budget: str, n
         summed = {"sum": "a"} if "sums" in content else {}
         content["domain"] = {"t": {"from": 0, "to": 2}, **content["domain"]}
         content["workload"] = [{"filters": {"of": "t", "apply": [{"running_sum": True}]}, **summed}]
-    return small.write(folder, table=table([]), **content)
+    return small_release.write(folder, table=table([]), **content)
 
 
 def step_of(path: Path) -> BudgetedStep:

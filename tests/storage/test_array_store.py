@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from dpdist.errors import StoreError
 from dpdist.storage.array_store import LEAST_CODED, ArrayPlan, Store, decoded, encoded
 from dpdist.storage.objects import parse_location
-from tests.often import always
+from tests.case_selection import always
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -17,7 +17,8 @@ from dpdist.errors import StoreError
 from dpdist.storage import leases
 from dpdist.storage.array_store import Store
 from dpdist.storage.documents import Documents
-from tests import HANGS, forked
+from tests import HANGS
+from tests.support import forked_programs
 
 KILLED = """
 import os, signal, sys
@@ -56,7 +57,7 @@ def names(store: Store) -> set[str]:
 
 
 def test_what_a_killed_run_left_is_swept_at_once(store: Store) -> None:
-    assert forked.finished(KILLED, store.location).returncode == -9
+    assert forked_programs.finished(KILLED, store.location).returncode == -9
     kept = {name for name in names(store) if name.startswith("measurements/b/")}
     assert store.sweep() == 1
     assert {name for name in names(store) if not name.startswith("leases/")} == kept
@@ -215,7 +216,7 @@ def test_a_handle_that_nobody_has_any_more_is_ended_without_waiting(tmp_path: Pa
 
 def test_a_process_ends_with_its_leases(tmp_path: Path) -> None:
     """Whatever the handle is held by."""
-    assert forked.finished(HOLDS, tmp_path / "store").returncode == 0
+    assert forked_programs.finished(HOLDS, tmp_path / "store").returncode == 0
     assert names(Store(tmp_path / "store")) == set()
 
 

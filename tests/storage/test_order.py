@@ -12,7 +12,7 @@ import pytest
 from dpdist.errors import StoreError
 from dpdist.storage import leases
 from dpdist.storage.array_store import Store
-from tests.effects import end_early, record_effects
+from tests.support.file_effects import end_early, record_effects
 
 VALUES = np.arange(1, 13)
 

@@ -36,7 +36,7 @@ from dpdist.workloads import (
     union,
 )
 from dpdist.workloads.time_filters import running_sum
-from tests.complete_tree import installed_strategies
+from tests.support.complete_tree import installed_strategies
 
 TABLE_BASELINES = installed_strategies("fourier", "datacube").values()
 WORKLOADS: dict[str, Workload] = {

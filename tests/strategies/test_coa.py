@@ -19,7 +19,7 @@ from dpdist.strategies.optimal import newton_direction, objective_and_gradient
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Gram, Workload, all_ranges, discrete, explicit, marginals, prefix, random_ranges, related, union
-from tests.oracles import AM_FIGURE_1, optimal_cost
+from tests.support.oracles import AM_FIGURE_1, optimal_cost
 
 STATE = np.random.default_rng(11)
 

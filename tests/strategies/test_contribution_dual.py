@@ -20,7 +20,7 @@ from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import matrix_mechanism_cost
 from dpdist.workloads import Gram, explicit, marginals, prefix
-from tests.often import first_of
+from tests.case_selection import first_of
 
 
 def cost_of(found: DenseStrategy, gram: np.ndarray, most: int) -> float:

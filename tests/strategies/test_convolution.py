@@ -31,7 +31,7 @@ from dpdist.workloads.time_filters import (
     running_sum,
     window,
 )
-from tests.readers import filtered_answers
+from tests.support.measurement_readers import filtered_answers
 
 STATE = np.random.default_rng(7)
 GROUPS = Domain((Attribute("sex", categories=("f", "m")), Attribute("hour", edges=tuple(range(13)))))

@@ -15,7 +15,7 @@ from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.strategies import coa, convolution, singular_value_bound
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import dnf, marginals, union
-from tests.readers import formula_answers
+from tests.support.measurement_readers import formula_answers
 
 DOMAIN = Domain(
     (

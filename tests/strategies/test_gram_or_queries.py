@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 
 import dpdist as dp
 from dpdist.errors import InvalidInput
-from tests.complete_tree import installed_strategies, needs_plugin
+from tests.support.complete_tree import installed_strategies, needs_plugin
 
 QUERIES = np.eye(8) + np.ones((8, 8))
 """Symmetric, and positive definite, so that it could be a gram, too."""

@@ -23,7 +23,7 @@ from dpdist.strategies import (
     singular_value_bound,
 )
 from dpdist.workloads import Gram, all_ranges, marginals, prefix, random_ranges, related
-from tests.complete_tree import installed_mechanisms, installed_strategies, plugin_object
+from tests.support.complete_tree import installed_mechanisms, installed_strategies, plugin_object
 
 
 def strict(values: Matrix) -> Any:

@@ -39,9 +39,9 @@ from dpdist.strategies.representations import DirectStrategy
 from dpdist.strategies.solver_resources import NO_LIMITS, Limits, product_bytes, worst_orbit_bytes
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.workloads import Workload, marginals, products, union
-from tests import small
-from tests.complete_tree import installed_mechanisms
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.complete_tree import installed_mechanisms
 
 NAMES = Domain.of_shape((2**17, 10))
 BESIDE = {
@@ -96,7 +96,7 @@ def test_one_table_of_many_millions_of_cells_is_planned_in_the_time_of_its_spec(
     context = planning(home).context
     for size in (6_000, 20_000):
         job = load(
-            small.spec(
+            small_release.spec(
                 domain={"x": {"from": 0, "to": 199}, "y": {"from": 0, "to": size - 1}},
                 workload=[{"marginals": {"of": [["x", "y"]]}}],
                 records={"path": "records.parquet", **({"person": person} if person else {})},

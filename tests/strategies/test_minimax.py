@@ -27,9 +27,9 @@ from dpdist.strategies.solver_resources import effort
 from dpdist.strategies.strategy import Step
 from dpdist.strategies.tables.product_bound import kronecker_worst
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges, related, union
-from tests import small
-from tests.often import first_of
-from tests.readers import errors_of
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.measurement_readers import errors_of
 
 FILTERED = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"exponential": 0.7}]}}]
 
@@ -159,7 +159,7 @@ def test_it_needs_no_more_memory_than_it_states(workload: Workload) -> None:
 
 
 def planned(folder: Path, **changes: Any) -> ReleasePlan:
-    given = small.spec(**{"objective": "worst", **changes})
+    given = small_release.spec(**{"objective": "worst", **changes})
     return plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(given))
 
 

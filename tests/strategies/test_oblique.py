@@ -25,10 +25,10 @@ from dpdist.strategies.tables import residual_bases as module
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.strategies.tables.residual_bases import _direction_from_free, _DirectionCost, oblique, residual
 from dpdist.workloads import Block, Workload, marginals
-from tests import small
-from tests.often import first_of
-from tests.readers import errors_of
+from tests.case_selection import first_of
 from tests.strategies.test_product_bound import of_ways, some_union
+from tests.support import small_release
+from tests.support.measurement_readers import errors_of
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_rows_are_made_orthogonal_exactly() -> None:
 
 def pipeline(folder: Path, **changes: Any) -> Any:
     context = Context(folder, Store(folder / "store"), engine.inline(), ignore_progress)
-    return plan(context, load(small.spec(**changes)))
+    return plan(context, load(small_release.spec(**changes)))
 
 
 QUERIES = [

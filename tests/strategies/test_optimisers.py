@@ -16,7 +16,7 @@ from dpdist.strategies import Strategy, coa, effort, eigen_design, identity
 from dpdist.strategies.solver_resources import NOMINAL_RATE, Limits
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Gram, all_ranges, discrete, marginals, prefix, random_ranges, ranges, related
-from tests.complete_tree import installed_strategies
+from tests.support.complete_tree import installed_strategies
 
 OPTIMISERS: dict[str, Callable[..., Strategy]] = {
     "coa": coa,

@@ -26,7 +26,7 @@ from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.strategies.tables.product_bound import BlockGrams, bound_bytes, bound_steps, product_bound, product_weights
 from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Block, Workload, marginals, predicates, prefix, union
-from tests import small
+from tests.support import small_release
 
 
 def of_ways(sizes: list[int], ordered: int, ways: list[int]) -> Workload:
@@ -179,14 +179,14 @@ def test_a_plan_that_cannot_hold_it_is_refused(tmp_path: Path, monkeypatch: pyte
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     monkeypatch.setattr("dpdist.strategies.tables.product_bound.COPIES", 2**40)
     with pytest.raises(OutOfMemory, match="the bound that no strategy can beat"):
-        plan(context, load(small.spec(mechanism="identity")))
+        plan(context, load(small_release.spec(mechanism="identity")))
 
 
 def test_every_union_of_products_shows_how_far_it_is(tmp_path: Path) -> None:
     """Whatever mechanism was asked for; the bound is computed once and kept."""
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
     found = {
-        name: plan(context, load(small.spec(mechanism=name))).certificate()["mechanism"]
+        name: plan(context, load(small_release.spec(mechanism=name))).certificate()["mechanism"]
         for name in ("identity", "residual", "gaussian", "coa")
     }
     assert found["identity"]["lower_bound"] == pytest.approx(found["gaussian"]["lower_bound"])
@@ -194,7 +194,7 @@ def test_every_union_of_products_shows_how_far_it_is(tmp_path: Path) -> None:
     assert found["identity"]["lower_bound"] > 0.8 * found["coa"]["cost"]
     assert found["residual"]["certified_gap"] < 0.2
     pure = {"budget": {"epsilon": 1}, "ledger": {"dataset": "p", "cap": {"epsilon": 1}}, "mechanism": "identity"}
-    laplace = plan(context, load(small.spec(**pure))).certificate()["mechanism"]
+    laplace = plan(context, load(small_release.spec(**pure))).certificate()["mechanism"]
     assert laplace["lower_bound"] >= 2 * found["identity"]["lower_bound"] * (1 - 1e-12)
 
 

@@ -37,9 +37,9 @@ from dpdist.strategies.representations import DirectStrategy
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.workloads import Workload, dnf, filtered, marginals, predicates, prefix
 from dpdist.workloads.time_filters import exponential, running_sum
-from tests.complete_tree import installed_mechanisms, installed_strategies, plugin_object
-from tests.oracles import brute_force_sensitivity
-from tests.readers import filter_of
+from tests.support.complete_tree import installed_mechanisms, installed_strategies, plugin_object
+from tests.support.measurement_readers import filter_of
+from tests.support.oracles import brute_force_sensitivity
 
 BOTH: tuple[Neighbours, ...] = ("add-remove", "replace-one")
 EVERY = [(neighbours, most) for neighbours in BOTH for most in (1, 2, 3)]

@@ -26,8 +26,8 @@ from dpdist.strategies.lower_bounds import (
 )
 from dpdist.workloads import Gram, Workload, all_ranges, marginals, prefix, union
 from dpdist.workloads.product_queries import listed_marginals
-from tests.claims import verifier
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support.verifier_findings import verifier
 
 
 def cost(gram: np.ndarray, rows: np.ndarray) -> float:

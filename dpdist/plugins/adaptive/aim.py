@@ -63,7 +63,7 @@ from dpdist.plugins.adaptive.measured_tables import MeasuredTables, model_unbias
 from dpdist.plugins.adaptive.model_intervals import expected_distances, half_widths, largest_distances
 
 CHOICE_FRACTION = Fraction(1, 10)
-"""Of rho, for choosing. This and the next three were picked on Adult at epsilon 0.1, 1 and 10 (benchmarks/adaptive.py)."""
+"""Of rho, for choosing. This and the next three were picked on Adult at epsilon 0.1, 1 and 10 (benchmarks/adaptive_tables.py)."""
 ONE_WAY_FRACTION = Fraction(2, 5)
 """Of the squared weights, for the tables of one attribute."""
 SQUARED_WEIGHTS_SUM = 2**40

@@ -48,7 +48,7 @@ from dpdist.plugins.combine.combined_editions import (
 )
 
 ROW_BYTES = 1024
-"""Of a published row while a batch is read and written, with all of its texts (benchmarks/combine.py prints the peak beside it)."""
+"""Of a published row while a batch is read and written, with its texts (benchmarks/combined_releases.py prints the peak beside it)."""
 ESTIMATE_COPIES = 3
 """Of the estimates: with their variances, and what is added to them."""
 NEEDED_QUOTES = pyarrow.csv.WriteOptions(quoting_style="needed")

@@ -30,7 +30,7 @@ from dpdist.api.mechanisms import (
 )
 
 BUFFER_COUNT = 6
-"""Seven would gain less than one part in a thousand up to 2^20 steps (benchmarks/buffers.py)."""
+"""Seven would gain less than one part in a thousand up to 2^20 steps (benchmarks/buffered_streams.py)."""
 
 
 @dataclass(frozen=True)

@@ -41,9 +41,9 @@ from dpdist.reconstruction.posterior_tables import margin
 from dpdist.stability import Neighbours
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Workload, marginals
-from tests import small
-from tests.chosen_tables import ASKED, WIDE, like
-from tests.claims import verifier
+from tests.support import small_release
+from tests.support.adaptive_release import ASKED, WIDE, like
+from tests.support.verifier_findings import verifier
 
 SHAPE = (3, 2, 2, 4)
 RHO = Fraction(1, 20)
@@ -456,7 +456,7 @@ def test_how_far_cells_are_apart_is_read_from_noisy_ones(apart: float, cells: in
 
 @pytest.mark.usefixtures("home")
 def test_a_release_says_what_was_chosen_and_what_has_no_interval(tmp_path: Path, home: Path) -> None:
-    folder = small.run(small.write(tmp_path / "data", table=like(), **ASKED), home).folder
+    folder = small_release.run(small_release.write(tmp_path / "data", table=like(), **ASKED), home).folder
     certificate = json.loads((folder / "release.json").read_text())
     chosen = [each["table"] for each in certificate["rounds"]]
     assert chosen
@@ -513,17 +513,17 @@ def test_further_answers_have_exact_errors_whatever_was_chosen() -> None:
 @pytest.mark.usefixtures("home")
 def test_the_model_is_computed_once_and_its_bounds_are_kept(tmp_path: Path, home: Path) -> None:
     """Also where the run ends between the answers and the certificate, which states the bounds."""
-    path = small.write(tmp_path / "data", table=like(), **ASKED)
-    expected = small.undisturbed(path, home)
+    path = small_release.write(tmp_path / "data", table=like(), **ASKED)
+    expected = small_release.undisturbed(path, home)
     with mock.patch.object(MeasuredTables, "model", autospec=True, side_effect=MeasuredTables.model) as made:
         with (
             mock.patch("dpdist.publish.release_folder.write_release", side_effect=KeyboardInterrupt),
             pytest.raises(KeyboardInterrupt),
         ):
-            small.run(path, home)
-        release = small.run(path, home)
+            small_release.run(path, home)
+        release = small_release.run(path, home)
     assert made.call_count == 1
-    assert small.tree(release.folder) == expected
+    assert small_release.tree(release.folder) == expected
     assert len(release.ask("count")) == 1
     with (
         mock.patch("dpdist.content.measurement_file.installed_plugins", return_value=()),
@@ -537,8 +537,8 @@ def test_the_model_is_computed_once_and_its_bounds_are_kept(tmp_path: Path, home
     "draw", [draw if draw in (2, 7) else pytest.param(draw, marks=pytest.mark.slow) for draw in range(10)]
 )
 def test_a_release_killed_in_any_round_goes_on_with_the_same_bytes(draw: int, tmp_path: Path, home: Path) -> None:
-    path = small.write(tmp_path / "data", table=like(), **ASKED)
-    expected, drawn = small.undisturbed(path, home), 0
+    path = small_release.write(tmp_path / "data", table=like(), **ASKED)
+    expected, drawn = small_release.undisturbed(path, home), 0
     whole = Noise.draw
 
     def killed(self: Noise, key: bytes, *, start: int = 0, count: int) -> Any:
@@ -549,9 +549,9 @@ def test_a_release_killed_in_any_round_goes_on_with_the_same_bytes(draw: int, tm
         return whole(self, key, start=start, count=count)
 
     with mock.patch.object(Noise, "draw", killed), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
-    release = small.run(path, home)
-    assert small.tree(release.folder) == expected
+        small_release.run(path, home)
+    release = small_release.run(path, home)
+    assert small_release.tree(release.folder) == expected
     with open_ledger(home) as ledger:
         (budget,) = ledger.budgets("small", charges=True)
         assert budget.spent.rho == Fraction(4, 1000)
@@ -572,9 +572,9 @@ def test_a_release_killed_in_any_round_goes_on_with_the_same_bytes(draw: int, tm
 def test_what_rounds_cannot_do_is_refused_before_the_charge(
     changes: dict[str, Any], message: str, tmp_path: Path, home: Path
 ) -> None:
-    path = small.write(tmp_path / "data", table=like(), **{**ASKED, **changes})
+    path = small_release.write(tmp_path / "data", table=like(), **{**ASKED, **changes})
     with pytest.raises((InvalidInput, InvalidSpec), match=message) as refused:
-        small.run(path, home)
+        small_release.run(path, home)
     assert "\n" not in str(refused.value)
     with open_ledger(home) as ledger:
         assert ledger.entries() == []

@@ -30,7 +30,7 @@ from dpdist.plugins.adaptive.dawa import (
 from dpdist.privacy.accounting import Loss
 from dpdist.strategies import hierarchical, identity
 from dpdist.workloads import all_ranges, prefix, random_ranges, ranges, relative
-from tests.readers import reader_of
+from tests.support.measurement_readers import reader_of
 
 STATE = np.random.default_rng(5)
 

@@ -21,9 +21,9 @@ from dpdist.plugins.adaptive.dawa import (
 )
 from dpdist.privacy.accounting import Loss
 from dpdist.workloads import all_ranges, prefix
-from tests.oracles import brute_force_sensitivity
 from tests.properties.test_sensitivity import NEIGHBOURS, owned
 from tests.strategies.test_sensitivity import EVERY
+from tests.support.oracles import brute_force_sensitivity
 
 
 def test_dawa_totals() -> None:

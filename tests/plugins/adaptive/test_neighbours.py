@@ -14,7 +14,7 @@ from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, one_way_weight, weight_of_rounds
 from dpdist.plugins.adaptive.dawa import DawaMeasurement, interval_costs, longest_interval
 from dpdist.plugins.adaptive.measured_tables import model_unbiased_tables
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.properties.random_specs import Content, Draw
 from tests.stability.test_drawn_specs import drawn, files_of, integers
 

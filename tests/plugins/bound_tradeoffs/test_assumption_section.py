@@ -12,7 +12,7 @@ import pytest
 from dpdist.errors import InvalidSpec
 from dpdist.plugins.bound_tradeoffs.distributions import distribution_of
 from dpdist.spec import assumed, load
-from tests import small
+from tests.support import small_release
 
 PERSON = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
 ASSUMED = {"persons": 500, "records_per_person": "geometric 3"}
@@ -46,11 +46,13 @@ def test_a_public_file_is_its_numbers(tmp_path: Path) -> None:
 
 def test_what_is_assumed_is_no_part_of_the_release(tmp_path: Path) -> None:
     """The same job, so that the charge, the noise and every published byte are the same."""
-    plain = load(small.write(tmp_path / "spec", records=PERSON))
-    with_it = load(small.write(tmp_path / "spec", records=PERSON, assume=ASSUMED))
+    plain = load(small_release.write(tmp_path / "spec", records=PERSON))
+    with_it = load(small_release.write(tmp_path / "spec", records=PERSON, assume=ASSUMED))
     assert with_it.digest == plain.digest
     assert with_it == plain
-    other = load(small.write(tmp_path / "spec", records={**PERSON, "person": {"column": "person", "most_records": 3}}))
+    other = load(
+        small_release.write(tmp_path / "spec", records={**PERSON, "person": {"column": "person", "most_records": 3}})
+    )
     assert other != plain
 
 
@@ -72,7 +74,7 @@ def test_what_is_assumed_is_no_part_of_the_release(tmp_path: Path) -> None:
 )
 def test_what_is_no_assumption_is_refused_with_its_line(tmp_path: Path, given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, records=PERSON, assume=given))
+        load(small_release.write(tmp_path, records=PERSON, assume=given))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_what_is_no_assumption_is_refused_with_its_line(tmp_path: Path, given: d
     ],
 )
 def test_what_a_plan_cannot_compare_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    given = assumed(small.write(tmp_path, **{"records": PERSON, **changes}))
+    given = assumed(small_release.write(tmp_path, **{"records": PERSON, **changes}))
     assert given is not None
     with pytest.raises(InvalidSpec, match=said):
         list(given.bounds())
@@ -96,7 +98,7 @@ def test_what_a_plan_cannot_compare_is_refused(tmp_path: Path, changes: dict[str
 
 def test_the_bounds_that_are_compared_lie_on_their_grids(tmp_path: Path) -> None:
     sums = {"m": {"from": 5, "to": 105, "step": 10}}
-    spec = small.write(
+    spec = small_release.write(
         tmp_path,
         records=PERSON,
         sums=sums,

@@ -27,8 +27,8 @@ from dpdist.session import PlannedRelease
 from dpdist.spec import assumed
 from dpdist.storage.array_store import Store
 from flows.commands import console_output
-from tests import small
-from tests.command_line import CommandLine
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 ASKED: dict[str, Any] = {
     "records": {"path": "records.parquet", "person": {"column": "person", "most_records": 4}},
@@ -43,7 +43,7 @@ ASKED: dict[str, Any] = {
 
 def found(folder: Path, **changes: Any) -> tuple[BoundComparison, ...]:
     context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
-    given = assumed(small.write(folder / "spec", **{**ASKED, **changes}))
+    given = assumed(small_release.write(folder / "spec", **{**ASKED, **changes}))
     assert given is not None
     return compare_bounds(context, given)
 
@@ -80,7 +80,7 @@ def test_losses_are_those_of_simulated_records(tmp_path: Path) -> None:
 
 def test_noise_is_that_of_a_plan_with_the_bound(tmp_path: Path) -> None:
     records, _ = found(tmp_path)
-    given = assumed(small.write(tmp_path / "spec", **ASKED))
+    given = assumed(small_release.write(tmp_path / "spec", **ASKED))
     assert given is not None
     bound = next(given.bounds())
     for each in records.predictions[::4]:
@@ -136,7 +136,7 @@ def test_persons_by_group_lose_groups(tmp_path: Path) -> None:
 def test_the_command_prints_them_and_charges_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec, command = small.write(home.parent / "data", **ASKED), CommandLine(monkeypatch, capsys)
+    spec, command = small_release.write(home.parent / "data", **ASKED), CommandLine(monkeypatch, capsys)
     monkeypatch.setenv("DPDIST_HOME", str(home))
     monkeypatch.setenv("COLUMNS", "200")  # however wide the terminal is
     monkeypatch.setattr("flows.commands.plan_output.console", console_output.ConsoleOutput())
@@ -345,7 +345,7 @@ def test_amounts_that_are_scaled_down_lose_half_a_step_each() -> None:
 def test_other_bounds_are_compared_on_assumed_records(home: Path) -> None:
     """As ``dpdist plan`` of the same spec compares them; none is read, and nothing is charged."""
     content = {key: each for key, each in ASKED.items() if key not in ("records", "assume")}
-    whole = small.spec(**content)
+    whole = small_release.spec(**content)
     session = dp.Session("visits", cap=dp.Budget(rho=1), protect=dp.Persons("person", most_records=4))
     session.domain(whole["domain"])
     planned = session.plan(

@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from dpdist.privacy import keys
-from tests import small
 from tests.pipeline.test_private_categories import ASKED, towns
 from tests.plugins.catalogue.test_metadata import ABOUT
+from tests.support import small_release
 
 PERSON = {"path": "records.parquet", "person": {"column": "person", "most_records": 3}}
 RELEASES: dict[str, dict[str, Any]] = {
@@ -66,8 +66,8 @@ def claims(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     home = tmp_path_factory.mktemp("claims") / "home"
     keys.initialise(home)
     output = {"folder": str(home.parent / "out")}
-    path = small.write(home.parent / "data", about=ABOUT, output=output, **RELEASES[request.param])
-    folder = Path(small.run(path, home).folder)
+    path = small_release.write(home.parent / "data", about=ABOUT, output=output, **RELEASES[request.param])
+    folder = Path(small_release.run(path, home).folder)
     record = yaml.safe_load((folder / "deployment.yaml").read_text())
     return Claims(folder, json.loads((folder / "release.json").read_text()), record["deployment"])
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests import small
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
 
 CASES: dict[str, dict[str, Any]] = {
     "gaussian": {"budget": {"epsilon": 1, "delta": "1/1000000"}, "ledger": {"dataset": "small", "cap": {"rho": 4}}},
@@ -37,7 +37,7 @@ def test_what_dp_accounting_makes_of_it(name: str, home: Path) -> None:
     dp_accounting = pytest.importorskip("dp_accounting")
     from dp_accounting import pld
 
-    done = small.run(small.write(home.parent / "data", **CASES[name]), home)
+    done = small_release.run(small_release.write(home.parent / "data", **CASES[name]), home)
     facts = json.loads((Path(done.folder) / "dp_event.json").read_text())
     privacy = json.loads((Path(done.folder) / "release.json").read_text())["privacy"]
     told = dict(facts["event"])

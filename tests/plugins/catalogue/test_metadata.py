@@ -16,9 +16,9 @@ import yaml
 from dpdist.page.citation import link_address
 from dpdist.publish.release_folder import certificate_of
 from dpdist.spec import load
-from tests import small
-from tests.often import first_of
-from tests.small import run
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.small_release import run
 
 FIELDS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "deployment_fields.yaml").read_text())
 ABOUT = {
@@ -46,7 +46,7 @@ def told(value: dict[str, Any]) -> Iterator[str]:
 @pytest.mark.parametrize("noise", first_of(1, ["gaussian", "laplace"]))
 def test_a_release_carries_a_whole_record_for_the_registry_and_a_citation(home: Path, noise: str) -> None:
     pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}} if noise == "laplace" else {}
-    done = run(small.write(home.parent / "data", mechanism="identity", about=ABOUT, title="=Visits", **pure), home)
+    done = run(small_release.write(home.parent / "data", mechanism="identity", about=ABOUT, title="=Visits", **pure), home)
     record = yaml.safe_load((done.folder / "deployment.yaml").read_text())
     jsonschema.validate(record, FIELDS)
     assert set(leaves(FIELDS)) - set(told(record)) == OPTIONAL
@@ -73,7 +73,7 @@ def test_the_record_says_what_is_true_of_this_release(home: Path) -> None:
     records = {}
     for name, changes in {"dawa": {}, "identity": {}, "closed": {"output": {"measurement": False}}}.items():
         mechanism = "dawa" if name == "dawa" else "identity"
-        path = small.write(home.parent / name, release=name, mechanism=mechanism, about=ABOUT, **pure, **changes)
+        path = small_release.write(home.parent / name, release=name, mechanism=mechanism, about=ABOUT, **pure, **changes)
         records[name] = yaml.safe_load((run(path, home).folder / "deployment.yaml").read_text())["deployment"]
     assert "from the queries alone" in records["identity"]["implementation"]["preprocessing_and_hyperparameter_tuning"]
     assert "was chosen from the records" in records["dawa"]["implementation"]["preprocessing_and_hyperparameter_tuning"]
@@ -86,7 +86,7 @@ def test_the_record_says_what_is_true_of_this_release(home: Path) -> None:
 
 
 def test_every_release_describes_its_columns_three_times_alike(home: Path) -> None:
-    done = run(small.write(home.parent / "data", mechanism="identity"), home)
+    done = run(small_release.write(home.parent / "data", mechanism="identity"), home)
     with (done.folder / "answers.csv").open(newline="") as file:
         header = next(csv.reader(file))
     csvw = json.loads((done.folder / "answers.csv-metadata.json").read_text())
@@ -102,7 +102,7 @@ def test_every_release_describes_its_columns_three_times_alike(home: Path) -> No
         content = (done.folder / file_object["contentUrl"]).read_bytes()
         assert file_object["sha256"] == hashlib.sha256(content).hexdigest()
     assert not (done.folder / "deployment.yaml").exists()
-    first = small.tree(done.folder)
+    first = small_release.tree(done.folder)
     assert set(certificate_of(done.folder)["files"]) == set(first) - {"release.json", "release.json.sig"}
     (done.folder / "croissant.json").write_text("{}")
     with pytest.raises(Exception, match="altered"):
@@ -112,7 +112,7 @@ def test_every_release_describes_its_columns_three_times_alike(home: Path) -> No
 def test_every_release_is_cited_in_words_and_for_programs(home: Path) -> None:
     """Without anything said of it, too; titles lose nothing, and no character of theirs is a command to TeX."""
     title = "Visits & 50 % of {all}_x"
-    done = run(small.write(home.parent / "data", title=title, period="2026-11-01"), home)
+    done = run(small_release.write(home.parent / "data", title=title, period="2026-11-01"), home)
     (item,) = json.loads((done.folder / "citation.json").read_text())
     assert (item["title"], item["version"], item["issued"]) == (title, "small-1", {"date-parts": [[2026, 11, 1]]})
     entry = (done.folder / "citation.bib").read_text()
@@ -141,6 +141,6 @@ def test_only_addresses_become_links(text: str, to: str) -> None:
 
 
 def test_words_about_a_release_change_no_digest(home: Path) -> None:
-    plain = small.write(home.parent / "data")
+    plain = small_release.write(home.parent / "data")
     before = load(plain).digest
-    assert load(small.write(home.parent / "data", about=ABOUT)).digest == before
+    assert load(small_release.write(home.parent / "data", about=ABOUT)).digest == before

@@ -22,8 +22,8 @@ from dpdist.privacy import keys
 from dpdist.query.published_release import load_published
 from dpdist.reconstruction.pooling import pooled_slabs
 from dpdist.storage.objects import parse_location
-from tests import small
-from tests.command_line import CommandLine
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 CAP = {"dataset": "small", "cap": {"rho": 1}}
 TABLES: dict[str, dict[str, Any]] = {
@@ -33,7 +33,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "workload": [{"marginals": {"ways": [1]}}, {"cdf": {"of": "age", "by": ["sex"]}}],
         "postprocess": {"non_negative": True, "integer": True},
     },
-    "younger": {"workload": [{"marginals": {"ways": [1]}}], "table": small.records(seed=9)},
+    "younger": {"workload": [{"marginals": {"ways": [1]}}], "table": small_release.records(seed=9)},
 }
 
 
@@ -46,7 +46,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("DPDIST_OUTPUT", str(folder / "releases"))
         for name, changes in TABLES.items():
             given = {"ledger": CAP, "budget": {"rho": 0.1}, "release": name, **changes}
-            small.run(small.write(folder / name, **given), folder / "home")
+            small_release.run(small_release.write(folder / name, **given), folder / "home")
     return folder / "releases"
 
 

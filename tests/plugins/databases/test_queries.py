@@ -29,12 +29,12 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.context import Context
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.command_line import CommandLine
-from tests.complete_tree import needs_every_plugin
 from tests.counting.test_histogram_counting import counted, truth
-from tests.postgres import Server
-from tests.record_tables import MEMORY, TABLE, TYPES, read
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.complete_tree import needs_every_plugin
+from tests.support.postgres_server import Server
+from tests.support.record_tables import MEMORY, TABLE, TYPES, read
 
 PASSWORD = "KNOWN-PASSWORD"
 SELECT = "SELECT age, sex, work, person FROM visit JOIN job USING (job)"
@@ -297,7 +297,7 @@ def test_a_package_that_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
 @needs_every_plugin
 def test_specs_of_tables_that_are_refused(records: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said) as refused:
-        load(small.write(tmp_path, records=records))
+        load(small_release.write(tmp_path, records=records))
     assert PASSWORD not in str(refused.value)
 
 
@@ -307,19 +307,19 @@ def test_a_killed_release_goes_on_with_what_it_read_and_a_finished_one_keeps_non
     """The database changes between the kill and the repeat: same bytes, one charge. Without the extract the repeat is refused."""
     place = shop(home.parent / f"{PASSWORD}.duckdb")
     monkeypatch.setenv("SHOP", str(place))
-    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
-    small.reserved(path, home)
+    path = small_release.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    small_release.reserved(path, home)
     (extract,) = (home / "records").rglob("*.parquet")
     with duckdb.connect(str(place)) as db:
         db.execute("UPDATE visit SET age = 1")
     kept = extract.read_bytes()
     extract.unlink()
     with pytest.raises(ReleaseConflict):
-        small.run(path, home)
+        small_release.run(path, home)
     extract.write_bytes(kept)
-    expected = small.undisturbed(path, home)
-    release = small.run(path, home)
-    assert small.tree(release.folder) == expected
+    expected = small_release.undisturbed(path, home)
+    release = small_release.run(path, home)
+    assert small_release.tree(release.folder) == expected
     assert not list((home / "records").rglob("*.parquet"))
     assert release.tally.read == 3000
     left = [each.read_bytes() for folder in (home, release.folder) for each in folder.rglob("*") if each.is_file()]
@@ -332,7 +332,7 @@ def test_the_command_line_publishes_a_query_and_tells_no_password(
 ) -> None:
     place = home.parent / f"{PASSWORD}.duckdb"
     monkeypatch.setenv("SHOP", str(shop(place)))
-    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    path = small_release.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
     done = CommandLine(monkeypatch, capsys)("run", str(path), "--engine", "inline")
     assert done.code == 0, done.printed
     assert PASSWORD not in done.printed
@@ -342,8 +342,8 @@ def test_the_command_line_publishes_a_query_and_tells_no_password(
 
 
 def test_releases_of_tables_are_not_combined(tmp_path: Path) -> None:
-    other = small.write(tmp_path / "other", records={"sql": "SELECT 1"}, noise="gaussian")
-    path = small.write(tmp_path / "one", release="one", postprocess={"consistent_with": [str(other)]})
+    other = small_release.write(tmp_path / "other", records={"sql": "SELECT 1"}, noise="gaussian")
+    path = small_release.write(tmp_path / "one", release="one", postprocess={"consistent_with": [str(other)]})
     with pytest.raises(InvalidSpec, match="both read the same files"):
         load(path)
 
@@ -357,10 +357,10 @@ def test_files_of_a_query_with_texts_for_numbers_stop_the_release(home: Path, wh
     content |= {"types": {"year": "whole"}, "most_missing": "10%"}
     domain = {
         "age": {"edges": [0, 6, 12], "missing": "unknown"},
-        **{name: small.spec()["domain"][name] for name in ("sex", "work")},
+        **{name: small_release.spec()["domain"][name] for name in ("sex", "work")},
     }
-    path = small.write(folder, records=content, domain=domain, gated=True)
-    texts = small.records().select(["age", "sex", "work"])
+    path = small_release.write(folder, records=content, domain=domain, gated=True)
+    texts = small_release.records().select(["age", "sex", "work"])
     texts = texts.append_column("year", pa.array(["2026"] * texts.num_rows))
     name = "age" if where == "counted" else "year"
     wrong = np.random.default_rng(2).random(texts.num_rows) < share
@@ -368,10 +368,10 @@ def test_files_of_a_query_with_texts_for_numbers_stop_the_release(home: Path, wh
     texts = texts.set_column(texts.schema.get_field_index(name), name, pa.array(column))
     pyarrow.csv.write_csv(texts, folder / "visits.csv")
     if share < 0.1:
-        assert small.run(path, home).charged
+        assert small_release.run(path, home).charged
         return
     with pytest.raises(MissingRecords, match="the operator has to look at the query's result: more than 10 %") as refused:
-        small.run(path, home)
+        small_release.run(path, home)
     assert f"{wrong.sum():,} of 3,000 records" in refused.value.private
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None
@@ -380,12 +380,12 @@ def test_files_of_a_query_with_texts_for_numbers_stop_the_release(home: Path, wh
 def test_what_would_be_refused_is_refused_before_a_query_is_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", str(home / "nothing.duckdb"))
     given = {"sql": SELECT, "connection": "$SHOP"}
-    path = small.write(home.parent / "data", records=given, output={"folder": "/proc/nowhere"})
+    path = small_release.write(home.parent / "data", records=given, output={"folder": "/proc/nowhere"})
     with (
         mock.patch.object(RecordQuery, "open_records", side_effect=AssertionError("asked")),
         pytest.raises(DpdistError, match="nowhere"),
     ):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1") is None
 
@@ -397,16 +397,16 @@ def test_a_finished_release_is_refused_over_other_rows_and_shown_without_the_dat
     place = shop(home.parent / "shop.duckdb")
     monkeypatch.setenv("SHOP", str(place))
     monkeypatch.chdir(home.parent)
-    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
-    done = small.run(path, home)
-    kept, charged = small.tree(done.folder), ledger_of(home)
-    assert not small.run(path, home).charged
+    path = small_release.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    done = small_release.run(path, home)
+    kept, charged = small_release.tree(done.folder), ledger_of(home)
+    assert not small_release.run(path, home).charged
     with duckdb.connect(str(place)) as db:
         db.execute("UPDATE visit SET age = 1")
     with pytest.raises(ReleaseConflict, match="whose rows have changed") as refused:
-        small.run(path, home)
+        small_release.run(path, home)
     assert "\n" not in str(refused.value)
-    assert (small.tree(done.folder), ledger_of(home)) == (kept, charged)
+    assert (small_release.tree(done.folder), ledger_of(home)) == (kept, charged)
     assert not list((home / "records").rglob("*.parquet"))  # or the rows as they were would be refused, too
     monkeypatch.delenv("SHOP")
     place.unlink()
@@ -449,7 +449,7 @@ def test_a_worker_that_cannot_read_what_was_extracted_gets_no_tasks(
 ) -> None:
     """One of two workers, which another user runs: the other one does its part. Without that one the run refuses."""
     monkeypatch.setenv("SHOP", str(shop(home.parent / "shop.duckdb")))
-    path = small.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
+    path = small_release.write(home.parent / "data", records={"sql": SELECT, "connection": "$SHOP"})
     with (
         LocalCluster(
             n_workers=1,

@@ -13,9 +13,9 @@ from dpdist.domain import Attribute, Domain
 from dpdist.errors import InvalidSpec
 from dpdist.plugins.databases.query_source import RecordQuery
 from dpdist.sources.column_types import ColumnType
-from tests import small
-from tests.record_tables import extract
 from tests.sources.test_column_conversion import AGES, DAYS, counts_of, of
+from tests.support import small_release
+from tests.support.record_tables import extract
 
 TYPES: dict[str, ColumnType] = {"age": "whole", "day": "date", "name": "text", "person": "text"}
 
@@ -85,7 +85,7 @@ def test_lines_of_json_are_records_of_a_query(tmp_path: Path) -> None:
 
 def test_the_order_in_which_a_table_was_written_changes_no_count(tmp_path: Path) -> None:
     """Which records of a person count: the first in an order that follows from the records alone."""
-    table = small.records(400)
+    table = small_release.records(400)
     domain = Domain((Attribute("age", edges=tuple(map(float, range(13)))), of("sex", "f", "m")))
     types: dict[str, ColumnType] = {"age": "whole", "sex": "text", "person": "text"}
     found = []

@@ -19,8 +19,8 @@ from dpdist.plugins.databases.query_limits import SECONDS, most_seconds
 from dpdist.plugins.databases.query_source import RecordQuery
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import small
-from tests.postgres import Server
+from tests.support import small_release
+from tests.support.postgres_server import Server
 
 NEVER = "SELECT count(*) AS age FROM range(10000000) AS a(i), range(10000000) AS b(j) WHERE a.i * b.j = -1"
 EVER = "SELECT i AS age FROM range(10000000000000) AS a(i)"
@@ -121,9 +121,9 @@ def test_files_that_are_none_are_not_read(tmp_path: Path) -> None:
 def test_a_release_whose_query_never_ends_is_not_charged(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECONDS, "0.5")
     sql = f"SELECT age, 'f' AS sex, 'a' AS work FROM ({NEVER})"
-    path = small.write(home.parent / "data", records={"sql": sql, "person": {"most_records": 1}})
+    path = small_release.write(home.parent / "data", records={"sql": sql, "person": {"most_records": 1}})
     with pytest.raises(InvalidSpec, match="ran longer than 0.5 s"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as book:
         assert not [charge for budget in book.budgets(charges=True) for charge in budget.charges]
     assert not [each for each in (home / "records").rglob("*") if each.is_file()]

@@ -9,8 +9,8 @@ import yaml
 
 from dpdist.engine import cluster_workers
 from dpdist.plugins.deployment.sizes_command import LEAST_DISK, part_bytes, pod_resources, sizes
-from tests import small
 from tests.deploy.test_helm import BASE, merged, rendered
+from tests.support import small_release
 
 
 def mebibytes(text: str) -> int:
@@ -34,7 +34,7 @@ def test_stages_belong_to_parts() -> None:
 
 
 def test_the_chart_takes_the_values(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = small.write(home.parent / "data")
+    spec = small_release.write(home.parent / "data")
     sizes([spec], None, 3)
     values = yaml.safe_load(capsys.readouterr().out)
     assert values["dask"]["workers"]["replicas"] == 3

@@ -14,9 +14,9 @@ from dpdist.errors import StoreError
 from dpdist.plugins.deployment import store_promises
 from dpdist.plugins.deployment.store_promises import STORE_CHECKS, probe
 from dpdist.storage.objects import Folder, parse_location
-from tests import small, stores
-from tests.ceph import ceph_gateway
-from tests.command_line import CommandLine
+from tests.support import object_store_servers, small_release
+from tests.support.ceph_cluster import ceph_gateway
+from tests.support.command_line import CommandLine
 
 
 def broken(location: Any) -> dict[str, str]:
@@ -116,11 +116,11 @@ def test_the_command_prints_the_promises(
 
 
 def azure(tmp_path: Path, patch: pytest.MonkeyPatch) -> AbstractContextManager[str]:
-    return stores.azure_emulator(tmp_path, patch)
+    return object_store_servers.azure_emulator(tmp_path, patch)
 
 
 def google(tmp_path: Path, patch: pytest.MonkeyPatch) -> AbstractContextManager[str]:
-    return stores.google_emulator(patch)
+    return object_store_servers.google_emulator(patch)
 
 
 def ceph(tmp_path: Path, patch: pytest.MonkeyPatch) -> AbstractContextManager[str]:
@@ -141,7 +141,7 @@ def test_clouds_keep_every_promise_and_a_release_is_published_there(
             promise.name for promise in STORE_CHECKS if promise.essential
         }
         monkeypatch.setenv("DPDIST_STORE", f"{url}/store")
-        spec = small.write(home.parent / "data", output={"folder": f"{url}/published"})
+        spec = small_release.write(home.parent / "data", output={"folder": f"{url}/published"})
         command = CommandLine(monkeypatch, capsys)
         for _ in range(2):
             assert command("run", str(spec)).code == 0
@@ -150,7 +150,7 @@ def test_clouds_keep_every_promise_and_a_release_is_published_there(
 
 @pytest.mark.slow
 def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with stores.rclone_server(tmp_path, monkeypatch) as bucket:
+    with object_store_servers.rclone_server(tmp_path, monkeypatch) as bucket:
         assert "writes a name once" in broken(parse_location(f"{bucket}/probed"))
     with pytest.raises(StoreError):
         broken(parse_location(f"{bucket}/probed"))  # it has ended

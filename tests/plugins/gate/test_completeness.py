@@ -16,10 +16,10 @@ from dpdist.errors import InvalidSpec, ReleaseHeld
 from dpdist.page.truncation_text import bound_loss_sentences
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
-from tests import small
-from tests.complete_tree import needs_plugin
-from tests.incomplete_visits import ASKED, PERSON, visits
-from tests.purchase_releases import BUDGETS
+from tests.support import small_release
+from tests.support.complete_tree import needs_plugin
+from tests.support.incomplete_records import ASKED, PERSON, visits
+from tests.support.purchase_releases import BUDGETS
 
 
 def truth(table: pa.Table, *, persons: bool) -> dict[str, float]:
@@ -47,7 +47,7 @@ def truth(table: pa.Table, *, persons: bool) -> dict[str, float]:
 def test_shares_are_right_charged_and_verified(home: Path, persons: bool, budget: str, neighbours: str) -> None:
     records = PERSON if persons else {"path": "records.parquet", "most_missing": "100%"}
     given = {**ASKED, "records": records, "left_out": None, "neighbours": neighbours, **BUDGETS[budget]}
-    done = small.run(small.write(home.parent / "data", table=visits(), **given), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=visits(), **given), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     jsonschema.validate(facts, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
     said = facts["completeness"]
@@ -68,9 +68,9 @@ def test_shares_are_right_charged_and_verified(home: Path, persons: bool, budget
         budgeted.rho,
         budgeted.pure,
     )
-    assert not [each for each in small.verified(home, "small-1") if "wrong" in each]
-    again = small.run(home.parent / "data" / "release.yaml", home)
-    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+    assert not [each for each in small_release.verified(home, "small-1") if "wrong" in each]
+    again = small_release.run(home.parent / "data" / "release.yaml", home)
+    assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(Path(done.folder)))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_shares_are_right_charged_and_verified(home: Path, persons: bool, budget
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidSpec, match=reason):
-        load(small.write(tmp_path, table=visits(30), **{**ASKED, **changes}))
+        load(small_release.write(tmp_path, table=visits(30), **{**ASKED, **changes}))
 
 
 @needs_plugin("quantiles")
@@ -100,9 +100,9 @@ def test_records_that_a_later_step_would_refuse_are_refused_before_the_charge(ho
     """Of quantiles every record within the domain needs a number, which is measured after the completeness."""
     quantiles = {"of": {"age_2": {"from": 0, "to": 99}}, "share": 0.1}
     table = visits().append_column("age_2", visits()["age"])
-    path = small.write(home.parent / "data", table=table, **{**ASKED, "records": records, "quantiles": quantiles})
+    path = small_release.write(home.parent / "data", table=table, **{**ASKED, "records": records, "quantiles": quantiles})
     with pytest.raises(InvalidSpec, match="holds records without 'age_2'"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as opened:
         assert opened.receipt("small-1~completeness") is None
 
@@ -115,11 +115,11 @@ def test_a_series_whose_records_fall_outside_is_held_for_their_share(home: Path)
 
     def week(number: int, **table: Any) -> Path:
         day = datetime.date(2026, 1, 5) + datetime.timedelta(weeks=number)
-        return small.write(
+        return small_release.write(
             home.parent / str(number), table=visits(seed=number, **table), release=f"w{number}", period=day, **names
         )
 
     for number in range(8):
-        small.run(week(number), home)
+        small_release.run(week(number), home)
     with pytest.raises(ReleaseHeld, match=r"the share of records outside the domain is 2\d\.\d\d% ± "):
-        small.run(week(8, size=6800, outside=0.2), home)
+        small_release.run(week(8, size=6800, outside=0.2), home)

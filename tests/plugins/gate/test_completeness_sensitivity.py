@@ -24,12 +24,12 @@ from dpdist.plugins.gate.completeness_step import CompletenessMeasurement
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.complete_tree import needs_plugin
-from tests.often import always
+from tests.case_selection import always
 from tests.stability.files import BASE, PART_BYTES, Data, as_csv, as_folder, as_parquet, changed
 from tests.stability.test_bytes import DOMAIN, ODD, TEXTS, VALUES, lines_of, places, rows_of  # noqa: F401 - a fixture
 from tests.stability.test_worst_pairs import BUDGETS, noise_spent, numbers
+from tests.support import small_release
+from tests.support.complete_tree import needs_plugin
 
 pytestmark = needs_plugin("gate")
 NEIGHBOURS = ("add-remove", "replace-one")
@@ -55,7 +55,7 @@ Counted = tuple[CompletenessMeasurement, np.ndarray]
 def count_classes(folder: Path, records: dict[str, Any], **asked: Any) -> Counted:
     """What a spec counts of the records in a folder, persons in several parts. Raises: DpdistError where they are refused."""
     gate = {"completeness": {"share": 0.5}}
-    spec = small.spec(gate=gate, records={**records, "most_missing": "100%"}, **asked)
+    spec = small_release.spec(gate=gate, records={**records, "most_missing": "100%"}, **asked)
     path = folder / "release.yaml"
     path.write_text(yaml.safe_dump(spec, sort_keys=False))
     home = folder / "home"

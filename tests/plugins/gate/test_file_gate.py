@@ -22,10 +22,10 @@ from dpdist.plugins.gate.file_gate import FOLDER, PeriodFiles, find_gaps
 from dpdist.plugins.gate.held_releases import HeldRelease
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import small
-from tests.command_line import CommandLine
 from tests.plugins.lakes.test_lakes import lake
-from tests.record_tables import TABLE
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.record_tables import TABLE
 
 FIRST, WEEKS, PARTS = datetime.date(2026, 1, 5), 3, 4
 ARRIVAL = datetime.timedelta(days=7, hours=2)
@@ -41,12 +41,12 @@ def week(folder: Path, number: int, parts: int = PARTS, later: float = 0.0, **ch
     """
     day, place = FIRST + datetime.timedelta(weeks=number), folder / f"week-{number}"
     given = {"release": f"w{number}", "period": day, "records": {"path": "parts"}, **GIVEN, **changes}
-    path = small.write(place, **given)
+    path = small_release.write(place, **given)
     shutil.rmtree(place / "parts", ignore_errors=True)
     (place / "parts").mkdir()
     written = datetime.datetime.combine(day, datetime.time(), datetime.UTC) + ARRIVAL
     for part in range(parts):
-        pyarrow.parquet.write_table(small.records(seed=10 * number + part), place / "parts" / f"{part}.parquet")
+        pyarrow.parquet.write_table(small_release.records(seed=10 * number + part), place / "parts" / f"{part}.parquet")
         seconds = written.timestamp() + part + (later if part == parts - 1 else 0.0)
         os.utime(place / "parts" / f"{part}.parquet", (seconds, seconds))
     return path
@@ -60,7 +60,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for number in range(WEEKS):
-            small.run(week(folder, number), folder / "home")
+            small_release.run(week(folder, number), folder / "home")
     return folder
 
 
@@ -75,7 +75,7 @@ def folder(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def run(folder: Path, weeks: Path, parts: int = PARTS, later: float = 0.0, **changes: Any) -> Release:
     """The fourth week."""
-    return small.run(week(weeks, WEEKS, parts, later, **changes), folder / "home")
+    return small_release.run(week(weeks, WEEKS, parts, later, **changes), folder / "home")
 
 
 @pytest.mark.parametrize(
@@ -127,24 +127,24 @@ def test_a_release_whose_names_were_charged_goes_on(tmp_path: Path, home: Path, 
     monkeypatch.chdir(tmp_path)
     names = {"categories": "private", "selection": {"share": 0.2, "delta": 1e-9, "most": 5}}
     given: dict[str, Any] = {
-        "domain": {**small.spec()["domain"], "work": names},
+        "domain": {**small_release.spec()["domain"], "work": names},
         "budget": {"epsilon": 3, "delta": 1e-6},
         "ledger": {"dataset": "small", "cap": {"epsilon": 9, "delta": 1e-5, "selection": 1e-8, "per": "week"}},
     }
-    small.run(week(tmp_path, 0, 2, **given), home)
+    small_release.run(week(tmp_path, 0, 2, **given), home)
     (state,) = (home / FOLDER).glob("*.json")
     known = json.loads(state.read_text())
     state.unlink()
     path = week(tmp_path, 4, 1, **given)
     with mock.patch("dpdist.pipeline.release_run.count", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     (first,) = known.values()
     state.write_text(json.dumps({(FIRST + datetime.timedelta(weeks=number)).isoformat(): first for number in range(4)}))
     with pytest.raises(
         ReleaseHeld, match="its records are in 1 file"
     ):  # another release of the same files, which nothing was charged for
-        small.run(week(tmp_path, 4, 1, **given, release="another"), home)
-    assert small.run(week(tmp_path, 4, 1, **given), home).charged
+        small_release.run(week(tmp_path, 4, 1, **given, release="another"), home)
+    assert small_release.run(week(tmp_path, 4, 1, **given), home).charged
 
 
 @pytest.mark.slow
@@ -168,19 +168,19 @@ def test_kills_between_gap_approval_and_publication_cost_one_charge_and_change_n
     with open_ledger(folder / "home") as ledger:
         assert ledger.receipt("w3") is None
     held.approve("two branches are closed")
-    small.reserved(weeks / "week-3" / "release.yaml", folder / "home")  # the bytes are determined from here on
+    small_release.reserved(weeks / "week-3" / "release.yaml", folder / "home")  # the bytes are determined from here on
     shutil.rmtree(folder / "other")
     shutil.copytree(folder / "home", folder / "other")
     stop_at(holds)  # charged and measured, before it is known to be let through
     stop_at(files)  # before its files are written down
     stop_at("dpdist.publish.release_folder.move_into_place")
-    published = small.tree(Path(run(folder, weeks, 2).folder))
+    published = small_release.tree(Path(run(folder, weeks, 2).folder))
     with open_ledger(folder / "home") as ledger:
         assert [entry["event"] for entry in ledger.entries() if entry.get("release") == "w3"].count("reserved") == 1
     shutil.rmtree(folder / "releases")
     shutil.rmtree(folder / "home")
     (folder / "other").rename(folder / "home")
-    assert small.tree(Path(run(folder, weeks, 2).folder)) == published
+    assert small_release.tree(Path(run(folder, weeks, 2).folder)) == published
 
 
 def test_a_release_that_is_void_is_not_charged(folder: Path, weeks: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_release_that_is_void_is_not_charged(folder: Path, weeks: Path) -> Non
 def test_nothing_is_compared_where_nobody_wants_it_or_nothing_is_comparable(folder: Path, weeks: Path) -> None:
     run(folder, weeks, 2, gate={"action": "none"})
     ledger = {"dataset": "other", "cap": {"rho": 0.25, "per": "week"}, "shared_records": True}
-    small.run(week(weeks, WEEKS, 1, release="other", ledger=ledger), folder / "home")
+    small_release.run(week(weeks, WEEKS, 1, release="other", ledger=ledger), folder / "home")
 
 
 def test_what_is_written_down_of_files_is_the_same_for_neighbours(folder: Path, weeks: Path) -> None:
@@ -206,13 +206,13 @@ def test_what_is_written_down_of_files_is_the_same_for_neighbours(folder: Path, 
         path = week(weeks, WEEKS)
         part = path.parent / "parts" / "0.parquet"
         seconds = part.stat().st_mtime
-        pyarrow.parquet.write_table(small.records(seed=77).slice(0, rows), part)
+        pyarrow.parquet.write_table(small_release.records(seed=77).slice(0, rows), part)
         os.utime(part, (seconds, seconds))
         shutil.copytree(folder / "home", folder / f"home-{rows}")
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("DPDIST_OUTPUT", str(folder / f"releases-{rows}"))
-            small.run(path, folder / f"home-{rows}")
-        states.append(small.tree(folder / f"home-{rows}" / FOLDER))
+            small_release.run(path, folder / f"home-{rows}")
+        states.append(small_release.tree(folder / f"home-{rows}" / FOLDER))
     assert states[0] == states[1]
 
 
@@ -223,11 +223,11 @@ def test_folders_without_records_are_refused_before_the_charge(folder: Path, wee
             (path.parent / "parts" / name).parent.mkdir(exist_ok=True)
             (path.parent / "parts" / name).write_bytes(b"")
         with pytest.raises(NoRecords):
-            small.run(path, folder / "home")
+            small_release.run(path, folder / "home")
     path = week(weeks, WEEKS, 0)
     (path.parent / "parts").rmdir()
     with pytest.raises(NoRecords):
-        small.run(path, folder / "home")
+        small_release.run(path, folder / "home")
     with open_ledger(folder / "home") as ledger:
         assert ledger.receipt("w3") is None
 
@@ -244,9 +244,9 @@ def test_a_prefix_of_an_object_store_has_a_number_of_files_and_times(
         path = week(tmp_path, number, 0, records={"path": f"{s3}/{prefix}"})
         if parts == 1:
             with pytest.raises(ReleaseHeld, match="its records are in 1 file, where the last 3 published periods had 2"):
-                small.run(path, home)
+                small_release.run(path, home)
         else:
-            small.run(path, home)
+            small_release.run(path, home)
     (state,) = (home / FOLDER).glob("*.json")
     times = [known["newest"] for known in json.loads(state.read_text()).values()]
     np.testing.assert_allclose(np.diff(times), -7 * 86400, atol=60)  # all were written now

@@ -18,8 +18,8 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from flows.commands import cli
 from flows.prefect.registration import Registration, register
 from flows.prefect.release_flow import release
-from tests import small
 from tests.observability.receiver import exported_metrics
+from tests.support import small_release
 from tests.test_registration import client, server, shipped  # noqa: F401 - fixtures
 
 FIRST = datetime.date(2026, 11, 2)
@@ -39,11 +39,11 @@ def test_a_run_waits_while_its_release_is_held(
     data, days = tmp_path / "data", [FIRST + datetime.timedelta(weeks=number) for number in range(5)]
     for number, day in enumerate(days):
         for part in range(2 if number < 3 else 1):
-            small.write(data / str(day) / f"part-{part}", table=small.records(seed=10 * number + part))
+            small_release.write(data / str(day) / f"part-{part}", table=small_release.records(seed=10 * number + part))
             (data / str(day) / f"part-{part}" / "release.yaml").unlink()
             written = datetime.datetime.combine(day, datetime.time(), datetime.UTC).timestamp() + 8 * 86400
             os.utime(data / str(day) / f"part-{part}" / "records.parquet", (written, written))
-    content = small.spec(
+    content = small_release.spec(
         release="small-{period}",
         period="{period}",
         records={"path": "{period}"},

@@ -12,7 +12,7 @@ from benchmarks.gate import shares_caught
 from dpdist.plugins.gate import group_shares as group_shares_module
 from dpdist.plugins.gate.group_shares import DividedGroup, divided_groups, group_shares, noise_correlations
 from dpdist.plugins.gate.series_comparison import Series, find_unlikely, unlikely_sentences
-from tests import small
+from tests.support import small_release
 
 ROWS = np.array([[1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1]], dtype=float)
 """Two tables of two values each over four cells."""
@@ -100,8 +100,8 @@ def test_correlations_of_noise_are_those_of_the_normal_equations(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of tables by sex and by age that were measured beside that of both."""
-    path = small.write(tmp_path, workload=[{"marginals": {"ways": [1, 2]}}], mechanism="marginals")
-    plan = small.run(path, home).plan
+    path = small_release.write(tmp_path, workload=[{"marginals": {"ways": [1, 2]}}], mechanism="marginals")
+    plan = small_release.run(path, home).plan
     blocks = plan.workload.blocks
     shape = plan.workload.domain.shape
     rows = np.concatenate([np.rint(block) for block in plan.grid.row_blocks() or ()])

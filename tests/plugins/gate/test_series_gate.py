@@ -17,8 +17,8 @@ from dpdist.plugins.gate.held_releases import HeldRelease
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
-from tests import small
-from tests.command_line import CommandLine
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 FIRST = datetime.date(2026, 1, 5)
 WEEKS = 7
@@ -28,8 +28,14 @@ LEDGER = {"dataset": "small", "cap": {"rho": 0.25, "per": "week"}}
 def week(folder: Path, number: int, **changes: Any) -> Path:
     """The spec of a week, and its records unless others are given."""
     day = FIRST + datetime.timedelta(weeks=number)
-    given = {"table": small.records(seed=number), "release": f"w{number}", "period": day, "ledger": LEDGER, **changes}
-    return small.write(folder / f"data-{number}", **given)
+    given = {
+        "table": small_release.records(seed=number),
+        "release": f"w{number}",
+        "period": day,
+        "ledger": LEDGER,
+        **changes,
+    }
+    return small_release.write(folder / f"data-{number}", **given)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for number in range(WEEKS):
-            small.run(week(folder, number, gate={"action": "hold"}), folder / "home")
+            small_release.run(week(folder, number, gate={"action": "hold"}), folder / "home")
     return folder
 
 
@@ -57,10 +63,12 @@ def run(folder: Path, **changes: Any) -> tuple[Release, list[str]]:
     """The eighth week, and what was warned of."""
     lines: list[str] = []
     path = week(folder, WEEKS, **changes)
-    return small.run(path, folder / "home", lambda stage, line: lines.append(line) if stage == "warning" else None), lines
+    return small_release.run(
+        path, folder / "home", lambda stage, line: lines.append(line) if stage == "warning" else None
+    ), lines
 
 
-HALF = small.records(seed=WEEKS).slice(0, 1500)
+HALF = small_release.records(seed=WEEKS).slice(0, 1500)
 
 
 def test_a_usual_week_is_published_without_a_word(folder: Path) -> None:
@@ -110,7 +118,7 @@ def test_kills_between_hold_approval_and_publication_cost_one_charge_and_change_
     if completeness:
         for place in ("count_completeness", "CompletenessMeasurement.values_to_store", "CompletenessMeasurement.facts"):
             stop_at(f"dpdist.plugins.gate.completeness_step.{place}")
-    small.reserved(week(folder, WEEKS, **given), folder / "home")  # the bytes are determined from here on
+    small_release.reserved(week(folder, WEEKS, **given), folder / "home")  # the bytes are determined from here on
     shutil.copytree(folder / "home", folder / "other")
 
     rename = "dpdist.plugins.gate.held_releases.rename"
@@ -125,7 +133,7 @@ def test_kills_between_hold_approval_and_publication_cost_one_charge_and_change_
         run(folder, **given)
     held.approve("seen")
     stop_at("dpdist.publish.release_folder.move_into_place")
-    published = small.tree(Path(run(folder, **given)[0].folder))
+    published = small_release.tree(Path(run(folder, **given)[0].folder))
     with open_ledger(folder / "home") as ledger:
         reserved = [entry["release"] for entry in ledger.entries() if entry["event"] == "reserved"]
     assert [release for release in reserved if release.startswith("w7")] == [*charges]
@@ -135,7 +143,7 @@ def test_kills_between_hold_approval_and_publication_cost_one_charge_and_change_
     with pytest.raises(ReleaseHeld):
         run(folder, **given)
     HeldRelease(folder / "home", "w7").approve("seen")
-    assert small.tree(Path(run(folder, **given)[0].folder)) == published
+    assert small_release.tree(Path(run(folder, **given)[0].folder)) == published
 
 
 @pytest.mark.parametrize("given", [{}, {"gate": {"action": "warn"}}])
@@ -199,4 +207,4 @@ def test_what_is_held_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_a_gate_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises((InvalidSpec, InvalidInput), match="gate"):
-        load(small.write(tmp_path, gate={"action": "stop"}))
+        load(small_release.write(tmp_path, gate={"action": "stop"}))

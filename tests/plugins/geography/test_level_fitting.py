@@ -30,8 +30,8 @@ from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store
 from dpdist.workloads import Workload, union
 from dpdist.workloads.product_queries import listed_marginals
-from tests import small
 from tests.plugins.geography.test_level_weights import SEX, by_levels, places
+from tests.support import small_release
 
 GROUPS = [0, 2, 1, 0, 3, 2, 2, 4]
 
@@ -158,8 +158,8 @@ def test_a_release_of_levels_adds_up_and_is_not_negative(most: int, home: Path, 
     domain = {"block": {"categories": [f"b{i}" for i in range(6)], "levels": LEVELS}, "cell": {"from": 0, "to": 4}}
     asked = [{"marginals": {"of": [["cell"], ["half", "cell"], ["region", "cell"], ["block", "cell"]]}}]
     given_ = {"table": table, "domain": domain, "workload": asked, "mechanism": "nested", "budget": {"rho": 0.02}}
-    path = small.write(home.parent / "data", **given_, postprocess={"non_negative": True})
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", **given_, postprocess={"non_negative": True})
+    done = small_release.run(path, home)
     rows, certificate = release_folder.load_release(done.folder)
     names, answers = rows["group"].to_pylist(), rows["answer"].to_numpy()
     whole, half, region, block = (answers[[each == name for each in names]].reshape(-1, 5) for name in dict.fromkeys(names))

@@ -18,10 +18,10 @@ from dpdist.extracts import table_extracts
 from dpdist.plugins.lakes.delta_source import DeltaTable
 from dpdist.plugins.lakes.iceberg_source import IcebergTable
 from dpdist.spec import load
-from tests import small
 from tests.counting.test_histogram_counting import counted, truth
-from tests.record_tables import TABLE, extract, read
 from tests.sources.test_column_conversion import counts_of, of
+from tests.support import small_release
+from tests.support.record_tables import TABLE, extract, read
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -41,7 +41,7 @@ def test_a_table_is_read_at_one_snapshot_which_joins_the_binding(
     with pytest.raises(InvalidSpec):
         read(table(99), tmp_path / "other")
     one, two = (
-        load(small.write(tmp_path / "spec")).with_records(newest.path, snapshot).source.files.digest
+        load(small_release.write(tmp_path / "spec")).with_records(newest.path, snapshot).source.files.digest
         for snapshot in (first, second)
     )
     assert one != two
@@ -99,7 +99,7 @@ def test_the_order_in_which_a_table_was_written_changes_no_count(tmp_path: Path)
     """Which records of a person count: the first in an order that follows from the records alone."""
     import deltalake
 
-    table = small.records(400)
+    table = small_release.records(400)
     domain = Domain((Attribute("age", edges=tuple(map(float, range(13)))), of("sex", "f", "m")))
     found = []
     for number in range(3):

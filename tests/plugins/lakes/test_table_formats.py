@@ -17,8 +17,8 @@ from dpdist.plugins.lakes.delta_source import DeltaTable
 from dpdist.plugins.lakes.iceberg_source import IcebergTable
 from dpdist.plugins.lakes.table_formats import DELTA_FEATURES, DELTA_PROPERTIES
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import small
-from tests.record_tables import read
+from tests.support import small_release
+from tests.support.record_tables import read
 
 deltalake = pytest.importorskip("deltalake")
 FEATURES = {
@@ -195,14 +195,14 @@ def test_a_table_that_is_not_understood_is_refused_before_the_charge(home: Path)
     place = delta(
         home.parent / "t", configuration={"delta.columnMapping.mode": "name"}, minReaderVersion=2, minWriterVersion=5
     )
-    path = small.write(
+    path = small_release.write(
         home.parent / "data",
         records={"delta": str(place), "person": {"column": "person", "most_records": 1}},
         domain={"b": {"categories": ["a", "b"]}},
         workload=[{"marginals": {"ways": [1]}}],
     )
     with pytest.raises(InvalidSpec, match=r"property 'delta\.columnMapping\.mode'"):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not ledger.entries()
 

@@ -25,8 +25,8 @@ from dpdist.spec.queries import QuerySpec
 from dpdist.spec.queries.statistics import kind_of
 from dpdist.spec.sections.amount_columns import SumSpec
 from dpdist.statistics.statistic_registry import STATISTICS
-from tests.complete_tree import plugin_object
-from tests.language.pseudo import pseudo, words
+from tests.language.pseudo_language import pseudo, words
+from tests.support.complete_tree import plugin_object
 
 COLUMNS = {1: "Щ", 2: ("Щ", "Ж")}
 FILTERS = [{"running_sum": True}, {"window": 3}, {"mean": 7}, {"exponential": 0.5}, {"polynomial": 0.5}, {"trend": 1600}]

@@ -22,13 +22,13 @@ from dpdist.language import (
 )
 from dpdist.page.headings import describes_time_steps, question_texts, title_of
 from dpdist.spec.queries.marginal_queries import MarginalsQuery
-from tests.complete_tree import needs_every_plugin
-from tests.language import said
+from tests.language import page_sentences
+from tests.support.complete_tree import needs_every_plugin
 
 ROOT = Path(__file__).parents[3]
 OTHERS = [code for code in LANGUAGES if code != "en"]
-SCRIPTS = said.in_words(said.of_scripts())
-SENTENCES = said.in_words(said.of_python() | said.of_templates()) - SCRIPTS
+SCRIPTS = page_sentences.in_words(page_sentences.of_scripts())
+SENTENCES = page_sentences.in_words(page_sentences.of_python() | page_sentences.of_templates()) - SCRIPTS
 
 
 def places(sentence: str) -> set[tuple[str, str, str | None]]:

@@ -6,4 +6,4 @@ WHY_NOT = {
     "plugins.laplace_designs.laplace_marginals.ALL_SUBSETS": COMPARED,
     "plugins.laplace_designs.laplace_marginals.MOST_VALUES": "beyond it a spec is refused",
 }
-"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
+"""Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""

@@ -33,7 +33,7 @@ from dpdist.strategies import identity, laplace_bound, p_identity, p_identity_pr
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Block, Gram, Workload, explicit, marginals, prefix
 from dpdist.workloads.product_queries import listed_marginals
-from tests import small
+from tests.support import small_release
 
 
 def tables(sizes: tuple[int, ...], ways: tuple[int, ...], ordered: int) -> Workload:
@@ -266,7 +266,9 @@ def test_a_pure_release_with_a_level_of_one_group_is_answered(home: Path) -> Non
         "sex": {"categories": ["f", "m"]},
     }
     pure = {"budget": {"epsilon": 1}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}}
-    path = small.write(home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["all"], ["sex"]]}}], **pure)
-    answers = small.run(path, home).answers.arrow["answer"].to_pylist()
+    path = small_release.write(
+        home.parent / "data", domain=domain, workload=[{"marginals": {"of": [["all"], ["sex"]]}}], **pure
+    )
+    answers = small_release.run(path, home).answers.arrow["answer"].to_pylist()
     assert len(answers) == 3
     assert answers[0] == pytest.approx(3000, abs=60)

@@ -18,11 +18,11 @@ from dpdist.strategies import effort, hierarchical, identity, laplace_bound, p_i
 from dpdist.strategies.p_identity_design import cost_and_gradient, fit_p_identity
 from dpdist.strategies.strategy import Step
 from dpdist.workloads import Gram, Workload, all_ranges, explicit, marginals, prefix, random_ranges
-from tests import small
-from tests.fit import RATE
-from tests.often import first_of
-from tests.properties.asked import PURE
-from tests.readers import errors_of
+from tests.case_selection import first_of
+from tests.properties.spec_parts import PURE
+from tests.support import small_release
+from tests.support.measurement_readers import errors_of
+from tests.support.standardised_errors import RATE
 
 
 def test_cost_and_gradient() -> None:
@@ -90,7 +90,7 @@ def test_releases_over_several_attributes_have_the_predicted_error(mechanism: st
     A scale twice or half as large fails.
     """
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
-    found = plan(context, load(small.spec(**PURE, mechanism=mechanism)))
+    found = plan(context, load(small_release.spec(**PURE, mechanism=mechanism)))
     weights = found.workload.weights
     totals = np.average(errors_of(found, 60) ** 2, axis=1, weights=weights**2)
     predicted = found.certificate()["mechanism"]["rmse"] ** 2
@@ -115,7 +115,7 @@ def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> 
         "budget": {"epsilon": 1},
         "ledger": {"dataset": "p", "cap": {"epsilon": 1}},
     }
-    found = plan(context, load(small.spec(**changes, mechanism="p-identity")))
+    found = plan(context, load(small_release.spec(**changes, mechanism="p-identity")))
     squares = errors_of(found, 300) ** 2
     mean, rmse = squares.mean(axis=1), found.certificate()["mechanism"]["rmse"]
     assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / 300**0.5)

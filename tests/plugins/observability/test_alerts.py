@@ -29,10 +29,11 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.observability import observers, run_recorder
 from flows.periods import last_complete, periods
-from tests import HANGS, certificates, forked, small
+from tests import HANGS
 from tests.observability.receiver import exported_metrics
-from tests.plugins.observability.test_observed import observed
-from tests.prometheus import RULES, Prometheus, promtool
+from tests.plugins.observability.test_run_reports import observed
+from tests.support import forked_programs, small_release, tls_certificates
+from tests.support.prometheus_server import RULES, Prometheus, promtool
 
 MONTHLY = {"rho": 0.25, "per": "month"}
 
@@ -53,7 +54,7 @@ def declared(path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, *, days: i
 
 def monthly(folder: Path, dataset: str, **changes: Any) -> Path:
     """A spec of a data set that is published every month."""
-    return small.write(
+    return small_release.write(
         folder,
         release=f"{dataset}-{{period}}",
         period="{period}",
@@ -87,7 +88,7 @@ def errors_of_the_code() -> list[str]:
 
 def test_counters_of_a_declared_data_set_begin_at_zero_for_every_reason(home: Path, tmp_path: Path) -> None:
     """Whatever stops a run then raises exactly one series, from 0 to 1: a counter that appears at 1 has no increase."""
-    path = small.write(tmp_path)
+    path = small_release.write(tmp_path)
     spec = load(path)
     with open_ledger(home) as ledger:
         ledger.declare("small", spec.guarantee.cap, spec.guarantee.protection)
@@ -112,7 +113,7 @@ def test_missing_records_are_counted(home: Path, tmp_path: Path, period: str | N
     """Of 'dpdist run', before any server starts; of a spec that cannot be read there is no data set to name."""
     path = monthly(tmp_path, "visits")
     (tmp_path / "records.parquet").unlink()
-    done = forked.finished("flows.main", "run", path, *(["--period", period] if period else []))
+    done = forked_programs.finished("flows.main", "run", path, *(["--period", period] if period else []))
     assert done.returncode == 1
     labels = '{dataset="visits",reason="NoRecords"}' if period else '{dataset="",reason="InvalidSpec"}'
     failures = series(exported_metrics(home), "dpdist_failures_total")
@@ -158,7 +159,7 @@ def test_what_is_only_charged_is_not_published(home: Path, tmp_path: Path, monke
     with open_ledger(home) as ledger:
         assert ledger.receipt(f"visits-{last}").state == "committed"
     assert series(exported_metrics(home), "dpdist_period_published")[label] == 0
-    assert forked.finished("flows.main", "run", path, "--period", str(last)).returncode == 0
+    assert forked_programs.finished("flows.main", "run", path, "--period", str(last)).returncode == 0
     assert series(exported_metrics(home), "dpdist_period_published")[label] == 1
 
 
@@ -201,8 +202,8 @@ def released(path: Path, home: Path, period: datetime.date) -> None:
 
 def test_certificates_of_the_cluster_are_looked_at(home: Path, tmp_path: Path) -> None:
     """Those that Dask's configuration names; one that cannot be read has ended long ago."""
-    certificate, _ = certificates.written(tmp_path / "dask")
-    text = forked.finished(
+    certificate, _ = tls_certificates.written(tmp_path / "dask")
+    text = forked_programs.finished(
         "flows.main",
         "metrics",
         DASK_DISTRIBUTED__COMM__TLS__CA_FILE=str(certificate),
@@ -232,7 +233,7 @@ def test_prometheus_tells_what_the_exporter_shows(
     last = last_complete(datetime.datetime.now(datetime.UTC), "month")
     released(births, home, last)
     month = f"{last:%Y-%m}"
-    certificate, _ = certificates.written(tmp_path / "dask")
+    certificate, _ = tls_certificates.written(tmp_path / "dask")
     command = [sys.executable, "-m", "flows.main", "metrics", "--listen", f"127.0.0.1:{prometheus.target}"]
     exporter = subprocess.Popen(command, env=os.environ | {"DASK_DISTRIBUTED__COMM__TLS__CA_FILE": str(certificate)})
     try:
@@ -246,7 +247,7 @@ def test_prometheus_tells_what_the_exporter_shows(
         undeclared = monthly(tmp_path / "deaths", "deaths")
         (tmp_path / "deaths" / "records.parquet").unlink()
         for path in (visits, undeclared):  # each for the first time
-            assert forked.finished("flows.main", "run", path, "--period", str(last)).returncode == 1
+            assert forked_programs.finished("flows.main", "run", path, "--period", str(last)).returncode == 1
         both = {("visits", "NoRecords"), ("deaths", "NoRecords")}
         prometheus.until(lambda: prometheus.firing("DpdistRunsFail") == both)
         assert prometheus.value('increase(dpdist_failures_total{dataset="visits",reason="NoRecords"}[1h])') > 0

@@ -24,4 +24,4 @@ WHY_NOT = {
     "plugins.page.chart_choice.MOST_TILES": SHOWN,
     "plugins.page.findings.MOST_SHOWN": SHOWN,
 }
-"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
+"""Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""

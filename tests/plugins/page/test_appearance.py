@@ -12,8 +12,8 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.spec import load
 from dpdist.theme import DARK, LIGHT, Theme, contrast, match_luminance, read_font, read_logo
-from tests import small
 from tests.page.browsing import SCREENS, browser, page, shown, violations
+from tests.support import small_release
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -105,11 +105,11 @@ def test_files_are_pictures_and_fonts_of_a_size_that_a_page_can_hold(
 
 
 def test_a_spec_says_where_a_colour_is_refused(tmp_path: Path) -> None:
-    path = small.write(tmp_path, site={"name": "City library", "colours": {"accent": "#6c8fb8"}})
+    path = small_release.write(tmp_path, site={"name": "City library", "colours": {"accent": "#6c8fb8"}})
     with pytest.raises(Exception, match="4.5:1 is needed"):
         load(path)
     with pytest.raises(Exception, match="cannot be read"):
-        load(small.write(tmp_path, site={"name": "City library", "logo": "missing.png"}))
+        load(small_release.write(tmp_path, site={"name": "City library", "logo": "missing.png"}))
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def dressed(tmp_path: Path, home: Path) -> Path:
     (tmp_path / "data" / "logo.svg").write_text(HOSTILE)
     name = "Office <of> “Numbers” & Co"
     given: Any = {"name": name, "logo": "logo.svg", "colours": COLOURS, "font": "Georgia, serif"}
-    return Path(small.run(small.write(tmp_path / "data", site=given), home).folder)
+    return Path(small_release.run(small_release.write(tmp_path / "data", site=given), home).folder)
 
 
 def test_a_page_looks_like_the_publisher(dressed: Path, browser: Any) -> None:
@@ -152,7 +152,7 @@ def check_look(browser: Any, *pages: Path) -> None:
 
 
 def test_a_page_of_nobody_s_says_nothing(tmp_path: Path, home: Path) -> None:
-    folder = small.run(small.write(tmp_path / "data"), home).folder
+    folder = small_release.run(small_release.write(tmp_path / "data"), home).folder
     assert not (folder / "site.json").exists()
     assert "<header" not in (folder / "index.html").read_text()
     assert "font-src" not in (folder / "index.html").read_text()

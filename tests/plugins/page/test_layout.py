@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from dpdist.content import answer_tables
-from tests import small
-from tests.often import always
+from tests.case_selection import always
 from tests.page.browsing import SCREENS, browser, shown, unfolded, violations
 from tests.plugins.page import gallery
-from tests.purchase_releases import purchases_with_amounts
+from tests.support import small_release
+from tests.support.purchase_releases import purchases_with_amounts
 
 __all__ = ["browser"]  # fixtures
 
@@ -214,7 +214,7 @@ def test_a_phone_shows_the_whole_interval_of_a_quantile(browser: Any, home: Path
         "by": ["sex"],
         "at": [0.5, 0.999],
     }
-    done = small.run(small.write(home.parent, table=purchases_with_amounts(), quantiles=quantiles), home)
+    done = small_release.run(small_release.write(home.parent, table=purchases_with_amounts(), quantiles=quantiles), home)
     found = shown(browser, Path(done.folder) / "index.html", "phone")
     widths = "() => { const box = document.querySelector('#quantiles + p + .scroll'); return [box.clientWidth, box.scrollWidth]; }"
     try:

@@ -15,9 +15,9 @@ from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import DpdistError
 from dpdist.plugins.page.map_outlines import boundaries, join_groups
 from dpdist.spec import load
-from tests import small
 from tests.page.browsing import browser, page, shown, unfolded
 from tests.plugins.page import gallery
+from tests.support import small_release
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -128,14 +128,14 @@ def test_a_page_with_maps_of_the_world_stays_small(births: Path) -> None:
 def spec_of(folder: Path, **given: Any) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "squares.geojson").write_text(json.dumps(SQUARES))
-    domain = {**small.spec()["domain"], "work": {"categories": ["a", "b", "c"], **given}}
-    return small.write(folder, domain=domain)
+    domain = {**small_release.spec()["domain"], "work": {"categories": ["a", "b", "c"], **given}}
+    return small_release.write(folder, domain=domain)
 
 
 def test_a_release_draws_the_boundaries_that_its_user_gives(tmp_path: Path, home: Path) -> None:
     plain, drawn = load(spec_of(tmp_path / "plain")), load(spec_of(tmp_path / "drawn", map=OUTLINES))
     assert plain.digest == drawn.digest
-    text = (small.run(spec_of(tmp_path / "drawn", map=OUTLINES), home).folder / "index.html").read_text()
+    text = (small_release.run(spec_of(tmp_path / "drawn", map=OUTLINES), home).folder / "index.html").read_text()
     assert text.count("Not on the map: c; the table has them.") == 3  # alone, by age, by sex
     assert text.count("Areas without a colour are not in the release.") == 3
     assert len(re.findall(r'<path id="m\w+-\d+" class="shape"', text)) == 2  # which all maps share, of both widths
@@ -144,9 +144,9 @@ def test_a_release_draws_the_boundaries_that_its_user_gives(tmp_path: Path, home
 def test_a_level_has_a_map_where_its_values_have(tmp_path: Path, home: Path) -> None:
     levels = {"side": {"west": ["a"], "middle": ["b"], "east": ["c"]}}
     spec_of(tmp_path)
-    domain = {**small.spec()["domain"], "work": {"categories": ["a", "b", "c"], "map": OUTLINES, "levels": levels}}
-    asked = small.write(tmp_path, domain=domain, workload=[{"marginals": {"of": [["side"], ["work"]]}}])
-    text = (small.run(asked, home).folder / "index.html").read_text()
+    domain = {**small_release.spec()["domain"], "work": {"categories": ["a", "b", "c"], "map": OUTLINES, "levels": levels}}
+    asked = small_release.write(tmp_path, domain=domain, workload=[{"marginals": {"of": [["side"], ["work"]]}}])
+    text = (small_release.run(asked, home).folder / "index.html").read_text()
     assert text.count("Not on the map: east; the table has them.") == 1
     assert len(re.findall(r'<path id="m\w+-\d+" class="shape"', text)) == 2 + 2  # shared by both widths
 

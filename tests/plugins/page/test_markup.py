@@ -16,12 +16,12 @@ from dpdist.errors import EngineError, InvalidInput
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from flows.commands import cli, reading_commands, release_commands
-from tests import small
 from tests.page.strange_names import STRANGE, strange
+from tests.support import small_release
 
 
 def test_markup_and_formulas_in_categories_are_printed_as_they_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = small.run(strange(home), home)
+    done = small_release.run(strange(home), home)
     reading_commands.show(str(done.folder), None, 40, False)
     shown = capsys.readouterr().out
     for name in STRANGE:
@@ -36,7 +36,7 @@ def test_nothing_that_a_command_writes_as_csv_is_a_formula(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Answers, and answers to further questions."""
-    done = small.run(strange(home, ways=[1]), home)
+    done = small_release.run(strange(home, ways=[1]), home)
     cells = list[str]()
     for words in (("show", str(done.folder)), ("ask", str(done.folder), "count by sex")):
         monkeypatch.setattr("sys.argv", ["dpdist", *words, "--csv"])
@@ -99,12 +99,12 @@ def ended(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_any_error_is_one_line_with_the_state_of_the_release(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = small.write(home.parent / "data")
+    path = small_release.write(home.parent / "data")
     text = ended(ZeroDivisionError("KNOWN"), monkeypatch, capsys)
     assert "ZeroDivisionError at test_markup.py:" in text
     assert "KNOWN" not in text
     assert text.endswith("Nothing was charged\n")
-    small.reserved(path, home)
+    small_release.reserved(path, home)
     assert "The release is charged: run the same command again" in ended(KeyError("KNOWN"), monkeypatch, capsys)
     assert "The release is charged" in ended(EngineError("the cluster went\naway"), monkeypatch, capsys)
     assert ended(InvalidInput("[/x] of [file].csv"), monkeypatch, capsys) == "error: [/x] of [file].csv\n"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import small
+from tests.support import small_release
 
 
 def test_a_release_shows_its_first_charts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = small.run(small.write(home.parent / "data"), home)
+    done = small_release.run(small_release.write(home.parent / "data"), home)
     shown = done._repr_html_()
     charts = [base64.b64decode(each).decode() for each in re.findall('src="data:image/svg.xml;base64,([^"]*)"', shown)]
     assert len(charts) == 2

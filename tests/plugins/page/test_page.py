@@ -22,12 +22,12 @@ from dpdist.plugins.page import page_export, release_page
 from dpdist.privacy import keys
 from dpdist.publish import release_folder
 from dpdist.workloads.product_queries import marginals
-from tests import small
 from tests.page.browsing import browser, page, shown
 from tests.plugins.page import gallery
 from tests.plugins.page.gallery import attribute
 from tests.plugins.page.gallery import certificate as report_certificate
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -42,7 +42,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published")
     keys.initialise(folder / "home")
     (folder / "home" / "root.key").write_text("5c" * 32 + "\n")
-    path = small.write(folder / "data", title="People & <work>", output={"folder": str(folder / "release")})
+    path = small_release.write(folder / "data", title="People & <work>", output={"folder": str(folder / "release")})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(32)))
         return Path(run(path, folder / "home").folder)
@@ -218,9 +218,11 @@ def test_the_page_as_a_document(published: Path, browser: Any, tmp_path: Path) -
 def test_marginals_of_three_attributes_are_drawn_value_by_value(home: Path, page: Any) -> None:
     """One chart for each sex and work, over ages, under its name; beyond a dozen of them none."""
     every = {"marginals": {"of": [["age", "sex", "work"]]}}
-    domain = small.spec()["domain"]
+    domain = small_release.spec()["domain"]
     domain["sex"]["title"] = "Sex at birth"
-    folder = run(small.write(home.parent / "data", table=small.records(), domain=domain, workload=[every]), home).folder
+    folder = run(
+        small_release.write(home.parent / "data", table=small_release.records(), domain=domain, workload=[every]), home
+    ).folder
     page.goto((folder / "index.html").as_uri())
     figures = page.locator("section figure")
     assert figures.locator("svg:visible").count() == 2
@@ -267,12 +269,12 @@ def test_sums_that_a_mean_asks_for_again_have_one_card(home: Path) -> None:
     table = {"marginals": {"of": [["sex"]]}}
     sums, domain = {"age": {"from": 0, "to": 11}}, {"sex": {"categories": ["f", "m"]}}
     workload = [{**table, "sum": "age"}, {**table, "mean": "age"}, table]
-    path = small.write(home.parent / "data", sums=sums, domain=domain, workload=workload)
+    path = small_release.write(home.parent / "data", sums=sums, domain=domain, workload=workload)
     text = (run(path, home).folder / "index.html").read_text()
     assert re.findall(r"<h3[^>]*>(?:<[^>]*>)*([^<]*)", text) == ["Sum of age by sex", "sex"]
 
 
 def test_one_answer_is_no_answers(home: Path) -> None:
-    path = small.write(home.parent / "data", workload=[{"marginals": {"ways": [0]}}], language="de")
+    path = small_release.write(home.parent / "data", workload=[{"marginals": {"ways": [0]}}], language="de")
     text = (run(path, home).folder / "index.html").read_text()
     assert "1 Ergebnis über Datensätze, mit der Größe seines Rauschens" in text

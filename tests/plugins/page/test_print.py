@@ -18,11 +18,11 @@ import pytest
 from dpdist.domain import Attribute, Domain
 from dpdist.plugins.page import page_export, release_page
 from dpdist.workloads.product_queries import marginals
-from tests import small
-from tests.often import always
+from tests.case_selection import always
 from tests.page.browsing import browser
 from tests.plugins.page.gallery import LONG_NAMES, attribute, content
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
 
 __all__ = ["browser"]  # a fixture
 
@@ -131,7 +131,7 @@ def faults(page: Path, browser: Any) -> list[str]:
 
 @pytest.mark.slow
 def test_a_release(home: Path, browser: Any) -> None:
-    run(small.write(home.parent / "data"), home)
+    run(small_release.write(home.parent / "data"), home)
     assert faults(Path("releases/small-1/index.html"), browser) == []
 
 

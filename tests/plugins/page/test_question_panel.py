@@ -13,9 +13,9 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.query.published_release import Answer, load_published
 from dpdist.storage.objects import parse_location
-from tests import small
 from tests.page.browsing import browser, page, shown, violations
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
 
 __all__ = ["browser", "page"]  # fixtures
 SPECS: dict[str, dict[str, Any]] = {
@@ -75,7 +75,7 @@ def compare(rows: list[dict[str, Any]], found: tuple[Answer, ...]) -> None:
     "which", ["rows", *(pytest.param(name, marks=pytest.mark.slow) for name in SPECS if name != "rows")]
 )
 def test_the_page_answers_as_the_command_does(home: Path, page: Any, which: str) -> None:
-    folder = run(small.write(home.parent / "data", **SPECS[which]), home).folder
+    folder = run(small_release.write(home.parent / "data", **SPECS[which]), home).folder
     page.goto((folder / "index.html").as_uri())
     release = load_published(parse_location(folder))
     kinds = page.locator("#ask [name=what] option").evaluate_all("all => all.map(one => one.value)")
@@ -105,7 +105,7 @@ def test_the_page_answers_as_the_command_does(home: Path, page: Any, which: str)
 def test_published_quantiles_are_answered_as_they_are_published(home: Path, page: Any) -> None:
     of = {"of": {"age at home": {"from": 0, "to": 20}}, "by": ["sex", "work"], "at": [0.5, 0.9]}
     records = {"path": "records.parquet", "columns": {"age at home": "age"}}
-    folder = run(small.write(home.parent / "data", mechanism="coa", quantiles=of, records=records), home).folder
+    folder = run(small_release.write(home.parent / "data", mechanism="coa", quantiles=of, records=records), home).folder
     page.goto((folder / "index.html").as_uri())
     release = load_published(parse_location(folder))
     options = page.locator("#ask [name=what] option[value^=chosen]").evaluate_all("all => all.map(one => one.textContent)")
@@ -121,7 +121,7 @@ def test_published_quantiles_are_answered_as_they_are_published(home: Path, page
 
 
 def test_what_was_not_measured_together_is_said(home: Path, page: Any) -> None:
-    folder = run(small.write(home.parent / "data", mechanism="coa"), home).folder
+    folder = run(small_release.write(home.parent / "data", mechanism="coa"), home).folder
     page.goto((folder / "index.html").as_uri())
     for name, value in (("one-0-first", "3"), ("one-1-first", "0"), ("one-2-first", "1")):
         page.locator(f"#ask [name='{name}']").select_option(value)
@@ -136,7 +136,7 @@ def test_what_was_not_measured_together_is_said(home: Path, page: Any) -> None:
 
 @pytest.mark.slow
 def test_questions_are_accessible_everywhere(home: Path, browser: Any) -> None:
-    folder = run(small.write(home.parent / "data", mechanism="coa"), home).folder
+    folder = run(small_release.write(home.parent / "data", mechanism="coa"), home).folder
     for screen, look in (("phone", "dark"), ("desk", "light")):
         page = shown(browser, folder / "index.html", screen, look)
         asked(page, what="share", by="0", one_1_first="0")
@@ -148,7 +148,7 @@ def test_questions_are_accessible_everywhere(home: Path, browser: Any) -> None:
 
 def test_a_large_measurement_names_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdist.plugins.page.solved_measurement.MOST_NUMBERS", 100)
-    folder = run(small.write(home.parent / "data", mechanism="coa"), home).folder
+    folder = run(small_release.write(home.parent / "data", mechanism="coa"), home).folder
     text = (folder / "index.html").read_text()
     assert "This page does not answer them itself: a page holds measurements of up to" in text
     assert "dpdist ask small-1 &#34;count by age&#34;" in text or 'dpdist ask small-1 "count by age"' in text
@@ -157,7 +157,7 @@ def test_a_large_measurement_names_the_command(home: Path, monkeypatch: pytest.M
 
 def test_a_form_of_too_many_values_names_the_command(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdist.plugins.page.question_panel.MOST_VALUES", 16)  # 12 ages, 2 sexes and 3 kinds of work
-    text = (run(small.write(home.parent / "data", mechanism="coa"), home).folder / "index.html").read_text()
+    text = (run(small_release.write(home.parent / "data", mechanism="coa"), home).folder / "index.html").read_text()
     assert "its attributes have more than the 16 values that a page lists" in text
     assert 'id="ask"' not in text
 
@@ -165,7 +165,7 @@ def test_a_form_of_too_many_values_names_the_command(home: Path, monkeypatch: py
 def test_tables_that_were_chosen_in_rounds_are_left_to_the_command(home: Path) -> None:
     """Whatever combines all tables is biased there, since which tables there are depends on the noise of those before."""
     tables = [{"marginals": {"ways": [1, 2]}}]
-    folder = run(small.write(home.parent / "data", mechanism="adaptive", workload=tables), home).folder
+    folder = run(small_release.write(home.parent / "data", mechanism="adaptive", workload=tables), home).folder
     text = (folder / "index.html").read_text()
     assert "whose tables were not chosen in rounds" in text
     assert 'id="ask"' not in text
@@ -185,9 +185,9 @@ def test_tables_that_were_chosen_in_rounds_are_left_to_the_command(home: Path) -
 def test_the_command_asks_what_was_measured(workload: list[dict[str, Any]], example: str | None, home: Path) -> None:
     """A relation with one bound, or a predicate, tells neither of an attribute's values nor of all records: no question is sure."""
     domain = {name: {"from": 0, "to": 11} for name in ("age", "years")}
-    records = {**small.spec()["records"], "columns": {"years": "age"}}
-    done = run(small.write(home.parent / "data", domain=domain, records=records, workload=workload), home)
-    text, name = (Path(done.folder) / "index.html").read_text(), small.spec()["release"]
+    records = {**small_release.spec()["records"], "columns": {"years": "age"}}
+    done = run(small_release.write(home.parent / "data", domain=domain, records=records, workload=workload), home)
+    text, name = (Path(done.folder) / "index.html").read_text(), small_release.spec()["release"]
     told = "QUESTION" if example is None else f'"{example}"'
     assert f"<code>dpdist ask {name} {told}</code>" in text
     if example is not None:

@@ -26,9 +26,9 @@ from dpdist.plugins.page.findings import finding_sentence
 from dpdist.plugins.page.map_outlines import boundaries
 from dpdist.plugins.page.value_labels import column_value_labels, relabel_for_tables, with_place_names
 from dpdist.workloads.product_queries import listed_marginals, marginals
-from tests import small
 from tests.page.browsing import browser, page
 from tests.plugins.page import gallery
+from tests.support import small_release
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -105,8 +105,8 @@ def test_labels_of_the_publisher_stay(tmp_path: Path) -> None:
 def test_questions_show_names_and_ask_by_codes(home: Path, tmp_path: Path, page: Any) -> None:
     domain = {"born": {"categories": ["DEU", "FRA"], "map": "countries"}}
     table = pa.table({"born": ["DEU", "FRA"] * 200})
-    path = small.write(tmp_path / "data", table=table, domain=domain, workload=[{"marginals": {"ways": [1]}}])
-    page.goto((Path(small.run(path, home).folder) / "index.html").as_uri())
+    path = small_release.write(tmp_path / "data", table=table, domain=domain, workload=[{"marginals": {"ways": [1]}}])
+    page.goto((Path(small_release.run(path, home).folder) / "index.html").as_uri())
     page.locator("[name=one-0-first]").select_option(label="Germany")
     page.locator("#ask button").click()
     assert "born=DEU" in page.locator("#asking ~ *", has_text="dpdist ask").last.text_content()
@@ -144,7 +144,7 @@ def test_statistics_are_of_places_by_name(home: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"domain": {"born": BORN}, "sums": {"paid": {"from": 0, "to": 10}}}
     asked["quantiles"] = {"of": {"paid": {"from": 0, "to": 10, "step": 1}}, "by": ["born"]}
     asked["workload"] = [{"marginals": {"ways": [1]}}, {"marginals": {"of": [["born"]]}, "mean": "paid"}]
-    folder = Path(small.run(small.write(tmp_path / "data", table=table, **asked), home).folder)
+    folder = Path(small_release.run(small_release.write(tmp_path / "data", table=table, **asked), home).folder)
     text = (folder / "index.html").read_text()
     means, quantiles = (text.partition(f'<h2 id="{name}">')[2].partition("<h2")[0] for name in ("means", "quantiles"))
     assert "<td>Geburtsland Germany (DEU)</td>" in means

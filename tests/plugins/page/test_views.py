@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.often import always, first_of
+from tests.case_selection import always, first_of
 from tests.page.browsing import browser, page, unfolded, violations
 from tests.plugins.page import gallery
 
@@ -33,7 +33,7 @@ def chart(page: Any, title: str) -> Any:
 
 
 def test_a_page_opens_within_half_a_second_of_its_main_thread(browser: Any, tmp_path: Path) -> None:
-    opened = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "opening.py"))["opened"]
+    opened = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "page_opening.py"))["opened"]
     whole, scripts, *_ = opened(browser, gallery.write(tmp_path, "towns"), "phone")
     assert 0.01 < scripts < whole < 0.5
 

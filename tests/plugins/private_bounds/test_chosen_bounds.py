@@ -22,14 +22,21 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.command_line import CommandLine
-from tests.often import first_of
-from tests.purchase_releases import BUDGETS, LARGEST_BOUND, RELATIONS_AND_BUDGETS, bound_release, groups_release, purchases
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.purchase_releases import (
+    BUDGETS,
+    LARGEST_BOUND,
+    RELATIONS_AND_BUDGETS,
+    bound_release,
+    groups_release,
+    purchases,
+)
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=purchases(), **bound_release(**changes))
+    return small_release.write(home.parent / "data", table=purchases(), **bound_release(**changes))
 
 
 def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
@@ -47,7 +54,7 @@ def test_plan_says_that_its_errors_are_those_of_the_largest_bound(
 
 @pytest.mark.parametrize(("neighbours", "budget"), RELATIONS_AND_BUDGETS)
 def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
-    done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
+    done = small_release.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     bound, said = facts["privacy"]["most_records_of_one_person"], facts["chosen_bound"]
     assert 1 < bound < LARGEST_BOUND
@@ -77,15 +84,15 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert choice.own_loss.rho == written_budget.rho / 10
     assert choice.own_loss.pure == written_budget.pure / 10
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
-    said_of_it = small.verified(home, "small-1")
+    said_of_it = small_release.verified(home, "small-1")
     assert not [each for each in said_of_it if "the ledger says" in each]
 
 
 @pytest.mark.parametrize(("neighbours", "budget"), first_of(1, RELATIONS_AND_BUDGETS))
 def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     table = purchases()
-    path = small.write(home.parent / "data", table=table, **groups_release(neighbours=neighbours, **BUDGETS[budget]))
-    done = small.run(path, home)
+    path = small_release.write(home.parent / "data", table=table, **groups_release(neighbours=neighbours, **BUDGETS[budget]))
+    done = small_release.run(path, home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     bound, said = facts["privacy"]["most_groups_of_one_person"], facts["chosen_groups"]
     assert 1 < bound < LARGEST_BOUND
@@ -108,13 +115,13 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
     assert (together.rho, together.pure) == (whole.rho, whole.pure)
     assert (choice.own_loss.rho, choice.own_loss.pure) == (whole.rho / 10, whole.pure / 10)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
-    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+    assert not [each for each in small_release.verified(home, "small-1") if "the ledger says" in each]
 
 
 @pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))
 def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mechanism: str) -> None:
     """For cells measured by themselves the variance grows with the groups, and not with their square."""
-    path = small.write(home.parent / "data", table=purchases(), **groups_release(mechanism=mechanism))
+    path = small_release.write(home.parent / "data", table=purchases(), **groups_release(mechanism=mechanism))
     context, job = Context(home, Store(home / "store"), inline(), ignore_progress), load(path)
     before = job.next_step
     assert before is not None
@@ -129,25 +136,25 @@ def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mec
 @pytest.mark.parametrize("asking", first_of(1, [bound_release, groups_release]))
 def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[], dict[str, Any]]) -> None:
     """Killed before the draw, after it, and before the measurement: the charge, the noise and the bytes are the same."""
-    path = small.write(home.parent / "data", table=purchases(), **asking())
+    path = small_release.write(home.parent / "data", table=purchases(), **asking())
     with mock.patch.object(Ledger, "begin_drawing", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1~bound")
         assert receipt is not None
         assert (receipt.state, ledger.receipt("small-1")) == ("reserved", None)  # the charge is there before the draw
     with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
-    kept = {name: content for name, content in small.tree(home / "store").items() if "bound" in name}
+        small_release.run(path, home)
+    kept = {name: content for name, content in small_release.tree(home / "store").items() if "bound" in name}
     draws = mock.Mock(side_effect=AssertionError("drawn twice"))
     with mock.patch.object(preprocess, "_write", draws):
-        done = small.run(path, home)
-    assert {name: content for name, content in small.tree(home / "store").items() if name in kept} == kept != {}
+        done = small_release.run(path, home)
+    assert {name: content for name, content in small_release.tree(home / "store").items() if name in kept} == kept != {}
     assert done.charged
     with open_ledger(home) as ledger:
         spent = [row["facts"]["loss"] for row in ledger.entries("small-1~bound") if row["event"] == "reserved"]
     assert len(spent) == 1
-    again = small.run(path, home)
+    again = small_release.run(path, home)
     assert not again.charged
     assert again.job.guarantee.person == done.job.guarantee.person
 
@@ -169,11 +176,11 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any]
     content = bound_release()
     content["records"]["person"] = {k: v for k, v in {**content["records"]["person"], **change}.items() if v is not None}
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, table=purchases(), **content))
+        load(small_release.write(tmp_path, table=purchases(), **content))
 
 
 def test_a_known_count_of_records_that_a_bound_decides_is_refused(tmp_path: Path) -> None:
     """The whole budget was charged before the count contradicted the noisy records."""
     content = bound_release(postprocess={"known": [{"count": 800}]})
     with pytest.raises(InvalidSpec, match="nobody knows how many these are before the bound is chosen"):
-        load(small.write(tmp_path, table=purchases(), **content))
+        load(small_release.write(tmp_path, table=purchases(), **content))

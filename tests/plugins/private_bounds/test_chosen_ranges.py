@@ -26,19 +26,19 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.claims import wrong_claims
-from tests.often import first_of
-from tests.purchase_releases import BUDGETS, RELATIONS_AND_BUDGETS, WIDEST, WORK, payments, range_release
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.purchase_releases import BUDGETS, RELATIONS_AND_BUDGETS, WIDEST, WORK, payments, range_release
+from tests.support.verifier_findings import wrong_claims
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=payments(), **range_release(**changes))
+    return small_release.write(home.parent / "data", table=payments(), **range_release(**changes))
 
 
 @pytest.mark.parametrize(("neighbours", "budget"), first_of(1, RELATIONS_AND_BUDGETS))
 def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours: Neighbours) -> None:
-    done = small.run(written(home, person=budget == "rho", neighbours=neighbours, **BUDGETS[budget]), home)
+    done = small_release.run(written(home, person=budget == "rho", neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     said = facts["chosen_ranges"][0]
     assert 100 < said["to"] < WIDEST / 4
@@ -63,7 +63,7 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert choice_made.rule == counts_by_size(WIDEST, part, neighbours, most_per_person=each, width_divisor=WHOLES)
     assert ((own.own_loss + choice.own_loss).rho, (own.own_loss + choice.own_loss).pure) == (loss.rho, loss.pure)
     assert Fraction(facts["privacy"]["rho"]) == (own.own_loss + choice.own_loss).zcdp
-    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+    assert not [each for each in small_release.verified(home, "small-1") if "the ledger says" in each]
 
 
 @pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))
@@ -79,7 +79,7 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
 
     made = BoundChoice.values_to_store
     with mock.patch.object(BoundChoice, "values_to_store", kept):
-        done = small.run(written(home, workload=tables, mechanism=mechanism), home)
+        done = small_release.run(written(home, workload=tables, mechanism=mechanism), home)
     table, _ = release_folder.load_release(Path(done.folder))
     sums = np.array([row["standard_error"] for row in table.to_pylist() if row["group"].startswith("sum of")])
     last = float(done.job.measured.sums["paid"].last)
@@ -105,7 +105,7 @@ def around_zero(statistic: str, **changes: Any) -> dict[str, Any]:
 )
 def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: str, statistic: str) -> None:
     content = around_zero(statistic, mechanism="identity", **BUDGETS[budget])
-    done = small.run(small.write(home.parent / "data", table=with_refunds(), **content), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=with_refunds(), **content), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     (said,) = facts["chosen_ranges"]
     assert (said["down_to"], said["up_to"]) == (-10_000, WIDEST)
@@ -132,7 +132,7 @@ def test_both_ends_are_chosen_where_amounts_may_be_negative(home: Path, budget: 
 def test_predicted_errors_are_those_of_the_range_that_is_chosen(home: Path, statistic: str) -> None:
     """Whatever its shape: of sums, those of a plan over that range; of means, as much smaller as the range."""
     context = Context(home, Store(home / "store"), inline(), ignore_progress)
-    before = load(small.write(home.parent / "data", table=with_refunds(), **around_zero(statistic))).next_step
+    before = load(small_release.write(home.parent / "data", table=with_refunds(), **around_zero(statistic))).next_step
     assert isinstance(before, RangeChoice)
     planned = partial(preprocess.planned_errors, context, before)
     errors, found = before.errors(planned), before._signed_counts(None)
@@ -170,4 +170,4 @@ def test_what_cannot_be_chosen_is_refused(tmp_path: Path, paid: dict[str, Any], 
     given = {**content["sums"]["paid"], **paid}
     content["sums"] = {"paid": {key: each for key, each in given.items() if each is not None}}
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, table=payments(), **content))
+        load(small_release.write(tmp_path, table=payments(), **content))

@@ -17,9 +17,9 @@ from dpdist.plugins.private_bounds.size_counting import counts_of_amounts, recor
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
-from tests import small
-from tests.often import always
+from tests.case_selection import always
 from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
+from tests.support import small_release
 
 MOST = 4
 DOMAIN = Domain((Attribute("a", edges=(0, 1, 2, 3), outside="drop"), Attribute("b", categories=("x", "y"), outside="drop")))
@@ -29,7 +29,7 @@ FILE: Data = BASE + tuple(("w", number % 3, "x") for number in range(7))
 def binned(data: Data, folder: Path, form: Any = as_parquet, *, groups: bool = False) -> np.ndarray:
     """Persons by bin, with the records or groups of whoever has more than the largest number counted as so many."""
     folder.mkdir(parents=True)
-    source = record_sources.source_of(form(data, folder), columns={}, **small.whose("who", most_records=MOST))
+    source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose("who", most_records=MOST))
     found = records_of_persons(in_parts(source, DOMAIN, folder), MOST, groups=groups)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
@@ -62,7 +62,7 @@ RECORDS: dict[str, dict[str, Any]] = {
 def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_parquet, *, below: int = 0) -> np.ndarray:
     """Records that count by their amount, up to four steps, and from so many beneath zero."""
     folder.mkdir(parents=True)
-    source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
+    source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose(**bounds))
     column = amounts_attribute("a", Amounts(Fraction(-below), Fraction(1), MOST + below), DROP)
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"), column))
     found = counts_of_amounts(in_parts(source, domain, folder), "a", below + MOST)

@@ -7,4 +7,4 @@ WHY_NOT = {
     "plugins.published_baselines.marginal_baselines.ALL_SUBSETS": "which marginals are tried: the best are taken",
     "plugins.published_baselines.published_mechanisms.LOW_RANK_CELLS": "whether 'auto' compares it",
 }
-"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
+"""Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""

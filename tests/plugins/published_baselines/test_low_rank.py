@@ -11,8 +11,8 @@ from dpdist.plugins.published_baselines import low_rank_factorisation
 from dpdist.plugins.published_baselines.low_rank_factorisation import project_columns
 from dpdist.strategies import coa, identity, low_rank, singular_value_bound
 from dpdist.workloads import Gram, Workload, all_ranges, prefix, random_ranges, related
-from tests.often import first_of
-from tests.oracles import AM_FIGURE_1
+from tests.case_selection import first_of
+from tests.support.oracles import AM_FIGURE_1
 
 GRAM = AM_FIGURE_1.T @ AM_FIGURE_1
 

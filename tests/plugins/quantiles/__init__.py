@@ -5,4 +5,4 @@ WHY_NOT = {
     "plugins.quantiles.quantile_section.LARGEST_DENOMINATOR": REFUSAL,
     "plugins.quantiles.quantile_step.MOST_QUANTILES": REFUSAL,
 }
-"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
+"""Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""

@@ -19,19 +19,19 @@ from dpdist.pipeline import preprocess
 from dpdist.plugins.quantiles.quantile_rules import QuantileRule
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.spec import load
-from tests import small
-from tests.claims import wrong_claims
-from tests.command_line import CommandLine
-from tests.purchase_releases import AMOUNT, BUDGETS, purchases_with_amounts, quantile_release
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.purchase_releases import AMOUNT, BUDGETS, purchases_with_amounts, quantile_release
+from tests.support.verifier_findings import wrong_claims
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=purchases_with_amounts(), **quantile_release(**changes))
+    return small_release.write(home.parent / "data", table=purchases_with_amounts(), **quantile_release(**changes))
 
 
 def test_what_was_chosen_is_answered_and_nothing_else_is(home: Path) -> None:
     """By group, by a condition, or several at once; also where the column is no attribute of the tables."""
-    done = small.run(written(home), home)
+    done = small_release.run(written(home), home)
     rows = {(each["group"]["sex"], each["at"]): each for each in done.certificate["quantiles"]["rows"]}
 
     def chosen(sex: str, at: float) -> tuple[float, float, float]:
@@ -59,7 +59,7 @@ def test_what_was_chosen_is_answered_and_nothing_else_is(home: Path) -> None:
     ],
 )
 def test_quantiles_are_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
-    done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
+    done = small_release.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     folder = Path(done.folder)
     facts = json.loads((folder / "release.json").read_text())
     jsonschema.validate(facts, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
@@ -86,27 +86,27 @@ def test_quantiles_are_chosen_charged_and_said(home: Path, budget: str, neighbou
     assert (together.rho, together.pure) == (budgeted.rho, budgeted.pure)
     assert (before.own_loss.rho, before.own_loss.pure) == (budgeted.rho / 2, budgeted.pure / 2)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
-    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+    assert not [each for each in small_release.verified(home, "small-1") if "the ledger says" in each]
 
 
 def test_a_run_that_goes_on_chooses_nothing_twice(home: Path) -> None:
     """Killed before the draw and before the commit: one charge, the same choices; a run of its own from the same key is the same."""
     path = written(home)
-    small.reserved(path, home)
+    small_release.reserved(path, home)
     with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     with mock.patch.object(preprocess, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
-        done = small.run(path, home)
+        done = small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert len([row for row in ledger.entries("small-1~quantiles") if row["event"] == "reserved"]) == 1
-    again = small.run(path, home)
-    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+    again = small_release.run(path, home)
+    assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(Path(done.folder)))
 
 
 def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
-    small.run(written(home, release="other"), home)
+    small_release.run(written(home, release="other"), home)
     with pytest.raises(BudgetExceeded):
-        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
+        small_release.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~quantiles") is None
 
@@ -124,7 +124,9 @@ def test_persons_by_group_and_columns_of_the_domain(home: Path) -> None:
         "workload": [{"marginals": {"of": [["sex", "age"]]}}],
         "quantiles": {"of": {"age": {"from": 0, "to": 11}, "amount": {**AMOUNT, "missing": "drop"}}, "share": 0.8},
     }
-    done = small.run(small.write(home.parent / "data", table=table, **quantile_release(**changes, **BUDGETS["pure"])), home)
+    done = small_release.run(
+        small_release.write(home.parent / "data", table=table, **quantile_release(**changes, **BUDGETS["pure"])), home
+    )
     rows = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"]
     assert [each["of"] for each in rows] == ["age", "amount"]
     assert 3 <= rows[0]["value"] <= 8
@@ -135,7 +137,7 @@ def test_quantiles_are_called_as_the_sums_of_their_column(home: Path) -> None:
     sums = {"amount": {"from": 0, "to": 20, "unit": "EUR", "title": "Amount paid", "missing": "drop"}}
     tables = [*quantile_release()["workload"], {"marginals": {"of": [["sex"]]}, "sum": "amount"}]
     plain = {"from": 0, "to": 100}
-    done = small.run(
+    done = small_release.run(
         written(home, sums=sums, workload=tables, quantiles={**quantile_release()["quantiles"], "of": {"amount": plain}}),
         home,
     )
@@ -156,7 +158,7 @@ def test_quantiles_are_called_as_the_sums_of_their_column(home: Path) -> None:
 def test_what_cannot_be_chosen_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
         load(
-            small.write(
+            small_release.write(
                 tmp_path,
                 table=purchases_with_amounts(),
                 **quantile_release(quantiles={**quantile_release()["quantiles"], **change}),
@@ -170,14 +172,14 @@ def test_records_without_an_amount_are_refused_before_the_charge(home: Path) -> 
     amounts[3] = np.nan
     table = table.set_column(table.schema.get_field_index("amount"), "amount", [amounts])
     with pytest.raises(InvalidSpec, match="'missing: drop'"):
-        small.run(small.write(home.parent / "data", table=table, **quantile_release()), home)
+        small_release.run(small_release.write(home.parent / "data", table=table, **quantile_release()), home)
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~quantiles") is None
 
 
 def test_show_and_run_print_them(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     spec, command = written(home), CommandLine(monkeypatch, capsys)
-    done = small.run(spec, home)
+    done = small_release.run(spec, home)
     monkeypatch.setenv("DPDIST_HOME", str(home))
     row = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"][0]
     for words in (("show", str(done.folder)), ("run", str(spec))):
@@ -197,7 +199,7 @@ def test_quantiles_that_noise_does_not_tell_are_said_to_be_that(
         r"quantiles of 'amount' need groups of about [\d,]+ records for 0.5, [\d,]+ records for 0.9; of smaller ones the noise does not",
         command("plan", str(spec)).out,
     )
-    done = small.run(spec, home)
+    done = small_release.run(spec, home)
     rows = json.loads((Path(done.folder) / "release.json").read_text())["quantiles"]["rows"]
     assert {(row["low_95"], row["high_95"]) for row in rows} == {(0.0, 5000.0)}
     text = command("show", str(done.folder)).out

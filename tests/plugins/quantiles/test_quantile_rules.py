@@ -19,7 +19,7 @@ from dpdist.plugins.quantiles.quantile_rules import QuantileRule, quantiles
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.accounting.laplace_calibration import gaussian_equivalent
 from dpdist.privacy.selection.private_edges import MISSED, Runs
-from tests.often import always
+from tests.case_selection import always
 from tests.privacy.enumeration import first_choices
 
 Records = tuple[int, ...]

@@ -15,9 +15,9 @@ from dpdist.domain.numeric_columns import Amounts
 from dpdist.plugins.quantiles.quantile_counting import values_by_group
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
-from tests import small
-from tests.often import always
+from tests.case_selection import always
 from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, in_parts
+from tests.support import small_release
 
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
 COLUMN = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), 9), EXCLUDE_RECORD)
@@ -26,7 +26,7 @@ COLUMN = amounts_attribute("a", Amounts(Fraction(0), Fraction(1), 9), EXCLUDE_RE
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
     """Records by group and amount, all that counts."""
     folder.mkdir(parents=True)
-    source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**BOUNDS[name]))
+    source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose(**BOUNDS[name]))
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"),), beside=(COLUMN,))
     (values,) = values_by_group(in_parts(source, domain, folder), ["b"], [COLUMN]).values
     table = np.zeros((2, 10), dtype=np.int64)

@@ -16,8 +16,8 @@ import yaml
 from distributed import LocalCluster
 
 from dpdist.privacy import keys
-from tests import forked
 from tests.plugins.service.measuring_service import ROOT, Running
+from tests.support import forked_programs
 from tests.test_docs import BLOCK, PAGES, outcome, run_block
 
 __all__ = ["run_block"]  # a fixture
@@ -28,7 +28,7 @@ from pathlib import Path
 from flows.prefect import prefect_settings
 prefect_settings.configure(Path(sys.argv[1]))
 from flows.prefect.release_flow import release
-from tests.embedded import embedded
+from tests.support.embedded_flow_server import embedded
 period = None if sys.argv[3] == "-" else datetime.date.fromisoformat(sys.argv[3])
 with embedded():
     print(json.dumps(release(sys.argv[2], period=period)))
@@ -72,7 +72,7 @@ def test_the_specs_of_a_page_are_published(
                 named = re.search(r"--period (\S+)", page.read_text())
                 period = named.group(1) if named and "{period}" in spec.read_text() else "-"
                 client = {"DPDIST_SERVICE": service.listen, "PREFECT_LOGGING_LEVEL": "WARNING", "SHOP": environment["SHOP"]}
-                done = forked.finished(PUBLISHED, tmp_path / "client", spec, period, folder=folder, **client)
+                done = forked_programs.finished(PUBLISHED, tmp_path / "client", spec, period, folder=folder, **client)
                 assert done.returncode == 0, f"{spec.name}: {done.stderr}\n{service.log()}"
                 assert json.loads(done.stdout.splitlines()[-1])
         finally:

@@ -30,9 +30,10 @@ from dpdist.privacy import keys
 from dpdist.spec import load
 from flows.prefect import release_flow
 from flows.release_services import SERVICE
-from tests import HANGS, forked, small
+from tests import HANGS
 from tests.plugins.service.measuring_service import ROOT, Running, folder_for_all
 from tests.plugins.service.test_spec_registry import WEEK, weekly
+from tests.support import forked_programs, small_release
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def running() -> Iterator[Running]:
     """A service with one spec for many weeks; the records of the last one are there."""
     with folder_for_all() as folder:
         weekly(folder / "specs")
-        small.write(folder / "specs" / str(WEEK))
+        small_release.write(folder / "specs" / str(WEEK))
         keys.initialise(folder / "home")
         found = Running(folder, folder / "home")
         yield found
@@ -69,11 +70,11 @@ def test_a_release_is_published_once_and_only_public_stages_are_told(running: Ru
     assert first.result == service_client.ServiceResult(
         f"small-{WEEK}", str(running.folder / "releases" / f"small-{WEEK}"), True
     )
-    before = small.tree(Path(first.result.folder))
+    before = small_release.tree(Path(first.result.folder))
     again = RemoteRelease(running.address, f"sha256:{service_client.digest_of(str(spec_of(running)))}", WEEK)
     list(again)
     assert (again.result.folder, again.result.charged) == (first.result.folder, False)
-    assert small.tree(Path(first.result.folder)) == before
+    assert small_release.tree(Path(first.result.folder)) == before
     assert running.charges() == [f"small-{WEEK}"]
 
 
@@ -82,11 +83,11 @@ def test_the_command_is_a_client(running: Running, tmp_path: Path, monkeypatch: 
     """It needs no key and no ledger; engine and home are the service's own, for the command and for flows."""
     environment = {SERVICE: running.listen, "DPDIST_HOME": str(tmp_path / "home")}
     asked = ("run", str(spec_of(running)), "--period", str(WEEK))
-    done = forked.finished("flows.main", *asked, "--json", "--quiet", **environment)
+    done = forked_programs.finished("flows.main", *asked, "--json", "--quiet", **environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["release"] == f"small-{WEEK}"
     assert not (tmp_path / "home" / "ledger.db").exists()
-    refused = forked.finished("flows.main", *asked, "--engine", "inline", **environment)
+    refused = forked_programs.finished("flows.main", *asked, "--engine", "inline", **environment)
     assert (refused.returncode, "has an engine of its own; leave out --engine" in refused.stderr) == (1, True)
     monkeypatch.setenv(SERVICE, running.listen)
     with pytest.raises(InvalidInput, match="leave out 'engine_address' and 'home'"):
@@ -243,7 +244,9 @@ class Pretended(SpecFolder):
     """Specs of two data sets, without files."""
 
     def job(self, digest: str, period: Any) -> Any:
-        content = small.spec(release=f"small-{digest[:4]}", ledger={"dataset": f"set-{digest[0]}", "cap": {"rho": 1}})
+        content = small_release.spec(
+            release=f"small-{digest[:4]}", ledger={"dataset": f"set-{digest[0]}", "cap": {"rho": 1}}
+        )
         return load(content)
 
 
@@ -432,7 +435,7 @@ def kept_going(running: Running, spec: Path, disturb: Callable[[RemoteRelease], 
 def one_service(folder: Path) -> tuple[Running, Path]:
     """A service with one release of its own."""
     weekly(folder / "specs")
-    small.write(folder / "specs" / str(WEEK))
+    small_release.write(folder / "specs" / str(WEEK))
     keys.initialise(folder / "home")
     return Running(folder, folder / "home"), folder / "specs" / "weekly.yaml"
 

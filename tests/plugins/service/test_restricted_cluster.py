@@ -10,8 +10,8 @@ import pytest
 from distributed import LocalCluster
 
 from tests import HANGS
+from tests.case_selection import always
 from tests.contracts.cases import CASES
-from tests.often import always
 from tests.plugins.service.measuring_service import ROOT
 
 OFTEN = ("wavelet, Laplace noise", "hierarchical")
@@ -27,6 +27,6 @@ def address() -> object:
 @pytest.mark.parametrize("name", always(OFTEN, CASES))
 def test_a_case_is_released_over_a_cluster(name: str, address: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DPDIST_ENGINE": address, "DPDIST_ENGINE_WITHOUT_TLS": "1"}
-    command = [sys.executable, "-m", "tests.plugins.service.restricted", name]
+    command = [sys.executable, "-m", "tests.plugins.service.restricted_releases", name]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS)
     assert done.stdout == f"{name}: published\n", done.stdout + done.stderr

@@ -19,8 +19,9 @@ from tblib.pickling_support import unpickle_exception
 
 from dpdist.plugins.service import restricted_unpickler
 from dpdist.privacy import keys
-from tests import HANGS, small
+from tests import HANGS
 from tests.plugins.service.measuring_service import ROOT
+from tests.support import small_release
 
 SLOW = ("error", "cause", "traceback", "reply", "event", "first answer")
 POISONS = ("result", *(pytest.param(how, marks=pytest.mark.slow) for how in SLOW))
@@ -169,7 +170,7 @@ def told(folder: Path, client: Client) -> tuple[str, str]:
 
 
 def given(folder: Path) -> Path:
-    small.write(folder / "specs", output={"folder": str(folder / "published")})
+    small_release.write(folder / "specs", output={"folder": str(folder / "published")})
     keys.initialise(folder / "home")
     return folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpdist.plugins.service.measuring_service import ClientLimits, Service
 from dpdist.plugins.service.spec_registry import SpecFolder
-from tests.deploy.test_alive import alive
+from tests.deploy.test_liveness import alive
 
 
 def test_a_measuring_service_is_alive_that_answers_at_its_socket(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from prefect.states import Crashed
 
 from dpdist.privacy import keys
 from flows.prefect.registration import Registration, register, wait_for_server
-from tests import HANGS, small
-from tests.flow_server import flow_server
+from tests import HANGS
 from tests.plugins.service.measuring_service import (
     CLIENTS,
     ROOT,
@@ -38,6 +37,8 @@ from tests.plugins.service.measuring_service import (
     interpreter,
 )
 from tests.plugins.service.test_spec_registry import WEEK, weekly
+from tests.support import small_release
+from tests.support.prefect_server import flow_server
 
 LOGIN = "operator:a-password"
 BEFORE = WEEK - datetime.timedelta(days=7)
@@ -147,7 +148,7 @@ def installed() -> Iterator[Installed]:
             os.chown(folder / name, owner, owner)
         os.chown(folder / "home" / "root.key", SERVICE, SERVICE)
         for seed, week in enumerate((WEEK, BEFORE)):
-            small.write(folder / "specs" / str(week), table=small.records(seed=seed))
+            small_release.write(folder / "specs" / str(week), table=small_release.records(seed=seed))
             os.chown(folder / "specs" / str(week), SERVICE, SERVICE)
             (folder / "specs" / str(week)).chmod(0o700)
             os.chown(folder / "specs" / str(week) / "records.parquet", SERVICE, SERVICE)

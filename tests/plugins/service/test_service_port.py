@@ -16,10 +16,11 @@ from dpdist.plugins.service.service_client import RemoteRelease
 from dpdist.plugins.service.spec_registry import SpecFolder
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import HANGS, certificates
+from tests import HANGS
 from tests.plugins.service.measuring_service import Running
 from tests.plugins.service.test_spec_registry import weekly
-from tests.ports import HeldPort
+from tests.support import tls_certificates
+from tests.support.loopback_ports import HeldPort
 
 TOKEN = "0123456789abcdef" * 2
 
@@ -37,7 +38,7 @@ def test_a_port_needs_its_token_and_its_certificate(home: Path, tmp_path: Path, 
     weekly(tmp_path / "specs")
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    certificate, key = certificates.written(tmp_path / "service")
+    certificate, key = tls_certificates.written(tmp_path / "service")
     port = HeldPort()
     monkeypatch.setenv(service_address.TOKEN_FILE, str(token))
     monkeypatch.setenv(service_client.CA_FILE, str(certificate))

@@ -15,7 +15,7 @@ import zarr
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.plugins.service.spec_registry import SpecFolder, UnknownSpec
 from flows.periods import last_complete, next_period, start_of
-from tests import small
+from tests.support import small_release
 
 NOW = datetime.datetime.now(datetime.UTC)
 WEEK = last_complete(NOW, "week")
@@ -30,7 +30,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 def weekly(folder: Path, **changes: Any) -> str:
     """The digest of a spec for many weeks, in the folder."""
     folder.mkdir(exist_ok=True)
-    content = small.spec(
+    content = small_release.spec(
         release="small-{period}",
         period="{period}",
         records={"path": "{period}/records.parquet"},
@@ -79,7 +79,7 @@ def test_the_period_of_a_cap_in_total_is_told_by_the_operator(tmp_path: Path) ->
 
 def test_a_spec_of_one_release_takes_no_period(tmp_path: Path) -> None:
     """Each day would be another release of the same records."""
-    digest = hashlib.sha256(small.write(tmp_path).read_bytes()).hexdigest()
+    digest = hashlib.sha256(small_release.write(tmp_path).read_bytes()).hexdigest()
     given = SpecFolder(tmp_path)
     assert given.job(digest, None).release == "small-1"
     with pytest.raises(InvalidSpec, match="every period would read and charge the same records"):
@@ -107,7 +107,7 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"workload": [{"rows": {"file": "q.npy"}}]}, "q.npy"),
     "a file of a folder": ({"workload": [{"rows": {"file": "queries/q.npy"}}]}, "queries/q.npy"),
     "levels": (
-        {"domain": {**small.spec()["domain"], "work": {"categories": ["a", "b", "c"], "levels": "levels.csv"}}},
+        {"domain": {**small_release.spec()["domain"], "work": {"categories": ["a", "b", "c"], "levels": "levels.csv"}}},
         "levels.csv",
     ),
     "a logo": ({"site": {"name": "s", "logo": "logo.svg"}}, "logo.svg"),
@@ -123,7 +123,7 @@ def write_named(folder: Path, name: str, other: bool = False) -> Path:
     texts = {
         ".csv": "work,half\na,x\nb,x\nc,y\n" if not other else "work,half\na,x\nb,y\nc,y\n",
         ".svg": '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>'.replace("9 9", "8 8" if other else "9 9"),
-        ".yaml": yaml.safe_dump(small.spec(release="early-2" if other else "early-1")),
+        ".yaml": yaml.safe_dump(small_release.spec(release="early-2" if other else "early-1")),
     }
     if path.suffix == ".npy":
         np.save(path, np.eye(3, 72) * (2 if other else 1))
@@ -199,7 +199,7 @@ def test_arrays_at_urls_are_not_given(url: str, through_companion: bool, tmp_pat
     workload = [{"rows": {"file": url}}]
     if through_companion:
         path = tmp_path / "earlier.yaml"
-        path.write_text(yaml.safe_dump(small.spec(release="early-1", workload=workload)))
+        path.write_text(yaml.safe_dump(small_release.spec(release="early-1", workload=workload)))
         path.chmod(0o644)
         digest = weekly(tmp_path, postprocess={"consistent_with": ["earlier.yaml"]})
     else:

@@ -7,4 +7,4 @@ WHY_NOT = {
     "plugins.site.trends.MOST_CURVES": SHOWN,
     "plugins.site.trends.MOST_ROWS": SHOWN,
 }
-"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
+"""Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""

@@ -16,7 +16,7 @@ from dpdist.plugins.site import editions, release_comparison, site_pages, trends
 from dpdist.plugins.site.editions import Edition
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
-from tests import small
+from tests.support import small_release
 
 SPEC: dict[str, Any] = {
     "release": "r",
@@ -145,16 +145,16 @@ def test_persons_and_records_of_one_data_set_are_shown_beside_each_other(home: P
         records = {"path": "records.parquet", "person": person, **count}
         changes = {"workload": [{"marginals": {"of": [["sex"]]}}], "domain": {"sex": {"categories": ["f", "m"]}}}
         cap = {"dataset": "small", "cap": {"rho": 1}, "shared_records": True}
-        path = small.write(
+        path = small_release.write(
             home.parent / name,
-            table=small.records(seed=seed),
+            table=small_release.records(seed=seed),
             release=name,
             period=day,
             records=records,
             ledger=cap,
             **changes,
         )
-        small.run(path, home)
+        small_release.run(path, home)
     found, _ = editions.releases_in(Path("releases"), "small")
     with open_ledger(home) as ledger:
         folder = site_pages.write_site("small", found, ledger.budgets(charges=True), Path("site"))

@@ -15,9 +15,9 @@ from dpdist.errors import StoreError
 from dpdist.plugins.site import editions, site_pages
 from dpdist.privacy import keys
 from dpdist.publish import release_folder
-from tests import small
-from tests.often import first_of
-from tests.small import run
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.small_release import run
 
 SITE = Path("site")
 
@@ -31,8 +31,11 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for seed, day in enumerate(("2026-11-09", "2026-11-16", "2026-11-23"), start=1):
-            table = small.records(100, seed=seed)
-            run(small.write(folder / "data", table=table, release=f"w{seed}", period=day, ledger=ledger), folder / "home")
+            table = small_release.records(100, seed=seed)
+            run(
+                small_release.write(folder / "data", table=table, release=f"w{seed}", period=day, ledger=ledger),
+                folder / "home",
+            )
     (folder / "releases" / "w3").rename(folder / "w3")
     return folder
 
@@ -63,7 +66,7 @@ def read_again() -> set[str]:
         left_out = write(SITE)
     shutil.rmtree("anew", ignore_errors=True)
     assert write(Path("anew"), anew=True) == left_out
-    written = [{**small.tree(folder), editions.STAMPS_FILE: b""} for folder in (SITE, Path("anew"))]
+    written = [{**small_release.tree(folder), editions.STAMPS_FILE: b""} for folder in (SITE, Path("anew"))]
     assert written[0] == written[1]
     return seen
 
@@ -96,7 +99,7 @@ def corrected() -> None:
     """Another title, signed by whoever has the key."""
     certificate = Path("releases/w1/release.json")
     certificate.write_text(json.dumps({**json.loads(certificate.read_text()), "period": "2026-11-10"}))
-    small.sign(Path("releases/w1"))
+    small_release.sign(Path("releases/w1"))
 
 
 def added() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from dpdist.plugins.site import editions, feeds, release_catalogue, site_pages
 from dpdist.privacy import keys
-from tests import small
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.page.browsing import browser, page, shown, violations
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -36,9 +36,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         for seed, (release, day) in enumerate([("w1", "2026-11-09"), ("w2", "2026-11-16"), ("w2-revised", "2026-11-16")]):
             changed = {**given, "about": {**ABOUT, "published": "2026-12-01"}} if "revised" in release else given
-            table = small.records(1000 + 2000 * (seed > 0), seed=seed)
+            table = small_release.records(1000 + 2000 * (seed > 0), seed=seed)
             title = f"Visits of {day}; all, every one"
-            path = small.write(folder / "data", table=table, release=release, period=day, title=title, **changed)
+            path = small_release.write(folder / "data", table=table, release=release, period=day, title=title, **changed)
             run(path, folder / "home")
     return folder
 
@@ -175,7 +175,7 @@ def test_days_of_publishing_have_a_column_where_one_is_known(
 ) -> None:
     """Releases without a period or a day of publishing had a column without entries."""
     monkeypatch.chdir(tmp_path)
-    run(small.write(tmp_path / "data", release="once"), home)
+    run(small_release.write(tmp_path / "data", release="once"), home)
     site_pages.write_site("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
     assert '<th scope="col">published</th>' not in Path("site/index.html").read_text()
 

@@ -10,8 +10,8 @@ import pyarrow.csv
 import pytest
 
 from dpdist.plugins.site import editions, repeated_rows, site_pages
-from tests import small
 from tests.pipeline.test_thresholded import changes, views
+from tests.support import small_release
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def days(home: Path) -> list[editions.Edition]:
     cap = {"rho": 0.3, "per": "day"}
     for number, records in enumerate((900, 700)):
         day = {"release": f"day-{number}", "period": f"2026-11-0{number + 1}", "ledger": {"dataset": "daily", "cap": cap}}
-        small.run(small.write(home.parent / f"{number}", table=views(records), **changes(**day)), home)
+        small_release.run(small_release.write(home.parent / f"{number}", table=views(records), **changes(**day)), home)
     return editions.releases_in(Path("releases"), "daily")[0]
 
 

@@ -19,9 +19,9 @@ from dpdist.plugins.site import editions, release_comparison, site_pages, trends
 from dpdist.privacy import keys
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from tests import small
 from tests.page.browsing import browser, page, shown, violations
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
 
 __all__ = ["browser", "page"]  # fixtures
 
@@ -40,8 +40,13 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder / "work")
         for seed, (release, day) in enumerate([("w1", "2026-11-09"), ("w2", "2026-11-16"), ("w2-revised", "2026-11-16")]):
             data = folder / release
-            run(small.write(data, table=small.records(seed=seed), release=release, period=day, ledger=ledger), home)
-        run(small.write(folder / "other", table=small.records(seed=9), release="other"), home)
+            run(
+                small_release.write(
+                    data, table=small_release.records(seed=seed), release=release, period=day, ledger=ledger
+                ),
+                home,
+            )
+        run(small_release.write(folder / "other", table=small_release.records(seed=9), release="other"), home)
     return folder
 
 
@@ -134,11 +139,17 @@ def test_titles_of_levels_stand_on_the_page_and_the_site(home: Path, tmp_path: P
     """In headings, sentences, charts and tables; files keep the names."""
     levels = {"side": {"west": ["a"], "east": ["b", "c"]}}
     work = {"categories": ["a", "b", "c"], "levels": levels, "level_titles": {"side": "Side of the river"}}
-    domain, workload = {**small.spec()["domain"], "work": work}, [{"marginals": {"of": [["side"], ["side", "sex", "age"]]}}]
+    domain, workload = (
+        {**small_release.spec()["domain"], "work": work},
+        [{"marginals": {"of": [["side"], ["side", "sex", "age"]]}}],
+    )
     for release, day in (("t1", "2026-11-09"), ("t2", "2026-11-16")):
-        table = small.records(3000 if release == "t1" else 2000)
+        table = small_release.records(3000 if release == "t1" else 2000)
         run(
-            small.write(tmp_path / release, table=table, release=release, period=day, domain=domain, workload=workload), home
+            small_release.write(
+                tmp_path / release, table=table, release=release, period=day, domain=domain, workload=workload
+            ),
+            home,
         )
     found = editions.releases_in(Path("releases"), "small")[0]
     folder = site_pages.write_site("small", found, [], Path("site"))
@@ -202,9 +213,9 @@ def test_site_compares_explains_and_feeds(three: Path, browser: Any) -> None:
 
 def test_pages_and_site_tell_nothing_that_is_private(home: Path) -> None:
     """Paths, columns and files of the spec, and counts of left-out records, reach neither page nor certificate nor site."""
-    table = small.records().rename_columns(["secretcolumn", "sex", "work", "person"])
+    table = small_release.records().rename_columns(["secretcolumn", "sex", "work", "person"])
     records = {"path": "records.parquet", "columns": {"age": "secretcolumn"}, "called": "visits"}
-    path = small.write(home.parent / "secretfolder", table=table, records=records)
+    path = small_release.write(home.parent / "secretfolder", table=table, records=records)
     run(path, home)
     with open_ledger(home) as ledger:
         site_pages.write_site(
@@ -237,14 +248,14 @@ def test_site_in_a_browser_of_its_own_folder_only(three: Path) -> None:
 
 def test_site_takes_no_drafts_and_follows_no_forged_id(home: Path) -> None:
     """A draft of a killed run, an id that leads out of the target, a link to a folder outside, one release twice."""
-    run(small.write(home.parent / "data"), home)
+    run(small_release.write(home.parent / "data"), home)
     whole = Path("releases/small-1")
     shutil.copytree(whole, "releases/.small-1.0123456789ab")
     for name, release in (("forged", "../../escaped"), ("linking", "linking")):
         shutil.copytree(whole, f"releases/{name}")
         facts = json.loads((whole / "release.json").read_text())
         Path(f"releases/{name}/release.json").write_text(json.dumps({**facts, "release": release}))
-        small.sign(Path(f"releases/{name}"))
+        small_release.sign(Path(f"releases/{name}"))
     Path("private").mkdir()
     Path("private/root.key").write_text("secret")
     Path("releases/linking/extra").symlink_to(Path("private").resolve())

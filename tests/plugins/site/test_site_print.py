@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dpdist.plugins.site import editions, site_pages
-from tests import small
 from tests.page.browsing import browser
 from tests.plugins.page.test_print import ROOT, Printed, _letters, faults
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
 
 __all__ = ["browser"]  # a fixture
 
@@ -20,7 +20,12 @@ __all__ = ["browser"]  # a fixture
 def test_a_site_over_periods(home: Path, browser: Any) -> None:
     ledger = {"dataset": "small", "cap": {"rho": 0.4, "per": "week"}}
     for seed, day in enumerate(("2026-11-09", "2026-11-16")):
-        run(small.write(home.parent / day, table=small.records(seed=seed), release=day, period=day, ledger=ledger), home)
+        run(
+            small_release.write(
+                home.parent / day, table=small_release.records(seed=seed), release=day, period=day, ledger=ledger
+            ),
+            home,
+        )
     site_pages.write_site("small", editions.releases_in(Path("releases"), "small")[0], (), Path("site"))
     for page in ("index", "methodology"):
         assert faults(Path(f"site/{page}.html"), browser) == [], page

@@ -11,9 +11,9 @@ from dpdist.errors import StoreError
 from dpdist.plugins.site import editions
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
-from tests import small
-from tests.command_line import CommandLine
 from tests.pipeline.test_signatures import command, copied, lowered, published, resigned
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 __all__ = ["command", "published"]
 
@@ -25,14 +25,14 @@ def test_a_finished_release_and_a_site_take_only_what_the_ledger_published(
     """Edited, or edited and signed with a key of one's own: the ledger knows the digest of what it published."""
     monkeypatch.chdir(tmp_path)
     folder, home = copied(published, tmp_path / "releases" / "small-1"), published / "home"
-    assert not small.run(published / "data" / "release.yaml", home).charged
+    assert not small_release.run(published / "data" / "release.yaml", home).charged
     with open_ledger(home) as ledger:
         known = {"ledger": ledger.name(), "published_releases": ledger.published()}
     assert [one.release for one in editions.releases_in(Path("releases"), "small", **known)[0]] == ["small-1"]
     whole = copied(published, tmp_path / "releases" / "whole")
     edit(folder)
     with pytest.raises(StoreError, match="release.json was altered|this ledger has not published"):
-        small.run(published / "data" / "release.yaml", home)
+        small_release.run(published / "data" / "release.yaml", home)
     found, left_out = editions.releases_in(Path("releases"), "small", **known)
     assert [one.folder.name for one in found] == [whole.name]
     assert [line.partition(":")[0].rpartition("/")[2] for line in left_out] == ["small-1"]

@@ -10,8 +10,8 @@ import pytest
 
 from dpdist.content.table_rows import read_value_labels
 from dpdist.plugins.site import editions, site_pages
-from tests import small
 from tests.plugins.page.test_value_labels import AGE, BORN, born, browser, page
+from tests.support import small_release
 
 __all__ = ["browser", "page"]
 
@@ -22,7 +22,9 @@ def sites(home: Path, tmp_path: Path) -> Path:
     asked: dict[str, Any] = {"domain": {"born": BORN, "age": AGE}, "language": "de"}
     asked["workload"] = [{"marginals": {"ways": [1]}}, {"cdf": {"of": "age", "by": ["born"]}}]
     for release, rows, day in (("t1", 300, "2026-11-09"), ("t2", 900, "2026-11-16")):
-        small.run(small.write(tmp_path / release, table=born(rows), release=release, period=day, **asked), home)
+        small_release.run(
+            small_release.write(tmp_path / release, table=born(rows), release=release, period=day, **asked), home
+        )
     return site_pages.write_site("small", editions.releases_in(Path("releases"), "small")[0], [], Path("site")).resolve()
 
 

@@ -13,7 +13,7 @@ from dpdist.plugins.page.charts import NARROW, WIDE, Figure
 from dpdist.plugins.site import editions, trends
 from dpdist.plugins.site.trends import period_axis
 from dpdist.publish import release_folder
-from tests import small
+from tests.support import small_release
 
 
 @pytest.mark.parametrize("across", [NARROW, WIDE])
@@ -27,7 +27,9 @@ def test_a_series_of_few_periods_names_each(across: int) -> None:
 
 def test_trends_have_the_half_widths_before_the_cut(home: Path) -> None:
     asked = {"budget": {"rho": 0.002}, "postprocess": {"known": [{"count": 40}]}}
-    done = small.run(small.write(home.parent / "data", table=small.records(rows=40), mechanism="coa", **asked), home)
+    done = small_release.run(
+        small_release.write(home.parent / "data", table=small_release.records(rows=40), mechanism="coa", **asked), home
+    )
     table, certificate = release_folder.load_release(done.folder)
     compared = trends.read_answers(editions.Edition(done.folder, certificate), trends.ReaderNames({}, {}))
     halves = [half for group in compared.values() for _, half in group.values()]

@@ -1,4 +1,4 @@
 """Tests of the plugin 'spec_drafts'."""
 
 WHY_NOT = {"plugins.spec_drafts.file_columns.MOST_TEXTS": "how many texts a draft of a spec lists"}
-"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
+"""Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""

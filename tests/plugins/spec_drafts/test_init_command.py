@@ -24,9 +24,9 @@ import yaml
 from dpdist.errors import InvalidSpec
 from dpdist.plugins.spec_drafts import file_columns, init_command
 from dpdist.spec import load
-from tests import small
-from tests.command_line import CommandLine
-from tests.often import first_of
+from tests.case_selection import first_of
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 STATE = np.random.default_rng(5)
 ROWS = 300
@@ -180,7 +180,7 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
         load(place / "records.yaml")
     assert "\n" not in str(refused.value)
     (place / "records.yaml").write_text(completed(text), encoding="utf-8")
-    release = small.run(place / "records.yaml", place.parent / "home")
+    release = small_release.run(place / "records.yaml", place.parent / "home")
     assert release.certificate["method"]["attributes"].keys() == {"Größe_cm", "branch", "day", "member"}
     total, *means = release.ask("total of paid", "mean of paid by branch")
     assert total.value <= 100 * ROWS + 6 * total.standard_error  # by chance beyond in fewer than one run of 10^8

@@ -36,8 +36,8 @@ from dpdist.strategies import banded, square_root
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
-from tests import small
-from tests.readers import errors_of
+from tests.support import small_release
+from tests.support.measurement_readers import errors_of
 
 
 def sums(steps: int) -> Workload:
@@ -200,7 +200,7 @@ def test_intervals_of_a_stream_with_persons_cover(
     standard errors: one of 1,200 such tests fails by chance, and the seed is fixed. Noise a fifth too large or too small is seen."""
     monkeypatch.setattr(participation_optimum, "DENSE_STEPS", dense)
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
-    planned = plan(context, load(small.spec(**PERSONS, mechanism=mechanism)))
+    planned = plan(context, load(small_release.spec(**PERSONS, mechanism=mechanism)))
     errors = errors_of(planned, releases)
     rmse, mean = planned.certificate()["mechanism"]["rmse"], (errors**2).mean(axis=1)
     assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / math.sqrt(releases))

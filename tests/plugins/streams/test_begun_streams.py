@@ -10,7 +10,7 @@ import numpy as np
 from dpdist.plugins.streams.stream_mechanisms import Triangular
 from dpdist.publish import release_folder
 from tests.pipeline.test_stream import release
-from tests.small import run
+from tests.support.small_release import run
 
 
 def test_auto_goes_on_with_the_mechanism_that_a_stream_was_begun_with(home: Path) -> None:

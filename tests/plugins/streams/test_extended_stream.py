@@ -35,9 +35,9 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.fit import assert_errors_fit
-from tests.small import run
+from tests.support import small_release
+from tests.support.small_release import run
+from tests.support.standardised_errors import assert_errors_fit
 
 RHO = Fraction(1, 10)
 
@@ -60,7 +60,7 @@ def spec(home: Path, number: int, through: int, to: int, former: tuple[int, ...]
         "ledger": {"dataset": "small", "cap": {"rho": 0.2}},
         **changes,
     }
-    return small.write(home.parent / f"data-{number}", table=changes.pop("table", table(through)), **content)
+    return small_release.write(home.parent / f"data-{number}", table=changes.pop("table", table(through)), **content)
 
 
 def planned(folder: Path, *given: Any, **changes: Any) -> ReleasePlan:
@@ -197,8 +197,8 @@ def test_an_interrupted_extension_resumes_with_the_same_bytes_for_one_charge(hom
     with open_ledger(home) as ledger:
         spent = ledger.budgets()[0].spent.rho
         assert spent > RHO
-    files = small.undisturbed(path, home)
-    assert small.tree(run(path, home).folder) == files
+    files = small_release.undisturbed(path, home)
+    assert small_release.tree(run(path, home).folder) == files
     with open_ledger(home) as ledger:
         assert ledger.budgets()[0].spent.rho == spent
         ledger.verify()
@@ -218,7 +218,7 @@ def test_nothing_is_drawn_without_the_charge(home: Path) -> None:
     with open_ledger(home) as ledger:
         ledger.set_cap("small", cap=dataclasses.replace(load(spec(home, 2, 11, 11)).guarantee.cap), why="a longer series")
     path = spec(home, 2, 11, 11, (7,))
-    small.reserved(path, home)
+    small_release.reserved(path, home)
     with open_ledger(home) as ledger:
         ledger.abort("part-2")
         assert ledger.budgets()[0].spent.rho == RHO
@@ -313,6 +313,6 @@ def test_dates_are_extended_by_their_end_or_their_steps(tmp_path: Path) -> None:
 def test_the_first_horizon_keeps_its_sensitivity_however_many_records(neighbours: Neighbours, series: int) -> None:
     """The noise that was drawn for a stream of fewer steps was drawn for the sensitivity of those alone."""
     factor = np.tril(np.arange(1.0, 37).reshape(6, 6) / 36)
-    given: dict[str, Any] = {"neighbours": neighbours, "most_records": 3, "sizes": small.SIZES}
+    given: dict[str, Any] = {"neighbours": neighbours, "most_records": 3, "sizes": small_release.SIZES}
     whole = triangular_measurement(factor, (6, series), 0, (0, 1), first_steps=4, **given)
     assert whole.first_squared == triangular_measurement(factor[:4, :4], (4, series), 0, (0, 1), **given).sensitivity_squared

@@ -45,7 +45,7 @@ from dpdist.sources import record_sources
 from dpdist.sources.record_sources import Participations
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
+from tests.support import small_release
 
 Record = tuple[str, int, str]
 STEPS = 6
@@ -90,7 +90,7 @@ def planned(
     **changes: Any,
 ) -> ReleasePlan:
     bound = {"most_records": most, **({} if apart[0] is None else {"participations": apart[0], "separation": apart[1]})}
-    path = small.write(
+    path = small_release.write(
         folder / "spec",
         table=table(BASE),
         neighbours=neighbours,
@@ -223,7 +223,7 @@ def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_w
     """Both promise two steps of one person; two days of one week move what is counted by the week farther than two weeks do."""
     made = {}
     for every in ("day", "week"):
-        path = small.write(
+        path = small_release.write(
             tmp_path / every,
             records={"path": "records.parquet", "columns": {"step": "when"}, "person": {"participations": 2}},
             domain={"step": {"dates": {"from": "2026-06-01", "to": "2026-06-14", "every": every}, "outside": "drop"}},
@@ -244,7 +244,7 @@ def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_w
 def test_the_steps_of_a_promise_are_those_of_its_column_whatever_the_horizon(tmp_path: Path) -> None:
     def steps(changes: dict[str, Any], **more: Any) -> str | None:
         given = {"from": 3, "to": STEPS + 2, **changes}
-        path = small.write(
+        path = small_release.write(
             tmp_path / "spec",
             records={"path": "records.parquet", "person": {"participations": 2, **more.pop("person", {})}},
             domain={"a": given},
@@ -566,7 +566,7 @@ TABLES: dict[str, Any] = {"stream": None, "workload": [{"marginals": {"ways": [1
     ],
 )
 def test_what_does_not_go_together(tmp_path: Path, records: dict[str, Any], changes: dict[str, Any], said: str) -> None:
-    path = small.write(
+    path = small_release.write(
         tmp_path / "spec",
         **{
             "table": table(BASE),

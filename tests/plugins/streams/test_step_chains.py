@@ -25,7 +25,7 @@ from dpdist.strategies.contribution_dual import persons_bound, root_of, squared_
 from dpdist.strategies.dual_certificates import SINGLE_STEP_WEIGHT, MarkovChain, PersonsBound
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum
-from tests.claims import verifier
+from tests.support.verifier_findings import verifier
 
 
 def visiting(most: int, separation: int) -> Distance:

@@ -19,8 +19,8 @@ from dpdist.storage.array_store import Store
 from dpdist.strategies import square_root
 from dpdist.workloads import Workload, filtered, union
 from dpdist.workloads.time_filters import coefficients, exponential, running_sum, window
-from tests import small
-from tests.readers import errors_of
+from tests.support import small_release
+from tests.support.measurement_readers import errors_of
 
 FILTERS = {
     "running sum": running_sum(48),
@@ -78,7 +78,7 @@ def test_what_it_does_not_answer() -> None:
     ):
         with pytest.raises(InvalidInput, match="one filter of the past"):
             triangular(strange)
-    bad = small.spec(
+    bad = small_release.spec(
         mechanism="coa",
         workload=[{"filters": {"of": "age", "apply": [{"running_sum": True}]}}],
         stream={"name": "s", "through": 3},
@@ -100,7 +100,7 @@ def test_a_stream_grows_part_by_part_under_one_charge(home: Path) -> None:
     tables = {}
     for through in (4, 11):
         changes = {**DAYS, "release": f"part-{through}", "stream": {"name": "ages", "through": through}}
-        done = small.run(small.write(data, **changes), home)
+        done = small_release.run(small_release.write(data, **changes), home)
         tables[through] = release_folder.load_release(done.folder)[0]
         assert done.certificate["mechanism"]["name"] == "triangular"
         assert done.certificate["mechanism"]["certified_gap"] <= 1e-6
@@ -108,7 +108,7 @@ def test_a_stream_grows_part_by_part_under_one_charge(home: Path) -> None:
     np.testing.assert_array_equal(first, last[:5])
     assert done.budget.spent.rho == done.plan.loss.rho
     truth = np.zeros((12, 2))
-    for age, sex in zip(*(small.records()[name].to_pylist() for name in ("age", "sex")), strict=True):
+    for age, sex in zip(*(small_release.records()[name].to_pylist() for name in ("age", "sex")), strict=True):
         truth[age:, "fm".index(sex)] += 1
     errors = tables[11]["standard_error"].to_numpy().reshape(-1, 2)
     assert (np.abs(last - truth) < 5 * errors).all()
@@ -117,7 +117,7 @@ def test_a_stream_grows_part_by_part_under_one_charge(home: Path) -> None:
 def test_the_error_is_the_predicted_one(tmp_path: Path) -> None:
     """Mean squared error of 400 releases over the prediction, within four of its own standard errors."""
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), ignore_progress)
-    planned = plan(context, load(small.spec(**DAYS)))
+    planned = plan(context, load(small_release.spec(**DAYS)))
     squares = errors_of(planned, 400) ** 2
     mean, rmse = squares.mean(axis=1), planned.certificate()["mechanism"]["rmse"]
     assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / 20)
@@ -127,7 +127,7 @@ def test_the_error_is_the_predicted_one(tmp_path: Path) -> None:
 
 def compared(folder: Path, **changes: Any) -> dict[str, float]:
     """The predicted error of every mechanism that 'auto' compares, the chosen one first."""
-    spec = small.spec(**{**DAYS, "mechanism": "auto", "stream": {"name": "s", "through": 3}, **changes})
+    spec = small_release.spec(**{**DAYS, "mechanism": "auto", "stream": {"name": "s", "through": 3}, **changes})
     made = plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(spec))
     errors = {row.mechanism: row.rmse(1, 1.0) or 0.0 for row in made.table}
     assert errors[made.strategy.name] == min(errors.values())

@@ -29,14 +29,15 @@ from dpdist.session import PlannedRelease
 from dpdist.sources.column_types import Column
 from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR
 from flows.commands import release_commands
-from tests import HANGS, small
-from tests.often import always, first_of
+from tests import HANGS
+from tests.case_selection import always, first_of
 from tests.page.browsing import SCREENS, browser, sync_api, violations
+from tests.support import small_release
 
 __all__ = ["browser"]
 MARGINALS = {"marginals": {"ways": [1]}}
 OTHER_LOOKS = (("phone", "light"), ("desk", "dark"))
-DRAFT = small.spec(
+DRAFT = small_release.spec(
     domain={"sex": {"categories": ["f", "m"]}, "work": {"categories": ["a", "b", "c"]}},
     workload=[{"marginals": {"ways": [1, 2]}}, {"marginals": {"of": [["sex"]]}, "mean": "minutes", "weight": 3}],
     sums={"minutes": {"from": 0, "to": 240, "unit": "minutes"}},
@@ -51,7 +52,7 @@ def desk(home: Path) -> StudioSession:
 def test_the_page_shows_the_half_widths_that_are_published(home: Path, desk: StudioSession) -> None:
     found = desk.plan({"content": DRAFT, "records": "3000", "shape": "even"})
     assert found["refused"] == ""
-    table = small.records().append_column("minutes", pa.array(np.full(3000, 7)))
+    table = small_release.records().append_column("minutes", pa.array(np.full(3000, 7)))
     rows = dp.run(yaml.safe_load(found["yaml"]), records=table, engine="inline").answers.arrow.to_pylist()
     *groups, mean = found["tables"]
     assert (mean["group"], mean["unit"]) == ("mean of minutes by sex", "minutes")
@@ -69,9 +70,9 @@ def test_what_is_spent_is_asked_of_the_ledger_that_is_charged(
     home: Path, desk: StudioSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPDIST_LEDGER", f"sqlite:///{home}/elsewhere.db")
-    content = small.spec()
+    content = small_release.spec()
     assert desk.plan({"content": content})["spent"] is None
-    found = dp.run(content, records=small.records(), engine="inline")
+    found = dp.run(content, records=small_release.records(), engine="inline")
     assert found.charged
     assert desk.plan({"content": content})["spent"] == pytest.approx(0.4, rel=1e-3)
     assert not (home / "ledger.db").exists()
@@ -80,7 +81,7 @@ def test_what_is_spent_is_asked_of_the_ledger_that_is_charged(
 def test_days_of_a_spec_come_to_the_page_and_back(home: Path) -> None:
     """YAML has days, which the page's JSON has not."""
     day = datetime.date(2026, 11, 2)
-    content = small.spec(
+    content = small_release.spec(
         domain={"day": {"dates": {"from": day, "to": datetime.date(2026, 11, 8)}, "title": "Sold on"}}, workload=[MARGINALS]
     )
     desk = StudioSession(Path("release.yaml").resolve(), [], content, None)
@@ -110,7 +111,7 @@ def test_a_spec_is_opened_with_its_own_way_of_writing_files(name: str, home: Pat
     day = datetime.date(2026, 9, 1) if name == "weekly.yaml" else None
     records = {"path": "a-{period}.csv" if day else "a.csv", "csv": {"delimiter": ";", "decimal": ","}}
     domain = {"b": {"categories": ["a", "b"]}, "n": {"edges": [0, 1, 2, 3]}}
-    content = small.spec(records=records, domain=domain, workload=[MARGINALS])
+    content = small_release.spec(records=records, domain=domain, workload=[MARGINALS])
     Path(name).write_text(yaml.safe_dump(content))
     Path("a-2026-09-01.csv" if day else "a.csv").write_text("b;n\na;1,5\nb;2,5\n")
     studio_command.studio(Path(name), period=day)
@@ -191,13 +192,15 @@ def test_bounds_are_compared_on_assumed_records(home: Path, desk: StudioSession)
 
 
 CONTENTS: dict[str, dict[str, Any]] = {
-    "small": small.spec(),
+    "small": small_release.spec(),
     "amounts": DRAFT,
-    "persons": small.spec(
+    "persons": small_release.spec(
         records={"path": "x.csv", "called": "visits", "person": {"column": "who", "participations": None}}
     ),
-    "a promise": small.spec(records={"path": "x.csv", "person": {"most_records": 3}}),
-    "shared": small.spec(ledger={"dataset": "d", "cap": {"rho": 1}, "shared_records": True}, postprocess={"integer": True}),
+    "a promise": small_release.spec(records={"path": "x.csv", "person": {"most_records": 3}}),
+    "shared": small_release.spec(
+        ledger={"dataset": "d", "cap": {"rho": 1}, "shared_records": True}, postprocess={"integer": True}
+    ),
 }
 
 
@@ -210,8 +213,8 @@ def test_python_of_a_draft_plans_the_same_release(home: Path, name: str) -> None
 
 
 def test_nothing_is_charged_that_nobody_has_confirmed(home: Path, desk: StudioSession) -> None:
-    pyarrow.parquet.write_table(small.records(), "records.parquet")
-    content = small.spec()
+    pyarrow.parquet.write_table(small_release.records(), "records.parquet")
+    content = small_release.spec()
     with pytest.raises(InvalidInput, match="what is asked has changed since its charge was shown"):
         desk.start({"content": content, "confirmed": ""})
     person = {"path": "records.parquet", "person": {"column": "person"}}

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from dpdist.errors import DpdistError
 from dpdist.plugins.studio.studio_server import StudioSession, application
 from dpdist.spec import load
-from tests import small
+from tests.support import small_release
 from tests.test_fuzz import FEW, bounded, spec_texts
 
 PORT = 8765
@@ -24,7 +24,7 @@ PORT = 8765
 
 @pytest.fixture
 def desk(home: Path) -> Iterator[tuple[TestClient, StudioSession]]:
-    desk = StudioSession(home.parent / "release.yaml", [], small.spec(), None)
+    desk = StudioSession(home.parent / "release.yaml", [], small_release.spec(), None)
     with TestClient(application(desk, PORT), f"http://127.0.0.1:{PORT}", headers={"X-Token": desk.token}) as client:
         yield client, desk
 
@@ -104,7 +104,7 @@ def test_days_and_numbers_that_json_has_not(desk: tuple[TestClient, StudioSessio
     client, _ = desk
     for value in (float("nan"), float("inf"), 10**400, "\ud800", 2**70):
         for key in ("budget", "release", "records"):
-            answer(client, "plan", {"content": small.spec(**{key: {"rho": value}}), "records": 1})
-        answer(client, "plan", {"content": small.spec(), "records": str(value)})
+            answer(client, "plan", {"content": small_release.spec(**{key: {"rho": value}}), "records": 1})
+        answer(client, "plan", {"content": small_release.spec(), "records": str(value)})
     for line in ("period: 2026-02-30", "budget: .inf", "title: .nan"):
-        answer(client, "parse", {"yaml": yaml.safe_dump(small.spec()) + f"\n{line}\n"})
+        answer(client, "parse", {"yaml": yaml.safe_dump(small_release.spec()) + f"\n{line}\n"})

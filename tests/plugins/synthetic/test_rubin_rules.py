@@ -19,16 +19,16 @@ from dpdist.plugins.synthetic import synthetic_records
 from dpdist.plugins.synthetic.rubin_rules import combine_estimates
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query.published_release import PublishedRelease
-from tests import small
-from tests.command_line import CommandLine
+from tests.case_selection import always
 from tests.contracts.golden import known_key
-from tests.often import always
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 ASKED = {"workload": [{"marginals": {"ways": [1, 2]}}]}
 
 
 def published(home: Path, **changes: Any) -> Any:
-    return dp.run(small.write(home.parent / "data", **{**ASKED, **changes}), engine="inline")
+    return dp.run(small_release.write(home.parent / "data", **{**ASKED, **changes}), engine="inline")
 
 
 def test_two_sets_combined_by_hand() -> None:
@@ -76,7 +76,7 @@ def test_sets_differ_as_the_noise_says_and_hold_the_truth(mechanism: str, home: 
     known = replace(release.published, measurement=replace(release.published.measurement, digest="5c" * 32))
     tables = synthetic_records.load_tables(known)
     sets = [tables.fit_model(number).draw_records(None, 0).records for number in range(1, 21)]
-    records, held, spreads = small.records(), list[bool](), list[float]()
+    records, held, spreads = small_release.records(), list[bool](), list[float]()
     for name, values in (("sex", ["f", "m"]), ("work", ["a", "b", "c"])):
         for value in values:
             counts = [float((made[name].to_numpy(zero_copy_only=False) == value).sum()) for made in sets]

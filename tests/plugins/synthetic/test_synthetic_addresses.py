@@ -11,16 +11,16 @@ from unittest import mock
 import numpy as np
 
 from dpdist.plugins.synthetic import synthetic_records
-from tests import small
 from tests.properties.draws import Draws
 from tests.properties.test_addresses import drawn, records
+from tests.support import small_release
 
 __all__ = ["drawn"]
 
 
 def test_synthetic_records_read_no_key_and_no_seed_twice(home: Path, drawn: Draws) -> None:
     """Whatever is made of a finished release is made of public seeds, and each of them gives numbers to one purpose."""
-    done = small.run(small.write(home.parent / "data", table=records(), mechanism="residual"), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=records(), mechanism="residual"), home)
     before = {key: [*reads] for key, reads in drawn.reads.items()}
     users: dict[tuple[Any, ...], set[str]] = defaultdict(set)
     numbers = list[tuple[Any, ...]]()

@@ -25,10 +25,10 @@ from dpdist.errors import InvalidInput
 from dpdist.plugins.synthetic import synthetic_records
 from dpdist.plugins.synthetic.synthetic_records import SYNTHETIC_METADATA, SyntheticModel
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import small
-from tests.command_line import CommandLine
-from tests.often import first_of
+from tests.case_selection import first_of
 from tests.page.strange_names import strange
+from tests.support import small_release
+from tests.support.command_line import CommandLine
 
 NAMES = ("age", "sex", "work")
 
@@ -39,7 +39,7 @@ def table_of(codes: np.ndarray, axes: tuple[int, ...], sizes: tuple[int, ...]) -
 
 
 def published(home: Path, **changes: Any) -> Any:
-    path = small.write(home.parent / "data", **{"workload": [{"marginals": {"ways": [1, 2]}}], **changes})
+    path = small_release.write(home.parent / "data", **{"workload": [{"marginals": {"ways": [1, 2]}}], **changes})
     return dp.run(path, engine="inline")
 
 
@@ -106,7 +106,7 @@ def test_records_depend_on_nothing_but_the_published_measurement(
 
 
 def test_values_are_of_the_declared_types(home: Path) -> None:
-    table = small.records().append_column("day", pa.array([datetime.date(2026, 1, 1 + i % 28) for i in range(3000)]))
+    table = small_release.records().append_column("day", pa.array([datetime.date(2026, 1, 1 + i % 28) for i in range(3000)]))
     table = table.append_column("paid", pa.array(np.linspace(0, 9.9, 3000)))
     days = {"dates": {"from": "2026-01-01", "to": "2026-01-31", "every": "week"}}
     domain = {
@@ -228,7 +228,7 @@ def test_the_command_says_what_the_records_keep(
 def test_a_label_is_no_formula_in_a_csv_file(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done, command = small.run(strange(home, ways=[1]), home), CommandLine(monkeypatch, capsys)
+    done, command = small_release.run(strange(home, ways=[1]), home), CommandLine(monkeypatch, capsys)
     assert command("synthesize", str(done.folder), "--to", "made.csv").code == 0
     cells = {cell for row in csv.reader(Path("made.csv").read_text().splitlines()) for cell in row}
     assert {"'=1+1", "'@sum"} < cells

@@ -17,7 +17,7 @@ from dpdist.plugins.truncation_loss.loss_estimates import (
 )
 from dpdist.plugins.truncation_loss.noisy_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss, size_bin_ends
 from dpdist.privacy.accounting import Loss
-from tests.often import first_of
+from tests.case_selection import first_of
 
 BOUND, MOST = 10, 1000
 

@@ -17,9 +17,9 @@ from dpdist.plugins.truncation_loss.noisy_loss import UNIT, NoisyBoundLoss, cali
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
-from tests import small
-from tests.often import always
+from tests.case_selection import always
 from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, in_parts
+from tests.support import small_release
 
 MOST = 2
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
@@ -38,7 +38,7 @@ def rule_of(bounds: dict[str, Any], neighbours: Any, budget: Loss) -> NoisyBound
 def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.ndarray:
     folder.mkdir(parents=True)
     bounds = BOUNDS[name]
-    source = record_sources.source_of(form(data, folder), columns={}, **small.whose(**bounds))
+    source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose(**bounds))
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
     return count_truncation_loss(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
 

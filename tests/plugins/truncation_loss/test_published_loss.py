@@ -25,13 +25,13 @@ from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.command_line import CommandLine
-from tests.purchase_releases import BOUND, BUDGETS, RANGE, loss_release, purchases, purchases_with_amounts
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.purchase_releases import BOUND, BUDGETS, RANGE, loss_release, purchases, purchases_with_amounts
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small.write(home.parent / "data", table=purchases_with_amounts(), **loss_release(**changes))
+    return small_release.write(home.parent / "data", table=purchases_with_amounts(), **loss_release(**changes))
 
 
 def near(said: dict[str, float], truth: float, name: str = "share") -> bool:
@@ -47,7 +47,7 @@ def near(said: dict[str, float], truth: float, name: str = "share") -> bool:
     ],
 )
 def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
-    done = small.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
+    done = small_release.run(written(home, neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     jsonschema.validate(facts, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
     table, said = purchases_with_amounts(), facts["left_out"]
@@ -80,32 +80,32 @@ def test_what_bounds_leave_out_is_measured_charged_and_said(home: Path, budget: 
     assert (together.rho, together.pure) == (budgeted.rho, budgeted.pure)
     assert (before.own_loss.rho, before.own_loss.pure) == (budgeted.rho / 5, budgeted.pure / 5)
     assert Fraction(facts["privacy"]["rho"]) == together.zcdp
-    assert not [each for each in small.verified(home, "small-1") if "the ledger says" in each]
+    assert not [each for each in small_release.verified(home, "small-1") if "the ledger says" in each]
 
 
 def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
     """Killed before the draw and before the commit: one charge, one draw, the same bytes; a corrected workload keeps them."""
     path = written(home)
-    small.reserved(path, home)
+    small_release.reserved(path, home)
     with open_ledger(home) as ledger:
         receipt = ledger.receipt("small-1~left-out")
         assert receipt is not None
         assert (receipt.state, ledger.receipt("small-1")) == ("reserved", None)
     with mock.patch.object(Ledger, "commit", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        small.run(path, home)
+        small_release.run(path, home)
     with mock.patch.object(preprocess, "_write", mock.Mock(side_effect=AssertionError("drawn twice"))):
-        done = small.run(path, home)
+        done = small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert len([row for row in ledger.entries("small-1~left-out") if row["event"] == "reserved"]) == 1
-    again = small.run(path, home)
-    assert (again.charged, small.tree(Path(again.folder))) == (False, small.tree(Path(done.folder)))
+    again = small_release.run(path, home)
+    assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(Path(done.folder)))
 
 
 def test_both_charges_must_fit_before_either_is_made(home: Path) -> None:
     once = {"records": {"path": "records.parquet", "person": {"column": "person", "most_records": 1}}}
-    small.run(small.write(home.parent / "other", release="other", table=purchases(seed=9), **once), home)
+    small_release.run(small_release.write(home.parent / "other", release="other", table=purchases(seed=9), **once), home)
     with pytest.raises(BudgetExceeded):
-        small.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
+        small_release.run(written(home, budget={"rho": 0.16}), home)  # 0.15 are left: enough for either of them alone
     with open_ledger(home) as ledger:
         assert ledger.receipt("small-1~left-out") is None
 
@@ -131,7 +131,10 @@ def test_of_persons_in_steps_of_a_series_it_is_measured_too(home: Path) -> None:
         "records": {"path": "records.parquet", "person": person},
         "mechanism": "auto",
     }
-    done, rows = small.run(written(home, **series), home), purchases_with_amounts().select(["person", "age"]).to_pylist()
+    done, rows = (
+        small_release.run(written(home, **series), home),
+        purchases_with_amounts().select(["person", "age"]).to_pylist(),
+    )
     ages: dict[int, list[int]] = {}
     for row in rows:
         ages.setdefault(row["person"], []).append(row["age"])
@@ -170,7 +173,7 @@ def test_of_persons_in_steps_of_a_series_it_is_measured_too(home: Path) -> None:
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        load(small.write(tmp_path, table=purchases_with_amounts(), **loss_release(**change)))
+        load(small_release.write(tmp_path, table=purchases_with_amounts(), **loss_release(**change)))
 
 
 def test_plan_says_that_it_will_be_measured_and_show_what_was(
@@ -181,7 +184,7 @@ def test_plan_says_that_it_will_be_measured_and_show_what_was(
     planned = command("plan", str(path)).out
     assert "of the budget 20% for 'left_out', 80% for the answers " in planned
     assert planned.count("guarantee: rho=") == 1  # more than the answers would charge
-    done = small.run(path, home)
+    done = small_release.run(path, home)
     shown = command("show", str(done.folder)).out
     assert "Counts the first 3 purchases of each person; " in command("plan", str(path)).out
     assert "Counts the first 3 purchases of each person; " in shown
@@ -190,14 +193,14 @@ def test_plan_says_that_it_will_be_measured_and_show_what_was(
 def test_releases_are_combined_with_what_was_measured_beside_each(home: Path) -> None:
     data, tables = home.parent / "data", {"sums": {}, "mechanism": "auto"}
     earlier = loss_release(release="earlier", workload=[{"marginals": {"ways": [0, 1]}}], **tables)
-    small.write(data, table=purchases_with_amounts(), **earlier).rename(data / "earlier.yaml")
+    small_release.write(data, table=purchases_with_amounts(), **earlier).rename(data / "earlier.yaml")
     combined = {
         "workload": [{"marginals": {"ways": [1, 2]}}],
         "postprocess": {"consistent_with": ["earlier.yaml"]},
         **tables,
     }
-    small.run(data / "earlier.yaml", home)
-    done = small.run(small.write(data, table=purchases_with_amounts(), **loss_release(**combined)), home)
+    small_release.run(data / "earlier.yaml", home)
+    done = small_release.run(small_release.write(data, table=purchases_with_amounts(), **loss_release(**combined)), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     assert "earlier" in facts["post_processing"][0]
     assert facts["left_out"]["persons"]
@@ -209,7 +212,7 @@ def test_releases_are_combined_with_what_was_measured_beside_each(home: Path) ->
 def test_nothing_is_measured_that_a_spec_does_not_name(tmp_path: Path) -> None:
     """A spec without the key is the one that says ``left_out: null``, whatever it bounds: the whole budget is for the answers."""
     bounded = {"records": {"path": "records.parquet", "person": {"column": "person"}}}
-    content = {key: each for key, each in small.spec(**bounded).items() if key != "left_out"}
+    content = {key: each for key, each in small_release.spec(**bounded).items() if key != "left_out"}
     without, asked, declined = (
         load({**content, **more}, folder=tmp_path) for more in ({}, {"left_out": {}}, {"left_out": None})
     )

@@ -9,4 +9,4 @@ WHY_NOT = {
     "plugins.verifier.verify.ORDER": "a number of Ed25519, and no limit",
     "plugins.verifier.verify.P": "a number of Ed25519, and no limit",
 }
-"""Limits that no test shrinks, each with the reason (tests/test_limits.py)."""
+"""Limits that no test shrinks, each with the reason (tests/test_algorithm_limits.py)."""

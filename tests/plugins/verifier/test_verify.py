@@ -29,21 +29,21 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
-from tests import incomplete_visits, small
-from tests.chosen_tables import ASKED, like
+from tests.case_selection import always
 from tests.contracts.cases import CASES, PURE
 from tests.contracts.golden import known_key
-from tests.often import always
 from tests.pipeline import (
-    test_found_in_turn,
     test_persons,
     test_private_categories,
+    test_step_sequences,
     test_sums,
     test_thresholded,
     test_totals,
     test_variances,
 )
-from tests.purchase_releases import (
+from tests.support import incomplete_records, small_release
+from tests.support.adaptive_release import ASKED, like
+from tests.support.purchase_releases import (
     bound_release,
     groups_release,
     loss_release,
@@ -96,11 +96,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "a range that is chosen, Laplace noise": {"table": payments(), **range_release(**PURE)},
     "what bounds leave out": {"table": purchases_with_amounts(), **loss_release()},
     "what bounds leave out, Laplace noise": {"table": purchases_with_amounts(), **loss_release(**PURE)},
-    "completeness": {"table": incomplete_visits.visits(), **incomplete_visits.ASKED,
-                     "records": incomplete_visits.PERSON, "neighbours": "replace-one"},
+    "completeness": {"table": incomplete_records.visits(), **incomplete_records.ASKED,
+                     "records": incomplete_records.PERSON, "neighbours": "replace-one"},
     "quantiles": {"table": purchases_with_amounts(), **quantile_release()},
     "quantiles, Laplace noise": {"table": purchases_with_amounts(), **quantile_release(neighbours="replace-one", **PURE)},
-    "several choices, Laplace noise": {"table": test_found_in_turn.purchases(), **test_found_in_turn.asked("pure")},
+    "several choices, Laplace noise": {"table": test_step_sequences.purchases(), **test_step_sequences.asked("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
     "tables that share no attribute, Laplace noise": {
@@ -252,14 +252,14 @@ def release_of(name: str, folder: Path) -> Path:
         changes = {"ledger": {"dataset": "small", "cap": {"rho": 1}}, **OTHERS[name]}
         if changes.get("domain") is WIDE:
             state = np.random.default_rng(0)
-            changes["table"] = small.records(300).select(["person"])
+            changes["table"] = small_release.records(300).select(["person"])
             for attribute in WIDE:
                 changes["table"] = changes["table"].append_column(attribute, [state.integers(0, 6, 300)])
-        return Path(small.run(small.write(folder / "data", **changes), home).folder)
+        return Path(small_release.run(small_release.write(folder / "data", **changes), home).folder)
     name, _, relation = name.rpartition(", ")
     case = CASES[name]
     done = [
-        small.run(case.write(folder / "data", relation, through), home, sizes=case.sizes)
+        small_release.run(case.write(folder / "data", relation, through), home, sizes=case.sizes)
         for through in case.through or (None,)
     ]
     return Path(done[-1].folder)
@@ -347,13 +347,13 @@ KEY, OTHER_KEY = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for
 def test_a_large_budget_whose_scale_is_rounded_up_is_right(tmp_path: Path) -> None:
     """The least scale of this rho is 759,249.02, and the noise has 759,250: epsilon, which is that of rho, is 2e-6 too large."""
     keys.initialise(tmp_path / "home")
-    spec = small.write(
+    spec = small_release.write(
         tmp_path,
         workload=[{"marginals": {"ways": [1]}}],
         budget={"rho": 1000002.9},
         ledger={"dataset": "small", "cap": {"rho": 10**8}},
     )
-    found = verify.verify(small.run(spec, tmp_path / "home").folder)
+    found = verify.verify(small_release.run(spec, tmp_path / "home").folder)
     assert found["epsilon"].startswith("right")
     assert found["rho"].startswith("right")
 
@@ -1046,8 +1046,8 @@ def test_more_attributes_than_the_program_takes_are_not_called_wrong(more: int, 
 
 
 def test_answers_in_other_formats_are_handed_over(tmp_path: Path) -> None:
-    done = small.run(
-        small.write(tmp_path / "data", output={"formats": ["parquet"], "verifier": True}), keyed(tmp_path / "home")
+    done = small_release.run(
+        small_release.write(tmp_path / "data", output={"formats": ["parquet"], "verifier": True}), keyed(tmp_path / "home")
     )
     folder = Path(done.folder)
     rows = done.answers.arrow.to_pylist()
@@ -1080,7 +1080,9 @@ def keyed(home: Path) -> Path:
 
 def test_the_copy_beside_a_release_runs_alone(tmp_path: Path) -> None:
     """Without dpdist, by the interpreter's own path, from another folder; it exits with 1 once something is wrong."""
-    folder = Path(small.run(small.write(tmp_path / "data", output={"verifier": True}), keyed(tmp_path / "home")).folder)
+    folder = Path(
+        small_release.run(small_release.write(tmp_path / "data", output={"verifier": True}), keyed(tmp_path / "home")).folder
+    )
     source = Path(verify.__file__).read_bytes()
     assert (folder / "verify.py").read_bytes() == source
     assert json.loads((folder / "release.json").read_text())["files"]["verify.py"] == hashlib.sha256(source).hexdigest()
@@ -1146,8 +1148,10 @@ def test_answers_over_more_cells_than_measured_values_are_recomputed(home: Path)
     domain = {"age": {"from": 0, "to": 119}, "zip": {"from": 0, "to": 19}}
     workload = [{"marginals": {"of": [["age"], ["zip"]]}}, {"cdf": {"of": "age"}}]
     table = pa.table({"age": np.arange(500) % 120, "zip": np.arange(500) % 20})
-    small.run(small.write(home.parent / "data", table=table, domain=domain, workload=workload, mechanism="coa"), home)
-    (line,) = [line for line in small.verified(home, "small-1") if "recomputed from its files" in line]
+    small_release.run(
+        small_release.write(home.parent / "data", table=table, domain=domain, workload=workload, mechanism="coa"), home
+    )
+    (line,) = [line for line in small_release.verified(home, "small-1") if "recomputed from its files" in line]
     unchecked = line.partition("(without ")[2]
     assert not {"sensitivity", "grid", "answers", "standard errors", "mean error"} & set(
         unchecked.rstrip(")").split(", ")

@@ -14,7 +14,7 @@ import pytest
 
 from dpdist.mechanisms.mechanism_registry import REGISTRY
 from dpdist.plugins.verifier import verify
-from tests.often import always
+from tests.case_selection import always
 from tests.plugins.verifier import test_verify
 
 Place = tuple[str | int, ...]

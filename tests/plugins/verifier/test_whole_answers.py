@@ -13,7 +13,7 @@ import pytest
 from dpdist.errors import DpdistError
 from dpdist.plugins.verifier import verify
 from dpdist.publish import release_folder
-from tests import small
+from tests.support import small_release
 
 GEOGRAPHY: dict[str, Any] = {
     "domain": {
@@ -26,7 +26,7 @@ GEOGRAPHY: dict[str, Any] = {
 
 def published(home: Path, folder: str, **changes: Any) -> tuple[dict[str, np.ndarray], dict[str, Any], Path]:
     """The answers of every group, the certificate, and the folder."""
-    done = small.run(small.write(home.parent / folder, **{**GEOGRAPHY, **changes}), home)
+    done = small_release.run(small_release.write(home.parent / folder, **{**GEOGRAPHY, **changes}), home)
     table, certificate = release_folder.load_release(done.folder)
     answers, groups = table["answer"].to_numpy(), np.array(table["group"].to_pylist())
     return {name: answers[groups == name] for name in dict.fromkeys(groups.tolist())}, certificate, Path(done.folder)
@@ -67,13 +67,13 @@ def test_an_answer_that_does_not_add_up_is_found(home: Path) -> None:
 
 
 def test_other_files_and_a_second_run_have_the_same_numbers(home: Path, tmp_path: Path) -> None:
-    path = small.write(home.parent / "data", **GEOGRAPHY, postprocess={"integer": "unbiased"})
-    first = Path(small.run(path, home).folder)
+    path = small_release.write(home.parent / "data", **GEOGRAPHY, postprocess={"integer": "unbiased"})
+    first = Path(small_release.run(path, home).folder)
     before = (first / "answers.csv").read_bytes()
     for name in ("answers.csv", "release.json", "release.json.sig"):
         (first / name).unlink(missing_ok=True)
     first.rename(tmp_path / "old")
-    again = Path(small.run(path, home).folder)
+    again = Path(small_release.run(path, home).folder)
     assert (again / "answers.csv").read_bytes() == before
     rounding = json.loads((again / "release.json").read_text())["rounding"]
     assert rounding["rule"] == "unbiased"
@@ -89,7 +89,7 @@ def test_other_files_and_a_second_run_have_the_same_numbers(home: Path, tmp_path
     ],
 )
 def test_what_cannot_be_rounded_is_refused_before_the_charge(options: dict[str, Any], message: str, home: Path) -> None:
-    path = small.write(home.parent / "data", **GEOGRAPHY, mechanism="coa", postprocess=options)
+    path = small_release.write(home.parent / "data", **GEOGRAPHY, mechanism="coa", postprocess=options)
     with pytest.raises(DpdistError, match=message):
-        small.run(path, home)
+        small_release.run(path, home)
     assert not list((home / "store").rglob("measurements"))

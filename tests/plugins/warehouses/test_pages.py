@@ -27,8 +27,9 @@ import pytest
 import yaml
 
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests import HANGS, installed, small
-from tests.postgres import Server
+from tests import HANGS
+from tests.support import installed_environments, small_release
+from tests.support.postgres_server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +67,7 @@ def python_with(tool: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return installed.shipped(tmp_path_factory.mktemp("shipped"))
+    return installed_environments.shipped(tmp_path_factory.mktemp("shipped"))
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +77,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Path:
         return Path(named).parent
     folder = tmp_path_factory.mktemp("dpdist")
     wheel = f"{next(shipped.glob('dpdist-*.whl'))}[flows,postgres,sql,adbc]"
-    subprocess.run([installed.uv(), "venv", "--quiet", str(folder / "venv")], check=True, timeout=HANGS)
-    python, pins = str(folder / "venv" / "bin" / "python"), str(installed.ROOT / "constraints.txt")
-    words = [installed.uv(), "pip", "install", "--quiet", "--python", python, "--constraint", pins, wheel]
-    subprocess.run(words, check=True, timeout=installed.SECONDS)
+    subprocess.run([installed_environments.uv(), "venv", "--quiet", str(folder / "venv")], check=True, timeout=HANGS)
+    python, pins = str(folder / "venv" / "bin" / "python"), str(installed_environments.ROOT / "constraints.txt")
+    words = [installed_environments.uv(), "pip", "install", "--quiet", "--python", python, "--constraint", pins, wheel]
+    subprocess.run(words, check=True, timeout=installed_environments.SECONDS)
     return Path(python).parent
 
 
@@ -110,7 +111,7 @@ class Tool:
             capture_output=True,
             text=True,
             check=False,
-            timeout=installed.SECONDS,
+            timeout=installed_environments.SECONDS,
         )
         assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout + done.stderr
@@ -125,7 +126,7 @@ class Tool:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        until = time.monotonic() + installed.SECONDS
+        until = time.monotonic() + installed_environments.SECONDS
         while not charged(home) and time.monotonic() < until:
             assert begun.poll() is None, "it ended before the charge"
             time.sleep(0.05)
@@ -159,11 +160,11 @@ def tool(tmp_path: Path, programs: Path, shipped: Path, home: Path) -> Callable[
 def weekly(home: Path, tmp_path: Path) -> Path:
     """A folder with a spec of many periods, the records of one, and wrong ones of the next."""
     folder = tmp_path / "weekly"
-    small.write(folder / WEEK)
-    wrong = small.records(30)
+    small_release.write(folder / WEEK)
+    wrong = small_release.records(30)
     at = wrong.schema.get_field_index("work")
-    small.write(folder / WRONG_WEEK, table=wrong.set_column(at, "work", pa.array([SECRET] * 30)))
-    content: dict[str, Any] = small.spec(
+    small_release.write(folder / WRONG_WEEK, table=wrong.set_column(at, "work", pa.array([SECRET] * 30)))
+    content: dict[str, Any] = small_release.spec(
         release="small-{period}",
         period="{period}",
         records={"path": "{period}/records.parquet"},
@@ -320,7 +321,7 @@ def test_dbt_reads_answers(
     (model,) = blocks("dbt", "sql")
     for seed, week in enumerate((WEEK, "2026-11-09")):
         changes = {"release": f"small-{week}", "period": week, **yaml.safe_load(output)}
-        small.run(small.write(tmp_path / week, table=small.records(seed=seed), **changes), home)
+        small_release.run(small_release.write(tmp_path / week, table=small_release.records(seed=seed), **changes), home)
     server = {"type": "postgres", "host": "127.0.0.1", "port": postgres.port, "user": postgres.user, "password": "none"}
     project = project_of(
         tmp_path / "project",

@@ -26,9 +26,9 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.spec.warehouse_target import TARGETS, PublishedRows
 from dpdist.storage.array_store import Store
-from tests import small
-from tests.command_line import CommandLine
-from tests.postgres import Server
+from tests.support import small_release
+from tests.support.command_line import CommandLine
+from tests.support.postgres_server import Server
 
 KINDS = ("iceberg", "delta", "postgres")
 Reader = Callable[[], list[dict[str, Any]]]
@@ -76,10 +76,12 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
     published = {}
     for week in ("2026-11-09", "2026-11-16"):
         changes = {"period": week, "release": f"small-{week}", "output": {"to": [place]}}
-        done = small.run(small.write(tmp_path / week, table=small.records(seed=int(week[-2:])), **changes), home)
+        done = small_release.run(
+            small_release.write(tmp_path / week, table=small_release.records(seed=int(week[-2:])), **changes), home
+        )
         published[week] = (done, changes)
     first = tmp_path / "2026-11-09" / "release.yaml"
-    assert small.run(first, home).charged is False
+    assert small_release.run(first, home).charged is False
     rows = read()
     for week, (done, _) in published.items():
         table, certificate = release_folder.load_release(Path(done.folder))
@@ -98,14 +100,14 @@ def test_every_release_is_there_once(home: Path, tmp_path: Path, target: tuple[d
         assert fewer == [
             (" ".join(named), f"it has {answers.number} rows of the release, {answers.number - 1} were published")
         ]
-    assert small.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
+    assert small_release.verified(home, "small-2026-11-09")[-1] == f"small-2026-11-09, rows in {' '.join(named)}: right"
 
 
 def test_synthetic_records_are_there_as_such(home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]) -> None:
     """Two sets beside each other, the second again in fewer records; each is written once."""
     place, read = target
-    done = small.run(small.write(tmp_path, workload=[{"marginals": {"ways": [2]}}]), home)
-    records = small.records(50)  # as a plugin would have made them
+    done = small_release.run(small_release.write(tmp_path, workload=[{"marginals": {"ways": [2]}}]), home)
+    records = small_release.records(50)  # as a plugin would have made them
     for name, number, written in (("synthetic-1-0", 50, True), ("synthetic-2-0", 50, True), ("synthetic-2-0", 20, True),
                                   ("synthetic-2-0", 20, False)):  # fmt: skip
         rows = synthetic_rows(done.location, records.slice(0, number), name)
@@ -141,7 +143,7 @@ def test_rows_of_a_release_are_replaced_never_doubled(
 ) -> None:
     """A table that holds half of a release, or another certificate of it, holds the published one afterwards."""
     place, read = target
-    done = small.run(small.write(tmp_path / "r", period="2026-11-09"), home)
+    done = small_release.run(small_release.write(tmp_path / "r", period="2026-11-09"), home)
     named = TARGETS.parse(place)
     with rows_of(done.location) as rows:
         table = rows.reader().read_all().slice(0, rows.number // 2)
@@ -220,13 +222,13 @@ def test_a_table_with_other_columns_is_refused_in_one_line(
     home: Path, tmp_path: Path, target: tuple[dict[str, str], Reader]
 ) -> None:
     place, _ = target
-    done = small.run(small.write(tmp_path / "r"), home)
+    done = small_release.run(small_release.write(tmp_path / "r"), home)
     named = TARGETS.parse(place)
     deliver(done.location, [named])
     other = tmp_path / "other"
     changes = {"release": "other", "domain": {"sex": {"categories": ["f", "m"]}}, "workload": [{"marginals": {"ways": [1]}}]}
     with pytest.raises(StoreError, match="has the columns .*; name another table in output.to"):
-        small.run(small.write(other, output={"to": [place]}, **changes), home)
+        small_release.run(small_release.write(other, output={"to": [place]}, **changes), home)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_a_warehouse_that_is_not_there_refuses_before_the_charge(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(DpdistError, match=message) as refused:
-        small.run(small.write(tmp_path / "r", output={"to": [place]}), home)
+        small_release.run(small_release.write(tmp_path / "r", output={"to": [place]}), home)
     assert "secret-word" not in str(refused.value)
     with open_ledger(home) as ledger:
         assert ledger.budgets() == []
@@ -262,15 +264,15 @@ def test_memory_of_delivering_is_planned(home: Path, tmp_path: Path) -> None:
     context = Context(home, Store(home / "store"), engine.inline(), ignore_progress)
     stages = []
     for folder, output in (("plain", {}), ("delivered", {"to": [{"delta": str(tmp_path / "answers")}]})):
-        planned = plan(context, load(small.write(tmp_path / folder, output=output)))
+        planned = plan(context, load(small_release.write(tmp_path / folder, output=output)))
         stages.append({stage.stage: stage.bytes for stage in stage_memory(planned, context.engine)})
     assert "deliver" not in stages[0]
     assert stages[1]["deliver"] == planned.workload.shape[0] * DELIVERED_ROW_BYTES
 
 
 def test_a_warehouse_changes_no_identity(tmp_path: Path) -> None:
-    plain = load(small.write(tmp_path / "a")).digest
-    assert load(small.write(tmp_path / "b", output={"to": [{"delta": "answers"}]})).digest == plain
+    plain = load(small_release.write(tmp_path / "a")).digest
+    assert load(small_release.write(tmp_path / "b", output={"to": [{"delta": "answers"}]})).digest == plain
 
 
 @pytest.mark.parametrize(
@@ -283,4 +285,4 @@ def test_a_warehouse_changes_no_identity(tmp_path: Path) -> None:
 )
 def test_specs_of_targets(tmp_path: Path, output: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSpec, match=message):
-        load(small.write(tmp_path, output=output))
+        load(small_release.write(tmp_path, output=output))

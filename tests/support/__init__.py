@@ -1,0 +1,1 @@
+"""What tests share: servers, small releases, environments, and slow truths to compare with."""

@@ -1,0 +1,224 @@
+"""What CONTRIBUTING.md promises and no linter sees: the same checks everywhere, documented names, commands that exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from flows.commands import cli
+from tests.support.complete_tree import needs_every_plugin
+
+ROOT = Path(__file__).parents[1]
+PUBLIC = ("dpdist", "dpdist.workloads", "dpdist.strategies", "dpdist.operators", "dpdist.privacy", "dpdist.arrays")
+PRODUCT = [*ROOT.glob("dpdist/**/*.py"), *ROOT.glob("flows/**/*.py")]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@cache
+def _parse(file: Path) -> ast.Module:
+    """A file of the product or of the tests, parsed once for all tests of this module."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def test_pre_commit_runs_the_checks_of_make() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    made = [line.strip().replace("$(VENV)", ".venv") for line in recipe[1].splitlines()]
+    assert [hook["entry"] for hook in hooks] == made
+    assert "make check" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_every_public_name_is_there_and_says_what_it_is(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in getattr(module, "__all__", ()):
+        found = getattr(module, name)
+        if inspect.isclass(found) or inspect.isroutine(found) or inspect.ismodule(found):
+            assert (inspect.getdoc(found) or "").strip(), f"{package}.{name}"
+
+
+def _commands(command: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, part in getattr(command, "commands", {}).items():
+        yield from _commands(part, (*path, name))
+
+
+@needs_every_plugin
+def test_every_command_that_the_pages_name_exists() -> None:
+    known = set(_commands(typer.main.get_command(cli.app), ()))
+    groups = {path[:-1] for path in known if path}
+    for page in PAGES:
+        code = re.findall(r"^```sh[^\n]*\n(.*?)^```$|(?<!`)`([^`\n]+)`(?!`)", page.read_text(), re.MULTILINE | re.DOTALL)
+        for line in (line for block, span in code for line in (block or span).splitlines()):
+            for first, second in re.findall(r"(?:^|[\s/])dpdist ([a-z]+)(?: ([a-z-]+))?", line.split("#")[0]):
+                assert (first,) in known, f"{page.name}: {line}"
+                assert not second or (first,) not in groups or (first, second) in known, f"{page.name}: {line}"
+
+
+def test_every_decision_is_on_the_site() -> None:
+    listed = set(re.findall(r"decisions/\S+\.md", (ROOT / "mkdocs.yml").read_text()))
+    assert listed == {f"decisions/{page.name}" for page in (ROOT / "docs" / "decisions").glob("*.md")}
+
+
+@pytest.mark.slow
+def test_values_are_never_changed_in_place() -> None:
+    """Every dataclass is frozen, except the state of a loop, run or server, and what the verifier reads as it makes its one object."""
+    changed = set()
+    for file in PRODUCT:
+        for node in ast.walk(_parse(file)):
+            for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+                text = ast.unparse(decorator)
+                if text.partition("(")[0] == "dataclass" and "frozen=True" not in text:
+                    changed.add(f"{file.relative_to(ROOT)}: {node.name}")
+    states = {
+        "dpdist/strategies/dense/coa_fixed_point.py: _BestCertificate",
+        "dpdist/strategies/dense/coa_barrier.py: _NewtonSolver",
+        "dpdist/arrays/convolution.py: Steps",
+        "dpdist/extracts/table_extracts.py: UnreadRecords",
+        "dpdist/plugins/verifier/verify.py: ReleaseClaims",
+        "flows/observability/run_events.py: Run",
+        "dpdist/plugins/studio/studio_server.py: StudioSession",
+    }
+    assert changed == {state for state in states if (ROOT / state.partition(":")[0]).exists()}
+
+
+def test_every_dask_cluster_takes_a_free_port() -> None:
+    """Dask's dashboard listens on port 8787 where it is not told otherwise, ``None`` included: two runs beside each other collide."""
+    calls = [
+        (path, found)
+        for folder in ("tests", "benchmarks")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for found in re.findall(
+            r"\bLocalCluster\(([^()]+)\)|\bClient\((n_workers[^()]+)\)", path.read_text(encoding="utf-8")
+        )
+    ]
+    assert len(calls) > 9
+    assert not [path for path, found in calls if 'dashboard_address="127.0.0.1:0"' not in "".join(found)]
+
+
+def test_every_class_name_has_one_meaning() -> None:
+    named: dict[str, list[str]] = {}
+    for file in PRODUCT:
+        for node in ast.walk(_parse(file)):
+            if isinstance(node, ast.ClassDef):
+                named.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in named.items() if len(files) > 1} == {}
+
+
+def test_a_class_is_one_kind() -> None:
+    """With four fields or more that may be None a class is several; decision 14 says of these why they are not."""
+    several = set()
+    for file in PRODUCT:
+        for node in ast.walk(_parse(file)):
+            if isinstance(node, ast.ClassDef):
+                fields = [ast.unparse(each.annotation) for each in node.body if isinstance(each, ast.AnnAssign)]
+                if sum(kind.endswith("None") or "None]" in kind or "None, SectionKey" in kind for kind in fields) > 3:
+                    several.add(node.name)
+    assert several == {
+        *("AboutSpec", "AssumeSpec", "Budget", "Person", "ReleaseSpec"),
+        *("Claims", "ComparedFacts", "MeasurementFacts", "MechanismFacts", "OfFacts", "SelectionsFacts"),
+        *("Answer", "Attribute", "Figure"),
+    }
+
+
+def test_no_file_of_the_product_is_too_long_to_read_at_once() -> None:
+    """Except the verifier, which is one file so that anybody can copy it out, and what is generated from a schema."""
+    long = {str(file.relative_to(ROOT)) for file in PRODUCT if _lines(file) > 450}
+    assert long == {"dpdist/plugins/verifier/verify.py", "dpdist/content/certificate_fields.py"}
+
+
+def _lines(file: Path) -> int:
+    return file.read_text(encoding="utf-8").count("\n")
+
+
+REPEATED = 20
+"""Words of a rule from which on it is a copy, and not the same by chance."""
+
+
+def _words(node: object) -> tuple[object, ...]:
+    """The words of some code, whatever its names are: each is the number of its first use, also what a method reads of its object."""
+    words: list[object] = []
+    _add_words(node, words, {})
+    return tuple(words)
+
+
+def _add_words(node: object, words: list[object], names: dict[str, int]) -> None:
+    if isinstance(node, list):
+        for each in node:
+            _add_words(each, words, names)
+    elif not isinstance(node, ast.AST):
+        words.append(node)
+    elif isinstance(node, ast.Name | ast.arg) or (
+        isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self"
+    ):
+        name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else node.attr
+        words.append(names.setdefault(name, len(names)))
+    else:
+        words.append(type(node).__name__)
+        for name in node._fields:
+            if name not in ("ctx", "annotation", "returns", "type_comment", "kind"):
+                _add_words(getattr(node, name, None), words, names)
+
+
+def _rules(function: ast.FunctionDef, *, parts: bool) -> Iterator[tuple[object, ...]]:
+    """What a function does: all of its body, and what it returns where it does nothing else.
+
+    Args:
+        parts: whether every value that it gives a name or returns is one of its rules, too.
+    """
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    yield _words(body)
+    for each in ast.walk(function) if parts else body if len(body) == 1 else ():
+        if isinstance(each, ast.Return | ast.Assign) and each.value is not None:
+            yield _words(each.value)
+
+
+def _functions(file: Path) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(_parse(file)) if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.slow
+def test_tests_run_the_rules_of_the_product_and_no_copies() -> None:
+    """A test that compares a copy with itself finds no fault in the product; what stands beside it to compare is said another way."""
+    product = {
+        rule: f"{file.relative_to(ROOT)}: {function.name}"
+        for file in PRODUCT
+        for function in _functions(file)
+        for rule in _rules(function, parts=False)
+        if len(rule) >= REPEATED
+    }
+    copies = {
+        f"{file.relative_to(ROOT)}: {function.name} is {product[rule]}"
+        for file in ROOT.glob("tests/**/*.py")
+        for function in _functions(file)
+        for rule in _rules(function, parts=True)
+        if rule in product
+    }
+    assert copies == set()
+
+
+@needs_every_plugin
+def test_every_file_that_pages_and_docstrings_name_is_there() -> None:
+    """By its name, or by the end of its path: whoever moves a file follows it here."""
+    folders = ("benchmarks", "deploy", "docs", "dpdist", "examples", "flows", "tests", "tools")
+    listed = ["setup.py", *(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))]
+    examples = {"utils.py", "definitions.py", "release_weekly.py"}  # of what not to write, and of other orchestrators
+    pages = [*PAGES, *sorted(ROOT.glob("dpdist/**/*.py")), *sorted(ROOT.glob("flows/**/*.py"))]
+    ends = {"/".join(path.split("/")[start:]) for path in listed for start in range(path.count("/") + 1)}
+    missing = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in pages
+        for name in re.findall(r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.py)\b", page.read_text(encoding="utf-8"))
+        if name not in ends and name not in examples
+    }
+    assert missing == set()
