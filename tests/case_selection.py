@@ -23,7 +23,7 @@ DAY = os.environ.get("DPDIST_TEST_DAY") or datetime.now(UTC).date().isoformat()
 """The day that draws them: today, unless an earlier day's cases are to be run again."""
 
 
-def first_of(count: int, cases: Iterable[Any]) -> list[Any]:
+def slow_after_first(count: int, cases: Iterable[Any]) -> list[Any]:
     """The first so many run at every change."""
     return [case if number < count else slow(case) for number, case in enumerate(cases)]
 

@@ -253,14 +253,14 @@ def _other_key(key: bytes, offset: int) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def places() -> Iterator[None]:
+def no_state_outside_home() -> Iterator[None]:
     """A test that leaves state where nobody asked for it, as in the home of who runs the tests, fails."""
     yield
-    left = Path(os.environ["XDG_DATA_HOME"], "dpdist")
-    if left.exists():
-        found = sorted(str(path.relative_to(left)) for path in left.rglob("*"))
-        shutil.rmtree(left)
-        pytest.fail(f"state was written without DPDIST_HOME: {found}; take the fixture 'home'")
+    state = Path(os.environ["XDG_DATA_HOME"], "dpdist")
+    if state.exists():
+        files = sorted(str(path.relative_to(state)) for path in state.rglob("*"))
+        shutil.rmtree(state)
+        pytest.fail(f"state was written without DPDIST_HOME: {files}; take the fixture 'home'")
 
 
 @pytest.fixture

@@ -150,11 +150,12 @@ def test_what_is_called_equivalent_is_there(name: str) -> None:
 @pytest.mark.slow
 def test_the_nearest_tests_come_first() -> None:
     assert (
-        command.nearest("dpdist/privacy/selection/partition_selection.py")[0] == "tests/privacy/test_partition_selection.py"
+        command.nearest_tests("dpdist/privacy/selection/partition_selection.py")[0]
+        == "tests/privacy/test_partition_selection.py"
     )
-    assert "tests/stability/test_groups.py" in command.nearest("dpdist/measurement/sensitivity/group_contribution.py")
-    assert command.nearest("flows/public_facts.py")[0] == "tests/test_public_facts.py"
-    found = command.nearest("dpdist/measurement/sensitivity/column_norms.py")
+    assert "tests/stability/test_groups.py" in command.nearest_tests("dpdist/measurement/sensitivity/group_contribution.py")
+    assert command.nearest_tests("flows/public_facts.py")[0] == "tests/test_public_facts.py"
+    found = command.nearest_tests("dpdist/measurement/sensitivity/column_norms.py")
     assert found[0] == "tests/measurement/test_proofs.py"
     assert 1 < len(found) <= command.LOOKED_AT
 
@@ -169,15 +170,15 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
     monkeypatch.setattr(runs, "measured", lambda file: command.Measured({f"{file}::test_a": 0.1}, {}))
     for fault, (end, by) in ends.items():
-        assert runs.known(fault) is None
+        assert runs.earlier_result(fault) is None
         monkeypatch.setattr(runs, "_planted", lambda mutant, tests, end=end, by=by: (end, by))
         assert runs.end(fault)["end"] == end
-        assert runs.known(fault) is not None
+        assert runs.earlier_result(fault) is not None
     runs.cpu_seconds = 2.0
-    assert (runs.known(first) is None, runs.known(second) is None) == (False, True)
+    assert (runs.earlier_result(first) is None, runs.earlier_result(second) is None) == (False, True)
     runs.cpu_seconds = 1.0
     near.append("tests/privacy/test_noise.py")
-    assert (runs.known(first) is None, runs.known(second) is None) == (False, True)
+    assert (runs.earlier_result(first) is None, runs.earlier_result(second) is None) == (False, True)
 
 
 def test_runs_beside_each_other_share_the_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

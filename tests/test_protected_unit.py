@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.commands.cli import app
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
@@ -78,7 +78,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", first_of(2, CASES))
+@pytest.mark.parametrize("name", slow_after_first(2, CASES))
 def test_certificate_page_and_terminal_say_what_is_protected(name: str, home: Path) -> None:
     changes, said, told = CASES[name]
     path = small_release.write(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support.standardised_errors import (
     RATE,
     assert_errors_fit,
@@ -47,13 +47,13 @@ def test_true_scales_fail_as_seldom_as_stated(kind: str, trials: int) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("scale", first_of(1, [0.5, 2.0]))
+@pytest.mark.parametrize("scale", slow_after_first(1, [0.5, 2.0]))
 def test_half_and_twice_the_scale_fail(scale: float) -> None:
     assert alarms(scale, "gaussian", RATE) >= 0.97 * TRIALS
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("scale", first_of(1, [0.4, 2.5]))
+@pytest.mark.parametrize("scale", slow_after_first(1, [0.4, 2.5]))
 def test_a_scale_of_laplace_noise_that_is_off_fails(scale: float) -> None:
     """Its squares vary more: half and twice the scale fail in 85 and 75 of 100 trials."""
     assert alarms(scale, "laplace", 0.001, trials=60) >= 54

@@ -33,7 +33,7 @@ from dpdist.spec import load
 from dpdist.spec.sections.sources import LOCATIONS
 from dpdist.storage.array_store import Store
 from flows.observability import notifications, observers
-from tests.case_selection import always, first_of
+from tests.case_selection import always, slow_after_first
 from tests.observability.receiver import Receiver, exported_metrics
 from tests.support import forked_programs, small_release
 from tests.support.complete_tree import needs_every_plugin, needs_plugin
@@ -178,7 +178,7 @@ SQL = {
 }
 
 
-@pytest.mark.parametrize("case", first_of(5, SQL))
+@pytest.mark.parametrize("case", slow_after_first(5, SQL))
 def test_what_duckdb_says_of_data_is_not_passed_on(case: str, home: Path, heard: Heard) -> None:
     folder = home.parent / "data"
     folder.mkdir()
@@ -257,7 +257,7 @@ def test_files_that_are_no_records_are_not_named(home: Path, heard: Heard) -> No
 
 @pytest.mark.parametrize(
     "case",
-    first_of(
+    slow_after_first(
         1,
         [
             pytest.param(("folder", "value outside", "inline"), id="refused"),

@@ -38,20 +38,20 @@ def stored(folder: Path, memory: int = 2**30, **sizes: int) -> StoreWorkspace:
     return StoreWorkspace(Store(folder, Sizes(**sizes)), some)
 
 
-def left_over(folder: Path) -> set[str]:
+def scratch_arrays(folder: Path) -> set[str]:
     """The arrays and tiles that are still in the store's scratch."""
     return {path.parent.name for path in Path(folder, "scratch").rglob("manifest.json")}
 
 
-def first(start: int, slab: np.ndarray) -> np.ndarray:
-    made = slab @ RIGHT + np.arange(start, start + slab.shape[0])[:, None]
-    return made.T[:, :, None] * np.array([1, -1])
+def transform_rows(start: int, slab: np.ndarray) -> np.ndarray:
+    transformed = slab @ RIGHT + np.arange(start, start + slab.shape[0])[:, None]
+    return transformed.T[:, :, None] * np.array([1, -1])
 
 
-def second(start: int, gathered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    assert (gathered[:, :, 0] == -gathered[:, :, 1]).all()
-    numbered = gathered[:, :, 0] @ LEFT.T + 1000 * np.arange(start, start + gathered.shape[0])[:, None]
-    return numbered, gathered[:, :, 0].sum(axis=1).astype(np.float64)
+def transform_columns(start: int, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    assert (columns[:, :, 0] == -columns[:, :, 1]).all()
+    numbered = columns[:, :, 0] @ LEFT.T + 1000 * np.arange(start, start + columns.shape[0])[:, None]
+    return numbered, columns[:, :, 0].sum(axis=1).astype(np.float64)
 
 
 @pytest.mark.parametrize(("slabs", "tiles"), [(0, 1), (1, 1), (1, 1000), (2, 1), (5, 1), (100, 1)])
@@ -61,7 +61,7 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, tiles: i
     told: list[tuple[int, int]] = []
     out = work.run_passes(
         work.write(ArrayVector(SOURCE.ravel())),
-        [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)],
+        [TransformPass(ROWS, transform_rows, 100), TransformPass(COLUMNS, transform_columns, 90)],
         [Target(4, np.int64, "left", {"kept": 1}), Target(1, np.float64)],
         lambda done, total: told.append((done, total)),
     )
@@ -73,13 +73,13 @@ def test_slabs_do_not_change_what_comes_out(tmp_path: Path, slabs: int, tiles: i
         assert work.store.open("left").facts == {"kept": 1}
         work.delete(*out)
         assert work.store.exists("left")
-        assert len(left_over(tmp_path)) == 1  # the source
+        assert len(scratch_arrays(tmp_path)) == 1  # the source
 
 
 def test_what_passes_leave_behind_grows_with_their_tasks(tmp_path: Path) -> None:
     """One object and a record a task, however many tiles; slabs of the last pass are several shards of one line each."""
     work = stored(tmp_path, 3 * 400, shard_bytes=16)
-    sides = [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)]
+    sides = [TransformPass(ROWS, transform_rows, 100), TransformPass(COLUMNS, transform_columns, 90)]
     targets = [Target(4, np.int64, "left"), Target(1, np.float64)]
     source = work.write(ArrayVector(SOURCE.ravel()))
     divided = cut(source, sides, targets, work.memory_bytes, work.store.sizes)
@@ -105,17 +105,20 @@ def test_tiles_are_put_together_where_they_are_many(tmp_path: Path, tiles: int) 
     source, read, wrote = work.write(ArrayVector(SOURCE.ravel())), list[int](), dict[str, int]()
     plain_get, plain_put = Store.get_blocks, Store.put_values
 
-    def told(self: Store, parts: Iterable[StoredPart]) -> Iterator[np.ndarray]:
+    def record_blocks_read(self: Store, parts: Iterable[StoredPart]) -> Iterator[np.ndarray]:
         some = list(parts)
         read.append(len(some))
         return plain_get(self, some)
 
-    def kept(self: Store, name: str, block: np.ndarray) -> None:
+    def record_block_written(self: Store, name: str, block: np.ndarray) -> None:
         wrote[name] = block.size
         plain_put(self, name, block)
 
-    with mock.patch.object(Store, "get_blocks", told), mock.patch.object(Store, "put_values", kept):
-        sides = [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)]
+    with (
+        mock.patch.object(Store, "get_blocks", record_blocks_read),
+        mock.patch.object(Store, "put_values", record_block_written),
+    ):
+        sides = [TransformPass(ROWS, transform_rows, 100), TransformPass(COLUMNS, transform_columns, 90)]
         work.run_passes(source, sides, [Target(4, np.int64, "left"), Target(1, np.float64)])
     merged = [size for name, size in wrote.items() if "-merged/" in name and name.endswith("/values")]
     if tiles == 1:
@@ -123,7 +126,7 @@ def test_tiles_are_put_together_where_they_are_many(tmp_path: Path, tiles: int) 
         assert max(merged) <= math.sqrt((2 * COLUMNS) * (2 * ROWS))
     else:
         assert (merged, sum(read)) == ([], ROWS * COLUMNS)
-    assert len(left_over(tmp_path)) == 2  # the source and the unnamed target
+    assert len(scratch_arrays(tmp_path)) == 2  # the source and the unnamed target
 
 
 def test_a_tile_that_was_altered_before_it_was_put_together_is_found(tmp_path: Path) -> None:
@@ -133,7 +136,7 @@ def test_a_tile_that_was_altered_before_it_was_put_together_is_found(tmp_path: P
         plain(self, name, block + (name.endswith("/0/7/values")))
 
     sides, source = (
-        [TransformPass(ROWS, first, 100), TransformPass(COLUMNS, second, 90)],
+        [TransformPass(ROWS, transform_rows, 100), TransformPass(COLUMNS, transform_columns, 90)],
         work.write(ArrayVector(SOURCE.ravel())),
     )
     with mock.patch.object(Store, "put_values", altered), pytest.raises(StoreError, match="was truncated or altered"):
@@ -155,7 +158,7 @@ def test_slabs_grow_with_the_vector_as_far_as_memory_allows() -> None:
 
 def test_a_row_that_does_not_fit_is_refused_with_numbers(tmp_path: Path) -> None:
     work = stored(tmp_path, 3 * 99)
-    sides = [TransformPass(ROWS, first, 90), TransformPass(COLUMNS, second, 100)]
+    sides = [TransformPass(ROWS, transform_rows, 90), TransformPass(COLUMNS, transform_columns, 100)]
     with pytest.raises(OutOfMemory, match="one line of a product needs"):
         work.run_passes(work.write(ArrayVector(SOURCE.ravel())), sides, [Target(4, np.int64, "left")])
     assert not work.store.exists("left")
@@ -171,7 +174,7 @@ def test_unnamed_vectors_are_gone_at_the_end_of_their_scratch(tmp_path: Path) ->
     named, facts = work.find_vector("named") or (None, {})
     assert named is not None
     assert facts == {"of": "source"}
-    assert len(left_over(tmp_path)) == 1
+    assert len(scratch_arrays(tmp_path)) == 1
     assert work.find_vector("another") is None
 
 
@@ -337,7 +340,7 @@ def test_convolutions_through_the_store_are_those_in_memory(bits: int, length: i
     np.testing.assert_array_equal(to_array(found), folded(left, right, length).astype(np.int64))
     np.testing.assert_array_equal(to_array(found), to_array(exact_convolution(MEMORY, one, other, length)))
     work.delete(one, other, found)
-    assert not left_over(tmp_path)
+    assert not scratch_arrays(tmp_path)
 
 
 @pytest.mark.parametrize("in_memory", [True, False])

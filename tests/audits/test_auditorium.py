@@ -103,24 +103,26 @@ def sampled_of_dawa(folder: Path, fault: str = "") -> tuple[Pair, dict[str, floa
     return (out[0], out[1]), claim(LAPLACE)
 
 
-def found(tool: Path, folder: Path, audited: dict[str, tuple[Pair, dict[str, float]]]) -> set[str]:
+def contradicted_claims(tool: Path, folder: Path, audited: dict[str, tuple[Pair, dict[str, float]]]) -> set[str]:
     """The names of those whose samples the tool finds to contradict what is claimed of them."""
     arrays = {f"{name}/{side}": pair[side] for name, (pair, _) in audited.items() for side in (0, 1)}
     np.savez(folder / "samples.npz", **arrays)
-    (folder / "claims.json").write_text(json.dumps({name: told for name, (_, told) in audited.items()}))
+    (folder / "claims.json").write_text(json.dumps({name: stated for name, (_, stated) in audited.items()}))
     program = Path(__file__).with_name("in_auditorium.py")
     command = [str(tool / "bin" / "python"), str(program), str(folder / "samples.npz"), str(folder / "claims.json")]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "HOME": str(folder)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS, env={**os.environ, **quiet})
-    assert done.returncode == 0, done.stderr[-4000:]
-    return set(json.loads(done.stdout.strip().splitlines()[-1]))
+    completed = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=HANGS, env={**os.environ, **quiet}
+    )
+    assert completed.returncode == 0, completed.stderr[-4000:]
+    return set(json.loads(completed.stdout.strip().splitlines()[-1]))
 
 
 @pytest.mark.large
 def test_every_mechanism(environment_of_the_tool: Path, tmp_path: Path) -> None:
     audited = {name: sampled(name, tmp_path / str(place)) for place, name in enumerate(WHOLE)}
     audited["dawa"] = sampled_of_dawa(tmp_path / "dawa")
-    assert found(environment_of_the_tool, tmp_path, audited) == set()
+    assert contradicted_claims(environment_of_the_tool, tmp_path, audited) == set()
 
 
 @pytest.mark.large
@@ -128,7 +130,7 @@ def test_every_mechanism(environment_of_the_tool: Path, tmp_path: Path) -> None:
 def test_planted_faults_are_found(fault: str, environment_of_the_tool: Path, tmp_path: Path) -> None:
     audited = {name: sampled(name, tmp_path / str(place), fault) for place, name in enumerate(WHOLE)}
     audited["dawa"] = sampled_of_dawa(tmp_path / "dawa", fault)
-    assert set(audited) - found(environment_of_the_tool, tmp_path, audited) == set()
+    assert set(audited) - contradicted_claims(environment_of_the_tool, tmp_path, audited) == set()
 
 
 @pytest.mark.parametrize("name", ["identity", "laplace over weights"])

@@ -147,7 +147,7 @@ def neighbours(case: Case, folder: Path) -> tuple[pa.Table, pa.Table]:
 
 
 @pytest.fixture
-def both(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def record_and_replay(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Records a case and replays it with its neighbour; returns the tool's auditor."""
     monkeypatch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(32)))
 
@@ -166,9 +166,9 @@ def both(tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
 
 @pytest.mark.large
 @pytest.mark.parametrize("name", CASES)
-def test_every_mechanism(name: str, both: Callable[..., Any]) -> None:
+def test_every_mechanism(name: str, record_and_replay: Callable[..., Any]) -> None:
     """Control flow, published files and sensitivity of the release; and a sensitivity that is declared too small is found."""
-    auditor = both(name)
+    auditor = record_and_replay(name)
     auditor.validate_records()
     for entry in auditor.log:
         if entry.sensitivity_val is not None:
@@ -184,9 +184,9 @@ STATISTICAL = {"identity": Fraction(1, 2), "coa over cells": Fraction(1, 2), "id
 @pytest.mark.large
 @pytest.mark.parametrize("weak", [False, True])
 @pytest.mark.parametrize("name", STATISTICAL)
-def test_outputs(name: str, weak: bool, both: Callable[..., Any]) -> None:
+def test_outputs(name: str, weak: bool, record_and_replay: Callable[..., Any]) -> None:
     """The tool's lower bound of epsilon, from samples of the noise as it is drawn, at the delta of a Gaussian or none."""
-    auditor = both(name, scale=STATISTICAL[name] if weak else Fraction(1))
+    auditor = record_and_replay(name, scale=STATISTICAL[name] if weak else Fraction(1))
     auditor.run_distributional_audit(n_samples=SAMPLES)
     epsilons, deltas = next(entry.privacy_profile for entry in auditor.log if entry.kind == "noise")
     pure = "Laplace" in name
@@ -201,7 +201,7 @@ def claimed_delta(pure: bool, epsilon: float) -> float:
 
 @pytest.mark.large
 def test_counts_that_reach_what_is_published_past_the_noise_are_found(
-    both: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    record_and_replay: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, draw = measure.write_integers, measure.draw
 
@@ -217,4 +217,4 @@ def test_counts_that_reach_what_is_published_past_the_noise_are_found(
 
     monkeypatch.setattr(release_run, "write_integers", leaking)
     with pytest.raises(AssertionError, match="Equality Failure @ 'files'"):
-        both("identity")
+        record_and_replay("identity")

@@ -47,9 +47,9 @@ def persons(planned: Any) -> Iterator[tuple[int, ...]]:
 def farthest(pipeline: Pipeline, planned: Any, x: np.ndarray) -> tuple[int, ...]:
     """The cells of the person whose records, added to a histogram, move what is measured the most."""
 
-    def away(person: tuple[int, ...]) -> int:
-        more = x + np.bincount(person, minlength=x.size)
-        return moved(planned.grid, pipeline.exact_in_memory(planned, more), base)
+    def movement_of_person(person: tuple[int, ...]) -> int:
+        neighbour = x + np.bincount(person, minlength=x.size)
+        return moved(planned.grid, pipeline.exact_in_memory(planned, neighbour), base)
 
     base = pipeline.exact_in_memory(planned, x)
-    return max(persons(planned), key=away)
+    return max(persons(planned), key=movement_of_person)

@@ -69,7 +69,7 @@ def bucket_at(url: str) -> Bucket:
     return found
 
 
-def at(s3: str, prefix: str) -> dict[str, bytes]:
+def objects_below(s3: str, prefix: str) -> dict[str, bytes]:
     """Every object below a prefix with its bytes."""
     return {
         each.key.removeprefix(f"{prefix}/"): each.get()["Body"].read()
@@ -78,7 +78,7 @@ def at(s3: str, prefix: str) -> dict[str, bytes]:
 
 
 @dataclass(frozen=True)
-class Begun:
+class MeasuredRelease:
     """A measured release, and what this process alone publishes of it: in all formats, and as Zarr only."""
 
     home: Path
@@ -95,25 +95,30 @@ class Begun:
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
+def measured_release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredRelease]:
     folder = tmp_path_factory.mktemp("begun")
     keys.initialise(folder / "home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPDIST_HOME", str(folder / "home"))
         for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
             patch.delenv(name, raising=False)
-        found = Begun(folder / "home", {}, {})
-        whole = small_release.tree(Path(found.publish(folder / "whole").folder))
-        arrays = small_release.tree(Path(found.publish(folder / "arrays", formats=["zarr"]).folder))
-        yield replace(found, whole=whole, arrays=arrays)
+        release = MeasuredRelease(folder / "home", {}, {})
+        whole = small_release.tree(Path(release.publish(folder / "whole").folder))
+        arrays = small_release.tree(Path(release.publish(folder / "arrays", formats=["zarr"]).folder))
+        yield replace(release, whole=whole, arrays=arrays)
 
 
-def nobody(*arguments: object) -> list[object]:
+def fail_if_called(*arguments: object) -> list[object]:
     raise AssertionError("this process wrote the parts, or read them back")
 
 
 def test_workers_write_the_parts(
-    begun: Begun, s3: str, workers: Engine, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured_release: MeasuredRelease,
+    s3: str,
+    workers: Engine,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To a bucket, while a worker is killed, and to a folder: the bytes that this process writes alone.
 
@@ -131,19 +136,21 @@ def test_workers_write_the_parts(
         return original(self, function, items, report_progress=on_done or kill)
 
     monkeypatch.setattr(Engine, "map", mapped)
-    monkeypatch.setattr(publish, "map_in_threads", nobody)
-    begun.publish(f"{s3}/published/workers", workers)
+    monkeypatch.setattr(publish, "map_in_threads", fail_if_called)
+    measured_release.publish(f"{s3}/published/workers", workers)
     assert killed
-    assert at(s3, "published/workers") == begun.whole
-    monkeypatch.setattr(publish, "write_checked", nobody)
+    assert objects_below(s3, "published/workers") == measured_release.whole
+    monkeypatch.setattr(publish, "write_checked", fail_if_called)
     local = Engine(workers=2, memory_bytes=2**31, threads=1, connect=lambda: workers.client, local=True)
-    assert small_release.tree(Path(begun.publish(tmp_path / "by-workers", local).folder)) == begun.whole
-    begun.publish(f"{s3}/published/by-own-workers", local)
-    assert at(s3, "published/by-own-workers") == begun.whole
+    assert (
+        small_release.tree(Path(measured_release.publish(tmp_path / "by-workers", local).folder)) == measured_release.whole
+    )
+    measured_release.publish(f"{s3}/published/by-own-workers", local)
+    assert objects_below(s3, "published/by-own-workers") == measured_release.whole
     assert [path.name for path in tmp_path.iterdir()] == ["by-workers"]
 
 
-def other(data: bytes) -> bytes:
+def flip_first_bit(data: bytes) -> bytes:
     return bytes([data[0] ^ 1]) + data[1:]
 
 
@@ -157,12 +164,12 @@ def false_digest(put: Put, place: Destination, name: str, data: bytes) -> Writte
 
 def other_bytes(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """With the right digest, and the tag of what was written."""
-    return replace(put(place, name, other(data)), digest=hashlib.sha256(data).hexdigest())
+    return replace(put(place, name, flip_first_bit(data)), digest=hashlib.sha256(data).hexdigest())
 
 
 def wrong_answers(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """Nothing that is said of them is wrong."""
-    return put(place, name, other(data))
+    return put(place, name, flip_first_bit(data))
 
 
 def another_part(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
@@ -179,13 +186,13 @@ def nothing(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile
 def twice(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """The second time other bytes."""
     told = put(place, name, data)
-    put(place, name, other(data))
+    put(place, name, flip_first_bit(data))
     return told
 
 
 def ahead(put: Put, place: Destination, name: str, data: bytes) -> WrittenFile:
     """The right bytes, with the tag of those that are to take their place when they have been read back."""
-    later = put(place, name, other(data))
+    later = put(place, name, flip_first_bit(data))
     return replace(put(place, name, data), tag=later.tag)
 
 
@@ -224,7 +231,7 @@ LIES: list[tuple[Callable[..., WrittenFile], str]] = [
     ids=[each[0].__name__ for each in LIES],
 )
 def test_a_worker_s_lie_about_a_part_is_found_before_the_certificate(
-    begun: Begun, s3: str, workers: Engine, monkeypatch: pytest.MonkeyPatch, lie: Any, fault: str
+    measured_release: MeasuredRelease, s3: str, workers: Engine, monkeypatch: pytest.MonkeyPatch, lie: Any, fault: str
 ) -> None:
     """In a bucket: what workers wrote is read back, and here every part is written again, by others; one worker's by the run alone."""
     monkeypatch.setattr(publish, "PARTS_PER_CHECK", 1)
@@ -233,13 +240,13 @@ def test_a_worker_s_lie_about_a_part_is_found_before_the_certificate(
     prefix = f"published/{lie.__name__}"
     workers.client.run(become, lie)
     with pytest.raises(StoreError, match=rf"{fault}, and a worker wrote it; nothing is published") as refused:
-        begun.publish(f"{s3}/{prefix}", workers)
+        measured_release.publish(f"{s3}/{prefix}", workers)
     assert "\n" not in str(refused.value)
-    assert SEALED not in at(s3, prefix)
+    assert SEALED not in objects_below(s3, prefix)
     workers.client.run(become, None)
     if lie is other_bytes:
-        begun.publish(f"{s3}/{prefix}", workers)
-        assert at(s3, prefix) == begun.whole
+        measured_release.publish(f"{s3}/{prefix}", workers)
+        assert objects_below(s3, prefix) == measured_release.whole
 
 
 def forget_the_server() -> None:
@@ -247,17 +254,19 @@ def forget_the_server() -> None:
 
 
 @pytest.mark.slow
-def test_workers_that_cannot_write_leave_it_to_the_run(begun: Begun, s3: str, workers: Engine) -> None:
+def test_workers_that_cannot_write_leave_it_to_the_run(measured_release: MeasuredRelease, s3: str, workers: Engine) -> None:
     workers.client.run(forget_the_server)
     told: list[str] = []
-    path = begun.spec(f"{s3}/published/alone")
-    small_release.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY, where=workers)
-    assert at(s3, "published/alone") == begun.whole
+    path = measured_release.spec(f"{s3}/published/alone")
+    small_release.run(
+        path, measured_release.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY, where=workers
+    )
+    assert objects_below(s3, "published/alone") == measured_release.whole
     assert [text for text in told if text.startswith("warning workers cannot write the release, so this process")]
 
 
 def test_what_was_published_is_known_again_without_a_download(
-    begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch
+    measured_release: MeasuredRelease, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the tags of the replies to the uploads; what does not have them any more is downloaded, and refused."""
     url = f"{s3}/published/known"
@@ -269,16 +278,16 @@ def test_what_was_published_is_known_again_without_a_download(
         original(place, folder)
 
     monkeypatch.setattr(Bucket, "download", watched)
-    begun.publish(url)
-    begun.publish(url)
+    measured_release.publish(url)
+    measured_release.publish(url)
     assert downloaded == []
-    shutil.rmtree(begun.home / "store" / "published")  # as if another version had published it
-    begun.publish(url)
-    begun.publish(url)
+    shutil.rmtree(measured_release.home / "store" / "published")  # as if another version had published it
+    measured_release.publish(url)
+    measured_release.publish(url)
     assert downloaded == [url]
     bucket_of(s3).put_object(Key="published/known/answers.csv", Body=b"altered")
     with pytest.raises(StoreError, match="exists and does not hold a complete copy of this release"):
-        begun.publish(url)
+        measured_release.publish(url)
 
 
 def test_other_bytes_of_the_same_size_are_no_file_of_the_release(s3: str) -> None:
@@ -329,22 +338,27 @@ small_release.run(Path(sys.argv[1]), Path(sys.argv[2]), sizes=MANY)
 """
 
 
-def test_a_killed_publisher_leaves_no_release(begun: Begun, s3: str) -> None:
+def test_a_killed_publisher_leaves_no_release(measured_release: MeasuredRelease, s3: str) -> None:
     """Whatever it had written: no reader takes it for a release, no upload stays open, and the next run leaves only its own files."""
     prefix = "published/killed"
-    path = begun.spec(f"{s3}/{prefix}")
-    assert forked_programs.finished(KILLED, path, begun.home, "answers.zarr/answer/c/1").returncode == -signal.SIGKILL
-    left = at(s3, prefix)
-    assert left.items() < begun.whole.items()
+    path = measured_release.spec(f"{s3}/{prefix}")
+    assert (
+        forked_programs.finished(KILLED, path, measured_release.home, "answers.zarr/answer/c/1").returncode
+        == -signal.SIGKILL
+    )
+    left = objects_below(s3, prefix)
+    assert left.items() < measured_release.whole.items()
     assert {"answers.csv", "answers.parquet/part-00000.parquet"} < set(left)
     with pytest.raises(StoreError, match=r"release.json is missing"), parse_location(f"{s3}/{prefix}").local_copy() as copy:
         release_folder.certificate_of(copy)
-    begun.publish(f"{s3}/{prefix}", formats=["zarr"])
-    assert at(s3, prefix) == begun.arrays
+    measured_release.publish(f"{s3}/{prefix}", formats=["zarr"])
+    assert objects_below(s3, prefix) == measured_release.arrays
     assert list(bucket_of(s3).multipart_uploads.all()) == []
 
 
-def test_what_somebody_else_put_there_is_not_deleted(begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_somebody_else_put_there_is_not_deleted(
+    measured_release: MeasuredRelease, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = Bucket.has_md5_tags
 
     def meanwhile(place: Bucket) -> bool:
@@ -353,8 +367,8 @@ def test_what_somebody_else_put_there_is_not_deleted(begun: Begun, s3: str, monk
 
     monkeypatch.setattr(Bucket, "has_md5_tags", meanwhile)
     with pytest.raises(StoreError, match=r"holds something else \(notes.txt\); move it away"):
-        begun.publish(f"{s3}/published/mixed")
-    left = at(s3, "published/mixed")
+        measured_release.publish(f"{s3}/published/mixed")
+    left = objects_below(s3, "published/mixed")
     assert left["notes.txt"] == b"mine"
     assert "release.json" not in left
 
@@ -412,17 +426,19 @@ def test_a_file_beyond_one_request_is_sent_in_parts(s3: str, monkeypatch: pytest
     tag = bucket_at(f"{s3}/long").upload("answers.csv", data, md5_tags=True, one_request=2**20)
     assert tag is not None
     assert tag.endswith("-3")
-    assert at(s3, "long") == {"answers.csv": data}
+    assert objects_below(s3, "long") == {"answers.csv": data}
 
 
 @pytest.mark.slow
-def test_a_long_csv_file_for_a_bucket_is_warned_of(begun: Begun, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_csv_file_for_a_bucket_is_warned_of(
+    measured_release: MeasuredRelease, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of it alone a kill may leave parts that nobody lists: all other files are cut so that one request sends them."""
     told: list[str] = []
     for rows, formats in ((10, ["csv", "parquet"]), (10, ["parquet"]), (10**6, ["csv"])):
         monkeypatch.setattr(publish, "CSV_ROWS", rows)
-        path = begun.spec(f"{s3}/published/long-{len(told)}-{rows}-{len(formats)}", formats=formats)
-        small_release.run(path, begun.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY)
+        path = measured_release.spec(f"{s3}/published/long-{len(told)}-{rows}-{len(formats)}", formats=formats)
+        small_release.run(path, measured_release.home, lambda stage, text: told.append(f"{stage} {text}"), sizes=MANY)
         assert len([line for line in told if "abort incomplete multipart uploads" in line]) == 1
 
 

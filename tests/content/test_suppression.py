@@ -24,7 +24,7 @@ from dpdist.privacy.noise_distributions import LAPLACE, Kind
 from dpdist.publish import release_folder
 from dpdist.spec import load
 from dpdist.spec.sections.output import SuppressSpec
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 
@@ -44,19 +44,19 @@ def test_a_rule_has_numbers_only(number: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
+def release_pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
     """One measurement, published with and without suppression."""
     home = tmp_path_factory.mktemp("suppression") / "home"
     keys.initialise(home)
     (home / "root.key").write_text("5c" * 32 + "\n")
-    done = []
+    releases = []
     with pytest.MonkeyPatch.context() as patch:  # always the same noise: a short answer may be like a coordinate of a chart
         patch.setattr("dpdist.privacy.ledger.budget_ledger._new_salt", lambda: bytes(range(32)))
         for name, options in (("all", {}), ("shown", {"suppress": RULE})):
             output = {"folder": str(home.parent / name / "out"), "formats": small_release.EVERY_FORMAT}
             path = small_release.write(home.parent / name, **ASKED, postprocess=options, output=output)
-            done.append(small_release.run(path, home))
-    return done[0], done[1]
+            releases.append(small_release.run(path, home))
+    return releases[0], releases[1]
 
 
 @pytest.mark.parametrize("mechanism", [name for name, each in REGISTRY.items() if each.is_data_dependent])
@@ -75,51 +75,51 @@ def test_no_rates_are_predicted_for_answers_with_a_bias(tmp_path: Path, mechanis
     load(small_release.write(tmp_path / "unbiased", **changes, mechanism="identity", postprocess={"suppress": RULE}))
 
 
-def test_shown_are_the_answers_clearly_above_the_number(both: tuple[Release, Release]) -> None:
-    every, shown = (release_folder.load_release(Path(done.folder))[0].to_pylist() for done in both)
+def test_shown_are_the_answers_clearly_above_the_number(release_pair: tuple[Release, Release]) -> None:
+    every, shown = (release_folder.load_release(Path(done.folder))[0].to_pylist() for done in release_pair)
     above = [row for row in every if row["answer"] >= 150 + 2 * row["standard_error"]]
     assert [{**row, "low_95": 0, "high_95": 0} for row in shown] == [{**row, "low_95": 0, "high_95": 0} for row in above]
     assert all(row["low_95"] <= other["low_95"] for row, other in zip(shown, above, strict=True))  # given that it is shown
     assert 0 < len(shown) < len(every)
-    assert len((Path(both[1].folder) / "answers.csv").read_text().splitlines()) == len(shown) + 1
+    assert len((Path(release_pair[1].folder) / "answers.csv").read_text().splitlines()) == len(shown) + 1
 
 
-def test_arrays_keep_their_places(both: tuple[Release, Release]) -> None:
-    every, shown = (zarr.open_group(Path(done.folder) / "answers.zarr", mode="r")["answer"][:] for done in both)
+def test_arrays_keep_their_places(release_pair: tuple[Release, Release]) -> None:
+    every, shown = (zarr.open_group(Path(done.folder) / "answers.zarr", mode="r")["answer"][:] for done in release_pair)
     hidden = np.isnan(shown)
     np.testing.assert_array_equal(shown[~hidden], every[~hidden])
-    assert hidden.sum() == len(every) - both[1].answers.arrow.num_rows
-    whole, holes = (done.answers.xarray()["age x work"]["answer"] for done in both)
+    assert hidden.sum() == len(every) - release_pair[1].answers.arrow.num_rows
+    whole, holes = (done.answers.xarray()["age x work"]["answer"] for done in release_pair)
     assert holes.shape == whole.shape
     assert 0 < int(holes.isnull().sum()) < holes.size
     np.testing.assert_array_equal(holes.values[~np.isnan(holes)], whole.values[~np.isnan(holes)])
 
 
-def test_the_page_holds_no_suppressed_answer(both: tuple[Release, Release]) -> None:
-    page = (Path(both[1].folder) / "index.html").read_text(encoding="utf-8")
-    shown = {row["answer"] for row in both[1].answers.arrow.to_pylist()}
-    hidden = [row["answer"] for row in both[0].answers.arrow.to_pylist() if row["answer"] not in shown]
+def test_the_page_holds_no_suppressed_answer(release_pair: tuple[Release, Release]) -> None:
+    page = (Path(release_pair[1].folder) / "index.html").read_text(encoding="utf-8")
+    shown = {row["answer"] for row in release_pair[1].answers.arrow.to_pylist()}
+    hidden = [row["answer"] for row in release_pair[0].answers.arrow.to_pylist() if row["answer"] not in shown]
     assert hidden
     for answer in hidden:
         assert not re.search(rf"(?<![\d.,]){re.escape(str(answer))}(?!\d)", page)
     numbers = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     assert len(numbers) > 2
     assert not any("NaN" in each or "nan" in each for each in numbers)
-    facts = json.loads((Path(both[1].folder) / "release.json").read_text())["suppression"]
+    facts = json.loads((Path(release_pair[1].folder) / "release.json").read_text())["suppression"]
     assert f"{facts['answers'] - facts['shown']:,} of {facts['answers']:,} answers are suppressed" in page
 
 
-def test_the_certificate_predicts_how_often_it_errs(both: tuple[Release, Release]) -> None:
-    certificate = json.loads((Path(both[1].folder) / "release.json").read_text())
+def test_the_certificate_predicts_how_often_it_errs(release_pair: tuple[Release, Release]) -> None:
+    certificate = json.loads((Path(release_pair[1].folder) / "release.json").read_text())
     jsonschema.validate(certificate, json.loads((Path(__file__).parents[2] / "docs/certificate.schema.json").read_text()))
     facts = certificate["suppression"]
-    found = both[0].answers.suppressed(below=150, at=2)
+    found = release_pair[0].answers.suppressed(below=150, at=2)
     expected = {**found.facts, "shown": found.table.num_rows, "answers": found.all_rows}
-    seen = {row["group"] for row in both[1].answers.arrow.to_pylist() if not np.isnan(row["answer"])}
-    hidden = [block.name for block in both[1].plan.workload.blocks if block.name not in seen]
+    seen = {row["group"] for row in release_pair[1].answers.arrow.to_pylist() if not np.isnan(row["answer"])}
+    hidden = [block.name for block in release_pair[1].plan.workload.blocks if block.name not in seen]
     assert facts == {**{name: value for name, value in expected.items() if name != "all_rows"}, "hidden_groups": hidden}
     assert certificate["post_processing"][0].startswith("answers that do not lie at least 2 standard errors above 150")
-    assert both[0].certificate["spec_digest"] == both[1].certificate["spec_digest"]
+    assert release_pair[0].certificate["spec_digest"] == release_pair[1].certificate["spec_digest"]
 
 
 @pytest.mark.parametrize("rows", [None, 3])
@@ -237,7 +237,7 @@ def test_what_cannot_be_predicted_is_refused(tmp_path: Path, changes: dict[str, 
         load(small_release.write(tmp_path, **changes))
 
 
-@pytest.mark.parametrize("more", first_of(1, [0, 1]))
+@pytest.mark.parametrize("more", slow_after_first(1, [0, 1]))
 def test_single_answers_are_drawn_side_by_side_without_suppressed_ones(more: int, tmp_path: Path) -> None:
     """Of three groups of one answer two are shown; of two with one that is suppressed, none is drawn."""
     asked = [

@@ -102,7 +102,7 @@ def truth(planned: Any) -> np.ndarray:
     return np.asarray(planned.workload.unweighted.dense())
 
 
-def held_by_one(cells: int, most: int) -> Iterator[np.ndarray]:
+def person_histograms(cells: int, most: int) -> Iterator[np.ndarray]:
     """Everything that one person with up to ``most`` records may hold, the least first."""
     empty = np.zeros(cells, dtype=np.int64)
     level: dict[tuple[int, ...], np.ndarray] = {(): empty}

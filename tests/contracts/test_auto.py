@@ -18,7 +18,7 @@ from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
 from dpdist.runtime.context import Context
 from dpdist.spec import load
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.properties.compositions import context_of_all
 
 Spec = dict[str, Any]
@@ -159,7 +159,7 @@ def contradictions(chosen: ReleasePlan, reasons: Mapping[str, str], errors: Mapp
     return found
 
 
-@pytest.mark.parametrize("row", first_of(1, ROWS))
+@pytest.mark.parametrize("row", slow_after_first(1, ROWS))
 def test_what_auto_once_missed(row: str, tmp_path: Path) -> None:
     """Five releases of persons whose best mechanism a proof about single records had dropped."""
     assert faults(spec_of(*ROWS[row])) == []
@@ -171,7 +171,7 @@ def test_replaced_records_have_strategies_better_than_those_of_single_ones(seed:
     assert faults(drawn_spec(seed)) == []
 
 
-@pytest.mark.parametrize("seed", first_of(2, range(300)))
+@pytest.mark.parametrize("seed", slow_after_first(2, range(300)))
 def test_no_mechanism_by_name_beats_auto(seed: int) -> None:
     """Workloads, units of protection and noises at random."""
     spec = drawn_spec(seed)

@@ -22,7 +22,7 @@ from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.accounting import Loss
 from tests.case_selection import always
 from tests.contracts.cases import AGES, CASES, SEXES, Case
-from tests.contracts.pipeline import Pipeline, held_by_one, truth
+from tests.contracts.pipeline import Pipeline, person_histograms, truth
 from tests.support.complete_tree import needs_plugin
 
 WHOLE = [name for name, case in CASES.items() if not case.through]
@@ -40,11 +40,11 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pipeline]:
     """The pipeline of a case over few cells: its strategy is solved once for all tests."""
 
     @cache
-    def made(name: str) -> Pipeline:
+    def small_pipeline(name: str) -> Pipeline:
         attributes = len(CASES[name].changes.get("domain", ("age", "sex", "work")))
         return Pipeline(CASES[name], tmp_path_factory.mktemp("few"), FEW.get(attributes, 1))
 
-    return made
+    return small_pipeline
 
 
 @pytest.mark.parametrize("name", UNBIASED)
@@ -303,7 +303,7 @@ def test_the_noise_covers_every_pair_of_neighbours(name: str, few: Callable[[str
     planned = plans["add-remove", 1]
     cells = math.prod(planned.job.measured.domain.shape)
     base = np.random.default_rng(1).integers(5, 50, cells)
-    held = list(held_by_one(cells, 2))
+    held = list(person_histograms(cells, 2))
     if planned.job.measured.centre is not None:  # a record more may bring a count closer to the public one
         held = [held[0], *(sign * one for one in held[1:] for sign in (1, -1))]
     here, rounded = pipeline.exact(planned, base), hasattr(planned.grid, "terms")

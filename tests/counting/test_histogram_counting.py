@@ -53,7 +53,7 @@ def truth(table: pa.Table) -> np.ndarray:
     return counts.ravel()
 
 
-def left_in(store: Path) -> list[Path]:
+def scratch_files(store: Path) -> list[Path]:
     """Files in a store's scratch."""
     return [file for file in (store / "scratch").rglob("*") if file.is_file()]
 
@@ -163,7 +163,7 @@ def test_a_person_counts_at_most_k_times_whatever_the_file(tmp_path: Path, most:
             kept.append(row)
     np.testing.assert_array_equal(counts, truth(pa.Table.from_pylist(kept)))
     assert tally.beyond_bound == 3000 - len(kept) > 0
-    assert left_in(tmp_path / "store") == []
+    assert scratch_files(tmp_path / "store") == []
 
 
 def test_missing_persons_are_refused(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
         some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
         stored, tally = count(source, DOMAIN, store, some, root=ROOT, tables=tables)
         found.append((store.read_array(stored), tally, stored.digest))
-        assert left_in(Path(store.location)) == []
+        assert scratch_files(Path(store.location)) == []
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1:] == found[1][1:]
     assert found[0][0].sum() > 0
@@ -258,7 +258,7 @@ def test_what_is_dealt_out_names_nobody(tmp_path: Path) -> None:
             for digest in (hashlib.sha256, hashlib.blake2b, hashlib.md5):
                 pair = np.frombuffer(digest(mail.encode()).digest()[:16], dtype=np.uint64)
                 assert (int(pair[0]), int(pair[1])) not in left[-1]
-        for file in left_in(Path(store.location)):
+        for file in scratch_files(Path(store.location)):
             content = file.read_bytes()
             assert not any(secret in content for secret in (key.content, rows.tobytes(), rows[:1]["high"].tobytes()))
         assert repr(key) == "RunKey()"

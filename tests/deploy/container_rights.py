@@ -45,12 +45,12 @@ def table(heading: str) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
-def documented() -> Rights:
+def documented_rights() -> Rights:
     """container -> column -> 'read', 'write', a login or '-'."""
     return {row.pop("container"): row for row in table("Rights of the containers")}
 
 
-def given() -> Rights:
+def granted_rights() -> Rights:
     """The same, from the mounts of the shipped file."""
     return {name: _rights(service) for name, service in compose()["services"].items()}
 
@@ -60,12 +60,12 @@ def _rights(service: dict[str, Any]) -> dict[str, str]:
     for volume in service.get("volumes", []):
         _, target, mode = re.fullmatch(r"(\$\{.*?\}[^:]*|[^:]+):([^:]+)(?::(ro))?", volume).groups()
         mounts[PurePosixPath(target)] = "read" if mode else "write"
-    rights = {column: _right(mounts, PurePosixPath(place)) for column, place in PLACES.items()}
+    rights = {column: _mount_right(mounts, PurePosixPath(place)) for column, place in PLACES.items()}
     secrets = service.get("secrets", [])
     logins = [name.removesuffix("-url") for name in secrets if name.endswith("-url") and name != "prefect-url"]
     return {**rights, KEY: "read" if "root-key" in secrets else "-", LOGIN: ", ".join(logins) or "-"}
 
 
-def _right(mounts: dict[PurePosixPath, str], place: PurePosixPath) -> str:
+def _mount_right(mounts: dict[PurePosixPath, str], place: PurePosixPath) -> str:
     """What the nearest mount at or above a place allows."""
     return next((mounts[each] for each in (place, *place.parents) if each in mounts), "-")

@@ -36,7 +36,7 @@ def run(*command: str, cwd: Path | None = None, environment: dict[str, str] | No
     return done.stdout
 
 
-def needed(found: bool, reason: str) -> None:
+def require_or_skip(found: bool, reason: str) -> None:
     if found:
         return
     if os.environ.get(REQUIRED) == "required":

@@ -32,7 +32,7 @@ def install(version: str, folder: Path) -> Path:
     return target
 
 
-class Parts:
+class InstallationProcesses:
     """Dask's scheduler and workers, two that draw noise among them, and two Prefect workers on one pool.
 
     Attributes:
@@ -79,20 +79,20 @@ class Parts:
 
     def start(self, *kinds: str) -> None:
         """Start the parts of these kinds that do not run."""
-        for name in self.of(*kinds):
+        for name in self.names_of_kinds(*kinds):
             if name not in self.running:
                 self.running[name] = self.installation.start(*self._commands[name], folder=self.current)
 
     def kill(self, *kinds: str) -> None:
         """End parts of these kinds by SIGKILL, each with all that it started, as the end of its container does."""
-        for name in self.of(*kinds):
+        for name in self.names_of_kinds(*kinds):
             kill(self.running.pop(name))
 
     def restart(self, *kinds: str) -> None:
         self.kill(*kinds)
         self.start(*kinds)
 
-    def of(self, *kinds: str) -> list[str]:
+    def names_of_kinds(self, *kinds: str) -> list[str]:
         """Names of the parts of these kinds: ``dask`` has ``dask-a`` and ``dask-b``."""
         return [name for name in self._commands if name in kinds or name.partition("-")[0] in kinds]
 

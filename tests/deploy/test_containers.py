@@ -31,8 +31,8 @@ from tests.deploy.containers import (
     ROOT,
     WEEKS,
     Compose,
-    needed,
     published,
+    require_or_skip,
     run,
     state,
     write_release,
@@ -68,24 +68,30 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def image(checkout: Path) -> str:
     """The image, built from that checkout."""
-    needed(shutil.which("podman") is not None, "needs podman: apt-get install podman buildah runc netavark aardvark-dns")
+    require_or_skip(
+        shutil.which("podman") is not None, "needs podman: apt-get install podman buildah runc netavark aardvark-dns"
+    )
     for row in container_rights.table("Images"):
         if row["image"] != "dpdist":
-            _present(f"docker.io/library/{row['image']}")
+            _require_image(f"docker.io/library/{row['image']}")
     run("podman", "build", "--network", "host", "--tag", IMAGE, "--file", "deploy/Dockerfile", ".", cwd=checkout)
     return IMAGE
 
 
-def _present(name: str) -> None:
+def _require_image(name: str) -> None:
     """Fails or skips where an image is missing; says whether it is a stand-in."""
-    done = subprocess.run(
+    inspection = subprocess.run(
         ["podman", "image", "inspect", "--format", '{{index .Labels "dpdist.stand-in"}}', name],
         capture_output=True,
         text=True,
         check=False,
     )
-    needed(done.returncode == 0, f"needs the image {name}: podman pull it, or run tests/deploy/images/make.sh")
-    print(f"{name} is {'a stand-in of Debian packages' if done.stdout.strip() == 'true' else 'the image of that name'}")
+    require_or_skip(
+        inspection.returncode == 0, f"needs the image {name}: podman pull it, or run tests/deploy/images/make.sh"
+    )
+    print(
+        f"{name} is {'a stand-in of Debian packages' if inspection.stdout.strip() == 'true' else 'the image of that name'}"
+    )
 
 
 def test_planted_secrets_are_not_in_the_image(image: str, tmp_path: Path) -> None:
@@ -138,7 +144,7 @@ def test_another_user_reaches_its_own_folders(image: str, tmp_path: Path) -> Non
 @pytest.fixture(scope="session")
 def installed(checkout: Path, image: str) -> Iterator[Compose]:
     """Everything of the compose file, up."""
-    needed(shutil.which("podman-compose") is not None, "needs podman-compose: pip install podman-compose")
+    require_or_skip(shutil.which("podman-compose") is not None, "needs podman-compose: pip install podman-compose")
     compose = Compose(checkout, image)
     shutil.copy2(checkout / "deploy" / "prefect.yaml", compose.data / "specs" / "prefect.yaml")
     write_release(compose, "weekly")
@@ -203,7 +209,7 @@ def test_each_container_may_do_what_the_documentation_says(installed: Compose) -
         found[name] = dict(
             zip([*container_rights.PLACES, container_rights.KEY], tried(name, "sh", "-c", script).split(), strict=True)
         )
-    documented = {name: {**row} for name, row in container_rights.documented().items()}
+    documented = {name: {**row} for name, row in container_rights.documented_rights().items()}
     logins = {name: row.pop(container_rights.LOGIN) for name, row in documented.items()}
     assert found == documented
     assert {name for name, login in logins.items() if login == "dpdist_owner"} == {"ledger"}

@@ -134,11 +134,11 @@ def install(plane: ControlPlane, documents: list[Document], namespace: str) -> N
             continue
         admit(plane, document, namespace)
 
-        def made(document: Document = document) -> bool:
+        def pods_made(document: Document = document) -> bool:
             play_kubelet(plane, namespace)
             return runs(plane, document, namespace)
 
-        plane.until(made, f"pods of {document['metadata']['name']}")
+        plane.until(pods_made, f"pods of {document['metadata']['name']}")
 
 
 def try_all(plane: ControlPlane, documents: list[Document], namespace: str) -> None:
@@ -276,13 +276,13 @@ def test_upgrades_meet_no_conflict(plane: ControlPlane, namespace: str) -> None:
             plane.delete(path)
         for path, document in now.items():
             live = plane.ask(path)
-            assert left_over(document, live) == set()
+            assert unrequested_names(document, live) == set()
             again, _ = plane.apply(document, namespace)
             assert again["metadata"].get("generation") == live["metadata"].get("generation")
         before = now
 
 
-def left_over(asked: Document, live: Document) -> set[str]:
+def unrequested_names(asked: Document, live: Document) -> set[str]:
     """Names of variables, volumes, mounts and labels of a pod that were not asked for."""
 
     def names(document: Document) -> set[str]:

@@ -94,7 +94,7 @@ def test_compose_fits_the_image_and_itself() -> None:
 
 def test_containers_may_do_what_the_documentation_says() -> None:
     """The table of rights, from the mounts of the file. Only what ends may raise a cap; of what runs on, only what draws sees the key."""
-    documented, given = container_rights.documented(), container_rights.given()
+    documented, given = container_rights.documented_rights(), container_rights.granted_rights()
     assert documented == given
     assert [name for name, found in given.items() if found[container_rights.LOGIN] == "dpdist_owner"] == ["ledger"]
     assert {name for name, found in given.items() if found[container_rights.KEY] == "read"} == {
@@ -116,7 +116,7 @@ def test_what_prefect_commands_has_nothing_to_take() -> None:
     for name in ("worker", "register"):
         assert services[name]["secrets"] == ["prefect-login"]
         assert all(volume.endswith(":ro") for volume in services[name]["volumes"])
-    assert {column for column, right in container_rights.given()["worker"].items() if right != "-"} == {
+    assert {column for column, right in container_rights.granted_rights()["worker"].items() if right != "-"} == {
         "specs",
         "service's socket",
     }

@@ -30,7 +30,7 @@ from dpdist.publish import release_folder
 from dpdist.storage.objects import parse_location
 from tests import HANGS
 from tests.deploy.installation import ROOT, Installation, below, wait_until
-from tests.deploy.installation_processes import Parts, install
+from tests.deploy.installation_processes import InstallationProcesses, install
 from tests.support import small_release, time_zone_records
 from tests.support.postgres_server import Server
 
@@ -95,7 +95,7 @@ class Fortnight:
     def __init__(self, installation: Installation, postgres: Server, folder: Path) -> None:
         self.installation, self.postgres = installation, postgres
         self.versions = {number: install(number, folder / "versions") for number in ("0.2.90", "0.2.91")}
-        self.parts = Parts(installation, self.versions["0.2.90"])
+        self.parts = InstallationProcesses(installation, self.versions["0.2.90"])
         self.spec = daily(installation, folder / "data")
         self.ledger = Ledger(installation.ledger_url)
         self.deployment = self.register([])
@@ -142,7 +142,7 @@ class Fortnight:
 
     def flows(self) -> list[psutil.Process]:
         """Processes of runs: those that the Prefect workers started."""
-        return [each for name in self.parts.of("prefect") for each in below(self.parts.running[name])]
+        return [each for name in self.parts.names_of_kinds("prefect") for each in below(self.parts.running[name])]
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     on_the_clock(fortnight, DAYS[11:])
     periods = {f"visits-{day}": str(day) for day in DAYS}
     check_all(installation, "visits", periods, RHO)
-    drawn = [line for line in told(installation) if line == f"measure: {PARTS} of {PARTS} parts drawn by workers"]
+    drawn = [line for line in log_lines(installation) if line == f"measure: {PARTS} of {PARTS} parts drawn by workers"]
     assert len(drawn) >= len(DAYS) // 2, drawn  # where such a worker was killed, the flow draws what it left
     log = (installation.folder / "log").read_text()
     assert {name for name in "ab" if re.search(rf"Worker '{name}' submitting flow run", log)} == {"a", "b"}
@@ -226,7 +226,7 @@ def test_two_weeks(fortnight: Fortnight) -> None:
     assert numbers == {"0.2.90", "0.2.91"}
 
 
-def told(installation: Installation) -> list[str]:
+def log_lines(installation: Installation) -> list[str]:
     """What all runs have told the server, a line each."""
     lines: list[str] = []
     while page := installation.ask("logs/filter", {"limit": 200, "offset": len(lines)}):

@@ -223,7 +223,7 @@ def test_a_stage_of_many_items_is_few_tasks(tmp_path: Path, monkeypatch: pytest.
             assert sum(calls) == most
             assert told[-1] == (items, items)
         with pytest.raises(TaskFailed, match="ZeroDivisionError"):
-            started.map(one_over, list(range(50, -1, -1)))
+            started.map(reciprocal, list(range(50, -1, -1)))
 
 
 def refuses(folder: str) -> None:
@@ -263,7 +263,7 @@ def test_what_a_task_refuses_is_not_tried_again(tmp_path: Path, exchange: bool, 
     assert "no record has a person" not in caplog.text
 
 
-def one_over(item: int) -> float:
+def reciprocal(item: int) -> float:
     return 1 / item
 
 
@@ -278,13 +278,13 @@ def test_large_things_pass_by_the_scheduler(tmp_path: Path, monkeypatch: pytest.
     ):
         started.exchange = Store(tmp_path / "store")
 
-        def told(done: int, total: int) -> None:
+        def measure_scheduler_tasks(done: int, total: int) -> None:
             del done, total
             tasks = list(cluster.scheduler.tasks.values())  # the scheduler runs in this process
             sizes.extend(len(pickle.dumps(task.run_spec)) for task in tasks)
             sizes.extend(task.nbytes for task in tasks)
 
-        found = started.map(partial(large_sum, array), [1, 2, 3], report_progress=told)
+        found = started.map(partial(large_sum, array), [1, 2, 3], report_progress=measure_scheduler_tasks)
         on_largest_worker = started.on_largest_worker(large_sum, array, 4)
     for item, result in zip((1, 2, 3, 4), [*found, on_largest_worker], strict=True):
         np.testing.assert_array_equal(result, array + item)
@@ -317,7 +317,7 @@ def test_workers_come_and_go_while_a_stage_runs(
         before = started.memory_bytes
         started.exchange = Store(tmp_path / "store")
 
-        def told(done: int, total: int) -> None:
+        def replace_workers(done: int, total: int) -> None:
             seen.append(started.workers)
             if done == 10:
                 processes.worker(2, "--memory-limit", "2GB")
@@ -325,7 +325,7 @@ def test_workers_come_and_go_while_a_stage_runs(
             if done == 40:
                 going.kill()
 
-        assert started.map(partial(logged, str(log)), list(range(items)), report_progress=told) == [
+        assert started.map(partial(logged, str(log)), list(range(items)), report_progress=replace_workers) == [
             item**2 for item in range(items)
         ]
         deadline = time.monotonic() + HANGS
@@ -341,7 +341,7 @@ def test_workers_come_and_go_while_a_stage_runs(
     assert all(any(pid == str(going.pid) for each, pid in runs if each == item) for item in twice)
 
 
-def marked(path: str) -> int:
+def note_start_and_wait(path: str) -> int:
     """Takes a while, and writes down that it began."""
     with open(path, "a", encoding="utf-8") as file:
         file.write("begun\n")
@@ -357,7 +357,7 @@ def test_scaling_down_leaves_the_optimiser_alone(processes: Processes, tmp_path:
     path = tmp_path / "log"
     with engine.open_engine(processes.address) as started, ThreadPoolExecutor(1) as pool:
         started.client.wait_for_workers(3, timeout=HANGS)
-        found = pool.submit(started.on_largest_worker, marked, str(path), needed_bytes=2 * 10**9)
+        found = pool.submit(started.on_largest_worker, note_start_and_wait, str(path), needed_bytes=2 * 10**9)
         deadline = time.monotonic() + HANGS
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -372,18 +372,18 @@ def test_a_run_without_workers_shows_adaptive_scaling_a_task_that_waits(processe
     """An autoscaler asks the scheduler how many workers it wants; it wants none where nothing waits."""
     with engine.open_engine(processes.address) as started, ThreadPoolExecutor(1) as pool:
 
-        def wanted() -> int:
+        def target_workers() -> int:
             return int(started.client.sync(started.client.scheduler.adaptive_target))
 
-        assert wanted() == 0
+        assert target_workers() == 0
         ready = pool.submit(started.check_started)
         deadline = time.monotonic() + HANGS
-        while wanted() == 0:
+        while target_workers() == 0:
             assert time.monotonic() < deadline, "nothing waits"
             time.sleep(0.05)
         processes.worker(1)
         ready.result(timeout=HANGS)
-        while wanted() > 0:  # the task is given up
+        while target_workers() > 0:  # the task is given up
             assert time.monotonic() < deadline, "something still waits"
             time.sleep(0.05)
 
@@ -395,12 +395,12 @@ def test_a_cluster_without_workers_is_told(processes: Processes, monkeypatch: py
     with engine.open_engine(processes.address) as started:
         started.client.wait_for_workers(1, timeout=HANGS)
 
-        def told(done: int, total: int) -> None:
+        def kill_only_worker(done: int, total: int) -> None:
             del done, total
             only.kill()
 
         with pytest.raises(EngineError, match="has had no worker for 1 seconds; start some and run the same command again"):
-            started.map(abs, list(range(-100, 0)), report_progress=told)
+            started.map(abs, list(range(-100, 0)), report_progress=kill_only_worker)
 
 
 @pytest.mark.usefixtures("without_tls")
@@ -436,11 +436,11 @@ def test_a_cluster_hands_out_some_tasks_at_a_time(monkeypatch: pytest.MonkeyPatc
         engine.open_engine(cluster.scheduler_address) as started,
     ):
 
-        def told(done: int, total: int) -> None:
+        def count_scheduler_tasks(done: int, total: int) -> None:
             nonlocal most
             most = max(most, len(cluster.scheduler.tasks))
 
-        assert started.map(abs, list(range(-500, 0)), report_progress=told) == list(range(500, 0, -1))
+        assert started.map(abs, list(range(-500, 0)), report_progress=count_scheduler_tasks) == list(range(500, 0, -1))
     assert most <= 3 * 2 * task_queue.TASKS_AHEAD
 
 

@@ -19,7 +19,7 @@ from dpdist.engine import Engine, cluster_workers, task_queue, worker_checks
 from dpdist.errors import EngineError, StoreError
 from dpdist.storage.array_store import Store
 from tests import HANGS
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.faults import harness
 from tests.support import small_release
 from tests.support.forked_programs import Program
@@ -84,7 +84,7 @@ LACKS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("lack", "line"), first_of(1, LACKS), ids=["store", "version", "package"])
+@pytest.mark.parametrize(("lack", "line"), slow_after_first(1, LACKS), ids=["store", "version", "package"])
 def test_a_worker_that_lacks_something_is_left_alone(
     s3: str, workers: Workers, tmp_path: Path, lack: dict[str, Any], line: str
 ) -> None:
@@ -163,13 +163,13 @@ def loses_the_store(item: int) -> str:
     return engine.this_worker() if item >= 0 else ""
 
 
-def mark(name: str) -> None:
+def name_lame_worker(name: str) -> None:
     os.environ["LAME"] = name
 
 
 def test_a_worker_that_loses_the_store_costs_its_own_tasks(s3: str, workers: Workers) -> None:
     """It had been admitted: what fails there runs on the other one. What fails everywhere fails."""
-    workers.client.run(mark, workers.lame)
+    workers.client.run(name_lame_worker, workers.lame)
     with engine.open_engine(workers.cluster.scheduler_address) as started:
         workers.use(started, Store(f"{s3}/loses"))
         assert set(started.map(loses_the_store, range(12))) <= {workers.lame, workers.sound}

@@ -22,7 +22,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.faults.test_noise_workers import started
 from tests.pipeline.test_private_categories import NAMES, selected_names, undecided
 
@@ -55,7 +55,7 @@ def prepare_worker(environment: dict[str, str], stage: str, marker: str) -> None
     setattr(NameCounting, stage, die)
 
 
-@pytest.mark.parametrize("stage", first_of(1, list(STAGES)))
+@pytest.mark.parametrize("stage", slow_after_first(1, list(STAGES)))
 def test_a_worker_killed_in_a_stage_changes_no_name(
     home: Path, cluster: SpecCluster, stage: str, tmp_path: Path, without_tls: None
 ) -> None:

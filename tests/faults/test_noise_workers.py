@@ -29,9 +29,9 @@ from dpdist.size_limits import Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests import HANGS
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.faults import harness
-from tests.faults.test_steps import Begun, begun_in, finishes_with
+from tests.faults.test_steps import ChargedRelease, charge_release, finishes_with
 from tests.privacy.test_roles import Database, granted
 from tests.support import small_release
 from tests.support.forked_programs import Program
@@ -97,11 +97,13 @@ class Drawers:
         return sorted(address for address, worker in found.items() if worker["resources"])
 
     def run(self, path: Path, home: Path) -> release_run.Release:
-        def tell(stage: str, line: str) -> None:
+        def record_progress(stage: str, line: str) -> None:
             self.told.append(f"{stage}: {line}")
 
         with engine.open_engine(self.cluster.scheduler_address) as where:
-            return release_run.release(Context(home, Store(home / "store", SIZES), where, tell), load(path, sizes=SIZES))
+            return release_run.release(
+                Context(home, Store(home / "store", SIZES), where, record_progress), load(path, sizes=SIZES)
+            )
 
     @property
     def drew(self) -> bool:
@@ -117,20 +119,20 @@ def drawers(cluster: SpecCluster, home: Path, without_tls: None) -> Iterator[Dra
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+def shared_charged_release(tmp_path_factory: pytest.TempPathFactory) -> ChargedRelease:
     """A release that is charged, with nothing drawn, and the files that it publishes when the flow draws."""
-    return begun_in(tmp_path_factory.mktemp("made"), sizes=SIZES, mechanism="identity")
+    return charge_release(tmp_path_factory.mktemp("made"), sizes=SIZES, mechanism="identity")
 
 
 @pytest.fixture
-def begun(made: Begun, home: Path) -> tuple[Path, dict[str, bytes]]:
+def charged_release(shared_charged_release: ChargedRelease, home: Path) -> tuple[Path, dict[str, bytes]]:
     """In the test's own state folder."""
-    shutil.copytree(made.home, home, dirs_exist_ok=True)
-    return made.path, made.expected
+    shutil.copytree(shared_charged_release.home, home, dirs_exist_ok=True)
+    return shared_charged_release.path, shared_charged_release.expected
 
 
-def test_workers_draw_the_flow_s_own_bytes(home: Path, drawers: Drawers, begun: Any) -> None:
-    path, expected = begun
+def test_workers_draw_the_flow_s_own_bytes(home: Path, drawers: Drawers, charged_release: Any) -> None:
+    path, expected = charged_release
     drawers.prepare()
     assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     assert drawers.drew
@@ -198,7 +200,7 @@ def conspiracy() -> None:
 
 @pytest.mark.parametrize(
     ("plant", "only", "drawn_again", "fault"),
-    first_of(
+    slow_after_first(
         2,
         [
             (conspiracy, 0, 0, "does not hold the noise of this release's key"),
@@ -211,7 +213,7 @@ def conspiracy() -> None:
 def test_a_rogue_worker_is_found_and_nothing_is_committed(
     home: Path,
     drawers: Drawers,
-    begun: Any,
+    charged_release: Any,
     plant: Callable[[], None],
     only: int | None,
     drawn_again: int,
@@ -220,7 +222,7 @@ def test_a_rogue_worker_is_found_and_nothing_is_committed(
 ) -> None:
     """By the other worker, and where both are wrong in the same way by the flow, which draws some of it again itself."""
     monkeypatch.setattr(distributed_noise, "REDRAWN_SHARDS", drawn_again)
-    path, expected = begun
+    path, expected = charged_release
     drawers.prepare(plant, only=only)
     with pytest.raises(StoreError, match=rf"shard \d, which the worker at tcp://.* drew, {fault}. Nothing is committed"):
         drawers.run(path, home)
@@ -238,9 +240,9 @@ def dies() -> None:
     Shards.values = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("only", first_of(1, [0, None]), ids=["one of two", "both"])
-def test_a_worker_killed_amid_its_shard(home: Path, drawers: Drawers, begun: Any, only: int | None) -> None:
-    path, expected = begun
+@pytest.mark.parametrize("only", slow_after_first(1, [0, None]), ids=["one of two", "both"])
+def test_a_worker_killed_amid_its_shard(home: Path, drawers: Drawers, charged_release: Any, only: int | None) -> None:
+    path, expected = charged_release
     drawers.prepare(dies, only=only)
     before = set(drawers.addresses)
     assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
@@ -250,12 +252,12 @@ def test_a_worker_killed_amid_its_shard(home: Path, drawers: Drawers, begun: Any
 
 
 def test_the_flow_draws_when_the_last_of_them_has_gone(
-    home: Path, without_tls: None, begun: Any, monkeypatch: pytest.MonkeyPatch
+    home: Path, without_tls: None, charged_release: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The release does not wait for a worker that may never come back."""
     del without_tls
     monkeypatch.setattr(task_queue, "POLL_SECONDS", 0.5)
-    path, expected = begun
+    path, expected = charged_release
     with harness.scheduler_and_worker(home.parent) as (address, _), Client(address) as client:
         options = ("--nthreads", "1", "--no-dashboard", "--no-nanny", "--resources", f"{RESOURCE}=1")
         drawer = Program("distributed.cli.dask_worker", address, *options, folder=home.parent)
@@ -270,8 +272,8 @@ def test_the_flow_draws_when_the_last_of_them_has_gone(
         assert not any("drawn by workers" in line for line in told)
 
 
-def test_workers_without_the_key_leave_the_noise_to_the_flow(home: Path, drawers: Drawers, begun: Any) -> None:
-    path, expected = begun
+def test_workers_without_the_key_leave_the_noise_to_the_flow(home: Path, drawers: Drawers, charged_release: Any) -> None:
+    path, expected = charged_release
     drawers.prepare(DPDIST_HOME=str(home.parent / "elsewhere"))
     assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     warnings = [line for line in drawers.told if "with the resource 'noise' drew nothing" in line]
@@ -283,9 +285,9 @@ def test_workers_without_the_key_leave_the_noise_to_the_flow(home: Path, drawers
 
 
 def test_two_workers_with_one_shard_write_one_object(
-    home: Path, drawers: Drawers, begun: Any, monkeypatch: pytest.MonkeyPatch
+    home: Path, drawers: Drawers, charged_release: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, expected = begun
+    path, expected = charged_release
     drawers.prepare()
     original, raced = Engine.map_where, []
 
@@ -334,16 +336,16 @@ def stand_still() -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("plant", first_of(1, [late_to_ask, late_to_write]))
+@pytest.mark.parametrize("plant", slow_after_first(1, [late_to_ask, late_to_write]))
 def test_a_late_worker_writes_nothing_that_counts(
-    home: Path, drawers: Drawers, begun: Any, plant: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    home: Path, drawers: Drawers, charged_release: Any, plant: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given a shard, stands still, and goes on when another has drawn it and the release is committed."""
-    path, expected = begun
+    path, expected = charged_release
     drawers.prepare(plant, only=0)
     original, late = Engine.map_where, []
 
-    def without_it(
+    def map_without_late_worker(
         self: Engine, resource: str, function: Any, items: Sequence[Any], *, among: Any = None, report_progress: Any = None
     ) -> list[Any]:
         if function.__name__ != "draw":
@@ -356,7 +358,7 @@ def test_a_late_worker_writes_nothing_that_counts(
             time.sleep(0.05)
         return original(self, resource, function, items, among=[other], report_progress=report_progress)
 
-    monkeypatch.setattr(Engine, "map_where", without_it)
+    monkeypatch.setattr(Engine, "map_where", map_without_late_worker)
     assert small_release.tree(Path(drawers.run(path, home).folder)) == expected
     assert drawers.drew
     stored = small_release.tree(home / "store" / "measurements")

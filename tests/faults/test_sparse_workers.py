@@ -28,9 +28,9 @@ from dpdist.spec import load
 from dpdist.spec.steps import thresholded_step
 from dpdist.storage.array_store import Store
 from tests import HANGS
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.faults.test_noise_workers import started
-from tests.faults.test_steps import Begun
+from tests.faults.test_steps import ChargedRelease
 from tests.pipeline.test_thresholded import changes, views
 from tests.support import small_release
 
@@ -52,7 +52,7 @@ def cluster() -> Iterator[SpecCluster]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+def shared_charged_release(tmp_path_factory: pytest.TempPathFactory) -> ChargedRelease:
     """A release whose rows are charged and not drawn, with what it publishes in one process."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -61,15 +61,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Begun:
         patch.chdir(folder)
         keys.initialise(folder / "home")
         path = small_release.write(folder / "data", table=views(900), **changes())
-        return Begun(path, folder / "home", small_release.undisturbed(path, folder / "home"))
+        return ChargedRelease(path, folder / "home", small_release.undisturbed(path, folder / "home"))
 
 
 @pytest.fixture
-def begun(made: Begun, home: Path, without_tls: None) -> Begun:
+def charged_release(shared_charged_release: ChargedRelease, home: Path, without_tls: None) -> ChargedRelease:
     """In the test's own state folder."""
     del without_tls
-    shutil.copytree(made.home, home, dirs_exist_ok=True)
-    return Begun(made.path, home, made.expected)
+    shutil.copytree(shared_charged_release.home, home, dirs_exist_ok=True)
+    return ChargedRelease(shared_charged_release.path, home, shared_charged_release.expected)
 
 
 def put_right(environment: dict[str, str]) -> None:
@@ -110,7 +110,9 @@ def rows_without_noise() -> None:
     SparseShards.rows = rows  # type: ignore[method-assign]
 
 
-def publish(begun: Begun, cluster: SpecCluster, plant: Callable[[], None] | None = None, *, rogues: int = 3) -> bytes:
+def publish(
+    charged_release: ChargedRelease, cluster: SpecCluster, plant: Callable[[], None] | None = None, *, rogues: int = 3
+) -> bytes:
     """The rows that a release on these workers publishes, of which some have a fault."""
     with Client(cluster.scheduler_address) as client:
         client.wait_for_workers(len(cluster.worker_spec), timeout=HANGS)
@@ -120,22 +122,26 @@ def publish(begun: Begun, cluster: SpecCluster, plant: Callable[[], None] | None
             drawers_first = sorted(workers, key=lambda address: (not workers[address]["resources"], address))
             client.run(plant, workers=drawers_first[:rogues])
     with engine.open_engine(cluster.scheduler_address) as where:
-        context = Context(begun.home, Store(begun.home / "store"), where, ignore_progress)
-        done = release_run.release(context, load(begun.path))
-    with open_ledger(begun.home) as ledger:
+        context = Context(charged_release.home, Store(charged_release.home / "store"), where, ignore_progress)
+        done = release_run.release(context, load(charged_release.path))
+    with open_ledger(charged_release.home) as ledger:
         assert ledger.verify().running == 0
         assert list(ledger.charges("small", "total")) == ["small-1~thresholded", "small-1"]
-    left = [path for path in (begun.home / "store").rglob("*") if path.is_file() and "scratch" in str(path)]
+    left = [path for path in (charged_release.home / "store").rglob("*") if path.is_file() and "scratch" in str(path)]
     assert not left
     return (Path(done.folder) / "thresholded.csv").read_bytes()
 
 
-@pytest.mark.parametrize("stage", first_of(1, ["drawing", "bounding persons", "reading records", "adding up", "checking"]))
-def test_a_worker_killed_in_a_stage_changes_no_row(begun: Begun, cluster: SpecCluster, stage: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "stage", slow_after_first(1, ["drawing", "bounding persons", "reading records", "adding up", "checking"])
+)
+def test_a_worker_killed_in_a_stage_changes_no_row(
+    charged_release: ChargedRelease, cluster: SpecCluster, stage: str, tmp_path: Path
+) -> None:
     marker = tmp_path / "killed"
-    rows = publish(begun, cluster, partial(die_once, stage, str(marker)))
+    rows = publish(charged_release, cluster, partial(die_once, stage, str(marker)))
     assert marker.exists()
-    assert rows == begun.expected["thresholded.csv"]
+    assert rows == charged_release.expected["thresholded.csv"]
     assert rows.count(b"\n") > 2
 
 
@@ -143,18 +149,18 @@ def test_a_worker_killed_in_a_stage_changes_no_row(begun: Begun, cluster: SpecCl
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("task_bytes", [TASK_BYTES, None])
 def test_rows_are_the_same_for_any_number_of_workers_and_parts(
-    begun: Begun, workers: int, task_bytes: int | None, monkeypatch: pytest.MonkeyPatch
+    charged_release: ChargedRelease, workers: int, task_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if task_bytes is not None:
         choose = "dpdist.counting.sparse_counts.choose_part_count"
         monkeypatch.setattr(choose, lambda source, where, tasks: 3 * tasks)
         monkeypatch.setattr("dpdist.counting.sparse_counts.pending_rows", lambda *given: 100)
     with started(workers - 1) as cluster:
-        assert publish(begun, cluster) == begun.expected["thresholded.csv"]
+        assert publish(charged_release, cluster) == charged_release.expected["thresholded.csv"]
 
 
 def test_what_is_left_in_the_store_opens_nothing(
-    begun: Begun, cluster: SpecCluster, monkeypatch: pytest.MonkeyPatch
+    charged_release: ChargedRelease, cluster: SpecCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The functions that workers get through the store hold neither a key nor the digest of exact counts."""
     counted, functions = list[SparseCounts](), list[bytes]()
@@ -170,9 +176,9 @@ def test_what_is_left_in_the_store_opens_nothing(
 
     monkeypatch.setattr(thresholded_step, "count_cells", count_and_note)
     monkeypatch.setattr(Engine, "_past_the_scheduler", share_and_note)
-    publish(begun, cluster)
+    publish(charged_release, cluster)
     assert len(functions) >= len(STAGES)
-    person_key = keys.commitment_key(keys.load(begun.home), "persons of small-1").reveal()
+    person_key = keys.commitment_key(keys.load(charged_release.home), "persons of small-1").reveal()
     secrets = [counted[0].key.content, counted[0].digest.encode(), person_key]
     assert not any(secret in function for secret in secrets for function in functions)
 
@@ -180,11 +186,11 @@ def test_what_is_left_in_the_store_opens_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("rogues", [1, 3])
 def test_rows_that_are_not_of_the_key_are_found_and_nothing_is_committed(
-    begun: Begun, cluster: SpecCluster, rogues: int
+    charged_release: ChargedRelease, cluster: SpecCluster, rogues: int
 ) -> None:
     """By the other worker, or, where both publish exact counts, by the process of the release."""
     with pytest.raises(StoreError, match="are not the noise of this release's key. Nothing is committed"):
-        publish(begun, cluster, rows_without_noise, rogues=rogues)
-    with open_ledger(begun.home) as ledger:
+        publish(charged_release, cluster, rows_without_noise, rogues=rogues)
+    with open_ledger(charged_release.home) as ledger:
         assert ledger.receipt("small-1~thresholded").state == "drawing"
-    assert publish(begun, cluster) == begun.expected["thresholded.csv"]
+    assert publish(charged_release, cluster) == charged_release.expected["thresholded.csv"]

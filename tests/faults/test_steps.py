@@ -71,7 +71,7 @@ OFTEN = (
 
 
 @dataclass(frozen=True)
-class Begun:
+class ChargedRelease:
     """A release that is charged, with nothing drawn: its spec, its state folder, and the files that it will publish."""
 
     path: Path
@@ -87,12 +87,12 @@ def test_every_function_before_which_a_run_is_killed_is_there(point: str) -> Non
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+def shared_charged_release(tmp_path_factory: pytest.TempPathFactory) -> ChargedRelease:
     """Begun, and published in a copy, once for all tests."""
-    return begun_in(tmp_path_factory.mktemp("made"))
+    return charge_release(tmp_path_factory.mktemp("made"))
 
 
-def begun_in(folder: Path, *, sizes: Sizes = SIZES, **changes: Any) -> Begun:
+def charge_release(folder: Path, *, sizes: Sizes = SIZES, **changes: Any) -> ChargedRelease:
     """A release begun in a folder, and published in a copy."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (keys.ENVIRONMENT, keys.FILE_ENVIRONMENT, "DPDIST_LEDGER"):
@@ -100,27 +100,27 @@ def begun_in(folder: Path, *, sizes: Sizes = SIZES, **changes: Any) -> Begun:
         patch.chdir(folder)
         keys.initialise(folder / "home")
         path = small_release.write(folder / "data", **changes)
-        return Begun(path, folder / "home", small_release.undisturbed(path, folder / "home", sizes=sizes))
+        return ChargedRelease(path, folder / "home", small_release.undisturbed(path, folder / "home", sizes=sizes))
 
 
 @pytest.fixture
-def begun(made: Begun, home: Path) -> Begun:
+def charged_release(shared_charged_release: ChargedRelease, home: Path) -> ChargedRelease:
     """In the test's own state folder."""
-    shutil.copytree(made.home, home, dirs_exist_ok=True)
-    return Begun(made.path, home, made.expected)
+    shutil.copytree(shared_charged_release.home, home, dirs_exist_ok=True)
+    return ChargedRelease(shared_charged_release.path, home, shared_charged_release.expected)
 
 
 @pytest.mark.parametrize("point", always(OFTEN, KILL_POINTS))
-def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(begun: Begun, point: str) -> None:
-    assert exit_code(killed_run, *KILL_POINTS[point], begun.path, begun.home) == -signal.SIGKILL
+def test_a_killed_run_is_finished_with_the_bytes_of_an_undisturbed_one(charged_release: ChargedRelease, point: str) -> None:
+    assert exit_code(killed_run, *KILL_POINTS[point], charged_release.path, charged_release.home) == -signal.SIGKILL
     assert not Path("releases/small-1").exists()
-    finishes_with(begun.expected, begun.path, begun.home)
+    finishes_with(charged_release.expected, charged_release.path, charged_release.home)
 
 
 @pytest.mark.slow
-def test_the_command_killed_amid_its_answers_is_finished_by_the_command(begun: Begun) -> None:
+def test_the_command_killed_amid_its_answers_is_finished_by_the_command(charged_release: ChargedRelease) -> None:
     """The real command: Prefect's embedded server, Dask workers, everything killed with it."""
-    path, home, expected = begun.path, begun.home, begun.expected
+    path, home, expected = charged_release.path, charged_release.home, charged_release.expected
     command = [sys.executable, "-m", "flows.commands.cli", "run", str(path)]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
@@ -230,8 +230,10 @@ def kill_a_worker(cluster: LocalCluster) -> None:
         ["amid the count", "before the draw", "amid the draw", "before the answers", "amid the answers"],
     ),
 )
-def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, home, expected = begun.path, begun.home, begun.expected
+def test_a_worker_killed(
+    charged_release: ChargedRelease, cluster: LocalCluster, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, home, expected = charged_release.path, charged_release.home, charged_release.expected
     if moment == "amid the count":
         shutil.rmtree(home / "store" / "histograms")
     monkeypatch.setattr(LeastSquares, "rows_a_task", lambda self: 9)
@@ -270,9 +272,9 @@ def test_a_worker_killed(begun: Begun, cluster: LocalCluster, moment: str, monke
 
 
 @pytest.mark.usefixtures("without_tls")
-def test_a_scheduler_killed(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_killed(charged_release: ChargedRelease, monkeypatch: pytest.MonkeyPatch) -> None:
     """One clear error, nothing published; another cluster, or none, finishes with the same bytes."""
-    path, home, expected = begun.path, begun.home, begun.expected
+    path, home, expected = charged_release.path, charged_release.home, charged_release.expected
     monkeypatch.setattr(LeastSquares, "rows_a_task", lambda self: 9)
     monkeypatch.setattr("dpdist.engine.engine_start.CONNECT_SECONDS", 3)
     with harness.scheduler_and_worker(home.parent) as (address, scheduler):
@@ -314,9 +316,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("left_kib", always([0, 20, 60, 400], [0, 4, 12, 20, 28, 36, 60, 100, 400]))
-def test_a_full_disk(begun: Begun, small_disk: Path, left_kib: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk(
+    charged_release: ChargedRelease, small_disk: Path, left_kib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The disk fills up at ever later moments: one clear error, and after making room the same bytes."""
-    path, home, expected = begun.path, begun.home, begun.expected
+    path, home, expected = charged_release.path, charged_release.home, charged_release.expected
     crowded = small_disk / "home"
     shutil.copytree(home, crowded)
     monkeypatch.chdir(small_disk)
@@ -334,18 +338,20 @@ def test_a_full_disk(begun: Begun, small_disk: Path, left_kib: int, monkeypatch:
 
 
 @pytest.mark.parametrize("limit", always([0, 1_000, 10_000], [0, 200, 1_000, 2_500, 10_000, 19_000]))
-def test_writes_that_fail_halfway(begun: Begun, limit: int) -> None:
+def test_writes_that_fail_halfway(charged_release: ChargedRelease, limit: int) -> None:
     """No file may grow beyond a limit: blocks, the ledger's journal, records and pages fail in the middle of a write."""
     ours, theirs = FORKED.Pipe(duplex=False)
-    assert exit_code(limited_run, limit, begun.path, begun.home, theirs) == 0
+    assert exit_code(limited_run, limit, charged_release.path, charged_release.home, theirs) == 0
     assert ours.poll()
     assert ours.recv()
     assert not Path("releases/small-1").exists()
-    finishes_with(begun.expected, begun.path, begun.home)
+    finishes_with(charged_release.expected, charged_release.path, charged_release.home)
 
 
-def test_a_block_damaged_before_the_commit_is_drawn_again(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, home, expected = begun.path, begun.home, begun.expected
+def test_a_block_damaged_before_the_commit_is_drawn_again(
+    charged_release: ChargedRelease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, home, expected = charged_release.path, charged_release.home, charged_release.expected
     original = measure.draw
 
     def damaged(store: Store, name: str, *rest: Any) -> Any:

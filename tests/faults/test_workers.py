@@ -22,7 +22,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.faults import harness
 from tests.faults.test_kills import MECHANISMS
 from tests.support import small_release
@@ -50,7 +50,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.mark.usefixtures("without_tls")
-@pytest.mark.parametrize("case", first_of(1, CASES))
+@pytest.mark.parametrize("case", slow_after_first(1, CASES))
 def test_workers_killed_amid_what_they_share(
     home: Path, cluster: LocalCluster, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +87,7 @@ def test_workers_killed_amid_what_they_share(
 
 
 @pytest.mark.usefixtures("without_tls")
-@pytest.mark.parametrize("case", first_of(1, CASES))
+@pytest.mark.parametrize("case", slow_after_first(1, CASES))
 def test_the_scheduler_killed_amid_what_workers_share(home: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler is killed when the first task of a round is done; the release is finished without a cluster."""
     scheduler_killed(home, case, 1, monkeypatch)

@@ -107,7 +107,7 @@ def owner(hosts: Machines, *words: str) -> str:
     return hosts.run("flow", "env", f"DPDIST_LEDGER={url}", str(BIN / "dpdist"), "ledger", *words)
 
 
-def begun(hosts: Machines, name: str) -> subprocess.Popen[bytes]:
+def start_release(hosts: Machines, name: str) -> subprocess.Popen[bytes]:
     """A release that runs on the machine of the flow, with the login of the application."""
     (hosts.folder / "disks" / "flow" / f"{name}.yaml").write_text(SPEC.replace("NAME", name))
     owner(hosts, "declare", f"{name}.yaml")
@@ -166,7 +166,7 @@ class Traffic:
 
 
 def test_workers_that_hold_the_key_draw_and_the_model_knows_what_they_send(hosts: Machines) -> None:
-    running = begun(hosts, "drawn")
+    running = start_release(hosts, "drawn")
     ends = {
         "count": "PUT /dpdist/store/histograms/[^ ]*manifest.json",
         "noise": "PUT /dpdist/store/measurements/drawn/manifest.json",
@@ -202,7 +202,7 @@ def draws(hosts: Machines, name: str) -> None:
 
 def test_a_ledger_that_is_away_while_workers_draw_changes_nothing(hosts: Machines) -> None:
     """The link of PostgreSQL's machine is down for 20 s, from the first object that a worker writes on."""
-    running = begun(hosts, "away")
+    running = start_release(hosts, "away")
     draws(hosts, "away")
     hosts.link(DATABASE, "down")
     time.sleep(20)
@@ -214,7 +214,7 @@ def test_a_ledger_that_is_away_while_workers_draw_changes_nothing(hosts: Machine
 
 def test_a_worker_killed_while_it_draws_changes_nothing(hosts: Machines) -> None:
     """One of the two that hold the key; the other one, or the flow, draws what it had to draw."""
-    running = begun(hosts, "killed")
+    running = start_release(hosts, "killed")
     draws(hosts, "killed")
     hosts.kill("worker4")
     ended_alike(hosts, "killed", running)

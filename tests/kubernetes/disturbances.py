@@ -61,7 +61,7 @@ class Disturbances:
         self.releases.append(Disturbed(name, period, [self.chart.running(name, period)], begun))
         return self.releases[-1]
 
-    def at(self, disturbed: Disturbed, stage: str, what: str, disturb: Callable[[], object]) -> str:
+    def disturb_at_stage(self, disturbed: Disturbed, stage: str, what: str, disturb: Callable[[], object]) -> str:
         """Disturb a release as soon as it has reached a stage; the stage in which it was."""
         deadline = time.monotonic() + LONGEST
         while STAGES.index(now := self.stage(disturbed)) < STAGES.index(stage):
@@ -88,7 +88,7 @@ class Disturbances:
                 assert time.monotonic() < deadline, f"{part} cannot be evicted"
                 time.sleep(0.2)
 
-        found = self.at(disturbed, stage, part, leave)
+        found = self.disturb_at_stage(disturbed, stage, part, leave)
         if (
             part == "worker"
         ):  # the run's process went with its pod: an operator does not wait until Prefect takes it for dead
@@ -145,10 +145,10 @@ class Usage:
     def __init__(self, chart: InstalledChart) -> None:
         self.chart, self.most = chart, defaultdict(lambda: defaultdict(float))
         self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._look, daemon=True)
+        self.thread = threading.Thread(target=self._sample_usage, daemon=True)
         self.thread.start()
 
-    def _look(self) -> None:
+    def _sample_usage(self) -> None:
         while not self.ended.wait(5):
             with suppress(httpx.HTTPError, Refused, KeyError):
                 for part, taken in self.chart.node.usage():

@@ -246,7 +246,7 @@ class InstalledChart:
             "bucket", endpoint=address, access_key_id="key", secret_access_key="secret", region="us-east-1",
             client_options={"allow_http": True},
         )  # fmt: skip
-        self.node.until(lambda: _made(address), "the bucket")
+        self.node.until(lambda: _create_bucket(address), "the bucket")
         texts = {}
         for number, (name, content) in enumerate(specs.items()):
             for seed, period in enumerate(PERIODS):
@@ -399,7 +399,7 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
 
 
-def _made(address: str) -> bool:
+def _create_bucket(address: str) -> bool:
     try:
         return httpx.put(f"{address}/bucket", timeout=5).status_code == 200
     except httpx.HTTPError:

@@ -147,7 +147,7 @@ def test_a_part_that_runs_out_of_memory_charges_once(disturbances: Disturbances,
     chart = disturbances.chart
     disturbed = disturbances.begin("large")
     pod = chart.wait(part)[0]["metadata"]["name"]
-    disturbances.at(
+    disturbances.disturb_at_stage(
         disturbed, "drawing", f"{part} out of memory", lambda: chart.node.run_out_of_memory(NAMESPACE, pod, container)
     )
     chart.node.until(lambda: "OOMKilled" in ends_of(chart, pod), f"the end of {pod}")
@@ -167,7 +167,7 @@ def test_a_worker_that_fills_its_disk_is_replaced(disturbances: Disturbances) ->
     disturbed = disturbances.begin("large")
     pod = chart.wait("dask-worker")[0]["metadata"]["name"]
     fill = ("python", "-c", "file = open('/tmp/filled', 'wb')\nfor _ in range(1100): file.write(bytes(2**20))")
-    disturbances.at(
+    disturbances.disturb_at_stage(
         disturbed,
         "counting",
         "dask-worker's disk filled",
@@ -189,7 +189,7 @@ def test_a_second_node_that_is_lost_for_five_minutes_charges_once(disturbances: 
         chart.apply_chart(dask={**VALUES["dask"], "workers": workers})
         chart.node.until(lambda: nodes(chart, "dask-worker") == {NODE, second.name}, "a worker on each node")
         disturbed = disturbances.begin("large")
-        disturbances.at(disturbed, "drawing", "second node lost", second.cut)
+        disturbances.disturb_at_stage(disturbed, "drawing", "second node lost", second.cut)
         cut = time.monotonic()
         disturbances.publish(disturbed)
         time.sleep(max(0.0, cut + LOST_SECONDS - time.monotonic()))
@@ -242,7 +242,9 @@ def test_an_image_that_is_rolled_amid_a_week_charges_once(disturbances: Disturba
     chart.node.bring_image(rolled)
     disturbed = disturbances.begin("large")
     values = {"image": {**VALUES["image"], "tag": "1.0.0-rolled"}}
-    disturbances.at(disturbed, "drawing", "image rolled", lambda: chart.apply_chart("pre-upgrade", "post-upgrade", **values))
+    disturbances.disturb_at_stage(
+        disturbed, "drawing", "image rolled", lambda: chart.apply_chart("pre-upgrade", "post-upgrade", **values)
+    )
     disturbances.publish(disturbed)
     for part in PARTS:
         chart.node.until(lambda part=part: images(chart, part) == {rolled}, f"{part} with the new image")

@@ -12,10 +12,10 @@ import pytest
 from dpdist.language import current_language, translation, use_language
 
 
-def _places(sentence: str) -> str:
-    parts = string.Formatter().parse(sentence)
+def _placeholders(sentence: str) -> str:
+    fields = string.Formatter().parse(sentence)
     return " ".join(
-        f"{{{name}{'!' + sign if sign else ''}{':' + spec if spec else ''}}}" for _, name, spec, sign in parts if name
+        f"{{{name}{'!' + sign if sign else ''}{':' + spec if spec else ''}}}" for _, name, spec, sign in fields if name
     )
 
 
@@ -27,10 +27,10 @@ def pseudo() -> Iterator[list[str]]:
     known = list(german.certificate)
     made = translation.Language(
         "xx",
-        sentences={sentence: f"⟦⟧ {_places(sentence)}" for sentence in german.sentences},
-        scripts={sentence: f"⟦⟧ {_places(sentence)}" for sentence in german.scripts},
-        certificate={sentence: f"⟦{number}⟧ {_places(sentence)}" for number, sentence in enumerate(known)},
-        groups={sentence: f"⟦⟧ {_places(sentence)}" for sentence in german.groups},
+        sentences={sentence: f"⟦⟧ {_placeholders(sentence)}" for sentence in german.sentences},
+        scripts={sentence: f"⟦⟧ {_placeholders(sentence)}" for sentence in german.scripts},
+        certificate={sentence: f"⟦{number}⟧ {_placeholders(sentence)}" for number, sentence in enumerate(known)},
+        groups={sentence: f"⟦⟧ {_placeholders(sentence)}" for sentence in german.groups},
         months=["⟦⟧"] * 12,
         short_months=["⟦⟧"] * 12,
     )

@@ -23,11 +23,11 @@ def test_the_longest_column_is_found_once(norm: Norm, neighbours: Neighbours, mo
     asked: list[str] = []
 
     def watched(found: Callable[..., int]) -> Callable[..., int]:
-        def called(mixing: Any, base: Any, neighbours: str, *sizes: Any) -> int:
+        def record_call(mixing: Any, base: Any, neighbours: str, *sizes: Any) -> int:
             asked.append(neighbours)
             return found(mixing, base, neighbours, *sizes)
 
-        return called
+        return record_call
 
     for name in ("sensitivity_squared", "l1_sensitivity"):
         monkeypatch.setattr(dense_measurement, name, watched(getattr(dense_measurement, name)))

@@ -43,7 +43,7 @@ def workspace(folder: Path, memory: int = 2**20, sizes: Sizes = SMALL) -> StoreW
     return StoreWorkspace(Store(folder, sizes), Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True))
 
 
-def by(*others: str, place: int) -> Domain:
+def series_domain(*others: str, place: int) -> Domain:
     """A series for every value of other attributes, which stand before and after it in the table."""
     attributes = [Attribute(name, categories=tuple(name + str(i) for i in range(size))) for name, size in OTHERS.items()]
     attributes.insert(place, Attribute("t", edges=EvenEdges(0, 1, 500)))
@@ -69,14 +69,14 @@ FILTERS: dict[str, Workload] = {
 AROUND = {
     **FILTERS,
     "circular mean": filtered(Domain.of_shape((512,), SMALL), "x0", [window(7, mean=True)], circular=True),
-    "by what follows": filtered(by(place=0), "t", SOME, by=("sex",)),
-    "by what precedes": filtered(by(place=3), "t", SOME, by=("work",)),
-    "by both": filtered(by(place=1), "t", SOME, by=("sex", "work")),
+    "by what follows": filtered(series_domain(place=0), "t", SOME, by=("sex",)),
+    "by what precedes": filtered(series_domain(place=3), "t", SOME, by=("work",)),
+    "by both": filtered(series_domain(place=1), "t", SOME, by=("sex", "work")),
 }
 SUMS = {
     "one": FILTERS["running sum"],
     "weighted": union(FILTERS["running sum"], weights=(3.0,)),
-    "by both": filtered(by(place=1), "t", [running_sum(500)], by=("sex", "work")),
+    "by both": filtered(series_domain(place=1), "t", [running_sum(500)], by=("sex", "work")),
 }
 TERMS = [["x0", "x1", "x4"], ["x2", "x3"], ["x5", "x6", "x7", "x8"]]
 BITS = Domain.of_shape((2,) * 9, SMALL)

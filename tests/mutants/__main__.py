@@ -74,19 +74,19 @@ def files_of_tests() -> list[str]:
 
 
 @cache
-def nearest(module: str) -> list[str]:
+def nearest_tests(module: str) -> list[str]:
     """The files of tests for a module, the nearest first: by name, by imports, by imports of what imports it, and so on."""
-    away, found = {module: 0}, {module}
+    distances, found = {module: 0}, {module}
     while found:
-        found = {name for name, of in imports().items() if of & found and name not in away}
-        away.update(dict.fromkeys(found, 1 + max(away.values())))
+        found = {name for name, of in imports().items() if of & found and name not in distances}
+        distances.update(dict.fromkeys(found, 1 + max(distances.values())))
     parts = Path(module).with_suffix("").parts
-    tests = [name for name in files_of_tests() if name in away or Path(name).stem == f"test_{parts[-1]}"]
+    tests = [name for name in files_of_tests() if name in distances or Path(name).stem == f"test_{parts[-1]}"]
 
     def order(name: str) -> tuple[bool, int, bool]:
         """First those of the module's name; of all others as near as each other, first those in a folder of its name."""
         named = Path(name).stem == f"test_{parts[-1]}"
-        return not named, away.get(name, len(away)), not set(Path(name).parts[1:-1]) & set(parts)
+        return not named, distances.get(name, len(distances)), not set(Path(name).parts[1:-1]) & set(parts)
 
     return sorted(sorted(tests), key=order)[:LOOKED_AT]
 
@@ -118,7 +118,7 @@ class Runs:
         self.written = int(time.time())
         self.alone = set[str]()
 
-    def known(self, mutant: Mutant) -> dict[str, Any] | None:
+    def earlier_result(self, mutant: Mutant) -> dict[str, Any] | None:
         """How the tests ended with a fault in an earlier run, where nothing that decided has changed.
 
         A survivor is tried again with more CPU time.
@@ -126,13 +126,13 @@ class Runs:
         row = self._ended(mutant)
         if row is None:
             return None
-        files = [row["by"].partition("::")[0]] if row["by"] else nearest(mutant.module)
+        files = [row["by"].partition("::")[0]] if row["by"] else nearest_tests(mutant.module)
         there = all((ROOT / name).is_file() for name in files)
         enough = row["by"] or row["limit"] >= self.cpu_seconds
         return row if there and enough and row["decided"] == content(*files) else None
 
     def _ended(self, mutant: Mutant) -> dict[str, Any] | None:
-        kept = self._kept(mutant)
+        kept = self._result_file(mutant)
         return json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
 
     def missed(self, mutant: Mutant) -> dict[str, Any] | None:
@@ -145,7 +145,7 @@ class Runs:
 
     def claimed(self, mutant: Mutant) -> bool:
         """Whether another run beside this one tries the fault; if not, this one does."""
-        claim = self._kept(mutant).with_suffix(".claim")
+        claim = self._result_file(mutant).with_suffix(".claim")
         try:
             with claim.open("x", encoding="utf-8") as file:
                 file.write(str(os.getpid()))
@@ -157,26 +157,26 @@ class Runs:
         """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test."""
         began, left, given, asked = spent(), self.cpu_seconds, 0, 0
         end, by = "survived", None
-        for tests in self._given_to(mutant):
+        for tests in self._tests_for(mutant):
             some = cheapest(tests, max(left / 3, 2.0))
             given, left, asked = given + len(some), left - sum(some.values()), asked + 1
             end, by = self._planted(mutant, some)
             if end != "survived" or left <= 0 or asked == FILES:
                 break
-        decided = content(*([by.partition("::")[0]] if by else nearest(mutant.module)))
+        decided = content(*([by.partition("::")[0]] if by else nearest_tests(mutant.module)))
         cpu = round(spent() - began, 1)
         row = {"end": end, "by": by, "decided": decided, "tests": given, "cpu": cpu, "limit": self.cpu_seconds}
-        self._kept(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
-        self._kept(mutant).with_suffix(".claim").unlink(missing_ok=True)
+        self._result_file(mutant).write_text(json.dumps({**row, "mutant": mutant.name}), encoding="utf-8")
+        self._result_file(mutant).with_suffix(".claim").unlink(missing_ok=True)
         return row
 
-    def _given_to(self, mutant: Mutant) -> Iterator[dict[str, float]]:
+    def _tests_for(self, mutant: Mutant) -> Iterator[dict[str, float]]:
         """The tests of one file after the other that execute the line with the fault; where none does, all of the nearest file.
 
         What runs in other processes is executed by no test. Declarations that the documentation shows are given to its test first, and
         before all others the test comes that caught the fault when it was tried last.
         """
-        near, found = nearest(mutant.module), False
+        near, found = nearest_tests(mutant.module), False
         before = self._ended(mutant)
         if before is not None and before["by"]:  # its file has changed
             yield {before["by"]: max(before["cpu"], float(WAITS))}
@@ -203,7 +203,7 @@ class Runs:
     def _measured_at(self, file: str) -> Path:
         return KEPT / f"tests-{digest(file, content(file))}.json"
 
-    def _kept(self, mutant: Mutant) -> Path:
+    def _result_file(self, mutant: Mutant) -> Path:
         return KEPT / f"{digest(mutant.name, mutant.kind, mutant.edit.start, content(mutant.module))}.json"
 
     def _planted(self, mutant: Mutant, tests: dict[str, float]) -> tuple[str, str | None]:
@@ -279,7 +279,7 @@ def main() -> int:
         copied(tree)
         runs = Runs(tree, given.cpu)
         for number, mutant in enumerate(sample, start=1):
-            row = runs.known(mutant)
+            row = runs.earlier_result(mutant)
             if row is None and packed(mutant.name) in known:
                 row = runs.missed(mutant)
             if row is None and time.monotonic() < until and not runs.claimed(mutant):
@@ -293,10 +293,10 @@ def main() -> int:
             if row is not None:
                 end = "equivalent" if row["end"] == "survived" and packed(mutant.name) in known else row["end"]
                 ends.setdefault(end, []).append(mutant)
-    return told(ends, known, len(sample))
+    return print_summary(ends, known, len(sample))
 
 
-def told(ends: dict[str, list[Mutant]], known: dict[str, str], asked: int) -> int:
+def print_summary(ends: dict[str, list[Mutant]], known: dict[str, str], asked: int) -> int:
     """Print what became of the faults of all runs. Returns the exit code: 1 once too few of all that were asked for are caught."""
     for mutant in ends.get("equivalent", []):
         print(f"equivalent: {mutant.name}: {known[packed(mutant.name)]}")

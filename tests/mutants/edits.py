@@ -68,13 +68,13 @@ class _Finder:
         for line in self.bytes.splitlines(keepends=True):
             self.starts.append(self.starts[-1] + len(line))
 
-    def at(self, line: int, column: int) -> int:
+    def byte_offset(self, line: int, column: int) -> int:
         return self.starts[line - 1] + column
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
+        return self.byte_offset(node.lineno, node.col_offset), self.byte_offset(node.end_lineno, node.end_col_offset)
 
     def edit(self, kind: str, start: int, stop: int, text: str) -> Edit:
         return Edit(kind, self.bytes.count(b"\n", 0, start) + 1, start, stop, text)
@@ -134,11 +134,13 @@ class _Finder:
         for token in tokenize.generate_tokens(io.StringIO(self.source).readline):
             if token.type != tokenize.STRING or not SQL.search(token.string):
                 continue
-            begin = self.at(
+            begin = self.byte_offset(
                 token.start[0], len(token.line[: token.start[1]].encode()) if token.start[0] == token.end[0] else 0
             )
             if token.start[0] != token.end[0]:
-                begin = self.at(token.start[0], len(self.source.splitlines()[token.start[0] - 1][: token.start[1]].encode()))
+                begin = self.byte_offset(
+                    token.start[0], len(self.source.splitlines()[token.start[0] - 1][: token.start[1]].encode())
+                )
             for pattern, text in IN_SQL.items():
                 for found in re.finditer(pattern, token.string):
                     start = begin + len(token.string[: found.start()].encode())

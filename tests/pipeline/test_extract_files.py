@@ -21,7 +21,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import open_context
 from dpdist.sources.frames import write_records
 from dpdist.sources.verified_files import hash_with_tags
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import forked_programs, small_release
 from tests.support.command_line import CommandLine
 
@@ -110,7 +110,7 @@ def test_an_aborted_release_keeps_none(
     assert left(home) == []
 
 
-@pytest.mark.parametrize(("when", "kept"), first_of(1, [("before the charge", 0), ("after the commit", 1)]))
+@pytest.mark.parametrize(("when", "kept"), slow_after_first(1, [("before the charge", 0), ("after the commit", 1)]))
 def test_the_next_run_removes_what_killed_ones_left_and_nobody_goes_on_with(home: Path, when: str, kept: int) -> None:
     path = small_release.write(home.parent / "data", records=SQL)
     assert forked_programs.finished(KILLED, path, home, when).returncode == -9

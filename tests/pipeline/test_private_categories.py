@@ -44,7 +44,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.runtime.reconciliation import abort_reserved, differences, measurement_name
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.forked_programs import exit_code, killed_run
 from tests.support.verifier_findings import verifier
@@ -437,7 +437,7 @@ def test_laplace_noise_needs_a_delta_for_the_selection_alone(home: Path, pure: b
     assert verifier().verify(Path(done.folder))["names that were selected"].startswith("wrong")
 
 
-@pytest.mark.parametrize("sums", first_of(1, [False, True]))
+@pytest.mark.parametrize("sums", slow_after_first(1, [False, True]))
 def test_more_records_than_can_be_measured_are_refused_before_names_are_charged(
     sums: bool, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from dpdist.spec import load
 from dpdist.spec.attributes.numbers import Edges
 from dpdist.spec.steps.domain_selection import EdgesChoice, inner_edges
 from dpdist.storage.array_store import Store
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.privacy.test_edges import chances, told_apart
 from tests.support import small_release
 from tests.support.command_line import CommandLine
@@ -151,7 +151,7 @@ def test_several_attributes_each_have_a_charge(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "queries", first_of(1, [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "paid"}}, {"ranges": {"of": ["paid"]}}])
+    "queries", slow_after_first(1, [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "paid"}}, {"ranges": {"of": ["paid"]}}])
 )
 def test_a_number_that_all_have_leaves_few_bins(home: Path, queries: dict[str, Any]) -> None:
     """Whatever is found, what was paid for is answered: also a single bin, where all records have the largest number."""

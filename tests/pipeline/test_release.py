@@ -46,7 +46,7 @@ from dpdist.size_limits import SIZES, Sizes
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
-from tests.case_selection import always, first_of
+from tests.case_selection import always, slow_after_first
 from tests.properties.spec_parts import AGES, PURE
 from tests.support import small_release
 from tests.support.complete_tree import installed_mechanisms, needs_plugin
@@ -125,7 +125,7 @@ SERIES = {"of": "age", "ends": "cut", "apply": [{"running_sum": True}, {"mean": 
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("neighbours", first_of(1, ["add-remove", "replace-one"]))
+@pytest.mark.parametrize("neighbours", slow_after_first(1, ["add-remove", "replace-one"]))
 @pytest.mark.parametrize(
     ("mechanism", "filters"),
     [
@@ -270,7 +270,7 @@ def test_a_data_dependent_release(home: Path) -> None:
         ("oblique", [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}]),
     ],
 )
-@pytest.mark.parametrize("neighbours", first_of(1, ["add-remove", "replace-one"]))
+@pytest.mark.parametrize("neighbours", slow_after_first(1, ["add-remove", "replace-one"]))
 def test_structured_releases(home: Path, mechanism: str, workload: list[Any], neighbours: str) -> None:
     """``auto`` takes the closed form or the product; only tables are counted for marginals."""
     person = {"column": "person", "most_records": 2}
@@ -308,7 +308,7 @@ def test_structured_releases(home: Path, mechanism: str, workload: list[Any], ne
     assert small_release.tree(run(path, home).folder) == before
 
 
-@pytest.mark.parametrize("mechanism", first_of(2, ["coa", "residual", "identity", "gaussian"]))
+@pytest.mark.parametrize("mechanism", slow_after_first(2, ["coa", "residual", "identity", "gaussian"]))
 def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
     """What the plan predicts is what the published standard errors add up to, each by the square of its scale."""
     queries = [{"ranges": {"of": ["age"], "by": ["sex"]}, "relative": True}, {"marginals": {"ways": [1]}, "weight": 2}]
@@ -323,7 +323,7 @@ def test_queries_scaled_for_relative_errors(home: Path, mechanism: str) -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("by", first_of(1, [["sex", "work"], ["work"]]))
+@pytest.mark.parametrize("by", slow_after_first(1, [["sex", "work"], ["work"]]))
 def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by: list[str]) -> None:
     """Measured and read in two passes: the same standard errors as at once, the same bytes for every size of slab."""
     workload = [{"ranges": {"of": ["age"], "by": by}}]
@@ -452,7 +452,8 @@ BY_SEX = [{"cdf": {"of": "age", "by": ["sex"]}}]
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), first_of(2, [("auto", "coa"), ("identity", "auto"), ("gaussian", "residual"), ("coa", "auto")])
+    ("first", "second"),
+    slow_after_first(2, [("auto", "coa"), ("identity", "auto"), ("gaussian", "residual"), ("coa", "auto")]),
 )
 def test_releases_of_the_same_records_agree(home: Path, first: str, second: str) -> None:
     """One estimate from both measurements: errors as the dense weighted least squares says, smaller than either alone."""

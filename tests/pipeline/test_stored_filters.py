@@ -26,7 +26,7 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.workloads import dnf, filtered
 from dpdist.workloads.time_filters import window
-from tests.case_selection import always, first_of
+from tests.case_selection import always, slow_after_first
 from tests.support import small_release
 
 STEPS = 3000
@@ -193,7 +193,7 @@ def test_what_the_planner_says() -> None:
     assert not filtered(Domain.of_shape((3001,), LISTED), "x0", [window(3)], circular=True).kind.is_long
 
 
-@pytest.mark.parametrize("neighbours", first_of(1, ["add-remove", "replace-one"]))
+@pytest.mark.parametrize("neighbours", slow_after_first(1, ["add-remove", "replace-one"]))
 def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
     """Answers within their error bars, beside an attribute that no formula asks for; a second run changes nothing."""
     state = np.random.default_rng(3)

@@ -37,7 +37,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from flows.commands import release_commands
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.small_release import run
 
@@ -193,7 +193,7 @@ def test_a_store_that_overwrites_is_refused(overwriting: str, home: Path) -> Non
 
 @pytest.mark.parametrize(
     ("budget", "said"),
-    first_of(
+    slow_after_first(
         2,
         [
             (

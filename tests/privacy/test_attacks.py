@@ -29,7 +29,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.storage.array_store import Store
 from dpdist.strategies import identity
 from dpdist.workloads import Workload, marginals
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support.measurement_readers import measured as exact_values
 from tests.support.measurement_readers import reader_of
 
@@ -95,7 +95,7 @@ def advantage(attack: Callable[[np.ndarray], np.ndarray], zero: np.ndarray, one:
     return abs(float(attack(one).mean() - attack(zero).mean()))
 
 
-@pytest.mark.parametrize("gaussian", first_of(1, [True, False]), ids=["gaussian", "laplace"])
+@pytest.mark.parametrize("gaussian", slow_after_first(1, [True, False]), ids=["gaussian", "laplace"])
 def test_mironov(gaussian: bool, tmp_path: Path) -> None:
     scale, epsilon = 64.0, 1 / 64
     naive = naive_gaussian if gaussian else naive_laplace

@@ -18,7 +18,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger
 from dpdist.privacy.ledger.receipts import Checkpoint
 from dpdist.storage.documents import Documents
 from tests import HANGS
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.privacy.test_budget_ledger import charge, commit, drawing
 from tests.support.forked_programs import FORKED
 
@@ -69,7 +69,7 @@ def finish_and_die(folder: Path, environ: dict[str, str], at: int, *, before: bo
         finish(ledger_at(folder), "r")
 
 
-@pytest.mark.parametrize("before", first_of(1, [True, False]), ids=["row-without-head", "head-and-no-more"])
+@pytest.mark.parametrize("before", slow_after_first(1, [True, False]), ids=["row-without-head", "head-and-no-more"])
 def test_a_run_killed_between_row_and_head_goes_on_with_one_charge(tmp_path: Path, place: str, before: bool) -> None:
     """Kills at every write to the place, each in a ledger of its own: what is left is a row without a head, which is noted next."""
     for at in range(1, 8):  # two begin the place, four note rows; there is no seventh

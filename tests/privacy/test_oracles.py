@@ -26,7 +26,7 @@ from dpdist.privacy.accounting import (
     zcdp_epsilon,
 )
 from tests.audits.auditor_installs import OPENDP
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 
 RHOS, DELTAS, EPSILONS = (1e-4, 0.02, 0.5, 3.0), (1e-3, 1e-6, 1e-10), (0.1, 1.0, 3.0)
 STEP = 1e-4
@@ -73,7 +73,7 @@ def test_zcdp(rho: float, pld: Any) -> None:
         assert zcdp_delta(rho, epsilon) == pytest.approx(theirs, rel=1e-2, abs=1e-280)
 
 
-@pytest.mark.parametrize("delta", first_of(1, DELTAS))
+@pytest.mark.parametrize("delta", slow_after_first(1, DELTAS))
 def test_the_gaussian(delta: float, pld: Any) -> None:
     from dp_accounting import gaussian_mechanism as theirs
 
@@ -115,7 +115,7 @@ def response(pld: Any, epsilon: float) -> Any:
     return pld.from_randomized_response(2 / (1 + math.exp(epsilon)), 2, value_discretization_interval=STEP)
 
 
-@pytest.mark.parametrize("epsilon", first_of(1, ["1/10", "1", pytest.param("4", marks=pytest.mark.slow)]))
+@pytest.mark.parametrize("epsilon", slow_after_first(1, ["1/10", "1", pytest.param("4", marks=pytest.mark.slow)]))
 def test_the_gaussian_that_stands_for_a_pure_release(epsilon: str, pld: Any) -> None:
     """It reveals at least as much, also where several are composed; a tenth less would not."""
     rho = float(gaussian_equivalent(Fraction(epsilon)))

@@ -12,7 +12,7 @@ import pytest
 from dpdist.errors import InvalidInput
 from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Protection, RecordsInSteps
 from dpdist.spec import load
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 
 Data = tuple[tuple[str, int], ...]
@@ -94,7 +94,7 @@ IN_STEPS = [
 """Here cells 0 and 1 are neighbouring steps."""
 
 
-@pytest.mark.parametrize("protection", first_of(2, IN_STEPS[::3]), ids=lambda p: repr(p.facts()))
+@pytest.mark.parametrize("protection", slow_after_first(2, IN_STEPS[::3]), ids=lambda p: repr(p.facts()))
 def test_steps_between_participations_are_enough(protection: Protection) -> None:
     for other in [*IN_STEPS, *PROTECTIONS[::3]]:
         there, back = protection.steps_to(other), other.steps_to(protection)

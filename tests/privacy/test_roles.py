@@ -17,7 +17,7 @@ from dpdist.privacy.accounting import Cap, Loss, gaussian_equivalent
 from dpdist.privacy.ledger import database as db
 from dpdist.privacy.ledger.budget_ledger import Charge, Counted, CountedRecords, Ledger, Receipt
 from dpdist.privacy.privacy_unit import ProtectedRecords
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.postgres_server import Server
 
@@ -179,7 +179,7 @@ SUMS = (
 )
 
 
-@pytest.mark.parametrize("statement", first_of(4, SUMS))
+@pytest.mark.parametrize("statement", slow_after_first(4, SUMS))
 def test_the_application_cannot_write_false_sums(database: Database, statement: str) -> None:
     """They stood until ``verify`` was run, and let it overdraw a cap."""
     charged(

@@ -14,7 +14,7 @@ from dpdist.spec import Job, consistency_checks, load
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Distances, PersonsByGroup
 from dpdist.statistics.sum_statistics import RecordShares
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.properties.compositions import (
     AMOUNTS,
     DOCUMENT,
@@ -64,7 +64,7 @@ def test_every_part_goes_by_itself() -> None:
     assert {part: refusal({room: part}) for room, parts in ROOMS.items() for part in parts if refusal({room: part})} == {}
 
 
-@pytest.mark.parametrize("every", first_of(1, (4, 1)))
+@pytest.mark.parametrize("every", slow_after_first(1, (4, 1)))
 def test_parts_of_which_every_two_go_together_go_together(every: int) -> None:
     """Specs that hold every pair, at every change a quarter: a refusal is a matter of two parts, but for those that are listed."""
     found = {tuple(row.values()): reason for row in covering()[::every] if (reason := unexpected(row)) is not None}

@@ -15,7 +15,7 @@ import pytest
 
 from dpdist.publish import release_folder
 from dpdist.sources.record_sources import PersonColumn, Source
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 
 STATE = np.random.default_rng(8)
@@ -182,7 +182,7 @@ def test_two_snapshots_of_the_same_bytes_are_two_questions() -> None:
     assert len({Source((("file", "0" * 64),), {}, snapshot=snapshot).digest for snapshot in ("", "1", "2")}) == 3
 
 
-@pytest.mark.parametrize("turned", first_of(1, [False, True]))
+@pytest.mark.parametrize("turned", slow_after_first(1, [False, True]))
 @pytest.mark.parametrize("part", PAIRS)
 def test_a_count_is_not_taken_for_another(part: str, turned: bool, home: Path) -> None:
     pair = PAIRS[part][:: -1 if turned else 1]

@@ -19,7 +19,7 @@ from dpdist.privacy.ledger import database as tables
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.storage.array_store import Store
 from flows.prefect import release_flow as flow
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.small_release import run
 
@@ -31,7 +31,7 @@ WEEKLY: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("first", "second", "week"),
-    first_of(
+    slow_after_first(
         1,
         [
             ("2026-12-31", "2027-01-01", "2026-W53"),  # a week that begins in one year and ends in the next

@@ -23,7 +23,7 @@ from dpdist.spec import load
 from dpdist.spec.release_spec import json_schema
 from dpdist.storage.objects import parse_location
 from flows.commands import cli
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.properties.compositions import context_of_all
 from tests.properties.random_specs import Content, Draw
 from tests.properties.wider_specs import Wider
@@ -97,12 +97,12 @@ def read_by_commands(folder: Path, name: str, home: Path) -> None:
         assert done.exception is None or isinstance(done.exception, DpdistError), (arguments, done.exc_info)
 
 
-@pytest.mark.parametrize("seed", first_of(1, range(FIRST, FIRST + 150)))
+@pytest.mark.parametrize("seed", slow_after_first(1, range(FIRST, FIRST + 150)))
 def test_whatever_is_asked_together_is_refused_or_published(seed: int, tmp_path: Path) -> None:
     refused_or_published(Draw(seed), tmp_path)
 
 
-@pytest.mark.parametrize("seed", first_of(1, range(FIRST, FIRST + 150)))
+@pytest.mark.parametrize("seed", slow_after_first(1, range(FIRST, FIRST + 150)))
 def test_whatever_else_is_asked_together_is_refused_or_published(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

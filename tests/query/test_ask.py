@@ -21,7 +21,7 @@ from dpdist.query.published_release import load_published
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects import parse_location
 from flows.commands import cli, console_output
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.small_release import run
 
@@ -37,7 +37,7 @@ def counts_of(path: Path) -> np.ndarray:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("mechanism", first_of(2, ["coa", "identity", "residual", "gaussian"]))
+@pytest.mark.parametrize("mechanism", slow_after_first(2, ["coa", "identity", "residual", "gaussian"]))
 def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, mechanism: str) -> None:
     path = small_release.write(home.parent / "data", workload=TABLES, mechanism=mechanism, budget={"rho": 0.2})
     done, x = run(path, home), counts_of(path)
@@ -59,7 +59,7 @@ def test_questions_are_answered_around_the_truth_with_exact_errors(home: Path, m
     assert summed.standard_error == pytest.approx(np.sqrt(matrix[:2, :2].sum()), rel=1e-6)
 
 
-@pytest.mark.parametrize("mechanism", first_of(2, ["coa", "identity", "marginals"]))
+@pytest.mark.parametrize("mechanism", slow_after_first(2, ["coa", "identity", "marginals"]))
 def test_a_published_question_has_its_published_answer(home: Path, mechanism: str) -> None:
     done = run(small_release.write(home.parent / "data", workload=TABLES, mechanism=mechanism), home)
     table, certificate = release_folder.load_release(done.folder)

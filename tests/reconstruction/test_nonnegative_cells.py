@@ -25,7 +25,7 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
 from dpdist.workloads import Workload, all_ranges, explicit, integer_basis, marginals, prefix, random_ranges, union
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 
@@ -167,7 +167,7 @@ def test_the_effect_is_that_of_draws_from_the_cells() -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("kind", "tail"), first_of(1, [(GAUSSIAN, 0.1307), (LAPLACE, 0.2314)]))
+@pytest.mark.parametrize(("kind", "tail"), slow_after_first(1, [(GAUSSIAN, 0.1307), (LAPLACE, 0.2314)]))
 def test_the_effect_on_one_cell(kind: Kind, tail: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell of two standard errors is clipped below -2: what the second moment loses there, and 4 for every draw there; by hand."""
     monkeypatch.setattr(nonnegative_cells, "DRAWS", 2000)

@@ -20,7 +20,7 @@ from dpdist.runtime import reconciliation
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 
@@ -49,7 +49,7 @@ def test_a_store_without_a_mark_whose_releases_are_charged_goes_on(home: Path) -
     assert (home / "store" / "ledger.json").exists()
 
 
-@pytest.mark.parametrize("form", first_of(1, [None, 0, 2]))
+@pytest.mark.parametrize("form", slow_after_first(1, [None, 0, 2]))
 def test_a_store_of_another_format_is_refused_in_one_line(home: Path, form: int | None) -> None:
     """Before a charge, whether it is older or newer."""
     small_release.run(small_release.write(home.parent / "data"), home)

@@ -23,7 +23,7 @@ from dpdist.errors import InvalidInput, InvalidSpec, KeyUnavailable
 from dpdist.runtime.context import ignore_progress
 from dpdist.session import PlannedRelease, planned_release
 from dpdist.spec import load
-from tests.case_selection import always, first_of
+from tests.case_selection import always, slow_after_first
 from tests.support import small_release
 from tests.support.complete_tree import needs_plugin
 
@@ -131,7 +131,7 @@ def test_records_of_every_form_are_the_same_records(home: Path, form: str) -> No
     assert round(sum(done["age x sex x work"].arrow["answer"].to_pylist()), -3) == 3000
 
 
-@pytest.mark.parametrize("declared", first_of(1, [bool, [True, False], ["False", "True"]]))
+@pytest.mark.parametrize("declared", slow_after_first(1, [bool, [True, False], ["False", "True"]]))
 def test_booleans_count_as_pandas_arrow_and_csv_hold_them(home: Path, declared: Any) -> None:
     """pandas writes True into CSV, Arrow true; a DataFrame holds booleans."""
     frame = visits().select(["sex"]).to_pandas()
@@ -271,7 +271,7 @@ def test_what_is_refused_in_one_line(home: Path, name: str) -> None:
     assert not (home / "ledger.db").exists()
 
 
-@pytest.mark.parametrize("column", first_of(1, ["age", "sex"]))
+@pytest.mark.parametrize("column", slow_after_first(1, ["age", "sex"]))
 def test_a_table_of_mixed_types_is_refused_without_its_values(home: Path, column: str) -> None:
     table = small_release.records().to_pandas().astype({column: object})
     table.loc[5, column] = KNOWN if column == "age" else 4711.0815

@@ -30,7 +30,7 @@ from dpdist.planner.release_plan import plan
 from dpdist.privacy.privacy_unit import ProtectedPersons, Protection
 from dpdist.spec import load
 from dpdist.spec.budgeted_step import NoisyStep
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.properties.compositions import context_of_all
 from tests.properties.random_specs import Content, Draw
 from tests.properties.wider_specs import Wider
@@ -133,12 +133,14 @@ def drawn(draw: Draw) -> tuple[Draw, ReleasePlan] | None:
     return draw, plan(context_of_all(), load(draw.content))
 
 
-@pytest.mark.parametrize("seed", first_of(4, dict.fromkeys([*([] if FIRST else OF_PERSONS), *range(FIRST, FIRST + 150)])))
+@pytest.mark.parametrize(
+    "seed", slow_after_first(4, dict.fromkeys([*([] if FIRST else OF_PERSONS), *range(FIRST, FIRST + 150)]))
+)
 def test_neighbours_of_what_is_asked_together_are_covered(seed: int, tmp_path: Path) -> None:
     check_covered(Draw(seed), tmp_path)
 
 
-@pytest.mark.parametrize("seed", first_of(2, range(FIRST, FIRST + 150)))
+@pytest.mark.parametrize("seed", slow_after_first(2, range(FIRST, FIRST + 150)))
 def test_neighbours_of_what_else_is_asked_together_are_covered(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +161,7 @@ def check_covered(draw: Draw, tmp_path: Path) -> None:
 
 
 @needs_plugin("gate")
-@pytest.mark.parametrize("seed", first_of(2, dict.fromkeys([*OF_PERSONS, *range(FIRST, FIRST + 60)])))
+@pytest.mark.parametrize("seed", slow_after_first(2, dict.fromkeys([*OF_PERSONS, *range(FIRST, FIRST + 60)])))
 def test_neighbours_whose_completeness_is_asked_for_are_covered(seed: int, tmp_path: Path) -> None:
     found = drawn(Draw(seed))
     if found is None:

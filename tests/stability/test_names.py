@@ -24,7 +24,7 @@ from dpdist.privacy.privacy_unit import ProtectedPersons, ProtectedRecords, Prot
 from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.privacy.selection.partition_selection import selection
 from dpdist.sources import record_sources
-from tests.case_selection import always, first_of
+from tests.case_selection import always, slow_after_first
 from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts, weights_by_name
 from tests.support import small_release
 
@@ -134,7 +134,7 @@ CROWDED: Data = (
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("names", [2, 3, 4])
-@pytest.mark.parametrize("saturated", first_of(1, [1, 1.5, 2]))
+@pytest.mark.parametrize("saturated", slow_after_first(1, [1, 1.5, 2]))
 def test_shares_that_come_back_move_weights_as_declared(tmp_path: Path, names: int, norm: Any, saturated: float) -> None:
     """Every person who goes, and every two of whom one replaces the other, in a file whose frequent names are full."""
     protection, weights = ProtectedPersons("add-remove", 1, "who"), AdaptiveWeights(names, norm)

@@ -20,7 +20,7 @@ from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import matrix_mechanism_cost
 from dpdist.workloads import Gram, explicit, marginals, prefix
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 
 
 def cost_of(found: DenseStrategy, gram: np.ndarray, most: int) -> float:
@@ -216,7 +216,7 @@ def test_no_diagonal_bounds_persons_below_the_floor(seed: int) -> None:
     assert max(grids._floor(real, point) for point in points) <= least
 
 
-@pytest.mark.parametrize(("most", "beyond"), first_of(1, [(1, 1.02), (2, 1.12), (3, 1.1), (8, 1.12)]))
+@pytest.mark.parametrize(("most", "beyond"), slow_after_first(1, [(1, 1.02), (2, 1.12), (3, 1.1), (8, 1.12)]))
 def test_more_cells_get_a_strategy_near_the_optimum(most: int, beyond: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is below the certified optimum and the strategy's error above it, for every set of cells. The proof is computed again
     from what is kept."""
@@ -257,7 +257,7 @@ def test_more_cells_of_which_only_some_sums_are_asked_for(monkeypatch: pytest.Mo
     assert best * (1 - 1e-4) <= cost <= 1.2 * best
 
 
-@pytest.mark.parametrize(("cells", "most"), first_of(1, [(64, 3), (64, 8), (256, 8)]))
+@pytest.mark.parametrize(("cells", "most"), slow_after_first(1, [(64, 3), (64, 8), (256, 8)]))
 def test_one_cell_more_costs_as_little_as_it_asks(cells: int, most: int) -> None:
     """Where the search for the optimum ends, and where it once did: the error of 256 prefixes was 15.7, of 257 it was 18.1."""
     errors, moved = [], Distance(1, replaced=False, groups=most)

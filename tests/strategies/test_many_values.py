@@ -39,7 +39,7 @@ from dpdist.strategies.representations import DirectStrategy
 from dpdist.strategies.solver_resources import NO_LIMITS, Limits, product_bytes, worst_orbit_bytes
 from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.workloads import Workload, marginals, products, union
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.complete_tree import installed_mechanisms
 
@@ -179,7 +179,7 @@ def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch
 
 @pytest.mark.parametrize(
     "name",
-    first_of(
+    slow_after_first(
         1,
         ["marginals", "kronecker"]
         + [

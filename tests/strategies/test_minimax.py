@@ -27,7 +27,7 @@ from dpdist.strategies.solver_resources import effort
 from dpdist.strategies.strategy import Step
 from dpdist.strategies.tables.product_bound import kronecker_worst
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges, related, union
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.measurement_readers import errors_of
 
@@ -166,7 +166,7 @@ def planned(folder: Path, **changes: Any) -> ReleasePlan:
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("changes", "mechanism"),
-    first_of(
+    slow_after_first(
         2,
         [
             ({"workload": [{"cdf": {"of": "age"}}, {"marginals": {"of": [["sex", "work"]]}}]}, "coa"),

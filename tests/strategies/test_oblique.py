@@ -25,7 +25,7 @@ from dpdist.strategies.tables import residual_bases as module
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.strategies.tables.residual_bases import _direction_from_free, _DirectionCost, oblique, residual
 from dpdist.workloads import Block, Workload, marginals
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.strategies.test_product_bound import of_ways, some_union
 from tests.support import small_release
 from tests.support.measurement_readers import errors_of
@@ -33,7 +33,7 @@ from tests.support.measurement_readers import errors_of
 
 @pytest.mark.parametrize(
     ("sizes", "ordered", "ways", "loss"),
-    first_of(
+    slow_after_first(
         1,
         [
             ([16, 12, 3], 2, [1, 2], 0.007),
@@ -56,7 +56,7 @@ def test_the_loss_to_the_certified_optimum(sizes: list[int], ordered: int, ways:
     assert found.lower_bound <= optimum.workload_cost
 
 
-@pytest.mark.parametrize("seed", first_of(3, range(6)))
+@pytest.mark.parametrize("seed", slow_after_first(3, range(6)))
 def test_any_union_is_spanned_exactly_and_never_worse_than_residual(seed: int) -> None:
     workload = some_union(seed)
     found, plain = oblique(workload), residual(workload)
@@ -201,7 +201,7 @@ def test_auto_takes_it_where_the_optimum_is_out_of_reach(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("sizes", "tables"),
-    first_of(
+    slow_after_first(
         2,
         [
             ((20, 4), ["p1 p2", "v1 v2", "p2", "r2"]),

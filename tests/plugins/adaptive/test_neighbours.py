@@ -14,7 +14,7 @@ from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.plugins.adaptive.aim import AimMeasurement, Rounds, one_way_weight, weight_of_rounds
 from dpdist.plugins.adaptive.dawa import DawaMeasurement, interval_costs, longest_interval
 from dpdist.plugins.adaptive.measured_tables import model_unbiased_tables
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.properties.random_specs import Content, Draw
 from tests.stability.test_drawn_specs import drawn, files_of, integers
 
@@ -53,7 +53,7 @@ def counted(
         return None
 
 
-@pytest.mark.parametrize("seed", first_of(4, TABLES))
+@pytest.mark.parametrize("seed", slow_after_first(4, TABLES))
 def test_neighbours_move_rounds_by_no_more_than_is_declared(seed: int, tmp_path: Path) -> None:
     """All tables that rounds may measure, in the weights of any number of rounds, and all scores that they choose by, for one model."""
     found = counted(seed, "adaptive", {"marginals": {"ways": [2]}}, {"rho": 1}, tmp_path)
@@ -91,7 +91,7 @@ def test_neighbours_move_rounds_by_no_more_than_is_declared(seed: int, tmp_path:
             assert one_way + weight_of_rounds(grid, number) ** 2 * sum(farthest) <= grid.sensitivity_squared
 
 
-@pytest.mark.parametrize("seed", first_of(3, LINES))
+@pytest.mark.parametrize("seed", slow_after_first(3, LINES))
 def test_neighbours_move_buckets_by_no_more_than_is_declared(seed: int, tmp_path: Path) -> None:
     """The costs of all intervals of one length together, none of which overlap, and the counts that buckets add up."""
     found = counted(seed, "dawa", {"cdf": {"of": next(iter(Draw(seed).kinds))}}, {"epsilon": 1}, tmp_path)

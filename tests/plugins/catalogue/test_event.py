@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 
 CASES: dict[str, dict[str, Any]] = {
@@ -32,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", first_of(3, CASES))
+@pytest.mark.parametrize("name", slow_after_first(3, CASES))
 def test_what_dp_accounting_makes_of_it(name: str, home: Path) -> None:
     dp_accounting = pytest.importorskip("dp_accounting")
     from dp_accounting import pld

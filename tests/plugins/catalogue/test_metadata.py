@@ -16,7 +16,7 @@ import yaml
 from dpdist.page.citation import link_address
 from dpdist.publish.release_folder import certificate_of
 from dpdist.spec import load
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.small_release import run
 
@@ -43,7 +43,7 @@ def told(value: dict[str, Any]) -> Iterator[str]:
         yield from told(inner) if isinstance(inner, dict) and name != "privacy_parameters" else [name]
 
 
-@pytest.mark.parametrize("noise", first_of(1, ["gaussian", "laplace"]))
+@pytest.mark.parametrize("noise", slow_after_first(1, ["gaussian", "laplace"]))
 def test_a_release_carries_a_whole_record_for_the_registry_and_a_citation(home: Path, noise: str) -> None:
     pure = {"budget": {"epsilon": 0.5}, "ledger": {"dataset": "small", "cap": {"epsilon": 1}}} if noise == "laplace" else {}
     done = run(small_release.write(home.parent / "data", mechanism="identity", about=ABOUT, title="=Visits", **pure), home)

@@ -25,7 +25,7 @@ from dpdist.storage.array_store import Store
 from flows.observability import observers, run_recorder
 from flows.observability.run_events import Run
 from tests import HANGS
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.observability.receiver import Receiver, exported_metrics
 from tests.support import forked_programs, small_release
 from tests.support.prometheus_server import promtool
@@ -146,7 +146,7 @@ def test_a_period_that_is_passed_over_is_no_failure(home: Path, needed: bool) ->
     assert "ApprovalsMissing" not in exported_metrics(home)
 
 
-@pytest.mark.parametrize("listener", first_of(2, ["nobody", "silent", "broken"]))
+@pytest.mark.parametrize("listener", slow_after_first(2, ["nobody", "silent", "broken"]))
 def test_listeners_neither_fail_nor_hold_up_a_release(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listener: str
 ) -> None:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tests.case_selection import always, first_of
+from tests.case_selection import always, slow_after_first
 from tests.page.browsing import browser, page, unfolded, violations
 from tests.plugins.page import gallery
 
@@ -94,7 +94,7 @@ def test_a_reader_chooses_series_scale_and_interval_and_links_to_the_view(income
     assert bars.locator("svg.wide circle").count() == 4  # bars on a logarithmic scale would have no honest beginning
 
 
-@pytest.mark.parametrize("screen", first_of(1, ["wide", "narrow"]))
+@pytest.mark.parametrize("screen", slow_after_first(1, ["wide", "narrow"]))
 def test_a_row_or_a_column_of_a_map_is_chosen(incomes: Any, tmp_path: Path, screen: str) -> None:
     """All others fade; its answers and intervals stand below, in files, and in the link to the view."""
     incomes.set_viewport_size({"width": 1000 if screen == "wide" else 390, "height": 800})

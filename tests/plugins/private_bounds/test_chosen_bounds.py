@@ -22,7 +22,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 from tests.support.purchase_releases import (
@@ -88,7 +88,7 @@ def test_a_bound_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert not [each for each in said_of_it if "the ledger says" in each]
 
 
-@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, RELATIONS_AND_BUDGETS))
+@pytest.mark.parametrize(("neighbours", "budget"), slow_after_first(1, RELATIONS_AND_BUDGETS))
 def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, neighbours: str) -> None:
     table = purchases()
     path = small_release.write(home.parent / "data", table=table, **groups_release(neighbours=neighbours, **BUDGETS[budget]))
@@ -118,7 +118,7 @@ def test_a_bound_on_groups_is_chosen_charged_and_said(home: Path, budget: str, n
     assert not [each for each in small_release.verified(home, "small-1") if "the ledger says" in each]
 
 
-@pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))
+@pytest.mark.parametrize("mechanism", slow_after_first(1, ["auto", "identity"]))
 def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mechanism: str) -> None:
     """For cells measured by themselves the variance grows with the groups, and not with their square."""
     path = small_release.write(home.parent / "data", table=purchases(), **groups_release(mechanism=mechanism))
@@ -133,7 +133,7 @@ def test_the_noise_of_every_number_of_groups_is_that_of_its_plan(home: Path, mec
         np.testing.assert_allclose(errors.variances, errors.variances[0] * before.rule.bin_ends, rtol=0.01)
 
 
-@pytest.mark.parametrize("asking", first_of(1, [bound_release, groups_release]))
+@pytest.mark.parametrize("asking", slow_after_first(1, [bound_release, groups_release]))
 def test_a_run_that_goes_on_draws_nothing_twice(home: Path, asking: Callable[[], dict[str, Any]]) -> None:
     """Killed before the draw, after it, and before the measurement: the charge, the noise and the bytes are the same."""
     path = small_release.write(home.parent / "data", table=purchases(), **asking())

@@ -26,7 +26,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.storage.array_store import Store
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.purchase_releases import BUDGETS, RELATIONS_AND_BUDGETS, WIDEST, WORK, payments, range_release
 from tests.support.verifier_findings import wrong_claims
@@ -36,7 +36,7 @@ def written(home: Path, **changes: Any) -> Path:
     return small_release.write(home.parent / "data", table=payments(), **range_release(**changes))
 
 
-@pytest.mark.parametrize(("neighbours", "budget"), first_of(1, RELATIONS_AND_BUDGETS))
+@pytest.mark.parametrize(("neighbours", "budget"), slow_after_first(1, RELATIONS_AND_BUDGETS))
 def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours: Neighbours) -> None:
     done = small_release.run(written(home, person=budget == "rho", neighbours=neighbours, **BUDGETS[budget]), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
@@ -66,7 +66,7 @@ def test_a_range_is_chosen_charged_and_said(home: Path, budget: str, neighbours:
     assert not [each for each in small_release.verified(home, "small-1") if "the ledger says" in each]
 
 
-@pytest.mark.parametrize("mechanism", first_of(1, ["auto", "identity"]))
+@pytest.mark.parametrize("mechanism", slow_after_first(1, ["auto", "identity"]))
 @pytest.mark.parametrize("weight", [1, 1000])
 def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism: str) -> None:
     """However much the counts weigh, they do not enter; what is predicted of a sum is what is published of it, as a part of the range."""

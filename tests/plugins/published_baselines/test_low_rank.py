@@ -11,7 +11,7 @@ from dpdist.plugins.published_baselines import low_rank_factorisation
 from dpdist.plugins.published_baselines.low_rank_factorisation import project_columns
 from dpdist.strategies import coa, identity, low_rank, singular_value_bound
 from dpdist.workloads import Gram, Workload, all_ranges, prefix, random_ranges, related
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support.oracles import AM_FIGURE_1
 
 GRAM = AM_FIGURE_1.T @ AM_FIGURE_1
@@ -99,7 +99,8 @@ def test_low_rank_does_not_end_above_the_identity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("workload", "share"), first_of(1, [(all_ranges(64), 0.71), (prefix(64), 0.44), (related(80, 48, 4, seed=1), 0.28)])
+    ("workload", "share"),
+    slow_after_first(1, [(all_ranges(64), 0.71), (prefix(64), 0.44), (related(80, 48, 4, seed=1), 0.28)]),
 )
 def test_low_rank_is_better_than_the_identity(workload: Workload, share: float) -> None:
     """It was exactly the identity on all ranges: a p-Identity strategy is a start, too. Of rank 4 of 48 it is its own optimum."""

@@ -15,7 +15,7 @@ from dpdist.errors import StoreError
 from dpdist.plugins.site import editions, site_pages
 from dpdist.privacy import keys
 from dpdist.publish import release_folder
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.small_release import run
 
@@ -108,7 +108,7 @@ def added() -> None:
 
 @pytest.mark.parametrize(
     ("change", "seen", "held"),
-    first_of(
+    slow_after_first(
         4,
         [
             (altered, {"w1"}, {"w2"}),

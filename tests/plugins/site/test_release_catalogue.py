@@ -13,7 +13,7 @@ import pytest
 
 from dpdist.plugins.site import editions, feeds, release_catalogue, site_pages
 from dpdist.privacy import keys
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.page.browsing import browser, page, shown, violations
 from tests.support import small_release
 from tests.support.small_release import run
@@ -160,7 +160,7 @@ def test_long_lists_are_folded(found: list[editions.Edition], monkeypatch: pytes
     assert 'href="w1/release.json"' in folded.partition("</details>")[0]
 
 
-@pytest.mark.parametrize("language", first_of(1, ["de", "fr", "es"]))
+@pytest.mark.parametrize("language", slow_after_first(1, ["de", "fr", "es"]))
 def test_the_list_of_releases_fits_a_desk(found: list[editions.Edition], page: Any, language: str) -> None:
     """With revisions and days of publishing it was a third wider than the page in German."""
     found[-1].certificate["language"] = language
@@ -221,7 +221,7 @@ def test_tables_that_are_too_large_are_named_and_not_searched(
     assert page.locator("#found tbody tr").count() == 1
 
 
-@pytest.mark.parametrize(("screen", "look"), first_of(1, [("phone", "dark"), ("desk", "light")]))
+@pytest.mark.parametrize(("screen", "look"), slow_after_first(1, [("phone", "dark"), ("desk", "light")]))
 def test_search_is_accessible(found: list[editions.Edition], browser: Any, screen: str, look: str) -> None:
     site_pages.write_site("visits", found, (), Path("site"))
     page = shown(browser, Path("site/search.html").resolve(), screen, look)

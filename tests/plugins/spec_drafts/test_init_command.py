@@ -24,7 +24,7 @@ import yaml
 from dpdist.errors import InvalidSpec
 from dpdist.plugins.spec_drafts import file_columns, init_command
 from dpdist.spec import load
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 
@@ -166,7 +166,7 @@ def test_ranges_of_public_amounts_have_as_many_steps_as_a_range_may_have(
 KINDS = ("Größe (cm)=whole", "branch=text", "day=date", "member=boolean")
 
 
-@pytest.mark.parametrize("form", first_of(1, FORMS))
+@pytest.mark.parametrize("form", slow_after_first(1, FORMS))
 def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, command: CommandLine) -> None:
     told = ["--names-in-first-row", *(word for kind in KINDS for word in ("--as", kind))] if form.endswith("csv") else []
     made = command("init", form, "--person", "person_id", *told)
@@ -285,7 +285,7 @@ def test_columns_without_a_header_row_are_named(place: Path, command: CommandLin
     assert not VALUES.search((place / "bare.yaml").read_text())
 
 
-@pytest.mark.parametrize("form", first_of(2, ["csv", "csv.gz", "parquet", "arrow"]))
+@pytest.mark.parametrize("form", slow_after_first(2, ["csv", "csv.gz", "parquet", "arrow"]))
 def test_of_a_large_file_only_names_and_types_are_read(form: str, place: Path, command: CommandLine) -> None:
     """By the kernel's count of the bytes that this process read."""
 
@@ -340,7 +340,7 @@ def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> Non
 
 @pytest.mark.parametrize(
     ("answers", "code", "said"),
-    first_of(
+    slow_after_first(
         2,
         [
             (b"y\nnobody\n\n", 1, "error: no column is called 'nobody'; there are person_id"),

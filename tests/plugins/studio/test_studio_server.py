@@ -30,7 +30,7 @@ from dpdist.sources.column_types import Column
 from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR
 from flows.commands import release_commands
 from tests import HANGS
-from tests.case_selection import always, first_of
+from tests.case_selection import always, slow_after_first
 from tests.page.browsing import SCREENS, browser, sync_api, violations
 from tests.support import small_release
 
@@ -333,7 +333,7 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 LOOKS = [("phone", "dark"), ("desk", "light"), *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHER_LOOKS)]
 
 
-@pytest.mark.parametrize(("screen", "look"), first_of(1, LOOKS))
+@pytest.mark.parametrize(("screen", "look"), slow_after_first(1, LOOKS))
 def test_anybody_can_use_the_page(browser: Any, served: Any, screen: str, look: str) -> None:
     """Under its own policy, by keyboard, without a violation of axe, and no wider than the screen."""
     width, height = SCREENS[screen]

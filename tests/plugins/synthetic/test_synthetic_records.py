@@ -25,7 +25,7 @@ from dpdist.errors import InvalidInput
 from dpdist.plugins.synthetic import synthetic_records
 from dpdist.plugins.synthetic.synthetic_records import SYNTHETIC_METADATA, SyntheticModel
 from dpdist.privacy.ledger.budget_ledger import open_ledger
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.page.strange_names import strange
 from tests.support import small_release
 from tests.support.command_line import CommandLine
@@ -204,7 +204,7 @@ def test_tables_that_are_read_in_pieces_are_the_same(home: Path, monkeypatch: py
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", first_of(1, ["parquet", "csv"]))
+@pytest.mark.parametrize("form", slow_after_first(1, ["parquet", "csv"]))
 def test_the_command_says_what_the_records_keep(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:

@@ -17,7 +17,7 @@ from dpdist.plugins.truncation_loss.loss_estimates import (
 )
 from dpdist.plugins.truncation_loss.noisy_loss import UNIT, NoisyBoundLoss, calibrate_bound_loss, size_bin_ends
 from dpdist.privacy.accounting import Loss
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 
 BOUND, MOST = 10, 1000
 
@@ -71,7 +71,7 @@ FEWEST, MOST_HELD = stats.binom.ppf(ALARM, RELEASES, LEAST), stats.binom.isf(ALA
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("budget", first_of(1, [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))]))
+@pytest.mark.parametrize("budget", slow_after_first(1, [Loss.gaussian(Fraction(1, 200)), Loss.laplace(Fraction(1, 10))]))
 @pytest.mark.parametrize("name", ["lognormal", "pareto", "poisson"])
 def test_intervals_hold_what_they_say(name: str, budget: Loss) -> None:
     """Between 95 and 97 of a hundred; that of all records, which adds what every bin hides, at least 95."""
