@@ -50,7 +50,7 @@ def _parse_part(text: str) -> int:
     return int(number)
 
 
-def part_of(name: str, record: Record) -> int:
+def part_number(name: str, record: Record) -> int:
     """The part of a file: the recorded one, or for a new file one by the digest of its name."""
     if name in record:
         return int(record[name]["part"])
@@ -99,8 +99,8 @@ class SuiteParts:
         """Leave the other parts out; the files that took longest begin first."""
         part = self.config.getoption("--part")
         if part:
-            others = [item for item in items if part_of(_file(item.nodeid), self.recorded) != part]
-            items[:] = [item for item in items if part_of(_file(item.nodeid), self.recorded) == part]
+            others = [item for item in items if part_number(_file(item.nodeid), self.recorded) != part]
+            items[:] = [item for item in items if part_number(_file(item.nodeid), self.recorded) == part]
             self.config.hook.pytest_deselected(items=others)
         if self.recorded:
             items.sort(key=lambda item: -self.recorded.get(_file(item.nodeid), {}).get("cpu_seconds", 0.0))

@@ -257,22 +257,22 @@ def test_parts_of_scale_end_and_leave_nothing(tmp_path: Path) -> None:
     former = "## old\n\n`python benchmarks/scale.py count --worker-gib 1 --records 5000000`, at noon\n"
     out.write_text(f"# Head\n\n{former}\n## By hand\n\nremarks\n")
 
-    def all_parts(*options: str) -> subprocess.CompletedProcess[str]:
+    def run_scale_parts(*options: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, ROOT / "benchmarks" / "scale.py", "all", "--folder", scratch, "--out", out, *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANGS)
         running = [each.info for each in psutil.process_iter(["cmdline", "environ"])]
         assert not [each for each in running if str(scratch) in str(each)]
         assert list(scratch.iterdir()) == []
-        return done
+        return completed
 
-    done = all_parts("--only", "count")
+    done = run_scale_parts("--only", "count")
     assert done.returncode == 0, done.stderr
     text = out.read_text()
     assert re.findall("(?m)^## (.{7})", text) == ["5,000,0", "By hand"]
     assert "# Head\n" not in text
     assert "peak memory: " in text
     assert "left as it was: ## By hand" in done.stderr
-    done = all_parts("--only", "model", "--minutes", "0.2")
+    done = run_scale_parts("--only", "model", "--minutes", "0.2")
     assert (done.returncode, out.read_text()) == (1, text)
     assert "1 parts did not end" in done.stderr
     assert "Traceback" not in done.stderr  # of a process that is left, and finds its scratch gone

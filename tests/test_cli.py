@@ -33,14 +33,14 @@ def dpdist(*arguments: str, home: Path, cwd: Path, **environment: str) -> subpro
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def work_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     small_release.write(folder / "data")
     return folder
 
 
 @dataclass(frozen=True)
-class Story:
+class CommandLineRelease:
     """A release that commands in processes of their own made: where, how the last of them ended, and its files."""
 
     place: Path
@@ -49,25 +49,25 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(place: Path) -> Story:
+def command_release(work_folder: Path) -> CommandLineRelease:
     """The root key made, and the small release as a flow, wherever its size puts it."""
     for arguments, engine in ((("keys", "init"), "inline"), (("run", "data/release.yaml"), "")):
-        ran = dpdist(*arguments, home=place / "home", cwd=place, DPDIST_ENGINE=engine)
+        ran = dpdist(*arguments, home=work_folder / "home", cwd=work_folder, DPDIST_ENGINE=engine)
         assert ran.returncode == 0, ran.stderr
-    return Story(place, ran, small_release.tree(place / "releases"))
+    return CommandLineRelease(work_folder, ran, small_release.tree(work_folder / "releases"))
 
 
 @pytest.fixture
-def command(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+def command(work_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     """The command line in this process, where the story is."""
-    for name, value in {"DPDIST_HOME": str(place / "home"), "DPDIST_ENGINE": "inline"}.items():
+    for name, value in {"DPDIST_HOME": str(work_folder / "home"), "DPDIST_ENGINE": "inline"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(work_folder)
     return CommandLine(monkeypatch, capsys)
 
 
-def test_a_run_without_a_root_key_is_refused(place: Path) -> None:
-    refused = dpdist("run", "data/release.yaml", home=place / "empty", cwd=place)
+def test_a_run_without_a_root_key_is_refused(work_folder: Path) -> None:
+    refused = dpdist("run", "data/release.yaml", home=work_folder / "empty", cwd=work_folder)
     assert refused.returncode == 1
     assert "keys init" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -90,17 +90,17 @@ def test_a_key_is_made_and_a_release_is_planned(
     assert not (tmp_path / "store" / "histograms").exists()
 
 
-def test_a_release_is_published_once(story: Story, command: CommandLine) -> None:
-    ran = story.ran
+def test_a_release_is_published_once(command_release: CommandLineRelease, command: CommandLine) -> None:
+    ran = command_release.ran
     assert "published releases/small-1" in ran.stdout
     assert "charged rho=0.1" in ran.stdout
     assert "records read" in ran.stderr
     assert "records read" not in ran.stdout
-    assert not list((story.place / "home").rglob("prefect.db*"))  # the flow server of a run leaves nothing
+    assert not list((command_release.place / "home").rglob("prefect.db*"))  # the flow server of a run leaves nothing
     again = command("run", "data/release.yaml")
     assert again.code == 0
     assert "nothing charged" in again.out
-    assert small_release.tree(story.place / "releases") == story.files
+    assert small_release.tree(command_release.place / "releases") == command_release.files
 
 
 @pytest.mark.parametrize(("day", "warned"), [("31.12.2026", True), ("2026-12-31", False)])
@@ -138,8 +138,8 @@ def test_a_release_without_a_table_is_published_and_named(
     assert "page: " in told.out
 
 
-def test_a_release_is_shown(story: Story, command: CommandLine) -> None:
-    del story
+def test_a_release_is_shown(command_release: CommandLineRelease, command: CommandLine) -> None:
+    del command_release
     shown = command("show", "small-1", "--group", "sex")
     assert shown.code == 0
     assert "sex f" in shown.out
@@ -149,10 +149,10 @@ def test_a_release_is_shown(story: Story, command: CommandLine) -> None:
 
 
 def test_answers_go_into_a_pipe_as_one_line_each_and_as_csv(
-    story: Story, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+    command_release: CommandLineRelease, command: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line before the table, whatever the width of the terminal that the other end of a pipe may have."""
-    del story
+    del command_release
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(console_output, "console", console_output.ConsoleOutput())
     monkeypatch.setattr(reading_commands, "console", console_output.console)
@@ -179,8 +179,8 @@ def test_answers_go_into_a_pipe_as_one_line_each_and_as_csv(
         assert "leave" in command(*words).err
 
 
-def test_the_ledger_is_listed_verified_and_exported(story: Story, command: CommandLine) -> None:
-    del story
+def test_the_ledger_is_listed_verified_and_exported(command_release: CommandLineRelease, command: CommandLine) -> None:
+    del command_release
     assert "rho=0.15" in command("ledger").out
     verified = command("ledger", "verify")
     assert "verified: 6 rows, 1 releases, 0 of them not finished" in verified.out
@@ -195,8 +195,8 @@ def test_the_ledger_is_listed_verified_and_exported(story: Story, command: Comma
     assert json.loads(command("ledger", "--json").out) == book["budgets"]
 
 
-def test_the_ledger_explains_what_was_spent(story: Story, command: CommandLine) -> None:
-    del story
+def test_the_ledger_explains_what_was_spent(command_release: CommandLineRelease, command: CommandLine) -> None:
+    del command_release
     explained = command("ledger", "explain").out
     for text in ("small-1: rho=0.1 zCDP", "together, rho=0.1 zCDP: epsilon=2.7", "privacy loss distributions: epsilon=2."):
         assert text in explained
@@ -209,19 +209,21 @@ def test_the_ledger_explains_what_was_spent(story: Story, command: CommandLine) 
     assert "is committed: only a reserved release" in refused.err
 
 
-def test_a_release_beyond_the_cap_is_refused(story: Story, command: CommandLine) -> None:
-    text = (story.place / "data" / "release.yaml").read_text()
-    (story.place / "data" / "greedy.yaml").write_text(text.replace("small-1", "small-2").replace("rho: 0.1", "rho: 0.2", 1))
+def test_a_release_beyond_the_cap_is_refused(command_release: CommandLineRelease, command: CommandLine) -> None:
+    text = (command_release.place / "data" / "release.yaml").read_text()
+    (command_release.place / "data" / "greedy.yaml").write_text(
+        text.replace("small-1", "small-2").replace("rho: 0.1", "rho: 0.2", 1)
+    )
     greedy = command("run", "data/greedy.yaml")
     assert greedy.code == 1
     assert "rho=0.15 is left" in greedy.err
     assert "Traceback" not in greedy.printed
 
 
-def test_the_root_key_stands_in_its_own_file_only(story: Story) -> None:
-    home = story.place / "home"
+def test_the_root_key_stands_in_its_own_file_only(command_release: CommandLineRelease) -> None:
+    home = command_release.place / "home"
     secret = (home / "root.key").read_text().strip()
-    for path in [*home.rglob("*"), *(story.place / "releases").rglob("*")]:
+    for path in [*home.rglob("*"), *(command_release.place / "releases").rglob("*")]:
         if path.is_file() and path.name != "root.key":
             content = path.read_bytes()
             assert secret.encode() not in content, path
@@ -238,10 +240,12 @@ def test_the_root_key_stands_in_its_own_file_only(story: Story) -> None:
     ],
 )
 def test_errors_are_one_line_without_traceback(
-    place: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+    work_folder: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
-    (place / "bad.yaml").write_text((place / "data" / "release.yaml").read_text().replace("rho: 0.1", "rhoo: 0.1"))
-    monkeypatch.setenv("DPDIST_HOME", str(place / "empty"))
+    (work_folder / "bad.yaml").write_text(
+        (work_folder / "data" / "release.yaml").read_text().replace("rho: 0.1", "rhoo: 0.1")
+    )
+    monkeypatch.setenv("DPDIST_HOME", str(work_folder / "empty"))
     failed = command(*arguments)
     assert failed.code == 1
     assert message in failed.err
@@ -273,10 +277,10 @@ def test_an_argument_that_is_not_utf_8_is_named(command: CommandLine, arguments:
 
 
 def test_a_state_folder_whose_name_is_not_utf_8_is_named(
-    place: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+    work_folder: Path, command: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its ledger's and Prefect's addresses could not be written down."""
-    monkeypatch.setenv("DPDIST_HOME", str(place / "caf\udce9"))
+    monkeypatch.setenv("DPDIST_HOME", str(work_folder / "caf\udce9"))
     failed = command("run", "data/release.yaml")
     assert failed.code == 1
     assert r"caf\udce9 is not UTF-8; name another one in DPDIST_HOME" in failed.err
@@ -320,7 +324,7 @@ def test_a_command_without_words_prints_its_help(command: CommandLine) -> None:
     ],
 )
 def test_a_place_that_cannot_be_written_is_named_in_one_line(
-    place: Path,
+    work_folder: Path,
     command: CommandLine,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -332,14 +336,14 @@ def test_a_place_that_cannot_be_written_is_named_in_one_line(
     monkeypatch.setenv("DPDIST_HOME", str(tmp_path))
     if variable is not None:
         monkeypatch.setenv(variable, "/sys/dpdist")
-    before = set(place.rglob("*"))
+    before = set(work_folder.rglob("*"))
     refused = command(*arguments)
     assert refused.code == 1
     assert re.search(
         r"(/sys|nowhere)/dpdist\S* cannot be (used|written): (Permission|Operation|Read-only|No such)", refused.err
     )
     assert refused.err_lines == 1 or arguments[0] == "run"  # which tells how it plans
-    assert set(place.rglob("*")) == before
+    assert set(work_folder.rglob("*")) == before
     with open_ledger(tmp_path) as ledger:
         assert ledger.budgets() == []
 
@@ -354,12 +358,12 @@ def test_no_telemetry() -> None:
     assert forked_programs.finished(script).stdout.split() == ["False", "False", "False"]
 
 
-def test_a_prefect_server_keeps_the_run_and_its_progress(place: Path) -> None:
-    home = place / "served"
-    with flow_server(place / "server") as (api, _):
-        assert dpdist("keys", "init", home=home, cwd=place).returncode == 0
-        shutil.rmtree(place / "releases", ignore_errors=True)
-        ran = dpdist("run", "data/release.yaml", home=home, cwd=place, PREFECT_API_URL=api)
+def test_a_prefect_server_keeps_the_run_and_its_progress(work_folder: Path) -> None:
+    home = work_folder / "served"
+    with flow_server(work_folder / "server") as (api, _):
+        assert dpdist("keys", "init", home=home, cwd=work_folder).returncode == 0
+        shutil.rmtree(work_folder / "releases", ignore_errors=True)
+        ran = dpdist("run", "data/release.yaml", home=home, cwd=work_folder, PREFECT_API_URL=api)
         assert ran.returncode == 0, ran.stderr
 
         def ask(what: str) -> list[dict[str, Any]]:

@@ -85,7 +85,7 @@ def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType 
 
 
 @pytest.fixture(scope="module")
-def later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+def later_spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """The package of specs as a later version might have it: more optional fields in every model."""
     name, folder = "spec_of_a_later_version", tmp_path_factory.mktemp("later")
     added = '    added: int | None = Field(None, alias="extra")\n    also: tuple[str, ...] = ()\n'
@@ -108,8 +108,8 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
             del sys.modules[each]
 
 
-def test_an_optional_field_of_a_spec_changes_no_digest(later: ModuleType) -> None:
-    assert digests(CONTENT, SERIES, later) == digests(CONTENT, SERIES)
+def test_an_optional_field_of_a_spec_changes_no_digest(later_spec: ModuleType) -> None:
+    assert digests(CONTENT, SERIES, later_spec) == digests(CONTENT, SERIES)
 
 
 @pytest.mark.parametrize(("name", "value"), [("noise", NOISE), ("part", PART)])
@@ -121,12 +121,12 @@ def test_an_optional_field_of_a_dataclass_changes_no_digest(name: str, value: An
     assert digests(CONTENT, SERIES, **{name: changed}) != digests(CONTENT, SERIES)
 
 
-def _with(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+def _with_value(content: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """The content with the value at a dotted path replaced."""
     first, _, rest = path.partition(".")
     if isinstance(content, list):
-        return [_with(part, rest, value) if i == int(first) and rest else part for i, part in enumerate(content)]
-    return {**content, first: _with(content.get(first, {}), rest, value) if rest else value}
+        return [_with_value(part, rest, value) if i == int(first) and rest else part for i, part in enumerate(content)]
+    return {**content, first: _with_value(content.get(first, {}), rest, value) if rest else value}
 
 
 CHANGES = {
@@ -150,7 +150,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("path", list(CHANGES))
 def test_whatever_decides_what_is_measured_changes_the_spec_and_the_binding(path: str) -> None:
-    before, after = digests(CONTENT, SERIES), digests(_with(CONTENT, path, CHANGES[path]), SERIES)
+    before, after = digests(CONTENT, SERIES), digests(_with_value(CONTENT, path, CHANGES[path]), SERIES)
     assert [i for i in range(6) if before[i] != after[i]] == [0, 3]
 
 
@@ -165,7 +165,7 @@ def test_whatever_decides_what_is_measured_changes_the_spec_and_the_binding(path
     ],
 )
 def test_whatever_decides_what_a_stream_measures_changes_the_stream(path: str, value: Any) -> None:
-    before, after = digests(CONTENT, SERIES), digests(CONTENT, _with(SERIES, path, value))
+    before, after = digests(CONTENT, SERIES), digests(CONTENT, _with_value(SERIES, path, value))
     assert [i for i in range(6) if before[i] != after[i]] == [1, 2, 4]
 
 
@@ -179,11 +179,11 @@ def test_the_order_of_attributes_means_something_that_of_keys_does_not() -> None
     ("path", "value"), [("title", "x"), ("output", {"folder": "y"}), ("records.path", "z.csv"), ("postprocess", {})]
 )
 def test_what_does_not_decide_what_is_measured_changes_nothing(path: str, value: Any) -> None:
-    assert spec.load(_with(CONTENT, path, value)).digest == spec.load(CONTENT).digest
+    assert spec.load(_with_value(CONTENT, path, value)).digest == spec.load(CONTENT).digest
 
 
 def test_a_default_that_is_written_down_is_left_out() -> None:
-    written = _with(_with(CONTENT, "neighbours", "add-remove"), "tolerance", "1e-6")
+    written = _with_value(_with_value(CONTENT, "neighbours", "add-remove"), "tolerance", "1e-6")
     assert spec.load(written).digest == spec.load(CONTENT).digest
 
 

@@ -14,7 +14,7 @@ from tests.support import small_release
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def earlier_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the home with its records and specs."""
     monkeypatch.delenv("DPDIST_LEDGER", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -24,8 +24,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_a_kept_home_is_finished_with_the_same_noise(kept: Path) -> None:
-    with open_ledger(kept / "home") as ledger:
+def test_a_kept_home_is_finished_with_the_same_noise(earlier_home: Path) -> None:
+    with open_ledger(earlier_home / "home") as ledger:
         assert ledger.verify().running == 1
         before = {release: ledger.receipt(release) for release in (FINISHED, BEGUN)}
         head = ledger.checkpoint().head
@@ -33,9 +33,9 @@ def test_a_kept_home_is_finished_with_the_same_noise(kept: Path) -> None:
         FINISHED: "committed",
         BEGUN: "drawing",
     }
-    assert finish(kept) == json.loads((PLACE / "digests.json").read_text())
-    with open_ledger(kept / "home") as ledger:
+    assert finish(earlier_home) == json.loads((PLACE / "digests.json").read_text())
+    with open_ledger(earlier_home / "home") as ledger:
         audit = ledger.verify(head)
         assert (audit.releases, audit.running) == (2, 0)
         assert ledger.budgets()[0].releases == 2  # nothing was charged again
-    assert not small_release.run(kept / f"{BEGUN}.yaml", kept / "home").charged
+    assert not small_release.run(earlier_home / f"{BEGUN}.yaml", earlier_home / "home").charged

@@ -131,11 +131,11 @@ def test_names_that_are_listed_are_made_at_once(monkeypatch: pytest.MonkeyPatch)
     """A call for each of a million steps took as long as the names."""
     calls, plain = [], Toeplitz.row_names
 
-    def told(self: Toeplitz, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
+    def record_range(self: Toeplitz, start: int, stop: int, *cells: Sequence[str]) -> list[str]:
         calls.append((start, stop))
         return plain(self, start, stop, *cells)
 
-    monkeypatch.setattr(Toeplitz, "row_names", told)
+    monkeypatch.setattr(Toeplitz, "row_names", record_range)
     (block,) = filtered(5, "x0", [window(2)]).blocks
     assert calls == [(0, 5)]
     assert block.labels == (("at 0", "at 1", "at 2", "at 3", "at 4"),)

@@ -111,15 +111,15 @@ STRANGE = st.one_of(
 )  # fmt: skip
 
 
-def places(root: Any) -> list[tuple[Any, Any]]:
+def container_keys(root: Any) -> list[tuple[Any, Any]]:
     """Every container of a spec, which may hold itself, with each of its keys."""
     seen: dict[int, Any] = {}
-    left = [root]
-    while left:
-        node = left.pop()
+    unvisited = [root]
+    while unvisited:
+        node = unvisited.pop()
         if isinstance(node, dict | list) and id(node) not in seen:
             seen[id(node)] = node
-            left += node.values() if isinstance(node, dict) else node
+            unvisited += node.values() if isinstance(node, dict) else node
     return [(node, key) for node in seen.values() for key in (node if isinstance(node, dict) else range(len(node)))]
 
 
@@ -128,14 +128,14 @@ def spec_texts(draw: st.DrawFn) -> bytes:
     """A valid spec with some parts changed, then perhaps its text, too."""
     spec = yaml.safe_load(yaml.safe_dump(draw(st.sampled_from(SPECS))))
     for _ in range(draw(st.integers(0, 3))):
-        change_part(draw, spec, *draw(st.sampled_from(places(spec))))
+        change_part(draw, spec, *draw(st.sampled_from(container_keys(spec))))
     text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=draw(st.booleans())).encode("utf-8", "surrogatepass")
     return draw(changed(text)) if draw(st.integers(0, 3)) == 0 else text
 
 
 def change_part(draw: st.DrawFn, spec: Any, container: Any, key: Any) -> None:
     how = draw(st.sampled_from(["drop", "replace", "share", "nest", "repeat", "rename", "add"]))
-    other, place = draw(st.sampled_from(places(spec)))
+    other, place = draw(st.sampled_from(container_keys(spec)))
     if how == "drop":
         del container[key]
     elif how == "replace":

@@ -66,4 +66,4 @@ def test_a_server_is_told_of_a_release_and_nothing_of_its_records(
     of_records = [line for line in here if line.startswith(("count: ", "extract: "))]
     assert of_records
     assert log == [line for line in here if line not in of_records]
-    assert not small_release.told(rows, "\n".join(log))
+    assert not small_release.has_number(rows, "\n".join(log))

@@ -29,7 +29,7 @@ KEPT = (
 )
 
 
-def without(folder: Path, *plugins: str) -> Path:
+def copy_without_plugins(folder: Path, *plugins: str) -> Path:
     """A copy of the tree in which plugins and their tests are missing."""
     ignore = shutil.ignore_patterns("__pycache__", "releases", ".hypothesis")
     for name in KEPT:
@@ -152,7 +152,7 @@ for command in sys.argv[1:]:
 
 
 def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> None:
-    tree = without(tmp_path, *PLUGINS)
+    tree = copy_without_plugins(tmp_path, *PLUGINS)
     lint(tree)
     files = {path.name for path in publish_census(tree).iterdir()}
     assert {"release.json", "answers.parquet", "index.html"} <= files
@@ -182,7 +182,7 @@ def test_the_core_publishes_and_verifies_without_any_plugin(tmp_path: Path) -> N
 def test_each_plugin_can_be_deleted(plugin: str, tmp_path: Path) -> None:
     """With those that need it: import contract, types, and every module of the core's tests; ``make core`` runs these."""
     needing = [each.name for each in installed_plugins() if plugin in each.needs]
-    tree = without(tmp_path, *(PLUGINS if plugin == "all of them" else [plugin, *needing]))
+    tree = copy_without_plugins(tmp_path, *(PLUGINS if plugin == "all of them" else [plugin, *needing]))
     lint(tree)
     for words in (("-m", "mypy"), ("-m", "pytest", "-q", "--collect-only", "-n0", "tests")):
         done = run(tree, *words)
@@ -210,7 +210,7 @@ def test_a_package_of_somebody_else_adds_a_file_to_releases(tmp_path: Path) -> N
     assert len(rows) == 1 + len((folder / "answers.csv").read_text().splitlines()) - 1
 
 
-def _found(monkeypatch: pytest.MonkeyPatch, **references: str) -> tuple[Plugin, ...]:
+def _discovered_plugins(monkeypatch: pytest.MonkeyPatch, **references: str) -> tuple[Plugin, ...]:
     """What is installed where entry points have these references."""
     entries = [importlib.metadata.EntryPoint(name, value, plugin_registry.GROUP) for name, value in references.items()]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries)
@@ -222,9 +222,9 @@ FIRST, SECOND, NEEDING = Plugin("first"), Plugin("first"), Plugin("needing", nee
 
 def test_odd_entry_points_are_refused_and_plugins_that_lack_others_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     here = __name__
-    assert _found(monkeypatch, a=f"{here}:FIRST", b=f"{here}:FIRST") == (FIRST,)
-    assert _found(monkeypatch, a=f"{here}:NEEDING", b="dpdist.plugins.no_such_folder:PLUGIN") == ()
+    assert _discovered_plugins(monkeypatch, a=f"{here}:FIRST", b=f"{here}:FIRST") == (FIRST,)
+    assert _discovered_plugins(monkeypatch, a=f"{here}:NEEDING", b="dpdist.plugins.no_such_folder:PLUGIN") == ()
     with pytest.raises(InvalidInput, match="which is no Plugin"):
-        _found(monkeypatch, a=f"{here}:ROOT")
+        _discovered_plugins(monkeypatch, a=f"{here}:ROOT")
     with pytest.raises(InvalidInput, match="are both the plugin 'first'; uninstall one of them"):
-        _found(monkeypatch, a=f"{here}:FIRST", b=f"{here}:SECOND")
+        _discovered_plugins(monkeypatch, a=f"{here}:FIRST", b=f"{here}:SECOND")

@@ -112,10 +112,10 @@ def test_a_stage_that_reads_records_is_no_public_stage() -> None:
 def test_prefect_keeps_no_task_of_a_stage_that_reads_records(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And hears of its errors as everybody does."""
 
-    def kept(**_: Any) -> Any:
+    def fail_if_called(**_: Any) -> Any:
         raise AssertionError("a task is kept")
 
-    monkeypatch.setattr(release_flow, "task", kept)
+    monkeypatch.setattr(release_flow, "task", fail_if_called)
     assert release_flow.as_task(name, lambda: 7, release="r") == 7
 
     def refused() -> None:

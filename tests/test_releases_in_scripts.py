@@ -65,7 +65,7 @@ def test_a_plain_script_publishes_once(home: Path, how: str, most: int) -> None:
     assert (Path("releases/small-1") / "answers.csv").read_text().count("\n") == 108
 
 
-def without_place(**changes: Any) -> dict[str, Any]:
+def spec_without_records(**changes: Any) -> dict[str, Any]:
     """The spec of records that do not say where they are."""
     return {name: value for name, value in small_release.spec(**changes).items() if name != "records"}
 
@@ -73,14 +73,14 @@ def without_place(**changes: Any) -> dict[str, Any]:
 def test_records_in_memory_need_no_place(home: Path) -> None:
     """Whether the spec says more of them or nothing; without them it is refused, and nothing is charged."""
     del home
-    content = without_place(release="small-2", ledger={"dataset": "persons", "cap": {"rho": 0.1}})
-    for spec in (without_place(), {**content, "records": {"person": {"column": "person"}}}):
+    content = spec_without_records(release="small-2", ledger={"dataset": "persons", "cap": {"rho": 0.1}})
+    for spec in (spec_without_records(), {**content, "records": {"person": {"column": "person"}}}):
         planned = dp.plan(spec)
         done = dp.run(spec, records=small_release.records(seed=len(spec["release"] + str(spec.get("records")))))
         assert done.charged
         assert done.plan.loss == planned.loss
     with pytest.raises(InvalidSpec, match="'records' names no place: give exactly one of 'path'"):
-        dp.run(without_place(release="small-3"))
+        dp.run(spec_without_records(release="small-3"))
     with pytest.raises(InvalidSpec, match="'records' names no place"):
         dp.run(planned.job)
 

@@ -38,7 +38,7 @@ run_guarded(lambda: (print("started", flush=True), [time.sleep(0.1) for _ in ran
 RUN = [sys.executable, "-m", "flows.main", "run", "data/release.yaml"]
 
 
-def gone(mark: str) -> bool:
+def has_run_ended(mark: str) -> bool:
     """Whether no process of a run is left, within the time that ending them may take."""
     for _ in range(600):
         if not process_group.processes_of_run(mark):
@@ -59,7 +59,7 @@ def test_processes_end_with_their_parent(end: signal.Signals | None) -> None:
     if end is not None:
         parent.send_signal(end)
     parent.communicate()
-    assert gone(mark)
+    assert has_run_ended(mark)
 
 
 @pytest.mark.parametrize(

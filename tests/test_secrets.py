@@ -54,9 +54,9 @@ def secrets_of(home: Path) -> dict[str, bytes]:
     return {"root key": root.reveal(), "salt": receipt.salt, "release key": key.reveal()}
 
 
-def found_in(content: bytes, secrets: dict[str, bytes]) -> list[str]:
+def secrets_in(content: bytes, secrets: dict[str, bytes]) -> list[str]:
     """Secrets that occur in a content: raw, hexadecimal, base 64, or as Python prints bytes, lists and integers."""
-    out = []
+    names = []
     for name, secret in secrets.items():
         texts = [
             secret.hex(),
@@ -67,15 +67,15 @@ def found_in(content: bytes, secrets: dict[str, bytes]) -> list[str]:
         ]
         texts += [base64.b64encode(secret).decode()[:-1], base64.urlsafe_b64encode(secret).decode()[:-1]]
         if secret in content or any(text.encode() in content for text in texts):
-            out.append(name)
-    return out
+            names.append(name)
+    return names
 
 
 def searched(folder: Path, secrets: dict[str, bytes], *, but: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """Files below a folder in which a secret occurs."""
     files = [f for f in folder.rglob("*") if f.is_file() and f.name not in but]
     assert files
-    hits = {str(f.relative_to(folder)): found_in(f.read_bytes(), secrets) for f in files}
+    hits = {str(f.relative_to(folder)): secrets_in(f.read_bytes(), secrets) for f in files}
     return {name: hit for name, hit in hits.items() if hit}
 
 
@@ -89,12 +89,12 @@ def test_the_search_finds_what_it_looks_for() -> None:
         base64.b64encode(b"" + secret["it"]),
         cloudpickle.dumps({"a": secret["it"]}),
     ):
-        assert found_in(content, secret) == ["it"]
-    assert found_in(os.urandom(1000), secret) == []
+        assert secrets_in(content, secret) == ["it"]
+    assert secrets_in(os.urandom(1000), secret) == []
 
 
 @contextmanager
-def all_kept(home: Path) -> Iterator[dict[str, str]]:
+def recording_flow_server(home: Path) -> Iterator[dict[str, str]]:
     """A Prefect server that keeps all that it is told in files, log, states and events, and the environment of its clients."""
     with flow_server(home / "prefect") as (api, _):
         yield {"PREFECT_API_URL": api, "PREFECT_LOGGING_LEVEL": "DEBUG", "PREFECT_LOGGING_TO_API_ENABLED": "true"}
@@ -119,9 +119,9 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     path = small_release.write(home.parent / "data")
     small_release.reserved(path, home)
     secrets = secrets_of(home)
-    assert found_in((home / "ledger.db").read_bytes(), secrets) == ["salt"]  # while it runs, and nowhere else
+    assert secrets_in((home / "ledger.db").read_bytes(), secrets) == ["salt"]  # while it runs, and nowhere else
     assert searched(home, secrets, but=("root.key", "ledger.db")) == {}
-    with all_kept(home) as environment:
+    with recording_flow_server(home) as environment:
         done = forked_programs.finished(
             BROKEN_RUN if broken else "flows.commands.cli", "--debug", "run", path, **environment
         )
@@ -129,7 +129,7 @@ def test_a_real_run_leaves_no_secret(home: Path, broken: bool) -> None:
     if broken:
         assert "the sampler broke" in done.stderr
         assert "Traceback" in done.stderr
-    assert found_in((done.stdout + done.stderr).encode(), secrets) == []
+    assert secrets_in((done.stdout + done.stderr).encode(), secrets) == []
     kept = ("root.key", "ledger.db") if broken else ("root.key",)
     assert searched(home, secrets, but=kept) == {}
     if not broken:
@@ -170,7 +170,7 @@ def test_no_task_and_no_repr_holds_a_secret(home: Path, monkeypatch: pytest.Monk
         shown += [repr(context), repr(done), repr(done.plan), str(vars(done)), repr(keys.load(home))]
     assert len(sent) >= 4
     for content in [*sent, *(text.encode() for text in shown)]:
-        assert found_in(content, secrets) == []
+        assert secrets_in(content, secrets) == []
 
 
 @pytest.mark.usefixtures("without_tls")
@@ -214,7 +214,7 @@ def test_noise_workers_tell_no_secret(home: Path, monkeypatch: pytest.MonkeyPatc
     assert "measure: 5 of 5 parts drawn by workers" in drawn
     told = [*sent, caplog.text.encode(), "".join(drawn).encode(), *(repr(each).encode() for each in seen)]
     for content in [*told, *exchanged]:
-        assert found_in(content, secrets) == []
+        assert secrets_in(content, secrets) == []
     assert searched(home, secrets, but=("root.key",)) == {}
     counts = small_release.counts_digest(home).encode()
     assert [counts in b"".join(contents) for contents in (told, exchanged)] == [False, True]
@@ -313,7 +313,7 @@ def told_of_records(content: bytes, home: Path, records: Path) -> list[str]:
 def test_prefect_is_told_nothing_of_the_records(home: Path, fault: str) -> None:
     """Its database (states, logs, artifacts) and the terminal, after success and after failures of reading."""
     path = private_records(home.parent / "data", fault)
-    with all_kept(home) as environment:
+    with recording_flow_server(home) as environment:
         done = forked_programs.finished("flows.commands.cli", "run", path, **environment, DPDIST_ENGINE="inline")
     assert done.returncode == (fault != "none"), done.stderr
     kept = b"".join(f.read_bytes() for f in (home / "prefect").rglob("*") if f.is_file())

@@ -12,7 +12,7 @@ import pytest
 
 from tests import HANGS
 from tests.case_selection import DATED_CASES
-from tests.suite_parts import PARTS, part_of, updated_record, write_record
+from tests.suite_parts import PARTS, part_number, updated_record, write_record
 
 ROOT = Path(__file__).parents[1]
 SECONDS = {"a": 50.0, "b": 30.0, "c": 20.0, "d": 10.0, "e": 5.0, "f": 5.0}
@@ -31,9 +31,9 @@ def test_new_files_go_to_the_part_with_the_fewest_seconds_and_measuring_moves_no
 
 
 def test_files_without_a_record_have_a_part_too() -> None:
-    assert {part_of(str(number), {}) for number in range(100)} == {*range(1, PARTS + 1)}
+    assert {part_number(str(number), {}) for number in range(100)} == {*range(1, PARTS + 1)}
     record = updated_record({}, SECONDS)
-    assert {name: part_of(name, record) for name in SECONDS} == {name: entry["part"] for name, entry in record.items()}
+    assert {name: part_number(name, record) for name in SECONDS} == {name: entry["part"] for name, entry in record.items()}
     assert json.loads(write_record(record)) == record
 
 

@@ -39,7 +39,7 @@ from tests.support import forked_programs, small_release
 from tests.support.complete_tree import needs_every_plugin, needs_plugin
 from tests.support.marked_records import DOMAIN, FAULTS, GOOD, MARK, OF_PLUGINS, ROWS, SOURCES, Given, as_folder
 from tests.support.postgres_server import Server
-from tests.test_secrets import all_kept
+from tests.test_secrets import recording_flow_server
 
 COVERED = {"parquet", "arrow", "csv", "jsonl", "npy", "zarr", "query", "delta", "iceberg"}
 
@@ -71,8 +71,8 @@ class Heard:
                 shown = dp.run(yaml.safe_load(path.read_text()), records=table, engine="inline")
             else:
                 checked = load(path)
-                context = Context(self.home, Store(self.home / "store"), engine.inline(), self.tell)
-                with observers.watching(checked, self.home, self.tell, period_length="week") as watched:
+                context = Context(self.home, Store(self.home / "store"), engine.inline(), self.record_progress)
+                with observers.watching(checked, self.home, self.record_progress, period_length="week") as watched:
                     shown = release(context, checked, step=watched.stepping(run_directly, context.engine))
             self.lines += [repr(shown), shown._repr_html_()]
             self.lines += [file.read_text(errors="replace") for file in Path(shown.folder).rglob("*") if file.is_file()]
@@ -82,7 +82,7 @@ class Heard:
             self.lines += [] if error.__suppress_context__ else [repr(error.__context__)]
         return refused
 
-    def tell(self, stage: str, line: str) -> None:
+    def record_progress(self, stage: str, line: str) -> None:
         self.lines.append(f"{stage}: {line}")
 
     def check(self) -> None:
@@ -290,7 +290,7 @@ def test_the_command_line_and_all_who_listen_hear_nothing(
             "OPENLINEAGE_URL": receiver.url,
             notifications.NOTIFY_URL: f"{receiver.url}/webhook",
         }
-        with all_kept(home) as kept:
+        with recording_flow_server(home) as kept:
             done = forked_programs.finished("flows.commands.cli", "run", path, **kept, **environment)
     finally:
         receiver.server.shutdown()

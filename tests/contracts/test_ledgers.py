@@ -14,7 +14,7 @@ import pytest
 from dpdist.errors import DpdistError
 from dpdist.privacy.accounting import Cap, Loss
 from dpdist.privacy.ledger.budget_ledger import Ledger, Receipt
-from tests.privacy.test_budget_ledger import charge, commit, drawing, part_of
+from tests.privacy.test_budget_ledger import charge, commit, drawing, stream_charge
 from tests.support.postgres_server import Server
 
 MIXED = Cap(epsilon=Fraction(1), delta=Fraction(1, 10**6))
@@ -42,10 +42,10 @@ SCRIPT: list[Callable[[Ledger], Any]] = [
     lambda ledger: ledger.reserve(charge("p", dataset="mixed", cap=MIXED, loss=Loss.laplace(Fraction(1, 3)))),
     lambda ledger: ledger.reserve(charge("q", dataset="mixed", cap=MIXED, rho=Fraction(1, 10**6))),
     lambda ledger: ledger.reserve(charge("q2", dataset="mixed", cap=MIXED, loss=Loss.laplace(Fraction(2, 3)))),
-    lambda ledger: ledger.reserve(part_of("s", 0, 3, dataset="series")),
+    lambda ledger: ledger.reserve(stream_charge("s", 0, 3, dataset="series")),
     lambda ledger: commit(ledger, drawing(ledger, "s").release),
-    lambda ledger: ledger.reserve(part_of("t", 3, 5, dataset="series")),
-    lambda ledger: ledger.reserve(part_of("u", 9, 12, dataset="series")),
+    lambda ledger: ledger.reserve(stream_charge("t", 3, 5, dataset="series")),
+    lambda ledger: ledger.reserve(stream_charge("u", 9, 12, dataset="series")),
     lambda ledger: ledger.receipt("a"),
     lambda ledger: ledger.receipt("nobody"),
     lambda ledger: ledger.stream("series", "hours"),

@@ -31,7 +31,7 @@ from dpdist.sources.record_sources import Partition, group_partitions, source_of
 from dpdist.sources.verified_files import Tags
 from dpdist.storage.array_store import Store
 from dpdist.storage.objects.folder import Folder
-from tests.stability.files import in_parts, weights_by_name
+from tests.stability.files import partitioned_records, weights_by_name
 from tests.support import small_release
 
 DOMAIN = Domain(
@@ -483,5 +483,5 @@ def test_names_of_records_without_a_person(tmp_path: Path, missing: str, selecte
     )
     domain = Domain((Attribute("work", categories=("name 1",), other="other"),))
     source = source_of(path, columns={}, **small_release.whose("who", missing=missing))
-    found = count_names(in_parts(source, domain, tmp_path), "work", frozenset(), AdaptiveWeights(2, "l2"), 2**40)
+    found = count_names(partitioned_records(source, domain, tmp_path), "work", frozenset(), AdaptiveWeights(2, "l2"), 2**40)
     assert weights_by_name(found) == dict(zip(selected, [1 << UNIT_BITS, 2 << UNIT_BITS], strict=False))

@@ -57,7 +57,7 @@ def edits(source: str) -> Iterator[Edit]:
     """All changes of a module, one for every construct."""
     finder = _Finder(source)
     for node in ast.walk(ast.parse(source)):
-        yield from finder.of(node)
+        yield from finder.edits_of_node(node)
     yield from finder.of_sql()
 
 
@@ -79,19 +79,19 @@ class _Finder:
     def edit(self, kind: str, start: int, stop: int, text: str) -> Edit:
         return Edit(kind, self.bytes.count(b"\n", 0, start) + 1, start, stop, text)
 
-    def of(self, node: ast.AST) -> Iterator[Edit]:
+    def edits_of_node(self, node: ast.AST) -> Iterator[Edit]:
         """The changes of one node."""
         if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-            yield from self.between("operator", node.left, node.right, *OPERATORS[type(node.op)])
+            yield from self.edits_of_sign("operator", node.left, node.right, *OPERATORS[type(node.op)])
         elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
             sign, other = OPERATORS[type(node.op)]
-            yield from self.between("operator", node.target, node.value, f"{sign}=", f"{other}=")
+            yield from self.edits_of_sign("operator", node.target, node.value, f"{sign}=", f"{other}=")
         elif isinstance(node, ast.Compare):
             for left, sort, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-                yield from self.between("comparison", left, right, *COMPARISONS[type(sort)])
+                yield from self.edits_of_sign("comparison", left, right, *COMPARISONS[type(sort)])
         elif isinstance(node, ast.BoolOp):
             signs = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-            yield from self.between("condition", node.values[0], node.values[1], *signs)
+            yield from self.edits_of_sign("condition", node.values[0], node.values[1], *signs)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
             yield self.edit("sign or negation dropped", self.span(node)[0], self.span(node.operand)[0], " ")
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
@@ -109,7 +109,7 @@ class _Finder:
         if _can_be_deleted(node):
             yield self.edit("statement deleted", *self.span(node), "pass")
 
-    def between(self, kind: str, left: ast.expr, right: ast.expr, sign: str, other: str) -> Iterator[Edit]:
+    def edits_of_sign(self, kind: str, left: ast.expr, right: ast.expr, sign: str, other: str) -> Iterator[Edit]:
         """The sign between two expressions, where nothing but parentheses stands beside it."""
         start, stop = self.span(left)[1], self.span(right)[0]
         found = re.fullmatch(rf"([\s)\\]*){re.escape(sign)}([\s(\\]*)", self.bytes[start:stop].decode())

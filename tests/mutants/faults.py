@@ -223,8 +223,8 @@ def showing(module: str, line: int) -> set[str] | None:
     """
     tree, names = ast.parse(_source(module)), named(_source(module))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    around = [node for node in functions if _first(node) <= line <= (node.end_lineno or 0)]
-    inner = max(around, key=_first, default=None)
+    around = [node for node in functions if _first_line_number(node) <= line <= (node.end_lineno or 0)]
+    inner = max(around, key=_first_line_number, default=None)
     if inner is not None:
         found = _statement(inner, line) if inner.body[0].lineno <= line else _body(inner)
         return {names[each - 1] for each in found}
@@ -259,6 +259,6 @@ def _body(function: ast.FunctionDef) -> Iterable[int]:
     return range(function.body[0].lineno, (function.end_lineno or 0) + 1)
 
 
-def _first(node: ast.FunctionDef) -> int:
+def _first_line_number(node: ast.FunctionDef) -> int:
     """The line that the interpreter calls a function's first: its first decorator's."""
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])

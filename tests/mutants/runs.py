@@ -53,18 +53,18 @@ class Watch:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self._tell(report.nodeid)
+            self._write_test_name(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._tell(report.nodeid)
+            self._write_test_name(report.nodeid)
 
-    def _tell(self, test: str) -> None:
+    def _write_test_name(self, test: str) -> None:
         with self.told.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"test": test}) + "\n")
 
 
-class Lines:
+class LineCoverage:
     """A pytest plugin that measures which lines of the program each test executes, and its CPU seconds."""
 
     def __init__(self, tree: Path) -> None:
@@ -91,7 +91,7 @@ class Lines:
         if report.failed or report.skipped:
             self.without.add(report.nodeid)
 
-    def told(self) -> dict[str, Any]:
+    def coverage_report(self) -> dict[str, Any]:
         """CPU seconds of each test that passes; by module and line, which of them execute it, by their places in that list.
 
         Lines have names, so that changes elsewhere in a module leave what is known of them.
@@ -171,16 +171,16 @@ def watched(
 
 
 def executed(tree: Path, file: str) -> dict[str, Any]:
-    """Run a file of tests without a fault, and measure what its tests cost and which lines they execute (`Lines.told`)."""
+    """Run a file of tests without a fault, and measure what its tests cost and which lines they execute."""
     told = tree / "told.json"
     told.unlink(missing_ok=True)
 
     def work() -> int:
-        plugin = Lines(tree)
+        plugin = LineCoverage(tree)
         plugin.coverage.start()
         code = _run(tree, [file], plugin)
         plugin.coverage.stop()
-        told.write_text(json.dumps(plugin.told()), encoding="utf-8")
+        told.write_text(json.dumps(plugin.coverage_report()), encoding="utf-8")
         return code
 
     _forked(tree, work)

@@ -42,10 +42,10 @@ small_release.run(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-def left(home: Path) -> list[str]:
+def record_files(home: Path) -> list[str]:
     """Files of records below the state folder, also drafts: what is no document or mark of a lease."""
-    places = [home / "records" / "of", home / "scratch" / "scratch"]
-    return sorted(path.name for place in places for path in place.rglob("*") if path.is_file() and path.suffix != ".used")
+    folders = [home / "records" / "of", home / "scratch" / "scratch"]
+    return sorted(path.name for place in folders for path in place.rglob("*") if path.is_file() and path.suffix != ".used")
 
 
 def state(home: Path, release: str = "small-1") -> str | None:
@@ -72,7 +72,7 @@ def test_a_refused_release_leaves_no_records(home: Path, how: str) -> None:
             else small_release.run(path, home)
         )
     assert state(home) is None
-    assert left(home) == []
+    assert record_files(home) == []
     assert not list((home / "records" / "leases").glob("*"))
 
 
@@ -85,13 +85,13 @@ def swept(home: Path) -> None:
 def test_a_charged_release_keeps_them_until_it_has_finished(home: Path) -> None:
     path = small_release.write(home.parent / "data", records=SQL)
     small_release.reserved(path, home)
-    (extract,) = left(home)
+    (extract,) = record_files(home)
     swept(home)
-    assert left(home) == [extract]
+    assert record_files(home) == [extract]
     small_release.run(path, home)
-    assert left(home) == []
+    assert record_files(home) == []
     small_release.run(path, home)  # read again, and removed again
-    assert left(home) == []
+    assert record_files(home) == []
 
 
 def test_an_aborted_release_keeps_none(
@@ -104,24 +104,24 @@ def test_an_aborted_release_keeps_none(
     ):
         small_release.run(path, home)
     assert state(home) == "reserved"
-    assert left(home)
+    assert record_files(home)
     done = CommandLine(monkeypatch, capsys)("ledger", "abort", "small-1")
     assert done.code == 0, done.err
-    assert left(home) == []
+    assert record_files(home) == []
 
 
 @pytest.mark.parametrize(("when", "kept"), slow_after_first(1, [("before the charge", 0), ("after the commit", 1)]))
 def test_the_next_run_removes_what_killed_ones_left_and_nobody_goes_on_with(home: Path, when: str, kept: int) -> None:
     path = small_release.write(home.parent / "data", records=SQL)
     assert forked_programs.finished(KILLED, path, home, when).returncode == -9
-    assert len(left(home)) == 1
+    assert len(record_files(home)) == 1
     swept(home)
-    assert len(left(home)) == kept
+    assert len(record_files(home)) == kept
     small_release.run(path, home)
-    assert left(home) == []
+    assert record_files(home) == []
     assert forked_programs.finished(KILLED, path, home, when).returncode == -9
     swept(home)  # of a finished release nobody goes on
-    assert left(home) == []
+    assert record_files(home) == []
 
 
 def test_nobody_comes_back_after_a_stated_time(home: Path) -> None:
@@ -130,7 +130,7 @@ def test_nobody_comes_back_after_a_stated_time(home: Path) -> None:
         then = time.time() - days * 86_400
         os.utime(home / "records" / "of" / "small-1", (then, then))
         swept(home)
-        assert len(left(home)) == kept
+        assert len(record_files(home)) == kept
 
 
 def test_what_a_living_run_uses_is_removed_by_nobody(home: Path) -> None:
@@ -140,8 +140,8 @@ def test_what_a_living_run_uses_is_removed_by_nobody(home: Path) -> None:
         extract_files.remove(home, "small-1")
         with extract_files.extract_folder(context, "small-1", finishes=False) as other:
             assert other == one
-        assert left(home) == ["x.parquet"]
-    assert left(home) == []
+        assert record_files(home) == ["x.parquet"]
+    assert record_files(home) == []
 
 
 def test_records_are_private_whatever_the_umask_also_while_they_are_written(tmp_path: Path) -> None:

@@ -20,19 +20,19 @@ from tests.support import small_release
 
 
 @pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def heads_location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where heads are noted."""
-    found = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
-    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, found)
-    return found
+    location = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, location)
+    return location
 
 
-def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, place: str) -> None:
+def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, heads_location: str) -> None:
     """The chain alone cannot show that its newest rows are missing, nor can the store that was rolled back with it."""
     path = small_release.write(tmp_path / "data")
     small_release.run(path, home)
     small_release.run(path, home)  # notes nothing new
-    noted = Documents(place).names("heads")
+    noted = Documents(heads_location).names("heads")
     with open_ledger(home) as ledger:
         rows = ledger.entries()
         assert (
@@ -45,9 +45,9 @@ def test_a_ledger_that_was_rolled_back_is_found(home: Path, tmp_path: Path, plac
         checkpoints.compare(ledger.checkpoints)
 
 
-def test_a_ledger_rolled_back_with_its_store_is_not_charged(home: Path, tmp_path: Path, place: str) -> None:
+def test_a_ledger_rolled_back_with_its_store_is_not_charged(home: Path, tmp_path: Path, heads_location: str) -> None:
     """The reproduced fault: r3 was charged beside r1 and the lost r2, 0.15 under a cap of 0.1."""
-    assert place
+    assert heads_location
     cap = {"dataset": "small", "cap": {"rho": 0.1}}
     small_release.run(small_release.write(tmp_path / "r1", release="r1", budget={"rho": 0.05}, ledger=cap), home)
     shutil.copytree(home, tmp_path / "backup")

@@ -38,7 +38,7 @@ TOTALS: dict[str, Any] = {
 }
 
 
-def visits() -> pa.Table:
+def visit_records() -> pa.Table:
     """Five hundred persons with one to nine records each, in up to five groups."""
     state = np.random.default_rng(8)
     person = np.repeat(np.arange(500), state.integers(1, 10, 500))
@@ -63,9 +63,9 @@ def bounded(table: pa.Table, groups: int) -> dict[tuple[str, str], int]:
 
 
 def test_persons_are_counted_once_in_each_of_their_first_groups(home: Path) -> None:
-    path = small_release.write(home.parent / "data", table=visits(), **ASKED)
+    path = small_release.write(home.parent / "data", table=visit_records(), **ASKED)
     done = small_release.run(path, home)
-    truth = bounded(visits(), 3)
+    truth = bounded(visit_records(), 3)
     error = done.answers.arrow["standard_error"][0].as_py()
     assert error == pytest.approx(3.6180, rel=1e-3)  # where every cell by itself has sqrt(l) / sqrt(2 rho) = 3.8730
     for row in done.answers.arrow.to_pylist():
@@ -91,7 +91,7 @@ def test_the_bound_of_errors_is_that_for_one_person_in_all_their_groups(home: Pa
     """However many groups those are, from the second on."""
     person = {"column": "person", "most_groups": most}
     path = small_release.write(
-        home.parent / "data", table=visits(), **{**ASKED, "records": {**ASKED["records"], "person": person}}
+        home.parent / "data", table=visit_records(), **{**ASKED, "records": {**ASKED["records"], "person": person}}
     )
     planned = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     claimed = planned.certificate()["mechanism"]
@@ -100,7 +100,7 @@ def test_the_bound_of_errors_is_that_for_one_person_in_all_their_groups(home: Pa
 
 
 def test_a_release_killed_after_its_charge_publishes_the_same_bytes(home: Path) -> None:
-    path = small_release.write(home.parent / "data", table=visits(), **ASKED)
+    path = small_release.write(home.parent / "data", table=visit_records(), **ASKED)
     expected = small_release.undisturbed(path, home)
     assert small_release.tree(Path(small_release.run(path, home).folder)) == expected
 
@@ -110,7 +110,7 @@ def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
     """Of 2,000 simulated releases with the noise of the plan; a noise that is a fifth too large is seen."""
     changes = {"budget": {"epsilon": 1}, "ledger": {"dataset": "s", "cap": {"epsilon": 1}}} if pure else {}
     changes |= {"mechanism": "identity"}
-    path = small_release.write(home.parent / "data", table=visits(), **ASKED, **changes)
+    path = small_release.write(home.parent / "data", table=visit_records(), **ASKED, **changes)
     made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert made.strategy.name == "identity"
     draws = made.noise.draw(bytes(32), count=6 * 2000) * made.grid.spacing
@@ -125,12 +125,12 @@ def test_persons_are_counted_once_in_totals(home: Path) -> None:
     """In each table the first groups there: nobody is missing in all, and of the sexes nobody either, since there are two."""
     path = small_release.write(
         home.parent / "data",
-        table=visits(),
+        table=visit_records(),
         **{**ASKED, "domain": TOTALS, "budget": {"rho": 10**7}, "ledger": {"dataset": "s", "cap": {"rho": 10**7}}},
     )
     done = small_release.run(path, home)
     found = {(row["sex"], row["work"]): round(row["answer"]) for row in done.answers.arrow.to_pylist()}
-    rows = visits().to_pylist()
+    rows = visit_records().to_pylist()
     alone: dict[str, dict[str, list[int]]] = {name: {} for name in ("sex", "work")}
     for row in rows:
         for name, of in alone.items():
@@ -138,7 +138,7 @@ def test_persons_are_counted_once_in_totals(home: Path) -> None:
     assert found.pop(("both", "any work")) == len({row["person"] for row in rows}) == 500
     assert [found.pop((sex, "any work")) for sex in "fm"] == [len(set(alone["sex"][sex])) for sex in "fm"]
     assert [found.pop(("both", work)) for work in "abc"] == [len(set(alone["work"][work])) for work in "abc"]
-    assert found == bounded(visits(), 3)
+    assert found == bounded(visit_records(), 3)
     assert done.plan.job.moved.groups == 3 + 2 + 3 + 1
     page = (Path(done.folder) / "index.html").read_text(encoding="utf-8")
     assert "are counted once more as “any work”" in page
@@ -196,14 +196,14 @@ def test_persons_are_counted_once_in_the_groups_of_levels(home: Path) -> None:
     done = small_release.run(path, home)
     rows = [row for row in travels().to_pylist() if row["day"] is None or row["day"].day <= 20]
 
-    def told(most: int, *of: Callable[[dict[str, Any]], str]) -> dict[tuple[str, ...], int]:
+    def expected_counts(most: int, *of: Callable[[dict[str, Any]], str]) -> dict[tuple[str, ...], int]:
         groups: dict[int, list[tuple[str, ...]]] = {}
         for row in rows:
             mine, group = groups.setdefault(row["person"], []), tuple(each(row) for each in of)
             if group not in mine and len(mine) < most:
                 mine.append(group)
-        every = [group for mine in groups.values() for group in mine]
-        return {group: every.count(group) for group in set(every)}
+        counted = [group for mine in groups.values() for group in mine]
+        return {group: counted.count(group) for group in set(counted)}
 
     def day(row: dict[str, Any]) -> str:
         return "no day" if row["day"] is None else str(row["day"])
@@ -227,10 +227,13 @@ def test_persons_are_counted_once_in_the_groups_of_levels(home: Path) -> None:
         return "ever"
 
     tables = {
-        "day x town": told(3, day, town) | told(3, ever, town) | told(3, day, towns) | told(1, ever, towns),
-        "week x town": told(2, week, town) | told(2, week, towns),
-        "week x land": told(2, week, land),
-        "month x town": told(3, month, town) | told(2, month, towns),
+        "day x town": expected_counts(3, day, town)
+        | expected_counts(3, ever, town)
+        | expected_counts(3, day, towns)
+        | expected_counts(1, ever, towns),
+        "week x town": expected_counts(2, week, town) | expected_counts(2, week, towns),
+        "week x land": expected_counts(2, week, land),
+        "month x town": expected_counts(3, month, town) | expected_counts(2, month, towns),
     }
     found: dict[str, dict[tuple[str, ...], int]] = {name: {} for name in tables}
     for row in done.answers.arrow.to_pylist():
@@ -289,7 +292,7 @@ def test_levels_of_a_file_decide_what_is_counted(home: Path) -> None:
         "domain": {"work": {"categories": ["a", "b", "c"], "levels": "levels.csv"}},
         "workload": [{"marginals": {"of": [["work"], ["kind"]]}}],
     }
-    path = small_release.write(folder, table=visits(), **{**ASKED, **asked})
+    path = small_release.write(folder, table=visit_records(), **{**ASKED, **asked})
     digests = []
     for kinds in ("xxy", "xyy"):
         (folder / "levels.csv").write_text(
@@ -303,7 +306,9 @@ def test_records_may_be_bounded_over_groups_too(home: Path) -> None:
     """Two records in each of three groups: sqrt(3) 2 in place of 6, and any workload, since records add up."""
     records = {"path": "records.parquet", "person": {"column": "person", "most_groups": 3, "most_records": 2}}
     path = small_release.write(
-        home.parent / "data", table=visits(), **{**ASKED, "records": records, "workload": [{"marginals": {"ways": [1, 2]}}]}
+        home.parent / "data",
+        table=visit_records(),
+        **{**ASKED, "records": records, "workload": [{"marginals": {"ways": [1, 2]}}]},
     )
     made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert made.strategy.name == "coa"
@@ -332,7 +337,7 @@ def test_the_tables_that_are_asked_for_decide_and_not_their_form(home: Path, ask
     ],
 )
 def test_the_page_says_what_became_of_records_without_a_person(home: Path, missing: str, language: str, said: str) -> None:
-    table = visits()
+    table = visit_records()
     persons = [None if place % 9 == 0 else each for place, each in enumerate(table["person"].to_pylist())]
     table = table.set_column(table.schema.get_field_index("person"), "person", pa.array(persons))
     records = {**ASKED["records"], "person": {**PERSON, "missing": missing}, "most_missing": "100%"}

@@ -214,7 +214,7 @@ def test_every_function_before_which_a_run_is_killed_is_there(point: str) -> Non
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, tuple[str, ...]]:
+def charged_selection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, tuple[str, ...]]:
     """A release whose selection is charged, and the names that an undisturbed run selects from there."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -234,10 +234,10 @@ SMALL = ("after the charge", "amid the draw", "before the commit")
     "point", [pytest.param(point, marks=[] if point in SMALL else pytest.mark.slow) for point in KILL_POINTS]
 )
 def test_a_killed_selection_is_finished_with_the_same_names(
-    made: tuple[Path, Path, tuple[str, ...]], home: Path, point: str
+    charged_selection: tuple[Path, Path, tuple[str, ...]], home: Path, point: str
 ) -> None:
     """By SIGKILL. Sixty names near the threshold: other noise would select others with near certainty, as the last test shows."""
-    path, begun, expected = made
+    path, begun, expected = charged_selection
     shutil.copytree(begun, home, dirs_exist_ok=True)
     assert exit_code(killed_run, *KILL_POINTS[point], path, home) == -signal.SIGKILL
     for _ in range(2):
@@ -255,8 +255,8 @@ def test_runs_at_once_select_the_same_names(home: Path) -> None:
         assert len(ledger.charges("small", "total")) == 1
 
 
-def test_another_charge_draws_other_names(home: Path, made: tuple[Path, Path, tuple[str, ...]]) -> None:
-    assert selected_names(written(home.parent / "data"), home) != made[2]
+def test_another_charge_draws_other_names(home: Path, charged_selection: tuple[Path, Path, tuple[str, ...]]) -> None:
+    assert selected_names(written(home.parent / "data"), home) != charged_selection[2]
 
 
 def test_a_drawn_selection_cannot_be_given_back(home: Path) -> None:

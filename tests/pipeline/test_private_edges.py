@@ -31,7 +31,7 @@ from dpdist.spec.attributes.numbers import Edges
 from dpdist.spec.steps.domain_selection import EdgesChoice, inner_edges
 from dpdist.storage.array_store import Store
 from tests.case_selection import slow_after_first
-from tests.privacy.test_edges import chances, told_apart
+from tests.privacy.test_edges import budget_share, chances
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 from tests.support.purchase_releases import BUDGETS
@@ -56,12 +56,12 @@ def payments(many: int = 4000, seed: int = 3) -> pa.Table:
     )
 
 
-def asked(person: bool = True, **changes: Any) -> dict[str, Any]:
-    of = {"person": {"column": "person", "most_records": 2}} if person else {}
+def spec_changes(person: bool = True, **changes: Any) -> dict[str, Any]:
+    person_options = {"person": {"column": "person", "most_records": 2}} if person else {}
     selection = {"from": 0, "to": WIDEST, "bins": BINS, "share": 0.2}
     paid = {"edges": "private", "selection": selection, "outside": "clip", "missing": "unknown", "unit": "EUR"}
     return {
-        "records": {"path": "records.parquet", **of},
+        "records": {"path": "records.parquet", **person_options},
         "domain": {"paid": paid, "sex": {"categories": ["f", "m"]}},
         "workload": [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "paid"}}],
         **changes,
@@ -69,7 +69,7 @@ def asked(person: bool = True, **changes: Any) -> dict[str, Any]:
 
 
 def written(home: Path, **changes: Any) -> Path:
-    return small_release.write(home.parent / "data", table=payments(), **asked(**changes))
+    return small_release.write(home.parent / "data", table=payments(), **spec_changes(**changes))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_chooses_nothing_twice(home: Path) -> None:
 
 def test_several_attributes_each_have_a_charge(home: Path) -> None:
     age = {"edges": "private", "selection": {"from": 0, "to": 89, "bins": 4, "share": 0.1}}
-    done = small_release.run(written(home, domain={**asked()["domain"], "age": age}), home)
+    done = small_release.run(written(home, domain={**spec_changes()["domain"], "age": age}), home)
     assert [(each["of"], each["share"]) for each in done.certificate["chosen_edges"]] == [("paid", 0.2), ("age", 0.1)]
     with open_ledger(home) as ledger:
         receipts = [ledger.receipt(f"small-1{suffix}") for suffix in ("~edges", "~edges-2", "")]
@@ -158,7 +158,7 @@ def test_a_number_that_all_have_leaves_few_bins(home: Path, queries: dict[str, A
     table = payments(600)
     table = table.set_column(0, "paid", [np.full(600, float(WIDEST))])
     done = small_release.run(
-        small_release.write(home.parent / "data", table=table, **asked(workload=[queries], budget={"rho": 0.2})), home
+        small_release.write(home.parent / "data", table=table, **spec_changes(workload=[queries], budget={"rho": 0.2})), home
     )
     assert list(done.job.measured.domain.attribute("paid").edges) == [0, WIDEST + 1]
 
@@ -205,7 +205,7 @@ def test_the_records_that_count_are_those_with_a_number(
     paid |= values
     if "other" in values:
         del paid["outside"]
-    content = asked(records={"path": "records.parquet", "person": person}, domain={"paid": paid})
+    content = spec_changes(records={"path": "records.parquet", "person": person}, domain={"paid": paid})
     content["workload"] = [{"marginals": {"ways": [1]}}]
     found, context = choice(small_release.write(home.parent / "data", table=table, **content), home)
     assert found.count_records(records_in_parts(context, found.job)).counts.tolist() == expected
@@ -216,7 +216,9 @@ def test_the_records_that_count_are_those_with_a_number(
 def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budget: str, neighbours: str) -> None:
     """Files that one person tells apart, counted by the release itself, and the exact chances of all edges together."""
     selection = {"from": 0, "to": 3, "bins": 4, "share": 0.5}
-    content = asked(domain={"paid": {"edges": "private", "selection": selection}}, neighbours=neighbours, **BUDGETS[budget])
+    content = spec_changes(
+        domain={"paid": {"edges": "private", "selection": selection}}, neighbours=neighbours, **BUDGETS[budget]
+    )
     content["workload"] = [{"marginals": {"ways": [1]}}]
     of_person = list(combinations_with_replacement(range(4), 2))
     path = small_release.write(home.parent / "data", table=payments(9), **content)
@@ -233,11 +235,13 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budge
     one, used = chances(found.rule, counted(base)), 0.0
     for person in of_person:  # whose third record and those after it do not count
         persons = (*base, (*person, 2, 2)) if neighbours == "add-remove" else (base[0], (*person, 2, 2))
-        used = max(used, told_apart(one, chances(found.rule, counted(persons)), found.loss))
+        used = max(used, budget_share(one, chances(found.rule, counted(persons)), found.loss))
     assert 0.1 < used <= 1 + 1e-9
     everyone = counted((*base, (2, 2, 2, 2)))
     assert everyone.sum() == 6
-    planted = told_apart(one, chances(found.rule, everyone + np.array([0, 0, 30, 0])), found.loss)  # had all of them counted
+    planted = budget_share(
+        one, chances(found.rule, everyone + np.array([0, 0, 30, 0])), found.loss
+    )  # had all of them counted
     assert planted > 1
 
 
@@ -265,7 +269,7 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_charge(home: Path, budge
 def test_what_cannot_be_chosen_is_refused(
     tmp_path: Path, selection: dict[str, Any] | None, changes: dict[str, Any], said: str
 ) -> None:
-    content = asked(**changes)
+    content = spec_changes(**changes)
     content["domain"]["paid"]["selection"] = selection
     if selection is None:
         del content["domain"]["paid"]["selection"]
@@ -274,7 +278,7 @@ def test_what_cannot_be_chosen_is_refused(
 
 
 def test_too_little_budget_is_refused_before_the_charge(home: Path) -> None:
-    content = asked()
+    content = spec_changes()
     content["domain"]["paid"]["selection"]["share"] = 1e-25
     with pytest.raises(InvalidInput, match="so little budget"):
         small_release.run(small_release.write(home.parent / "data", table=payments(), **content), home)
@@ -312,7 +316,7 @@ def test_a_plan_says_how_far_edges_may_lie_from_their_ranks(
 
 def test_no_records_at_all_are_no_reason_to_refuse(home: Path) -> None:
     """An empty file has edges, and answers, as any other, where the spec allows that."""
-    content = asked()
+    content = spec_changes()
     content["records"]["empty"] = "allow"
     done = small_release.run(small_release.write(home.parent / "data", table=payments().slice(0, 0), **content), home)
     (said,) = done.certificate["chosen_edges"]
@@ -348,7 +352,7 @@ def test_a_verifier_names_bins_as_a_method_does(bins: int) -> None:
 
 def test_labels_and_levels_need_known_bins(tmp_path: Path) -> None:
     for key, value in (("labels", ["a", "b"]), ("levels", {"wide": [0, 50]})):
-        content = asked()
+        content = spec_changes()
         content["domain"]["paid"][key] = value
         with pytest.raises(InvalidSpec, match="nobody knows the bins of 'edges: private'"):
             load(small_release.write(tmp_path, table=payments(), **content))

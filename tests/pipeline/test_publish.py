@@ -74,12 +74,12 @@ def test_long_tables_are_written_in_parts(home: Path, monkeypatch: pytest.Monkey
     reads: list[str] = []
     original = Store.read_shard
 
-    def read(self: Store, stored: StoredArray, shard: int) -> Any:
+    def record_shard_read(self: Store, stored: StoredArray, shard: int) -> Any:
         reads.append(stored.name)
         return original(self, stored, shard)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "read_shard", read)
+        patch.setattr(Store, "read_shard", record_shard_read)
         whole = run(path, home).folder
     published = [name for name in reads if name.startswith("answers/")]
     assert len(published) == len(set(published)) > 0

@@ -16,7 +16,7 @@ from dpdist.measurement import filter_measurement, integer_measurement
 from dpdist.pipeline import preprocess
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests.case_selection import slow
-from tests.pipeline.test_step_sequences import asked, purchases
+from tests.pipeline.test_step_sequences import purchases, spec_changes
 from tests.support import small_release
 
 NAMES = {"categories": "private", "selection": {"share": 0.05, "delta": 1e-9, "most": 3}}
@@ -51,7 +51,7 @@ TOGETHER = [
 
 def spec_of(found: tuple[str, ...]) -> dict[str, Any]:
     """A release of records in two CSV files, with all that is found for it first."""
-    spec = asked()
+    spec = spec_changes()
     spec |= {
         "mechanism": "identity",
         "left_out": None,
@@ -87,7 +87,7 @@ def written(folder: Path, spec: dict[str, Any], last: pa.Table, tail: bytes = b"
     return path
 
 
-def with_last(**values: Any) -> pa.Table:
+def added_records(**values: Any) -> pa.Table:
     """Two records more, with other values in the last one."""
     last = {"town": "town 1", "person": 7, "sex": "f", "paid": 3.0, "wait": 5, "age": 4}
     rows = [last, last | values]
@@ -95,15 +95,15 @@ def with_last(**values: Any) -> pa.Table:
 
 
 FAULTS: dict[str, tuple[pa.Table, bytes, str]] = {
-    "no person": (with_last(person=None), b"", ""),
-    "no amount of a quantile": (with_last(wait=None), b"", "quantiles"),
-    "no amount of a sum": (with_last(paid=None), b"", ""),
-    "an undeclared value": (with_last(age=99), b"", ""),
-    "a missing value": (with_last(age=None), b"", ""),
-    "an open quote": (with_last(), b'"town 2,8,f,1,1,1\n', ""),
-    "no column of persons": (with_last().drop_columns("person"), b"", ""),
-    "no column of a quantile": (with_last().drop_columns("wait"), b"", "quantiles"),
-    "no column of names": (with_last().drop_columns("town"), b"", ""),
+    "no person": (added_records(person=None), b"", ""),
+    "no amount of a quantile": (added_records(wait=None), b"", "quantiles"),
+    "no amount of a sum": (added_records(paid=None), b"", ""),
+    "an undeclared value": (added_records(age=99), b"", ""),
+    "a missing value": (added_records(age=None), b"", ""),
+    "an open quote": (added_records(), b'"town 2,8,f,1,1,1\n', ""),
+    "no column of persons": (added_records().drop_columns("person"), b"", ""),
+    "no column of a quantile": (added_records().drop_columns("wait"), b"", "quantiles"),
+    "no column of names": (added_records().drop_columns("town"), b"", ""),
     "the same file twice": (table(), b"", ""),
 }
 """What the last file holds, what follows it, and what must be found for it to be refused."""
@@ -137,8 +137,8 @@ def test_completed_records_are_published_under_the_same_id(found: tuple[str, ...
     spec = spec_of(found) | {"budget": {"rho": 100}}
     spec["ledger"]["cap"]["rho"] = 100
     with pytest.raises(DpdistError, match="without 'wait'"):
-        small_release.run(written(home.parent / "data", spec, with_last(wait=None)), home)
-    assert small_release.run(written(home.parent / "data", spec, with_last()), home).charged
+        small_release.run(written(home.parent / "data", spec, added_records(wait=None)), home)
+    assert small_release.run(written(home.parent / "data", spec, added_records()), home).charged
 
 
 @pytest.mark.parametrize("found", TOGETHER, ids=" ".join)
@@ -150,7 +150,7 @@ def test_records_with_fractions_where_a_column_is_of_lists_are_refused_before_an
     path = small_release.write(home.parent / "data", **spec)
     (home.parent / "data" / "visits").mkdir()
     pa.parquet.write_table(table(), home.parent / "data" / "visits" / "a.parquet")
-    last = with_last()
+    last = added_records()
     for column in ["wait"] * ("quantiles" in found) + ["paid", "town", "person"]:
         lists = pa.array([[1], [2]])
         broken = last.set_column(last.column_names.index(column), column, lists)

@@ -20,11 +20,13 @@ CAP = {"dataset": "small", "cap": {"rho": 0.15}}
 
 
 @pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def output_location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where releases are published."""
-    found = str(tmp_path / "published") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
-    monkeypatch.setenv("DPDIST_OUTPUT", found)
-    return found
+    location = (
+        str(tmp_path / "published") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    )
+    monkeypatch.setenv("DPDIST_OUTPUT", location)
+    return location
 
 
 def run(home: Path, release: str) -> Any:
@@ -34,9 +36,11 @@ def run(home: Path, release: str) -> Any:
     )
 
 
-def test_a_ledger_and_store_from_before_a_published_release_are_not_charged(home: Path, tmp_path: Path, place: str) -> None:
+def test_a_ledger_and_store_from_before_a_published_release_are_not_charged(
+    home: Path, tmp_path: Path, output_location: str
+) -> None:
     """The certificate of r2 is all that is left of it."""
-    assert place
+    assert output_location
     run(home, "r1")
     shutil.copytree(home, tmp_path / "backup")
     run(home, "r2")
@@ -76,7 +80,7 @@ def small_cap() -> Any:
 
 
 def test_releases_of_other_ledgers_and_whatever_else_lies_there_are_none_of_its_business(
-    home: Path, tmp_path: Path, place: str
+    home: Path, tmp_path: Path, output_location: str
 ) -> None:
     """A second ledger publishes into the same place; there is a damaged certificate, and one of another program."""
     run(home, "r1")
@@ -88,7 +92,7 @@ def test_releases_of_other_ledgers_and_whatever_else_lies_there_are_none_of_its_
         "damaged": b"{",
         "foreign": json.dumps({"files": {}, "release": "x", "budget": 3}).encode(),
     }.items():
-        parse_location(place).write(f"{name}/release.json", content)
+        parse_location(output_location).write(f"{name}/release.json", content)
     assert run(home, "r2").charged
     with open_ledger(home) as ledger:
         assert ledger.name() == bytes(range(16)).hex()

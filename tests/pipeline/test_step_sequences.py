@@ -49,7 +49,7 @@ def purchases(persons: int = 900, seed: int = 4) -> pa.Table:
     )
 
 
-def asked(kind: str = "rho", groups: bool = False, **changes: Any) -> dict[str, Any]:
+def spec_changes(kind: str = "rho", groups: bool = False, **changes: Any) -> dict[str, Any]:
     """Everything that can be found first; names not by a pure epsilon."""
     own = {"most_groups" if groups else "most_records": "private", "selection": {"share": 0.1, "most": 40}}
     names = {"categories": "private", "selection": {"share": 0.15, "delta": 1e-9, "most": 12}}
@@ -69,7 +69,7 @@ def asked(kind: str = "rho", groups: bool = False, **changes: Any) -> dict[str, 
 
 
 def written(home: Path, kind: str = "rho", **changes: Any) -> Path:
-    return small_release.write(home.parent / "data", table=purchases(), **asked(kind, **changes))
+    return small_release.write(home.parent / "data", table=purchases(), **spec_changes(kind, **changes))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_run_that_goes_on_draws_nothing_twice(home: Path) -> None:
 @pytest.mark.parametrize("budget", ["rho", pytest.param("delta", marks=pytest.mark.slow), "pure"])
 def test_several_of_a_kind_have_a_charge_each(home: Path, budget: str) -> None:
     """Names of two attributes and ranges of two columns: each with a key, a share and a delta of its own."""
-    content = asked(
+    content = spec_changes(
         budget, left_out=None, quantiles=None, records={"path": "records.parquet", "person": {"column": "person"}}
     )
     named = budget != "pure"
@@ -188,7 +188,7 @@ def _killed_after(commit: Any) -> Any:
 
 def test_all_charges_must_fit_before_any_is_made(home: Path) -> None:
     ledger_of_both = {"dataset": "small", "cap": {"rho": 1, "selection": 2e-9}}
-    other = {**asked(ledger=ledger_of_both), "left_out": None, "quantiles": None}
+    other = {**spec_changes(ledger=ledger_of_both), "left_out": None, "quantiles": None}
     small_release.run(
         small_release.write(
             home.parent / "other", release="other", table=purchases(seed=9), **{**other, "budget": {"rho": 0.01}}
@@ -203,7 +203,7 @@ def test_all_charges_must_fit_before_any_is_made(home: Path) -> None:
 
 def test_shares_are_of_what_the_delta_of_a_selection_leaves(tmp_path: Path) -> None:
     """Names are selected after the bound, and their delta is set aside before it."""
-    job = load(small_release.write(tmp_path, table=purchases(), **asked("delta")))
+    job = load(small_release.write(tmp_path, table=purchases(), **spec_changes("delta")))
     whole = job.guarantee.budget.loss_beside(Fraction(1, 10**9), "l2").rho
     bound = job.guarantee.next_step
     assert isinstance(bound, BudgetedStep)
@@ -215,7 +215,7 @@ def test_shares_are_of_what_the_delta_of_a_selection_leaves(tmp_path: Path) -> N
 
 def test_records_of_any_name_count_for_the_bound_that_is_chosen_before_names(home: Path) -> None:
     """Also where records of other names are dropped once names are selected: until then none is another one's."""
-    content = asked(workload=[{"marginals": {"of": [["town"]]}}], sums={})
+    content = spec_changes(workload=[{"marginals": {"of": [["town"]]}}], sums={})
     content["domain"]["town"]["other"] = "drop"
     job = load(small_release.write(home.parent / "data", table=purchases(), **content))
     before = job.next_step
@@ -246,7 +246,7 @@ NAMES = {"categories": "private", "selection": {"share": 0.02, "delta": 1e-10, "
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    content = asked(**changes)
+    content = spec_changes(**changes)
     content["workload"] += [{"marginals": {"of": [["sex"]]}, "sum": name} for name in content["sums"] if name != "paid"]
     with pytest.raises(InvalidSpec, match=said):
         load(small_release.write(tmp_path, table=purchases(), **content))

@@ -119,11 +119,11 @@ def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch
     }
     first = run(release(home, 0, 3, **budget), home)
 
-    def other(*given: Any) -> FilterSquareRoot:
-        made = root_of(*given)
-        return dataclasses.replace(made, coefficients=scaled(made.coefficients, 1 + 1e-7))
+    def root_of_another_solver(*given: Any) -> FilterSquareRoot:
+        root = root_of(*given)
+        return dataclasses.replace(root, coefficients=scaled(root.coefficients, 1 + 1e-7))
 
-    monkeypatch.setattr("dpdist.strategies.filter_strategies.root_of", other)
+    monkeypatch.setattr("dpdist.strategies.filter_strategies.root_of", root_of_another_solver)
     monkeypatch.setattr("dpdist.spec.sections.budgets.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
     second = run(release(home, 1, 8, **budget), home)
     assert second.plan.grid.digest == first.plan.grid.digest

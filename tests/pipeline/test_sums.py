@@ -112,7 +112,7 @@ MECHANISMS = installed_releases(
 SMALL = ("coa", "residual", "p-identity-products")
 
 
-def chosen(name: str) -> dict[str, Any]:
+def mechanism_changes(name: str) -> dict[str, Any]:
     pure = MECHANISMS[name].get("pure", False)
     return {
         "mechanism": MECHANISMS[name]["mechanism"],
@@ -133,7 +133,9 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
     """Every published number of every mechanism, from the file to the answer, with the noise left out."""
     records = table()
     separable = name in ("residual", "p-identity-products")
-    context, planned = planned_in(home.parent, records, **chosen(name), workload=ASKED if separable else [*ASKED, OR])
+    context, planned = planned_in(
+        home.parent, records, **mechanism_changes(name), workload=ASKED if separable else [*ASKED, OR]
+    )
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
@@ -213,7 +215,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     One check in 10,000 errs by chance; Laplace noise is covered more often than it says, as its Fieller intervals take the widest noise.
     """
     records = table()
-    context, planned = planned_in(home.parent, records, **chosen(name), workload=[{**ASKED[2]}])
+    context, planned = planned_in(home.parent, records, **mechanism_changes(name), workload=[{**ASKED[2]}])
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
     z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
@@ -371,7 +373,7 @@ def test_records_are_counted_alike_however_they_are_cut(home: Path) -> None:
         ({"mechanism": "marginals"}, "this mechanism counts whole records only"),
         ({"mechanism": "oblique", "workload": ASKED[:4]}, "this mechanism counts whole records only"),
         (
-            {"mechanism": "dawa", **{k: v for k, v in chosen("p-identity").items() if k != "mechanism"}},
+            {"mechanism": "dawa", **{k: v for k, v in mechanism_changes("p-identity").items() if k != "mechanism"}},
             "partitions one ordered attribute",
         ),
         (

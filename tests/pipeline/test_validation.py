@@ -229,11 +229,11 @@ def test_a_budget_that_noise_swamps_is_warned_of_before_the_charge(
     assert printed == [f"warning: {warning}" for warning in warnings]
     told: list[tuple[str, str, bool]] = []
 
-    def tell(stage: str, line: str) -> None:
+    def record_progress(stage: str, line: str) -> None:
         with open_ledger(home) as ledger:
             told.append((stage, line, ledger.receipt("small-1") is None))
 
-    run(path, home, tell)
+    run(path, home, record_progress)
     assert [(line, before) for stage, line, before in told if stage == "warning"] == [
         (warning, True) for warning in warnings
     ]
@@ -247,11 +247,11 @@ def test_a_cluster_that_cannot_work_is_refused_before_the_charge(home: Path, mon
     path = small_release.write(home.parent / "data")
     before = untouched(home)[0]
 
-    def down(_: object) -> None:
+    def refuse_cluster(_: object) -> None:
         raise EngineError("no worker")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Engine, "check_started", down)
+        patched.setattr(Engine, "check_started", refuse_cluster)
         with pytest.raises(EngineError, match="no worker"):
             run(path, home)
     assert untouched(home)[0] == before

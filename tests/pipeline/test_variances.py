@@ -29,7 +29,7 @@ from dpdist.query.published_release import UNPUBLISHED, PublishedRelease
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.statistics.value_powers import bin_summands
 from dpdist.statistics.variance_statistics import correlation_of, covariance_of, variance_of
-from tests.pipeline.test_sums import MECHANISMS, chosen, noises_of, planned_in
+from tests.pipeline.test_sums import MECHANISMS, mechanism_changes, noises_of, planned_in
 from tests.support import small_release
 from tests.support.command_line import CommandLine
 from tests.support.forked_programs import exit_code, killed_run
@@ -131,7 +131,7 @@ def exact(planned: Any, context: Any) -> Measurement:
 def test_statistics_without_noise_are_those_of_the_records(name: str, home: Path) -> None:
     """Every mechanism, from the file to the published table, with the noise left out; and as a reader asks for them."""
     records = table()
-    context, planned = planned_in(home.parent, records, **changes(**chosen(name)))
+    context, planned = planned_in(home.parent, records, **changes(**mechanism_changes(name)))
     found = exact(planned, context)
     rows = statistics(planned.job.workload, found)["variances"]
     branches = {each: truth(records, lambda row, each=each: row["branch"] == each) for each in "ab"}
@@ -174,7 +174,7 @@ def test_intervals_cover(name: str, draws: int, home: Path) -> None:
     """
     records = table()
     asked = [{**BY_BRANCH, "correlation": ["tip", "amount"]}]
-    context, planned = planned_in(home.parent, records, **changes(**chosen(name), workload=asked))
+    context, planned = planned_in(home.parent, records, **changes(**mechanism_changes(name), workload=asked))
     published = PublishedRelease(UNPUBLISHED, exact(planned, context))
     noise = noises_of(planned, draws)
     width = float(planned.noise.half_width_95(1.0))

@@ -19,14 +19,14 @@ from tests.support.verifier_findings import verifier, wrong_claims
 APPLY: list[dict[str, Any]] = [{"running_sum": True}, {"mean": 4}, {"band": [2, 4], "width": 3}]
 
 
-def asked(ends: str | None = None, apply: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def spec_changes(ends: str | None = None, apply: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     filters = {"of": "age", "by": ["sex"], "apply": APPLY if apply is None else apply, **({"ends": ends} if ends else {})}
     return {"workload": [{"filters": filters}, {"marginals": {"ways": [1]}}]}
 
 
 @pytest.mark.parametrize(("ends", "first", "last"), [(None, [0, 3, 3], [11, 11, 8]), ("cut", [0, 0, 0], [11, 11, 11])])
 def test_the_first_full_window_is_the_first_answer(home: Path, ends: str | None, first: list[int], last: list[int]) -> None:
-    path = small_release.write(home.parent / "data", **asked(ends))
+    path = small_release.write(home.parent / "data", **spec_changes(ends))
     done = small_release.run(path, home)
     rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
     groups = [block.name for block in done.plan.workload.blocks]
@@ -46,7 +46,9 @@ def test_the_first_full_window_is_the_first_answer(home: Path, ends: str | None,
 def test_records_of_other_values_may_be_dropped_beside_windows(home: Path) -> None:
     """Their cell lies after the steps, and is none of them."""
     domain = {**small_release.spec()["domain"], "age": {"from": 0, "to": 9, "other": "drop"}}
-    done = small_release.run(small_release.write(home.parent / "data", domain=domain, **asked(apply=[{"mean": 4}])), home)
+    done = small_release.run(
+        small_release.write(home.parent / "data", domain=domain, **spec_changes(apply=[{"mean": 4}])), home
+    )
     rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
     assert sum(row["group"].startswith("mean of 4") for row in rows) == 2 * 7
 
@@ -65,7 +67,7 @@ def test_steps_without_an_answer_may_be_the_series_of_a_chart(home: Path) -> Non
 
 def test_a_mean_of_steps_is_near_the_truth_from_its_first_answer_on(home: Path) -> None:
     """A series on one level: the mean of the first steps fell to a quarter of it."""
-    done = small_release.run(small_release.write(home.parent / "data", **asked(apply=[{"mean": 4}])), home)
+    done = small_release.run(small_release.write(home.parent / "data", **spec_changes(apply=[{"mean": 4}])), home)
     rows = pyarrow.parquet.read_table(Path(done.folder) / "answers.parquet").to_pylist()
     values = np.array([row["answer"] for row in rows if row["group"].startswith("mean of 4")])
     errors = np.array([row["standard_error"] for row in rows if row["group"].startswith("mean of 4")])
@@ -74,11 +76,11 @@ def test_a_mean_of_steps_is_near_the_truth_from_its_first_answer_on(home: Path) 
 
 def test_a_window_without_room_is_refused(home: Path) -> None:
     with pytest.raises(InvalidSpec, match="has 12 steps, on none of which the filter 'mean of 13 steps' lies as a whole"):
-        small_release.run(small_release.write(home.parent / "data", **asked(apply=[{"mean": 13}])), home)
+        small_release.run(small_release.write(home.parent / "data", **spec_changes(apply=[{"mean": 13}])), home)
 
 
 def test_a_reader_verifies_the_rows_that_are_left_out(home: Path) -> None:
-    done = small_release.run(small_release.write(home.parent / "data", **asked(apply=[{"window": 4}])), home)
+    done = small_release.run(small_release.write(home.parent / "data", **spec_changes(apply=[{"window": 4}])), home)
     verify = verifier()
     release = verify.ReleaseClaims(Path(done.folder))
     assert release.check_column("answer") == f"{2 * 9 + 17} rows"
@@ -92,7 +94,7 @@ def test_means_at_the_ends_are_of_the_steps_that_they_hold(home: Path) -> None:
     """Without visible noise: the first answer is the first step itself; readers verify the release, and a running sum stays as it is."""
     apply = [{"running_sum": True}, {"mean": 4}]
     wide = {"budget": {"rho": 10**7}, "ledger": {"dataset": "small", "cap": {"rho": 10**7}}}
-    done = small_release.run(small_release.write(home.parent / "data", **asked("normalised", apply), **wide), home)
+    done = small_release.run(small_release.write(home.parent / "data", **spec_changes("normalised", apply), **wide), home)
     table = small_release.records()
     counts = np.array([((table["age"].to_numpy() == age) & (table["sex"].to_numpy() == "f")).sum() for age in range(12)])
     expected = {
@@ -118,7 +120,7 @@ def test_other_ends_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch, app
     if "mean" in apply[0]:
         monkeypatch.setattr("dpdist.spec.queries.filtered_series.MOST_NORMALISED", 11)
     with pytest.raises(InvalidSpec, match=said):
-        small_release.run(small_release.write(home.parent / "data", **asked("normalised", apply)), home)
+        small_release.run(small_release.write(home.parent / "data", **spec_changes("normalised", apply)), home)
 
 
 def test_a_stream_has_no_ends_to_normalise(tmp_path: Path) -> None:

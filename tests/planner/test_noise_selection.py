@@ -40,13 +40,13 @@ KEYS = {"noise", "mechanism", *ERRORS, "rho", "rho_decimal", "share_of_cap", "re
 PURE = {"dataset": "noise", "cap": {"epsilon": 1}}
 
 
-def asked(**changes: Any) -> dict[str, Any]:
-    given = {"domain": AGES, "workload": TABLE, "budget": {"epsilon": 1, "delta": 1e-9}, "ledger": CAP, "noise": "auto"}
-    return small_release.spec(**{**given, **changes})
+def spec_content(**changes: Any) -> dict[str, Any]:
+    defaults = {"domain": AGES, "workload": TABLE, "budget": {"epsilon": 1, "delta": 1e-9}, "ledger": CAP, "noise": "auto"}
+    return small_release.spec(**{**defaults, **changes})
 
 
 def planned(folder: Path, **changes: Any) -> ReleasePlan:
-    return plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(asked(**changes)))
+    return plan(Context(folder, Store(folder / "store"), engine.inline(), ignore_progress), load(spec_content(**changes)))
 
 
 def capped(releases: int | None = None, **cap: Any) -> dict[str, Any]:
@@ -174,13 +174,13 @@ def test_only_what_mechanism_budget_and_cap_allow_is_compared(
 )
 def test_noise_that_the_spec_cannot_have(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSpec, match=message):
-        load(asked(**changes))
+        load(spec_content(**changes))
 
 
 def test_the_default_keeps_its_identity_and_its_certificate(tmp_path: Path) -> None:
-    given = asked()
+    given = spec_content()
     del given["noise"]
-    assert load(given).digest == load(asked(noise="gaussian")).digest != load(asked()).digest
+    assert load(given).digest == load(spec_content(noise="gaussian")).digest != load(spec_content()).digest
     assert load(given).guarantee.noise == "auto"
     assert "noises" not in planned(tmp_path, noise="gaussian").certificate()
 
@@ -188,7 +188,7 @@ def test_the_default_keeps_its_identity_and_its_certificate(tmp_path: Path) -> N
 @pytest.mark.parametrize("releases", [0, -3, 1.5])
 def test_a_number_of_releases_is_a_positive_whole_number(releases: float) -> None:
     with pytest.raises(InvalidSpec, match="releases"):
-        load(asked(ledger={"dataset": "noise", "cap": {"epsilon": 4, "delta": 1e-6, "releases": releases}}))
+        load(spec_content(ledger={"dataset": "noise", "cap": {"epsilon": 4, "delta": 1e-6, "releases": releases}}))
 
 
 def test_more_releases_than_the_cap_holds_are_a_warning(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def _released(home: Path, release: str, **changes: Any) -> Release:
 def test_a_release_is_charged_the_epsilon_and_leaves_the_delta(home: Path) -> None:
     """The error of real releases is the predicted one: 12 bins, 100 releases; three standard errors of a mean of squares."""
     ledger = capped(8, epsilon=4, delta=1e-6)
-    given = {**asked(release="small-1", ledger=ledger), "budget": {"epsilon": 0.5, "delta": 1e-9}}
+    given = {**spec_content(release="small-1", ledger=ledger), "budget": {"epsilon": 0.5, "delta": 1e-9}}
     done = small_release.run(small_release.write(home.parent / "data", **given), home)
     assert done.certificate["privacy"]["noise"] == "Laplace"
     with closing(open_ledger(home)) as ledger_of_home:

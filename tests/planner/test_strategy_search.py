@@ -57,11 +57,11 @@ def test_what_takes_long_is_said_before_it_starts_with_what_spares_it(
 def test_marginals_of_many_cells_are_bounded_without_their_gram(monkeypatch: pytest.MonkeyPatch) -> None:
     """An eigen-decomposition of 4,096 cells takes 20 seconds and says no more."""
 
-    def beyond(_: Any) -> float:
+    def fail_if_called(_: Any) -> float:
         raise AssertionError("the bound of all cells was asked for")
 
-    monkeypatch.setattr(strategy_search, "laplace_bound", beyond)
-    monkeypatch.setattr(strategy_search, "product_weights", beyond)
+    monkeypatch.setattr(strategy_search, "laplace_bound", fail_if_called)
+    monkeypatch.setattr(strategy_search, "product_weights", fail_if_called)
     asked = {
         "release": "many",
         "records": {"path": "records.parquet"},

@@ -40,7 +40,7 @@ class Ask:
 
 
 @dataclass
-class Kept:
+class AuditedCharge:
     """A release that was charged."""
 
     ask: Ask
@@ -55,18 +55,18 @@ class Auditor:
 
     caps: dict[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
     units: dict[str, int] = field(default_factory=dict)
-    attempts: dict[str, list[Kept]] = field(default_factory=dict)
-    order: list[Kept] = field(default_factory=list)
+    attempts: dict[str, list[AuditedCharge]] = field(default_factory=dict)
+    order: list[AuditedCharge] = field(default_factory=list)
 
     def cap_of(self, ask: Ask) -> tuple[Fraction, Fraction]:
         """The cap that the spec of a charge says."""
         return ask.cap or self.caps.get(ask.dataset, (Fraction(1), Fraction(1, 10)))
 
-    def charged(self) -> list[Kept]:
+    def charged(self) -> list[AuditedCharge]:
         """Every charge that was not given back, in order."""
         return [kept for kept in self.order if kept.state != "aborted"]
 
-    def newest(self, release: str) -> Kept | None:
+    def newest(self, release: str) -> AuditedCharge | None:
         """The newest attempt of a release."""
         return self.attempts[release][-1] if release in self.attempts else None
 
@@ -121,13 +121,13 @@ class Auditor:
                 return False
         self.caps.setdefault(ask.dataset, self.cap_of(ask))
         self.units.setdefault(ask.dataset, unit)
-        kept = Kept(ask, due)
+        kept = AuditedCharge(ask, due)
         self.attempts.setdefault(ask.release, []).append(kept)
         self.order.append(kept)
         return True
 
     @staticmethod
-    def _again(known: Kept, ask: Ask) -> bool:
+    def _again(known: AuditedCharge, ask: Ask) -> bool:
         """Whether a release that is charged is asked for as it was."""
         names = ("dataset", "period", "rho", "failure", "most_records", "part")
         same = all(getattr(known.ask, name) == getattr(ask, name) for name in names)

@@ -157,23 +157,23 @@ def test_the_command_line_approves(home: Path, capsys: pytest.CaptureFixture[str
     path, key = small_release.write(home.parent / "data", records=persons, left_out={}), home.parent / "key.pem"
     monkeypatch.setenv("DPDIST_OUTPUT", str(home.parent / "out"))
 
-    def said(*words: str) -> str:
+    def command_output(*words: str) -> str:
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.app([*words])
         assert ended.value.code in (0, None)
         return capsys.readouterr().out
 
-    public = said("keys", "approver", str(key)).strip()
-    said("ledger", "declare", str(path))
-    asked = said("ledger", "approvers", "small", "--key", public, "--needed", "1", "--why", "agreed on")
+    public = command_output("keys", "approver", str(key)).strip()
+    command_output("ledger", "declare", str(path))
+    asked = command_output("ledger", "approvers", "small", "--key", public, "--needed", "1", "--why", "agreed on")
     assert "releases need 1 approvals of 1 approvers" in asked
     with pytest.raises(LedgerError, match="'small-1' needs 1 approvals"):
         small_release.run(path, home)
     assert not (home / "store" / "histograms").exists()  # refused before anything was counted
-    assert "1 of 1 approvals" in said("approve", str(path), "--key", str(key))
+    assert "1 of 1 approvals" in command_output("approve", str(path), "--key", str(key))
     assert small_release.run(path, home).charged
-    exported = said("ledger", "export", "--lines")
+    exported = command_output("ledger", "export", "--lines")
     with open_ledger(home) as book:
         assert [json.loads(line) for line in exported.splitlines()] == book.entries()
     assert [json.loads(line)["event"] for line in exported.splitlines()][:3] == ["declared", "approvers", "approved"]

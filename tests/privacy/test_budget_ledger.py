@@ -168,7 +168,7 @@ def test_erased_salts_are_in_no_file_of_the_database(request: pytest.FixtureRequ
         drawing(book, name)
     book.close()
 
-    def found() -> set[str]:
+    def salts_on_disk() -> set[str]:
         if url.startswith("sqlite"):
             folder = tmp_path
         else:
@@ -179,13 +179,13 @@ def test_erased_salts_are_in_no_file_of_the_database(request: pytest.FixtureRequ
         files = [file.read_bytes() for file in folder.iterdir()]
         return {name for name, salt in salts.items() if any(salt in content for content in files)}
 
-    assert found() == {"first", "second", "kept"}
+    assert salts_on_disk() == {"first", "second", "kept"}
     book = Ledger(url)
     commit(book, "first", "digest")
     book.abort(book.reserve(charge("aborted", rho=Fraction(1, 10**9), cap=CAP, dataset="others")).release)
     commit(book, "second", "digest")
     book.close()
-    assert found() == {"kept"}
+    assert salts_on_disk() == {"kept"}
 
 
 @pytest.mark.parametrize("part", ["spec_digest", "histogram", "dataset"])
@@ -330,16 +330,16 @@ def test_a_refusal_speaks_the_epsilon_of_the_cap_and_what_it_says_is_left_fits(s
     rule: Rule = "zcdp" if kind == "zcdp" else "exact"
     calibration: Calibration = "zcdp" if rule == "zcdp" else "analytic"
 
-    def bought(epsilon: float) -> Loss:
+    def loss_of_epsilon(epsilon: float) -> Loss:
         exact = Fraction(epsilon).limit_denominator(10**9)
         return Loss.laplace(exact) if kind == "pure" else Loss.gaussian(rho_for(float(exact), delta, calibration))
 
-    asked, left, at = cap.requested_and_remaining(bought(1.9), spent, rule)
+    asked, left, at = cap.requested_and_remaining(loss_of_epsilon(1.9), spent, rule)
     assert asked == pytest.approx(1.9, rel=1e-6)
     assert at == (0.0 if kind == "pure" else delta)
     assert 0.1 < left < 1.9
-    assert cap.allows(spent + bought(left), rule)
-    assert not cap.allows(spent + bought(1.0001 * left), rule)
+    assert cap.allows(spent + loss_of_epsilon(left), rule)
+    assert not cap.allows(spent + loss_of_epsilon(1.0001 * left), rule)
     error = BudgetExceeded("visits", asked, left, cap.written, at)
     assert str(error).startswith(
         "budget of 'visits': a charge of epsilon=1.9" + (" at delta=1e-06" if at else "") + " was refused"
@@ -552,7 +552,7 @@ def test_a_server_stopped_in_mid_transaction(shaky: Server, monkeypatch: pytest.
     book.close()
 
 
-def part_of(
+def stream_charge(
     release: str,
     start: int,
     stop: int,
@@ -562,8 +562,8 @@ def part_of(
     extends: str | None = None,
     **changes: object,
 ) -> Charge:
-    made = charge(release, **changes)
-    return replace(made, stream_part=StreamPart(stream, digest, start, stop, extends))
+    whole = charge(release, **changes)
+    return replace(whole, stream_part=StreamPart(stream, digest, start, stop, extends))
 
 
 def finished(ledger: Ledger, made: Charge) -> None:
@@ -575,63 +575,65 @@ def finished(ledger: Ledger, made: Charge) -> None:
 def test_a_stream_is_charged_once(ledger: Ledger) -> None:
     """The whole loss with the first part, nothing with those that go on; every other release still pays."""
     for number, (start, stop) in enumerate(((0, 5), (5, 6), (6, 20))):
-        finished(ledger, part_of(f"r{number}", start, stop))
+        finished(ledger, stream_charge(f"r{number}", start, stop))
     assert [r.stream_part.stop for r in ledger.stream("people", "hours") if r.stream_part] == [5, 6, 20]
     assert [r.loss.rho for r in ledger.stream("people", "hours")] == [Fraction(1, 10), 0, 0]
     (budget,) = ledger.budgets()
     assert budget.spent.rho == Fraction(1, 10)
-    again = ledger.reserve(part_of("r1", 5, 6))
+    again = ledger.reserve(stream_charge("r1", 5, 6))
     assert (again.state, again.loss.rho) == ("committed", 0)
     finished(ledger, charge("other"))
-    finished(ledger, part_of("b0", 0, 9, stream="days"))
+    finished(ledger, stream_charge("b0", 0, 9, stream="days"))
     assert ledger.budgets()[0].remaining == 0
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(part_of("c0", 0, 9, stream="months"))
-    finished(ledger, part_of("b1", 9, 10, stream="days"))  # paid long ago, though nothing is left
+        ledger.reserve(stream_charge("c0", 0, 9, stream="months"))
+    finished(ledger, stream_charge("b1", 9, 10, stream="days"))  # paid long ago, though nothing is left
     assert ledger.verify().releases == 6
 
 
 def test_an_extended_stream_is_charged_the_rest(ledger: Ledger) -> None:
     """With the first part over the longer horizon; only where the stream went on as it was, and in the unit of the cap."""
-    finished(ledger, part_of("r0", 0, 5))
+    finished(ledger, stream_charge("r0", 0, 5))
     longer = Fraction(13, 100)
     for wrong in (
-        part_of("r1", 5, 9, digest="long", extends="another", rho=longer),
-        part_of("r1", 5, 9, digest="long", rho=longer),
-        part_of("r1", 0, 9, digest="long", extends="way", rho=longer, stream="days"),
-        part_of("r1", 5, 9, digest="way", extends="way", rho=longer),
-        part_of("r1", 5, 9, digest="long", extends="way"),
+        stream_charge("r1", 5, 9, digest="long", extends="another", rho=longer),
+        stream_charge("r1", 5, 9, digest="long", rho=longer),
+        stream_charge("r1", 0, 9, digest="long", extends="way", rho=longer, stream="days"),
+        stream_charge("r1", 5, 9, digest="way", extends="way", rho=longer),
+        stream_charge("r1", 5, 9, digest="long", extends="way"),
     ):
         with pytest.raises(LedgerError, match="measured in another way|can be extended once it has begun"):
             ledger.reserve(wrong)
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(part_of("r1", 5, 9, digest="long", extends="way", rho=Fraction(9, 10)))
-    ledger.reserve(part_of("r1", 5, 9, digest="long", extends="way", rho=longer))
+        ledger.reserve(stream_charge("r1", 5, 9, digest="long", extends="way", rho=Fraction(9, 10)))
+    ledger.reserve(stream_charge("r1", 5, 9, digest="long", extends="way", rho=longer))
     assert ledger.budgets()[0].spent.rho == longer
     ledger.verify()
     ledger.abort("r1")
     assert ledger.budgets()[0].spent.rho == Fraction(1, 10)
-    finished(ledger, part_of("r2", 5, 9, digest="long", extends="way", rho=longer))
-    finished(ledger, part_of("r3", 9, 12, digest="long", rho=longer))
-    finished(ledger, part_of("r4", 12, 14, digest="longer", extends="long", rho=Fraction(14, 100)))
+    finished(ledger, stream_charge("r2", 5, 9, digest="long", extends="way", rho=longer))
+    finished(ledger, stream_charge("r3", 9, 12, digest="long", rho=longer))
+    finished(ledger, stream_charge("r4", 12, 14, digest="longer", extends="long", rho=Fraction(14, 100)))
     assert [r.loss.rho * 100 for r in ledger.stream("people", "hours")] == [10, 3, 0, 1]
-    assert ledger.reserve(part_of("r2", 5, 9, digest="long", extends="way", rho=longer)).state == "committed"
+    assert ledger.reserve(stream_charge("r2", 5, 9, digest="long", extends="way", rho=longer)).state == "committed"
     with pytest.raises(LedgerError, match="measured in another way"):
-        ledger.reserve(part_of("r5", 14, 15, digest="long", rho=longer))
+        ledger.reserve(stream_charge("r5", 14, 15, digest="long", rho=longer))
     assert ledger.verify().releases == 5
 
 
 def test_a_stream_under_a_cap_per_period_is_not_extended(ledger: Ledger) -> None:
     cap = Cap(rho=Fraction(2, 10), per="month")
-    finished(ledger, part_of("a", 0, 1, cap=cap, period="2026-01-05"))
+    finished(ledger, stream_charge("a", 0, 1, cap=cap, period="2026-01-05"))
     with pytest.raises(LedgerError, match="under a cap on all releases together"):
-        ledger.reserve(part_of("b", 1, 2, digest="long", extends="way", rho=Fraction(15, 100), cap=cap, period="2026-01-20"))
+        ledger.reserve(
+            stream_charge("b", 1, 2, digest="long", extends="way", rho=Fraction(15, 100), cap=cap, period="2026-01-20")
+        )
 
 
 def test_a_stream_pays_in_every_budget_period(ledger: Ledger) -> None:
     cap = Cap(rho=Fraction(1, 10), per="month")
     for release, start, stop, day in (("a", 0, 1, "2026-01-05"), ("b", 1, 2, "2026-01-20"), ("c", 2, 3, "2026-02-01")):
-        finished(ledger, part_of(release, start, stop, cap=cap, period=day))
+        finished(ledger, stream_charge(release, start, stop, cap=cap, period=day))
     assert [(b.period, b.spent.rho) for b in ledger.budgets()] == [
         ("2026-01", Fraction(1, 10)),
         ("2026-02", Fraction(1, 10)),
@@ -643,24 +645,26 @@ def test_a_stream_measures_no_steps_of_periods_that_have_not_paid(ledger: Ledger
     """Records of a week whose budget others spent: a stream that begins later, or passes over a week, is charged for none of them."""
     cap = Cap(rho=Fraction(1, 10), per="week")
 
-    def part(release: str, start: int, stop: int, day: str, *reaches: str, shared: bool = False) -> Charge:
-        made = part_of(release, start, stop, cap=cap, period=day)
-        return replace(made, stream_part=replace(made.stream_part, reaches=reaches), allows_shared_records=shared)
+    def charge_of_day(release: str, start: int, stop: int, day: str, *reaches: str, shared: bool = False) -> Charge:
+        plain = stream_charge(release, start, stop, cap=cap, period=day)
+        return replace(plain, stream_part=replace(plain.stream_part, reaches=reaches), allows_shared_records=shared)
 
     ledger.reserve(charge("all of week 2", cap=cap, period="2026-01-05", histogram="2"))
     with pytest.raises(
         LedgerError, match="steps of period 2026-W02, whose budget has not paid for it: release them first, with"
     ):
-        ledger.reserve(part("a", 0, 2, "2026-01-12", "2026-W02", "2026-W03"))
-    finished(ledger, part("b", 0, 1, "2026-01-12", "2026-W03"))
+        ledger.reserve(charge_of_day("a", 0, 2, "2026-01-12", "2026-W02", "2026-W03"))
+    finished(ledger, charge_of_day("b", 0, 1, "2026-01-12", "2026-W03"))
     with pytest.raises(LedgerError, match="2026-W04"):
-        ledger.rehearse(part("c", 1, 3, "2026-01-26", "2026-W04", "2026-W05"))
-    finished(ledger, part("d", 1, 2, "2026-01-19", "2026-W03", "2026-W04"))  # a step that begins in a week that has paid
-    finished(ledger, part("e", 2, 4, "2026-02-02", "2026-W05", "2026-W06", shared=True))
+        ledger.rehearse(charge_of_day("c", 1, 3, "2026-01-26", "2026-W04", "2026-W05"))
+    finished(
+        ledger, charge_of_day("d", 1, 2, "2026-01-19", "2026-W03", "2026-W04")
+    )  # a step that begins in a week that has paid
+    finished(ledger, charge_of_day("e", 2, 4, "2026-02-02", "2026-W05", "2026-W06", shared=True))
     assert [(b.period, b.spent.rho) for b in ledger.budgets()] == [
         (week, Fraction(1, 10)) for week in ("2026-W02", "2026-W03", "2026-W04", "2026-W06")
     ]
-    assert ledger.reserve(part("e", 2, 4, "2026-02-02", "2026-W05", "2026-W06", shared=True)).state == "committed"
+    assert ledger.reserve(charge_of_day("e", 2, 4, "2026-02-02", "2026-W05", "2026-W06", shared=True)).state == "committed"
     ledger.verify()
 
 
@@ -680,24 +684,24 @@ def test_persons_of_one_cap_are_told_apart_in_one_way(ledger: Ledger) -> None:
 
 def test_parts_follow_each_other(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="released up to step 0"):
-        ledger.reserve(part_of("r", 3, 5))
-    ledger.reserve(part_of("first", 0, 5))
+        ledger.reserve(stream_charge("r", 3, 5))
+    ledger.reserve(stream_charge("first", 0, 5))
     with pytest.raises(LedgerError, match="'first' is not finished"):
-        ledger.reserve(part_of("second", 5, 9))
+        ledger.reserve(stream_charge("second", 5, 9))
     with pytest.raises(ReleaseConflict, match="steps of its stream"):
-        ledger.reserve(part_of("first", 0, 6))
+        ledger.reserve(stream_charge("first", 0, 6))
     ledger.abort("first")
-    finished(ledger, part_of("again", 0, 4))
+    finished(ledger, stream_charge("again", 0, 4))
     assert ledger.receipt("again").loss.rho == Fraction(1, 10)
     for start, stop in ((0, 4), (3, 9), (5, 9), (4, 4)):
         with pytest.raises(LedgerError, match="released up to step 4"):
-            ledger.reserve(part_of("second", start, stop))
+            ledger.reserve(stream_charge("second", start, stop))
     with pytest.raises(LedgerError, match="measured in another way"):
-        ledger.reserve(part_of("second", 4, 9, digest="another way"))
-    ledger.reserve(part_of("second", 4, 9))
+        ledger.reserve(stream_charge("second", 4, 9, digest="another way"))
+    ledger.reserve(stream_charge("second", 4, 9))
     ledger.abort("second")
     finished(ledger, charge("second"))  # the id again, for something else
-    finished(ledger, part_of("third", 4, 9))
+    finished(ledger, stream_charge("third", 4, 9))
     assert ledger.receipt("third").loss.rho == 0
     assert ledger.budgets()[0].spent.rho == Fraction(2, 10)
     ledger.verify()
@@ -706,7 +710,7 @@ def test_parts_follow_each_other(ledger: Ledger) -> None:
 @pytest.mark.parametrize("forgery", ["unpaid", "twice", "gap", "free"])
 def test_forged_parts_are_found(ledger: Ledger, url: str, forgery: str) -> None:
     """Rows with right digests that no ledger would have written."""
-    finished(ledger, part_of("r0", 0, 5))
+    finished(ledger, stream_charge("r0", 0, 5))
     part = {"stream": "hours", "digest": "way", "start": 5, "stop": 9}
     loss = {"rho": "0", "pure": "0", "slack": "0"}
     if forgery == "unpaid":
@@ -744,7 +748,7 @@ def test_forged_parts_are_found(ledger: Ledger, url: str, forgery: str) -> None:
 def reserve_part(url: str, number: int) -> bool:
     book = Ledger(url)
     try:
-        book.reserve(part_of(f"racer-{number}", 5, 9))
+        book.reserve(stream_charge(f"racer-{number}", 5, 9))
     except LedgerError:
         return False
     finally:
@@ -754,7 +758,7 @@ def reserve_part(url: str, number: int) -> bool:
 
 def test_processes_racing_for_the_next_part(url: str) -> None:
     book = Ledger(url)
-    finished(book, part_of("first", 0, 5))
+    finished(book, stream_charge("first", 0, 5))
     with FORKED.Pool(4) as pool:
         won = pool.starmap(reserve_part, [(url, number) for number in range(8)])
     assert sum(won) == 1

@@ -59,7 +59,7 @@ def definition(rule: EdgesRule, counts: np.ndarray) -> Chances:
     return found
 
 
-def told_apart(one: Chances, other: Chances, loss: Loss) -> float:
+def budget_share(one: Chances, other: Chances, loss: Loss) -> float:
     """How much of a budget two files use: of a pure epsilon, or by the deltas of the Gaussian that a rho stands for."""
     first, second = (np.array([each[key] for key in one]) for each in (one, other))
     if loss.pure:
@@ -85,10 +85,10 @@ def pairs(moved: int, relation: str) -> Iterator[tuple[Records, Records]]:
             yield from ((base + old, base + new) for old in own for new in own if old < new)
 
 
-def used(rule: EdgesRule, loss: Loss, moved: int, relation: str) -> Iterator[float]:
+def budget_shares(rule: EdgesRule, loss: Loss, moved: int, relation: str) -> Iterator[float]:
     """How much of a budget each pair of neighbours uses."""
     of = cache(lambda records: chances(rule, counted(records)))
-    return (told_apart(of(one), of(other), loss) for one, other in pairs(moved, relation))
+    return (budget_share(of(one), of(other), loss) for one, other in pairs(moved, relation))
 
 
 @pytest.mark.parametrize("relation", always(["replace-one"], ["add-remove", "replace-one"]))
@@ -98,9 +98,9 @@ def test_no_pair_of_neighbours_is_told_apart_beyond_the_budget(bins: int, kind: 
     """Units of two records, which may lie on both sides of an edge: all edges together stay within what is charged."""
     loss, times = BUDGETS[kind], 2 if relation == "replace-one" else 1
     rule = edges_rule(SIZE, bins, 2 * times, loss)
-    assert 0.2 < max(used(rule, loss, 2, relation)) <= 1 + 1e-9
+    assert 0.2 < max(budget_shares(rule, loss, 2, relation)) <= 1 + 1e-9
     planted = replace(rule, splits=tuple(replace(each, rate=6 * each.rate) for each in rule.splits))
-    assert any(each > 1 for each in used(planted, loss, 2, relation))
+    assert any(each > 1 for each in budget_shares(planted, loss, 2, relation))
 
 
 def test_a_level_costs_what_one_choice_does() -> None:

@@ -29,7 +29,7 @@ from dpdist.privacy.ledger.budget_ledger import Ledger, Publication
 from dpdist.privacy.ledger.rules import charge_rules, decision
 from dpdist.privacy.ledger.rules.ledger_state import LedgerEvent
 from dpdist.privacy.privacy_unit import ProtectedPersons
-from tests.privacy.test_budget_ledger import CAP, RECORDS, charge, drawing, finished, part_of
+from tests.privacy.test_budget_ledger import CAP, RECORDS, charge, drawing, finished, stream_charge
 
 MODULES = (decision, charge_rules, ledger_audit)
 
@@ -46,11 +46,11 @@ class Rule:
     def __str__(self) -> str:
         return f"{self.function} {self.number}"
 
-    def without(self) -> CodeType:
+    def code_without_rule(self) -> CodeType:
         """The function without this refusal, and without those that say the same in other words."""
         tree = ast.parse(Path(str(self.module.__file__)).read_text())
-        same = next((group for group in ONE_RULE if str(self) in group), {str(self)})
-        remove = _Without({RULES[each].lines.start for each in same})
+        positions = next((group for group in ONE_RULE if str(self) in group), {str(self)})
+        remove = _RaiseRemover({RULES[each].lines.start for each in positions})
         code = compile(ast.fix_missing_locations(remove.visit(tree)), str(self.module.__file__), "exec")
         return next(each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == self.function)
 
@@ -59,11 +59,11 @@ class Rule:
         """A block in which the ledger lacks this rule."""
         function = getattr(self.module, self.function)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(function, "__code__", self.without())
+            patch.setattr(function, "__code__", self.code_without_rule())
             yield
 
 
-class _Without(ast.NodeTransformer):
+class _RaiseRemover(ast.NodeTransformer):
     def __init__(self, lines: set[int]) -> None:
         self.lines = lines
 
@@ -157,7 +157,7 @@ def reserved(*charges: Any) -> Act:
     return lambda ledger: [ledger.reserve(each) for each in charges]
 
 
-def done(*charges: Any) -> Act:
+def finished_charges(*charges: Any) -> Act:
     return lambda ledger: [finished(ledger, each) for each in charges]
 
 
@@ -186,22 +186,25 @@ FORGED: dict[str, tuple[Act, Act]] = {
     "_approve 1": (asking(0), approved(0)),
     "_approve 2": (asking(1), approved(1)),
     "_approve 3": (asking(1), approved(0, spec="another")),
-    "_name_signer 1": (done(charge("r")), published(key="zz")),
+    "_name_signer 1": (finished_charges(charge("r")), published(key="zz")),
     "_publish 1": (reserved(charge("r")), published()),
-    "_publish 2": (done(charge("r")), published(certificate="zz")),
+    "_publish 2": (finished_charges(charge("r")), published(certificate="zz")),
     "declaration_event 1": (lambda ledger: None, declared(WRONG)),
     "check_period 1": (declared(), reserved(replace(charge("r"), period="2026-W01"))),
     "_amount_due 2": (declared(), reserved(charge("r", loss=Loss()))),
-    "_amount_due_of_part 1": (reserved(part_of("a", 0, 5)), reserved(part_of("r", 5, 9))),
-    "_amount_due_of_part 2": (done(part_of("a", 0, 5)), reserved(part_of("r", 5, 9, digest="another"))),
-    "_amount_due_of_part 3": (done(part_of("a", 0, 5)), reserved(part_of("r", 6, 9))),
+    "_amount_due_of_part 1": (reserved(stream_charge("a", 0, 5)), reserved(stream_charge("r", 5, 9))),
+    "_amount_due_of_part 2": (
+        finished_charges(stream_charge("a", 0, 5)),
+        reserved(stream_charge("r", 5, 9, digest="another")),
+    ),
+    "_amount_due_of_part 3": (finished_charges(stream_charge("a", 0, 5)), reserved(stream_charge("r", 6, 9))),
     "_amount_due_of_part 4": (
         declared(WEEKLY),
-        reserved(reaching(part_of("r", 0, 5, cap=WEEKLY, period="2026-01-12"), "2026-W02")),
+        reserved(reaching(stream_charge("r", 0, 5, cap=WEEKLY, period="2026-01-12"), "2026-W02")),
     ),
     "_amount_due_of_part 5": (
-        done(part_of("a", 0, 5, cap=WEEKLY, period="2026-01-05")),
-        reserved(part_of("r", 5, 9, digest="b", extends="way", rho=Fraction(2, 10), cap=WEEKLY, period="2026-01-05")),
+        finished_charges(stream_charge("a", 0, 5, cap=WEEKLY, period="2026-01-05")),
+        reserved(stream_charge("r", 5, 9, digest="b", extends="way", rho=Fraction(2, 10), cap=WEEKLY, period="2026-01-05")),
     ),
     "check_standing 1": (reserved(charge("a", files=("file",))), reserved(charge("r", files=("file",), dataset="others"))),
     "check_standing 2": (

@@ -26,11 +26,11 @@ AWS = ("AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS
 
 
 @pytest.fixture(params=["folder", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def heads_location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where heads are noted."""
-    found = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
-    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, found)
-    return found
+    location = str(tmp_path / "heads") if request.param == "folder" else f"{request.getfixturevalue('s3')}/{tmp_path.name}"
+    monkeypatch.setenv(checkpoints.HEADS_ENVIRONMENT, location)
+    return location
 
 
 def environment() -> dict[str, str]:
@@ -70,10 +70,12 @@ def finish_and_die(folder: Path, environ: dict[str, str], at: int, *, before: bo
 
 
 @pytest.mark.parametrize("before", slow_after_first(1, [True, False]), ids=["row-without-head", "head-and-no-more"])
-def test_a_run_killed_between_row_and_head_goes_on_with_one_charge(tmp_path: Path, place: str, before: bool) -> None:
+def test_a_run_killed_between_row_and_head_goes_on_with_one_charge(
+    tmp_path: Path, heads_location: str, before: bool
+) -> None:
     """Kills at every write to the place, each in a ledger of its own: what is left is a row without a head, which is noted next."""
     for at in range(1, 8):  # two begin the place, four note rows; there is no seventh
-        folder, own = tmp_path / str(at), f"{place}/{at}"
+        folder, own = tmp_path / str(at), f"{heads_location}/{at}"
         folder.mkdir()
         process = FORKED.Process(
             target=finish_and_die,
@@ -112,9 +114,9 @@ def race(folder: Path, environ: dict[str, str], release: str, both: Any, said: A
         said.put((release, ""))
 
 
-def test_of_two_copies_of_a_ledger_one_goes_on(tmp_path: Path, place: str) -> None:
+def test_of_two_copies_of_a_ledger_one_goes_on(tmp_path: Path, heads_location: str) -> None:
     """Both have compared and written the same row when the first head is noted: the other is refused before its draw, and for good."""
-    assert place
+    assert heads_location
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     ledger = ledger_at(tmp_path / "one")
@@ -143,9 +145,9 @@ def test_of_two_copies_of_a_ledger_one_goes_on(tmp_path: Path, place: str) -> No
     assert checkpoints.compare(winner.checkpoints) == 7
 
 
-def test_a_ledger_that_lost_rows_is_charged_no_more(tmp_path: Path, place: str) -> None:
+def test_a_ledger_that_lost_rows_is_charged_no_more(tmp_path: Path, heads_location: str) -> None:
     """Also an emptied one, and one that was changed and has come as far again; its newest copy goes on."""
-    assert place
+    assert heads_location
     ledger = ledger_at(tmp_path)
     finish(ledger, "first")
     ledger.close()
@@ -177,8 +179,8 @@ def test_a_ledger_that_lost_rows_is_charged_no_more(tmp_path: Path, place: str) 
     finish(ledger_at(tmp_path), "second")
 
 
-def test_a_place_belongs_to_one_ledger(tmp_path: Path, place: str) -> None:
-    assert place
+def test_a_place_belongs_to_one_ledger(tmp_path: Path, heads_location: str) -> None:
+    assert heads_location
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     finish(ledger_at(tmp_path / "one"), "first")
@@ -190,7 +192,7 @@ def test_a_place_belongs_to_one_ledger(tmp_path: Path, place: str) -> None:
         other.reserve(charge("second"))
 
 
-class Place:
+class CountingStorage:
     """A place in memory that counts what it is asked."""
 
     location = "memory"
@@ -235,7 +237,7 @@ def test_a_step_asks_as_little_of_a_long_ledger_as_of_a_short_one(monkeypatch: p
     """Nothing is listed. What a run left out that did not know the place is found in few steps, and noted."""
     cost = {}
     for rows in (500, 50_000):
-        place = Place()
+        place = CountingStorage()
         monkeypatch.setattr(checkpoints, "_heads_storage", lambda place=place: place)
         book = Rows(0)
         checkpoints.Checkpoints(book.newest, book.checkpoints).check()
@@ -261,7 +263,7 @@ def test_a_step_asks_as_little_of_a_long_ledger_as_of_a_short_one(monkeypatch: p
 
 def test_a_place_that_began_late_or_was_left_out_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows, noted, fork in [(40, 7, None), (40, 7, 8), (40, 7, 7), (40, 40, 40), (8, 7, None), (6, 7, None), (3, 7, None)]:
-        place = Place()
+        place = CountingStorage()
         monkeypatch.setattr(checkpoints, "_heads_storage", lambda place=place: place)
         first = Rows(5)
         checkpoints.Checkpoints(first.newest, first.checkpoints).check()  # the place begins with row 5
@@ -280,7 +282,7 @@ def test_a_place_that_began_late_or_was_left_out_for_a_while(monkeypatch: pytest
 
 def test_of_copies_that_find_the_place_empty_one_begins_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies of unlike length would not note the same number: which of them began decides."""
-    place = Place()
+    place = CountingStorage()
     monkeypatch.setattr(checkpoints, "_heads_storage", lambda: place)
     short, long = Rows(10, fork=9), Rows(12)
     checkpoints.Checkpoints(short.newest, short.checkpoints).check()
@@ -289,7 +291,7 @@ def test_of_copies_that_find_the_place_empty_one_begins_it(monkeypatch: pytest.M
 
 
 def test_a_place_that_overwrites_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "_heads_storage", lambda: Place(once=False))
+    monkeypatch.setattr(checkpoints, "_heads_storage", lambda: CountingStorage(once=False))
     book = Rows(3)
     with pytest.raises(StoreError, match="overwrites what must be written once"):
         checkpoints.Checkpoints(book.newest, book.checkpoints).check()

@@ -25,22 +25,22 @@ def test_budgets_are_converted_as_by_scipy(monkeypatch: pytest.MonkeyPatch) -> N
     """Every search of the accounting, over budgets from useless to absurd."""
     compared = 0
 
-    def both(function: Callable[[float], float], low: float, high: float, **options: Any) -> float:
+    def compare_root(function: Callable[[float], float], low: float, high: float, **options: Any) -> float:
         nonlocal compared
-        found = numerics.brentq(function, low, high, **options)
-        assert found == optimize.brentq(function, low, high, **options)
+        root = numerics.brentq(function, low, high, **options)
+        assert root == optimize.brentq(function, low, high, **options)
         compared += 1
-        return found
+        return root
 
-    def least(function: Callable[[float], float], low: float, high: float, *, xtol: float) -> float:
+    def compare_minimum(function: Callable[[float], float], low: float, high: float, *, xtol: float) -> float:
         nonlocal compared
-        found = numerics.least_value(function, low, high, xtol=xtol)
-        assert found == scipys_least(function, low, high, xtol)
+        minimum = numerics.least_value(function, low, high, xtol=xtol)
+        assert minimum == scipys_least(function, low, high, xtol)
         compared += 1
-        return found
+        return minimum
 
-    monkeypatch.setattr("dpdist.privacy.accounting.zcdp_conversion.brentq", both)
-    monkeypatch.setattr("dpdist.privacy.accounting.zcdp_conversion.least_value", least)
+    monkeypatch.setattr("dpdist.privacy.accounting.zcdp_conversion.brentq", compare_root)
+    monkeypatch.setattr("dpdist.privacy.accounting.zcdp_conversion.least_value", compare_minimum)
     chosen = random.Random(24)
     for turn in range(200):
         epsilon, delta = 10 ** chosen.uniform(-3, 2), 10 ** chosen.uniform(-15, -1)

@@ -82,7 +82,7 @@ def lives(draw: Callable[..., Any]) -> list[Ask]:
     for asked in draw(some.lists(some.one_of(reserves(), reserves(), reserves(), steps()), min_size=1, max_size=12)):
         ask = asked
         if ask.what == "reserve" and draw(some.sampled_from([True, True, False])):
-            ask = replace(ask, release=f"new {len(out)}", part=_going_on(auditor, ask))
+            ask = replace(ask, release=f"new {len(out)}", part=_continuing_part(auditor, ask))
         step(ask)
         for what in draw(
             some.sampled_from([(), ("draw", "commit"), ("draw", "commit"), ("abort",), ("draw",), ("draw", "abort")])
@@ -94,7 +94,7 @@ def lives(draw: Callable[..., Any]) -> list[Ask]:
     return out
 
 
-def _going_on(auditor: Auditor, ask: Ask) -> tuple[str, str, int, int, str | None] | None:
+def _continuing_part(auditor: Auditor, ask: Ask) -> tuple[str, str, int, int, str | None] | None:
     """The part with the start, and mostly the digest, that its stream has come to."""
     if ask.part is None:
         return None

@@ -109,7 +109,7 @@ def _bounded(content: Content) -> None:
     content["sums"] = {name: {**part, "most_per_person": 8} for name, part in content["sums"].items()}
 
 
-def _left_out(content: Content) -> None:
+def _truncation_loss(content: Content) -> None:
     """What the bound of persons leaves out, from a part of the budget."""
     bounded = {"most_records", "most_groups"} & set(content["records"].get("person", {}))
     _person(column="who", **({} if bounded else {"most_records": 2}))(content)
@@ -190,12 +190,12 @@ def _days(content: Content) -> None:
     content["domain"]["a"] = DAYS
 
 
-def _least(content: Content) -> Any:
+def _smallest_value(content: Content) -> Any:
     return "2026-03-02" if "dates" in content["domain"]["a"] else 1
 
 
 def _predicates(content: Content) -> None:
-    least = _least(content)
+    least = _smallest_value(content)
     content["workload"] = [{"predicates": [f"a >= {least!r}", f"not a >= {least!r}"]}]
 
 
@@ -215,7 +215,7 @@ def _series(**facts: Any) -> Content:
 
 def _stream(content: Content) -> None:
     content["workload"] = [_series()]
-    content["stream"] = {"name": "s", "through": _least(content)}
+    content["stream"] = {"name": "s", "through": _smallest_value(content)}
 
 
 def _pure(content: Content) -> None:
@@ -288,7 +288,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "a private bound on groups": _private_groups,
         "a private range": _private_range,
     },
-    "what is left out": {"not measured": written(), "what bounds leave out": _left_out},
+    "what is left out": {"not measured": written(), "what bounds leave out": _truncation_loss},
     "quantiles": {"no quantiles": written(), "quantiles": _quantiles},
     "completeness": {
         "no completeness": written(),
@@ -414,7 +414,7 @@ def refused() -> dict[Pair, str]:
 
 
 @cache
-def listed() -> dict[Pair, str]:
+def documented_pairs() -> dict[Pair, str]:
     """The pairs that the page lists, with the reasons that it gives, which begin with a capital letter."""
     text = DOCUMENT.read_text(encoding="utf-8")
     reasons = dict(re.findall(r"^(\d+)\. (.*)\.$", text, re.MULTILINE))
@@ -425,7 +425,7 @@ def listed() -> dict[Pair, str]:
 
 def covering(seed: int = 0) -> list[Choice]:
     """Specs of one part from each room, of which every two go together; every two that do are in one of them."""
-    state, against = Random(seed), listed()
+    state, against = Random(seed), documented_pairs()
     left = [pair for pair in pairs() if pair not in against]
     rows: list[Choice] = []
 

@@ -52,7 +52,7 @@ class Draws:
     reads: dict[tuple[bytes, str], list[Addresses]] = field(default_factory=lambda: defaultdict(list))
     subkeys: dict[bytes, tuple[bytes, str]] = field(default_factory=dict)
 
-    def of(self, release: str) -> dict[str, list[Addresses]]:
+    def reads_of_release(self, release: str) -> dict[str, list[Addresses]]:
         """What was read for one charge, rising: its release has one key."""
         (key,) = [key for key, name in self.releases.items() if name == release]
         return {stream: sorted(reads) for (other, stream), reads in self.reads.items() if other == key}
@@ -66,7 +66,7 @@ class Draws:
         assert {key for key, _ in self.reads} == {*self.releases}  # under no other key, and under each of them
         assert sorted(self.releases.values()) == sorted(owned)
         for release, purpose in owned.items():
-            for stream, reads in self.of(release).items():
+            for stream, reads in self.reads_of_release(release).items():
                 assert all(stop <= start for (_, stop), (start, _) in zip(reads, reads[1:], strict=False)), (release, stream)
                 for start, stop in reads:
                     assert any(low <= start and stop <= high for low, high in purpose.get(stream, [])), (
@@ -90,7 +90,7 @@ def record_draws() -> Iterator[Draws]:
         found.reads[found.subkeys.get(bytes(key), (bytes(key), "noise"))].append((start, start + count))
         return sample(kind, key, scale, start, count, threads)
 
-    def chosen(key: bytes, number: int, bits: int) -> int:
+    def record_choice(key: bytes, number: int, bits: int) -> int:
         reads = found.reads[bytes(key), "choice"]
         if bits > exponential_mechanism.FIRST_BITS:  # further digits of the number that was read last
             assert reads[-1] == (number, number + 1)
@@ -115,7 +115,7 @@ def record_draws() -> Iterator[Draws]:
         mock.patch.object(thresholded_histogram, "_digits", numbered),
         mock.patch.object(keys, "release_key", derived),
         mock.patch.object(sampler, "samples", sampled),
-        mock.patch.object(exponential_mechanism, "_uniform", chosen),
+        mock.patch.object(exponential_mechanism, "_uniform", record_choice),
     ):
         yield found
 

@@ -172,7 +172,7 @@ class Draw:
         content: Content = {
             "release": f"random-{seed}",
             "records": {"path": "records.parquet", "empty": "allow"},
-            "domain": {name: {**declared, **self._more(name)} for name, declared in self.declared.items()},
+            "domain": {name: {**declared, **self._optional_keys(name)} for name, declared in self.declared.items()},
             "workload": [self._query() for _ in range(choose([1, 1, 2, 3]))],
             "ledger": {"dataset": f"random-{seed}"},
             **self._budget(),
@@ -196,17 +196,17 @@ class Draw:
         self._choose_privately(content)
         return content
 
-    def _more(self, name: str) -> Content:
-        kind, found = self.kinds[name], {}
+    def _optional_keys(self, name: str) -> Content:
+        kind, options = self.kinds[name], {}
         if kind in ("whole", "edges", "categories") and self.maybe(0.3):
-            found["outside"] = self.random.choice(["drop", "error"] if kind == "categories" else ["clip", "drop", "error"])
+            options["outside"] = self.random.choice(["drop", "error"] if kind == "categories" else ["clip", "drop", "error"])
         elif self.maybe(0.12):
-            found["other"] = self.random.choice(["else", "drop"])
+            options["other"] = self.random.choice(["else", "drop"])
         if self.maybe(0.2):
-            found["missing"] = self.random.choice(["unknown", "drop"])
+            options["missing"] = self.random.choice(["unknown", "drop"])
         if self.maybe(0.2):
-            found["title"] = self.random.choice(["The title", "Größe & <i>"])
-        return found
+            options["title"] = self.random.choice(["The title", "Größe & <i>"])
+        return options
 
     def _budget(self) -> Content:
         choose = self.random.choice

@@ -26,7 +26,7 @@ from dpdist.spec.steps.domain_selection import EdgesChoice, NameSelection
 from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import Store
 from tests.case_selection import always
-from tests.pipeline.test_step_sequences import asked, purchases
+from tests.pipeline.test_step_sequences import purchases, spec_changes
 from tests.properties.draws import PURPOSES, Draws, GroupsChoice, RecordsChoice, owned_by, record_draws
 from tests.properties.spec_parts import AGES, FORMULAS, PURE, SERIES
 from tests.support import small_release
@@ -129,7 +129,7 @@ def test_a_release_draws_every_address_once(case: str, home: Path, drawn: Draws)
     done, handed = run(path, home)
     assert done.plan.strategy.name == mechanism
     drawn.check({done.job.release: owned_by(done.plan.grid)})
-    ranges = drawn.of(done.job.release)["noise"]
+    ranges = drawn.reads_of_release(done.job.release)["noise"]
     if mechanism == "dawa":
         assert len(ranges) == 2  # one for what chooses the partition, one for its totals
         return
@@ -155,7 +155,9 @@ def test_every_release_of_a_stream_has_a_key_of_its_own(home: Path, drawn: Draws
         sizes[changes["release"]] = Store(home / "store").read_array(handed["measure"][0]).size
     drawn.check({release: {"noise": [(0, size)]} for release, size in sizes.items()})
     for release, size in sizes.items():
-        assert np.concatenate([np.arange(*part) for part in drawn.of(release)["noise"]]).tolist() == list(range(size))
+        assert np.concatenate([np.arange(*part) for part in drawn.reads_of_release(release)["noise"]]).tolist() == list(
+            range(size)
+        )
 
 
 @pytest.mark.parametrize("form", ["in memory", "stored"])
@@ -181,7 +183,7 @@ STEPS = {"rho": (False, "rho"), "rho, groups": (True, "rho"), "epsilon": (False,
 def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, drawn: Draws) -> None:
     """Names, edges, bounds, ranges, what they leave out, completeness, quantiles: no key reads a number twice, and each has its own."""
     groups, budget = STEPS[case]
-    found = asked(budget, groups=groups)
+    found = spec_changes(budget, groups=groups)
     found["domain"]["wait"] = {"edges": "private", "selection": BINS}
     found["records"]["columns"] = {"place": "town"}
     rows = {"of": {"place": {"text": {"alphabet": "town 0123456789", "length": 6}}}, "share": 0.1}
@@ -195,7 +197,7 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
     for each in steps:  # as many as it owns, of all that is counted beforehand
         if not isinstance(each, NameSelection | EdgesChoice | ThresholdedRows):
             ((stream, (owned,)),) = PURPOSES[type(each)](each).items()
-            reads = drawn.of(each.release)[stream]
+            reads = drawn.reads_of_release(each.release)[stream]
             assert np.concatenate([np.arange(*part) for part in reads]).tolist() == list(range(*owned))
 
 

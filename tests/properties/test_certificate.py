@@ -281,11 +281,11 @@ def whichever(path: str) -> str:
     return re.sub(r"^method\.attributes\.\w+", "method.attributes.*", path)
 
 
-def at(certificate: dict[str, Any], path: str) -> Any:
-    found: Any = certificate
+def field_at(certificate: dict[str, Any], path: str) -> Any:
+    content: Any = certificate
     for key in path.split("."):
-        found = found[key]
-    return found
+        content = content[key]
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -313,9 +313,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str
 def test_every_field_is_what_was_worked_out_here(case: str, certificates: dict[str, dict[str, Any]]) -> None:
     certificate = certificates[case]["certificate"]
     for path, expected in (CASES[case][1] | ALWAYS).items():
-        assert expected == at(certificate, path), path
+        assert expected == field_at(certificate, path), path
     for name in DIGESTS:
-        assert re.fullmatch("[0-9a-f]{64}", at(certificate, name))
+        assert re.fullmatch("[0-9a-f]{64}", field_at(certificate, name))
     mechanism, privacy = certificate["mechanism"], certificate["privacy"]
     if privacy["noise"] == "Gaussian":  # rho-zCDP by the scale that was used, exactly
         rho = float(privacy["rho_decimal"])
@@ -355,7 +355,7 @@ def test_every_field_is_pinned_at_two_values(certificates: dict[str, dict[str, A
     left = {path for path in told - worked_out - elsewhere - set(ALWAYS) if not path.startswith(apart)}
     assert left == {"mechanism.biased"} - worked_out
     for path in (*elsewhere - {"decimals"}, "privacy.meaning.found_at_most"):
-        assert len({repr(at(found["certificate"], path)) for found in certificates.values()}) > 1, path
+        assert len({repr(field_at(found["certificate"], path)) for found in certificates.values()}) > 1, path
 
 
 def test_nothing_else_is_published(certificates: dict[str, dict[str, Any]]) -> None:
@@ -364,7 +364,7 @@ def test_nothing_else_is_published(certificates: dict[str, dict[str, Any]]) -> N
     for case, found in certificates.items():
         certificate = found["certificate"]
         for path, names in KEYS.items():
-            inner = at(certificate, path) if path else certificate
+            inner = field_at(certificate, path) if path else certificate
             for each in inner if isinstance(inner, list) else [inner]:
                 assert each is None or set(each) - {"rounding"} == set(names.split()), path
         for attribute in certificate["method"]["attributes"].values():

@@ -24,7 +24,7 @@ from tests.properties.compositions import (
     context_of_all,
     covering,
     document,
-    listed,
+    documented_pairs,
     pairs,
     refusal,
     released,
@@ -48,10 +48,10 @@ THREE = {
 @needs_every_plugin
 def test_the_documentation_says_what_goes_together_and_why_the_rest_does_not() -> None:
     """One pair in so many, and as many pairs as it counts. Pairs that go together are planned in specs of many parts, below."""
-    some = dict(itertools.islice(listed().items(), 0, None, REFUSED))
+    some = dict(itertools.islice(documented_pairs().items(), 0, None, REFUSED))
     reasons = {pair: refusal(dict(pair)) for pair in some}
     assert {pair: reason and reason[:1].upper() + reason[1:] for pair, reason in reasons.items()} == some
-    assert f"Of {len(list(pairs()))} pairs {len(listed())} are refused." in DOCUMENT.read_text(encoding="utf-8")
+    assert f"Of {len(list(pairs()))} pairs {len(documented_pairs())} are refused." in DOCUMENT.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def of_this_machine(seed: int = 0) -> list[Choice]:
 def test_a_sample_is_released(tmp_path: Path) -> None:
     """Down to the page. What the ledger and the store say of some, and anybody's files of them, is what their certificates say."""
     for number, row in enumerate(of_this_machine()[::SAMPLED]):
-        found = found_in(row, tmp_path / f"sample-{number}")
+        found = release_findings(row, tmp_path / f"sample-{number}")
         if number % VERIFIED == 0:
             assert [str(each) for each in found if each.differs] == [], row
 
@@ -96,7 +96,7 @@ def test_a_sample_is_released(tmp_path: Path) -> None:
 def test_whatever_is_combined_is_verified(seed: int, tmp_path: Path) -> None:
     wrong = {}
     for number, row in enumerate(of_this_machine(seed)):
-        found = found_in(row, tmp_path / f"combined-{seed}-{number}")
+        found = release_findings(row, tmp_path / f"combined-{seed}-{number}")
         wrong |= {tuple(row.values()): told for told in [[str(each) for each in found if each.differs]] if told}
     assert wrong == {}
 
@@ -112,11 +112,11 @@ def test_whatever_is_combined_is_verified(seed: int, tmp_path: Path) -> None:
     ],
 )
 def test_a_release_that_was_called_wrong_is_verified(choice: Choice, tmp_path: Path) -> None:
-    found = found_in(choice, tmp_path / "-".join(choice.values()).replace(" ", "-").replace("(dnf)", "dnf"))
+    found = release_findings(choice, tmp_path / "-".join(choice.values()).replace(" ", "-").replace("(dnf)", "dnf"))
     assert [str(each) for each in found if each.differs] == []
 
 
-def found_in(row: Choice, folder: Path) -> Iterator[release_audit.Finding]:
+def release_findings(row: Choice, folder: Path) -> Iterator[release_audit.Finding]:
     """What a verification of a release of chosen parts finds."""
     folder.mkdir()
     assert released(row, folder).charged

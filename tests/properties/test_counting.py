@@ -56,19 +56,19 @@ def in_groups(most: int) -> list[int]:
     return [sum(age in mine for mine in ages.values()) for age in range(6)]
 
 
-def apart(separation: int) -> list[int]:
+def separated_ages(separation: int) -> list[int]:
     """How many persons each age is kept of, where every kept age of a person lies so far above the one before, two ages at most."""
-    out = [0] * 6
+    counts = [0] * 6
     for person in {row["person"] for row in TABLE.to_pylist()}:
         last, kept = -separation, 0
         for age in sorted({row["age"] for row in TABLE.to_pylist() if row["person"] == person}):
             if age - last >= separation and kept < 2:
                 last, kept = age, kept + 1
-                out[age] += 1
-    return out
+                counts[age] += 1
+    return counts
 
 
-def asked(
+def counting_question(
     table: pa.Table = TABLE,
     *,
     csv: str | None = None,
@@ -117,42 +117,48 @@ Question = tuple[Callable[[Path, Path, str], list[int]], list[int]]
 """A question and its answer."""
 
 PAIRS: dict[str, tuple[Question, Question]] = {
-    "files": ((asked(), counted(TABLE)), (asked(OTHER), counted(OTHER))),
-    "columns": ((asked(), counted(TABLE)), (asked(columns={"age": "years"}), counted(TABLE, "years"))),
+    "files": ((counting_question(), counted(TABLE)), (counting_question(OTHER), counted(OTHER))),
+    "columns": (
+        (counting_question(), counted(TABLE)),
+        (counting_question(columns={"age": "years"}), counted(TABLE, "years")),
+    ),
     "header": (
-        (asked(csv="{},{}\n", header=["age", "years"]), counted(TABLE)),
-        (asked(csv="{},{}\n", header=["years", "age"]), counted(TABLE, "years")),
+        (counting_question(csv="{},{}\n", header=["age", "years"]), counted(TABLE)),
+        (counting_question(csv="{},{}\n", header=["years", "age"]), counted(TABLE, "years")),
     ),
     "person": (
-        (asked(person={"column": "person"}), counted(TABLE, person="person")),
-        (asked(person={"column": "household"}), counted(TABLE, person="household")),
+        (counting_question(person={"column": "person"}), counted(TABLE, person="person")),
+        (counting_question(person={"column": "household"}), counted(TABLE, person="household")),
     ),
     "most_records": (
-        (asked(person={"column": "person", "most_records": 5}), counted(TABLE, person="person", most=5)),
-        (asked(person={"column": "person", "most_records": 1}), counted(TABLE, person="person", most=1)),
+        (counting_question(person={"column": "person", "most_records": 5}), counted(TABLE, person="person", most=5)),
+        (counting_question(person={"column": "person", "most_records": 1}), counted(TABLE, person="person", most=1)),
     ),
     "most_groups": (
-        (asked(person={"column": "person", "most_groups": 1}), in_groups(1)),
-        (asked(person={"column": "person", "most_groups": 3}), in_groups(3)),
+        (counting_question(person={"column": "person", "most_groups": 1}), in_groups(1)),
+        (counting_question(person={"column": "person", "most_groups": 3}), in_groups(3)),
     ),
     "participations": (
-        (asked(person={"column": "person", "participations": 2}, stream=True), apart(1)),
-        (asked(person={"column": "person", "participations": 2, "separation": 2}, stream=True), apart(2)),
+        (counting_question(person={"column": "person", "participations": 2}, stream=True), separated_ages(1)),
+        (
+            counting_question(person={"column": "person", "participations": 2, "separation": 2}, stream=True),
+            separated_ages(2),
+        ),
     ),
     "counts": (
-        (asked(counts={"column": "years", "of": "visits"}), summed("years")),
-        (asked(counts={"column": "household", "of": "visits"}), summed("household")),
+        (counting_question(counts={"column": "years", "of": "visits"}), summed("years")),
+        (counting_question(counts={"column": "household", "of": "visits"}), summed("household")),
     ),
     "grammar": (
-        (asked(csv="{},{}e-1;0\n", header=["age", "rest"]), counted(TABLE)),
+        (counting_question(csv="{},{}e-1;0\n", header=["age", "rest"]), counted(TABLE)),
         (
-            asked(csv="{},{}e-1;0\n", header=["age", "rest"], csv_is={"delimiter": ";", "decimal": ","}),
+            counting_question(csv="{},{}e-1;0\n", header=["age", "rest"], csv_is={"delimiter": ";", "decimal": ","}),
             [ROWS, 0, 0, 0, 0, 0],
         ),
     ),
     "named": (
-        (asked(TABLE.select(["years"]), named="age=1"), [0, ROWS, 0, 0, 0, 0]),
-        (asked(TABLE.select(["years"]), named="age=4"), [0, 0, 0, 0, ROWS, 0]),
+        (counting_question(TABLE.select(["years"]), named="age=1"), [0, ROWS, 0, 0, 0, 0]),
+        (counting_question(TABLE.select(["years"]), named="age=4"), [0, 0, 0, 0, ROWS, 0]),
     ),
 }
 

@@ -30,7 +30,7 @@ MARK = "<img src=x onerror=alert({})>"
 TITLE, LABEL, GROUP, RELEASE, COLUMN = (MARK.format(place) for place in ("1", "2", "3", "4", "5"))
 
 
-class Found(HTMLParser):
+class MarkupFindings(HTMLParser):
     """Elements that are not the page's own, handlers of events, and the text between tags."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def published(home: Path) -> Path:
 
 
 def test_the_page_as_it_is_sent_holds_no_markup_of_others(published: Path) -> None:
-    found = Found()
+    found = MarkupFindings()
     found.feed((published / "index.html").read_text(encoding="utf-8"))
     assert found.strange == []
     for mark in (TITLE, LABEL, GROUP, RELEASE, COLUMN):

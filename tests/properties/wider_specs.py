@@ -52,7 +52,14 @@ class Wider(Draw):
         self.content["workload"] = [deepcopy(entry) for entry in self.content["workload"]]  # each by itself
         if self.maybe(0.8):
             self._make_likelier()
-        for part in (self._place, self._more_persons, self._more_amounts, self._more_choices, self._charge, self._series):
+        for part in (
+            self._records_section,
+            self._more_persons,
+            self._more_amounts,
+            self._more_choices,
+            self._charge,
+            self._series,
+        ):
             part()
         for part in (self._queries, self._after_noise, self._words, self._planning):
             part()
@@ -173,7 +180,7 @@ class Wider(Draw):
             content["workload"] = [table]
             content.pop("sums", None)
 
-    def _place(self) -> None:
+    def _records_section(self) -> None:
         choose, records = self.random.choice, self.content["records"]
         self._add(0.2, "records", "called", part=choose(["people", "A & <b>"]))
         self._add(0.15, "records", "columns", part={name: f"{name} 2" for name in self.kinds})
@@ -389,15 +396,15 @@ class Wider(Draw):
         """Whether there was a part to take out: one without which the spec is read, if a few attempts find one."""
         for _ in range(ATTEMPTS):
             content, added = deepcopy(self.content), [*self.added]
-            if not self._without_one():
+            if not self._remove_one_part():
                 return False
             with contextlib.suppress(DpdistError):
                 load(self.content)
                 return True
             self.content, self.added = content, added
-        return self._without_one()
+        return self._remove_one_part()
 
-    def _without_one(self) -> bool:
+    def _remove_one_part(self) -> bool:
         if self.added and self.maybe(0.6):
             self._take_out(self.added.pop(self.random.randrange(len(self.added))))
             return True

@@ -27,7 +27,7 @@ from dpdist.query import linear_functions, simultaneous_intervals
 from dpdist.query.published_release import UNPUBLISHED, Answer, PublishedRelease
 from dpdist.reconstruction.product_space import ProductSpace
 from dpdist.statistics.statistic_registry import STATISTICS
-from tests.pipeline.test_sums import chosen, planned_in
+from tests.pipeline.test_sums import mechanism_changes, planned_in
 from tests.pipeline.test_variances import exact
 from tests.query.test_coverage import cells
 
@@ -82,7 +82,7 @@ def test_standard_errors_are_those_of_simulated_releases(name: str, home: Path, 
         domain={"branch": {"categories": list(BRANCHES)}},
         sums={"amount": {"from": 0, "to": 12, "step": 2}, "tip": {"from": 0, "to": 2}},
         workload=[{"marginals": {"of": [["branch"]]}, "correlation": ["tip", "amount"]}],
-        **chosen(name),
+        **mechanism_changes(name),
     )
     centre = exact(planned, context)
     whole = statistics(planned.job.workload, centre)

@@ -188,7 +188,7 @@ def test_cycles_are_unbiased(name: str) -> None:
     assert np.abs((nearest - before) / errors).max() > 4.5
 
 
-def known(of: Block, count: float) -> HeldAnswers:
+def held_answers(of: Block, count: float) -> HeldAnswers:
     return HeldAnswers(of.name, of, np.array([count]))
 
 
@@ -203,9 +203,11 @@ def test_known_counts_are_held(size: str) -> None:
     before = answers_of(TREE, cells)
     for rule in ("nearest", "unbiased"):
         for seed in range(20):
-            made = round_answers([blocks[3]], shape, cells, rule, seed, [known(half, 7.0), known(blocks[0], 19.0)]).values
+            made = round_answers(
+                [blocks[3]], shape, cells, rule, seed, [held_answers(half, 7.0), held_answers(blocks[0], 19.0)]
+            ).values
             assert (made[inside].sum(), made.sum()) == (7, 19)
-            assert round_answers(blocks, shape, before, rule, seed, [known(blocks[0], 19.0)]).values[0] == 19
+            assert round_answers(blocks, shape, before, rule, seed, [held_answers(blocks[0], 19.0)]).values[0] == 19
 
 
 def test_sums_that_share_no_attribute_have_one_total() -> None:

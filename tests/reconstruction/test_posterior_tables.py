@@ -48,13 +48,13 @@ def test_quantiles_hold_what_they_say(scale: float) -> None:
     the estimated mixture costs. Noise said to be half as large is found."""
     counts, values, expected = drawn(1, scale)
 
-    def held(error: float) -> float:
+    def coverage(error: float) -> float:
         errors = np.full(CELLS, error)
         low, high = (posterior(values, errors, expected, np.full(CELLS, level))[0] for level in (0.05, 0.95))
         return float(((low - 0.01 * scale <= counts) & (counts <= high)).mean())
 
-    assert 0.87 <= held(scale) <= 0.95
-    assert held(scale / 2) < 0.87
+    assert 0.87 <= coverage(scale) <= 0.95
+    assert coverage(scale / 2) < 0.87
 
 
 @pytest.mark.slow
@@ -85,23 +85,23 @@ def test_tables_agree_with_each_other(draw: tuple[int, int] | None) -> None:
     records = np.column_stack([state.integers(0, size, number) ** 2 % size for size in shape])
     wanted = ((0, 1, 2), (0, 1, 3), (2, 3))
 
-    def read(axes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
+    def noisy_table(axes: tuple[int, ...]) -> tuple[Matrix, Matrix]:
         sizes = tuple(shape[axis] for axis in axes)
         own = np.random.default_rng(len(axes) * 100 + axes[-1])
-        places = np.ravel_multi_index(tuple(records[:, axis] for axis in axes), sizes)
-        counts = np.bincount(places, minlength=int(np.prod(sizes))).reshape(sizes)
+        cells = np.ravel_multi_index(tuple(records[:, axis] for axis in axes), sizes)
+        counts = np.bincount(cells, minlength=int(np.prod(sizes))).reshape(sizes)
         return counts + 10.0 * own.normal(size=sizes), np.full(sizes, 10.0)
 
     def sums(axis: int, vectors: Matrix) -> tuple[Matrix, Matrix]:
-        values, errors = read((axis,))
+        values, errors = noisy_table((axis,))
         return vectors @ values, np.sqrt(vectors @ errors**2)
 
-    found = posterior_tables.posterior_tables(wanted, shape, number, read, sums, draw)
+    found = posterior_tables.posterior_tables(wanted, shape, number, noisy_table, sums, draw)
     tables = dict(zip(wanted, found, strict=True))
     for axes, table in tables.items():
         assert table.min() >= 0
         assert table.sum() == pytest.approx(number)
-        assert np.abs(table - read(axes)[0]).mean() < 10
+        assert np.abs(table - noisy_table(axes)[0]).mean() < 10
     for one, other in itertools.combinations(wanted, 2):
         shared = tuple(axis for axis in one if axis in other)
         margins = [tables[s].sum(axis=tuple(p for p, axis in enumerate(s) if axis not in shared)) for s in (one, other)]

@@ -41,7 +41,7 @@ KINDS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Kept:
+class ArrayRows:
     """A row source over an array in memory."""
 
     array: Any
@@ -68,7 +68,7 @@ MANY_BLOCKS = Sizes(row_block_bytes=8 * 40 * 97, single_rows=8)
 def test_sums_of_whole_numbers_are_exact(kind: str, sizes: Sizes) -> None:
     array = KINDS[kind]
     expected = truth(array)
-    upper = row_gram(Kept(array), 0, array.shape[0], sizes=sizes)
+    upper = row_gram(ArrayRows(array), 0, array.shape[0], sizes=sizes)
     assert not np.tril(upper, -1).any()
     found = mirror_upper(upper)
     if kind in ("float64", "sparse"):
@@ -77,20 +77,20 @@ def test_sums_of_whole_numbers_are_exact(kind: str, sizes: Sizes) -> None:
         np.testing.assert_array_equal(found, expected)
     n = array.shape[1]
     left, right = slice(n // 2, n), slice(0, n // 3)
-    part = row_gram(Kept(array), 0, array.shape[0], left, right, sizes)
+    part = row_gram(ArrayRows(array), 0, array.shape[0], left, right, sizes)
     np.testing.assert_allclose(part, expected[left, right], rtol=1e-12, atol=1e-12 * np.abs(expected).max())
-    some = mirror_upper(row_gram(Kept(array), 7, 200, sizes=sizes))
+    some = mirror_upper(row_gram(ArrayRows(array), 7, 200, sizes=sizes))
     np.testing.assert_allclose(some, truth(array[7:200]), rtol=1e-12, atol=1e-9)
 
 
 def test_single_precision_alone_would_be_wrong() -> None:
     """The bound is needed: the same sum in float32 loses the odd counts above 2^24."""
     ones = np.broadcast_to(np.int8(1), (2**24 + 3, 1))
-    assert row_gram(Kept(ones), 0, ones.shape[0])[0, 0] == 2**24 + 3
+    assert row_gram(ArrayRows(ones), 0, ones.shape[0])[0, 0] == 2**24 + 3
     assert np.float32(2**24) + np.float32(1) == np.float32(2**24)
 
 
-def made(kind: str, start: int, stop: int) -> Any:
+def generate_rows(kind: str, start: int, stop: int) -> Any:
     return KINDS[kind][start:stop]
 
 
@@ -107,7 +107,7 @@ def test_stored_grams_are_the_same_for_every_cut(tmp_path: Path, kind: str, memo
     sizes = Sizes(gram_entries=5000, row_block_bytes=1, gram_columns=16)
     assert block_columns(60, memory, sizes) == (16 if memory < 2**30 else 60)
     some = engine.Engine(workers=3, memory_bytes=memory, threads=1, connect=None, local=True)
-    source = Generated(KINDS[kind].shape, partial(made, kind))
+    source = Generated(KINDS[kind].shape, partial(generate_rows, kind))
     stored = stored_gram(Store(tmp_path, sizes), some, source, "gram")
     expected = truth(KINDS[kind])
     tolerance = 0 if kind == "signs" else 1e-12
@@ -148,7 +148,7 @@ def test_on_workers_and_resumed(tmp_path: Path, cluster: engine.Engine, monkeypa
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     small = engine.Engine(workers=1, memory_bytes=2**20, threads=1, connect=None, local=True)
     with pytest.raises(OutOfMemory, match="a block of the gram W'W needs .* allowed: give the workers more memory"):
-        stored_gram(Store(tmp_path), small, Kept(KINDS["signs"]), "gram")
+        stored_gram(Store(tmp_path), small, ArrayRows(KINDS["signs"]), "gram")
     with pytest.raises(OutOfMemory, match="the gram W'W needs"):
         gram(Store(tmp_path), small, workloads.prefix(600))
 
@@ -181,7 +181,7 @@ def test_sparse_and_dense_rows_in_zarr(tmp_path: Path) -> None:
 def test_every_part_of_a_stored_gram_is_told_as_progress(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     context = Context(tmp_path, Store(tmp_path / "store"), engine.inline(), lambda *line: told.append(line))
-    strategy_search.Planning(context).gram(workloads.tall(Kept(KINDS["signs"])))
+    strategy_search.Planning(context).gram(workloads.tall(ArrayRows(KINDS["signs"])))
     parts = len(told)
     assert told == [("plan", f"{done} of {parts} parts of W'W") for done in range(1, parts + 1)] != []
 
@@ -191,14 +191,14 @@ def test_bad_entries_are_refused(bad: Any) -> None:
     array = np.zeros((50, 4), dtype=type(bad) if isinstance(bad, str) else np.asarray(bad).dtype)
     array[40, 2] = bad
     with pytest.raises(InvalidInput, match="NaN or infinite|real numbers"):
-        workloads.tall(Kept(array))
+        workloads.tall(ArrayRows(array))
 
 
 def test_a_source_that_lies_about_its_shape() -> None:
     with pytest.raises(InvalidInput, match="rows 0 to 9 of 3 columns were asked for, found shape"):
         workloads.tall(Generated((9, 3), lambda start, stop: np.zeros((stop - start, 4))))
     with pytest.raises(InvalidInput, match="zero everywhere"):
-        workloads.tall(Kept(KINDS["zeros"]))
+        workloads.tall(ArrayRows(KINDS["zeros"]))
 
 
 @pytest.mark.parametrize("weight", [lambda w: w, workloads.relative])
@@ -206,7 +206,7 @@ def test_tall_workloads_are_explicit_ones(tmp_path: Path, weight: Callable[..., 
     """The same gram, answers, norms and names as rows in memory; relative errors, too."""
     array = KINDS["float64"]
     domain = Domain.of_shape((5, 5))
-    tall, held = (weight(make) for make in (workloads.tall(Kept(array), domain), workloads.explicit(array, domain)))
+    tall, held = (weight(make) for make in (workloads.tall(ArrayRows(array), domain), workloads.explicit(array, domain)))
     np.testing.assert_allclose(tall.gram(), held.gram(), rtol=1e-12, atol=1e-9)
     here = engine.inline()
     np.testing.assert_allclose(gram(Store(tmp_path), here, tall), held.gram(), rtol=1e-12, atol=1e-9)
@@ -222,5 +222,8 @@ def test_fingerprints_follow_the_content() -> None:
     array = KINDS["signs"]
     changed = array.copy()
     changed[2999, 59] += 1
-    assert TallMatrix(Kept(array)).fingerprint == TallMatrix(Generated(array.shape, partial(made, "signs"))).fingerprint
-    assert TallMatrix(Kept(array)).fingerprint != TallMatrix(Kept(changed)).fingerprint
+    assert (
+        TallMatrix(ArrayRows(array)).fingerprint
+        == TallMatrix(Generated(array.shape, partial(generate_rows, "signs"))).fingerprint
+    )
+    assert TallMatrix(ArrayRows(array)).fingerprint != TallMatrix(ArrayRows(changed)).fingerprint

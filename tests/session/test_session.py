@@ -36,7 +36,7 @@ def session(**options: Any) -> dp.Session:
     return found
 
 
-def visits() -> pa.Table:
+def visit_records() -> pa.Table:
     minutes = np.random.default_rng(3).integers(0, 240, 3000)
     return small_release.records().append_column("minutes", pa.array(minutes))
 
@@ -68,7 +68,7 @@ def test_errors_come_true_and_the_spec_comes_back(home: Path, name: str) -> None
     assert planned.to_yaml(file) == file.read_text()
     assert PlannedRelease.read(file).content == planned.content
     assert load(file, records=False).digest == planned.job.digest
-    done = planned.publish(visits())
+    done = planned.publish(visit_records())
     table = done.answers.arrow
     half = np.maximum(*(np.abs(pc.subtract(table[end], table["answer"]).to_numpy()) for end in ("low_95", "high_95")))
     assert {each.group for each in planned.errors.groups} == set(table["group"].to_pylist())
@@ -77,7 +77,7 @@ def test_errors_come_true_and_the_spec_comes_back(home: Path, name: str) -> None
         assert own.size == each.queries
         assert each.half_width == pytest.approx(own.max(), rel=1e-3)
         assert each.unit == ("minutes" if each.group.startswith("sum ") else "records")
-    assert not planned.publish(visits()).charged
+    assert not planned.publish(visit_records()).charged
 
 
 def test_errors_of_too_many_queries_are_not_computed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ FORMS: dict[str, Callable[[pa.Table], Any]] = {
 
 @pytest.mark.parametrize("form", always(["pandas", "Polars", "query that computes"], FORMS))
 def test_records_of_every_form_are_the_same_records(home: Path, form: str) -> None:
-    table = visits()
+    table = visit_records()
     pyarrow.parquet.write_table(table, "visits.parquet")
     pyarrow.parquet.write_table(table.rename_columns({"age": "years"}), "years.parquet")
     done = session().plan(dp.marginals(3), budget=dp.Budget(epsilon=0.4), mechanism="identity").publish(FORMS[form](table))
@@ -134,7 +134,7 @@ def test_records_of_every_form_are_the_same_records(home: Path, form: str) -> No
 @pytest.mark.parametrize("declared", slow_after_first(1, [bool, [True, False], ["False", "True"]]))
 def test_booleans_count_as_pandas_arrow_and_csv_hold_them(home: Path, declared: Any) -> None:
     """pandas writes True into CSV, Arrow true; a DataFrame holds booleans."""
-    frame = visits().select(["sex"]).to_pandas()
+    frame = visit_records().select(["sex"]).to_pandas()
     frame["borrowed"] = frame.pop("sex") == "f"
     frame.to_csv("pandas.csv", index=False)
     pa.csv.write_csv(pa.Table.from_pandas(frame), "arrow.csv")
@@ -152,7 +152,7 @@ def test_booleans_count_as_pandas_arrow_and_csv_hold_them(home: Path, declared: 
 def test_six_statements_answer(home: Path) -> None:
     asked = session(protect=dp.Persons("person", most_records=2))
     planned = asked.plan(dp.marginals(1, 2), budget=dp.Budget(epsilon=1))
-    done = planned.publish(visits().to_pandas())
+    done = planned.publish(visit_records().to_pandas())
     assert done["work"].pandas()["work"].tolist() == ["a", "b", "c"]
     asked_more = done.ask("quantile 0.5 of age by work", "sex=f")
     assert [each.group.get("work") for each in asked_more] == ["a", "b", "c", None]
@@ -196,8 +196,8 @@ def test_amounts_are_counted_in_bins_under_another_name(home: Path) -> None:
     asked.domain(sex=["f", "m"], minutes_in_bins=dp.edges(0, 60, 240))
     columns = {"columns": {"minutes_in_bins": "minutes"}}
     planned = asked.plan(dp.marginals("minutes_in_bins"), questions[1], budget=dp.Budget(epsilon=4), records=columns)
-    done = planned.publish(visits().to_pandas())
-    low = int(np.count_nonzero(visits()["minutes"].to_numpy() < 60))
+    done = planned.publish(visit_records().to_pandas())
+    low = int(np.count_nonzero(visit_records()["minutes"].to_numpy() < 60))
     assert abs(done["minutes_in_bins"].pandas()["answer"][0] - low) < 60
     assert [each.group.get("sex") for each in done.ask("mean of minutes by sex")] == ["f", "m"]
 

@@ -37,7 +37,7 @@ DAYS = Attribute(
 )
 
 
-def of(name: str, *categories: str) -> Attribute:
+def category_attribute(name: str, *categories: str) -> Attribute:
     return Attribute(name, categories=categories, missing="none", other="another")
 
 
@@ -189,7 +189,7 @@ def test_one_record_changes_no_other_record_of_parquet(
     for number, column in enumerate((without, more)):
         path = tmp_path / f"{number}.parquet"
         pyarrow.parquet.write_table(pa.table({"x": column}), path)
-        found.append(counts_of(path, Domain((of("x", value),)), tmp_path / str(number)))
+        found.append(counts_of(path, Domain((category_attribute("x", value),)), tmp_path / str(number)))
     assert found[0].tolist()[0] == found[1].tolist()[0] == 9
     assert int(np.abs(found[0] - found[1]).sum()) == 1
 
@@ -234,7 +234,9 @@ def test_lines_of_json_are_records_one_by_one(tmp_path: Path) -> None:
     assert batch["name"].to_pylist() == ["a", "1.5", None, None, None, None, None, "true", None]
     for more in range(len(lines)):
         (tmp_path / "x.jsonl").write_bytes(b"\n".join(lines[: more + 1]))
-        expected = counts_of(tmp_path / "x.jsonl", Domain((AGES, of("name", "a", "1.5"))), tmp_path / f"w{more}")
+        expected = counts_of(
+            tmp_path / "x.jsonl", Domain((AGES, category_attribute("name", "a", "1.5"))), tmp_path / f"w{more}"
+        )
         assert expected.sum() <= more + 1
     with pytest.raises(InvalidSpec, match="longer than 16 MiB"):
         list(json_lines.batches(io.BytesIO(b"x" * (18 * 2**20)), ["age"], 10))

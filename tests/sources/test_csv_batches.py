@@ -34,7 +34,7 @@ def rows(content: bytes, grammar: Grammar = DEFAULT_GRAMMAR, size: int = 2**20, 
     return [list(row.values()) for batch in found for row in batch.to_pylist()]
 
 
-def said(content: bytes, grammar: Grammar = DEFAULT_GRAMMAR) -> Rows:
+def rows_by_grammar(content: bytes, grammar: Grammar = DEFAULT_GRAMMAR) -> Rows:
     """The same by the grammar's words."""
     text = content.removeprefix(b"\xef\xbb\xbf").decode()
     return [[None, None] if each.values is None else list(each.values) for each in records_in(text, grammar, columns=2)]
@@ -124,7 +124,7 @@ def test_whatever_the_bytes_and_blocks_the_reader_reads_what_the_grammar_says(
     grammar: Grammar, text: str, size: int
 ) -> None:
     content = text.encode()
-    assert outcome(lambda: rows(content, grammar, size)) == outcome(lambda: said(content, grammar))
+    assert outcome(lambda: rows(content, grammar, size)) == outcome(lambda: rows_by_grammar(content, grammar))
 
 
 @given(TEXTS, TEXTS, st.sampled_from(['x,"y"', 'x"y,', ",,", '"a"b', "\r", "\ufeffa,b", "é,1", "1"]))

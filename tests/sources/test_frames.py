@@ -37,7 +37,7 @@ def series(values: Any, kind: str, *arguments: Any) -> Any:
     return polars().Series("b", values, dtype=getattr(polars(), kind)(*arguments) if arguments else getattr(polars(), kind))
 
 
-def beside(values: Any) -> pd.DataFrame:
+def frame_with_column(values: Any) -> pd.DataFrame:
     return pd.DataFrame({"b": B, "x": values})
 
 
@@ -50,14 +50,14 @@ def stream(table: pa.Table) -> pa.RecordBatchReader:
 
 
 TAKEN: dict[str, tuple[Callable[[], Any], Sequence[str | None]]] = {
-    "pandas, mixed objects beside": (lambda: beside([1, "x"]), B),
-    "pandas, cut beside": (lambda: beside(pd.cut([1, 2], [0, 1, 2])), B),
-    "pandas, sparse beside": (lambda: beside(pd.arrays.SparseArray([0, 1])), B),
-    "pandas, complex beside": (lambda: beside([1j, 2]), B),
-    "pandas, large whole numbers beside": (lambda: beside([2**70, 1]), B),
-    "pandas, categories of mixed objects beside": (lambda: beside(pd.Categorical([1, "b"])), B),
-    "pandas, long doubles beside": (lambda: beside(np.array([1, 2], dtype=np.longdouble)), B),
-    "pandas, sets beside": (lambda: beside([{1}, {"x"}]), B),
+    "pandas, mixed objects beside": (lambda: frame_with_column([1, "x"]), B),
+    "pandas, cut beside": (lambda: frame_with_column(pd.cut([1, 2], [0, 1, 2])), B),
+    "pandas, sparse beside": (lambda: frame_with_column(pd.arrays.SparseArray([0, 1])), B),
+    "pandas, complex beside": (lambda: frame_with_column([1j, 2]), B),
+    "pandas, large whole numbers beside": (lambda: frame_with_column([2**70, 1]), B),
+    "pandas, categories of mixed objects beside": (lambda: frame_with_column(pd.Categorical([1, "b"])), B),
+    "pandas, long doubles beside": (lambda: frame_with_column(np.array([1, 2], dtype=np.longdouble)), B),
+    "pandas, sets beside": (lambda: frame_with_column([{1}, {"x"}]), B),
     "pandas, a name twice beside": (lambda: pd.DataFrame([["a", 1, 2], ["b", 3, 4]], columns=["b", "x", "x"]), B),
     "pandas, names that are no texts": (lambda: pd.DataFrame({"b": B, 7: [1, "x"], (1, 2): [1, 2]}), B),
     "pandas, an index of mixed objects": (lambda: pd.DataFrame({"b": B}, index=pd.Index([1, "x"], name="mixed")), B),
@@ -141,7 +141,14 @@ def test_a_counted_column_is_refused_with_its_type_and_a_cure(name: str, tmp_pat
 
 def test_frames_with_other_columns_are_other_tables(tmp_path: Path) -> None:
     """As files with other columns are other files: small tables often agree in one column."""
-    frames = [pd.DataFrame({"b": B}), beside([1, "x"]), beside([1j, 2]), beside_polars([1, 2]), {"b": B}, {"b": B, "x": B}]
+    frames = [
+        pd.DataFrame({"b": B}),
+        frame_with_column([1, "x"]),
+        frame_with_column([1j, 2]),
+        beside_polars([1, 2]),
+        {"b": B},
+        {"b": B, "x": B},
+    ]
     assert len({write_records(frame, ["b"], tmp_path, ROOT) for frame in frames}) == len(frames)
 
 

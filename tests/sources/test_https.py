@@ -98,20 +98,20 @@ def test_records_of_a_web_server_are_read_as_they_were_hashed(served: tuple[str,
 
     expected = source_of(folder / "records.parquet", columns={}).digest
 
-    def read(trusted: Path) -> list[str]:
+    def read_trusting(trusted: Path) -> list[str]:
         command = [sys.executable, "-c", READ, f"{address}/records.parquet", folder / "records.parquet"]
-        done = subprocess.run(
+        completed = subprocess.run(
             command, capture_output=True, text=True, check=False, env={"SSL_CERT_FILE": str(trusted), "PATH": ""}
         )
-        return [*done.stdout.splitlines(), done.stderr.splitlines()[-1] if done.returncode else ""]
+        return [*completed.stdout.splitlines(), completed.stderr.splitlines()[-1] if completed.returncode else ""]
 
     (tmp_path / "other").mkdir()
     certificate(tmp_path / "other")
-    untrusted = read(tmp_path / "other" / "trusted.pem")[-1]
+    untrusted = read_trusting(tmp_path / "other" / "trusted.pem")[-1]
     assert f"{address} does not answer (its certificate is not trusted here" in untrusted
     cure = "give it a certificate that this machine trusts, or name its authority's file in SSL_CERT_FILE, and run again"
     assert f"{cure}: nothing is charged twice" in untrusted
     assert "bucket" not in untrusted
-    digest, said, _ = read(tmp_path / "trusted.pem")
+    digest, said, _ = read_trusting(tmp_path / "trusted.pem")
     assert digest == expected
     assert "records.parquet was changed or replaced" in said

@@ -68,13 +68,13 @@ def equal(found: list[float | None], expected: list[float | None]) -> bool:
     return list(map(repr, found)) == list(map(repr, expected))  # tells -0.0 from 0.0, and takes nan for nan
 
 
-def of(text: str) -> float | None:
+def python_number(text: str) -> float | None:
     """The same by Python alone."""
-    plain = text.strip(" \t")
-    if not plain.isascii() or "_" in plain or plain != plain.strip():
+    trimmed = text.strip(" \t")
+    if not trimmed.isascii() or "_" in trimmed or trimmed != trimmed.strip():
         return None
     try:
-        return abs(float(plain)) if plain.lower().endswith("nan") else float(plain)
+        return abs(float(trimmed)) if trimmed.lower().endswith("nan") else float(trimmed)
     except ValueError:
         return None
 
@@ -94,13 +94,13 @@ def test_types_and_chunks_of_texts(kind: pa.DataType) -> None:
 
 def test_all_short_texts_of_the_alphabet_are_what_they_are_to_python() -> None:
     texts = ["".join(text) for length in range(7) for text in itertools.product("05.-e ", repeat=length)]
-    assert equal(numbers_of_texts(pa.array(texts)).to_pylist(), list(map(of, texts)))
+    assert equal(numbers_of_texts(pa.array(texts)).to_pylist(), list(map(python_number, texts)))
 
 
 @given(st.lists(st.text('0123456789.,-+eEinfa \n\0_"é', max_size=12) | st.floats().map(repr) | st.integers().map(str)))
 def test_a_text_is_the_same_number_alone_and_among_others(texts: list[str]) -> None:
     found = numbers_of_texts(pa.array(texts, pa.string())).to_pylist()
-    assert equal(found, list(map(of, texts)))
+    assert equal(found, list(map(python_number, texts)))
     assert equal(found, [numbers_of_texts(pa.array([text])).to_pylist()[0] for text in texts])
 
 

@@ -298,13 +298,13 @@ FORMS = {
 """Parts of a spec that may have several forms, and some that may not."""
 
 
-def places(content: Any, place: Place = ()) -> Iterator[Place]:
+def spec_places(content: Any, place: Place = ()) -> Iterator[Place]:
     """All places of a spec."""
     if place:
         yield place
     parts = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for key, part in parts:
-        yield from places(part, (*place, key))
+        yield from spec_places(part, (*place, key))
 
 
 def changed(content: Any, place: Place, value: object) -> Any:
@@ -323,7 +323,7 @@ def test_no_wrong_value_at_any_place_is_answered_with_names_of_our_code() -> Non
     """Forms of one value are told as one, at the place of what was written; pydantic calls them by types and classes."""
     whole = small_release.spec(**FORMS)
     told = set()
-    for place in places(whole):
+    for place in spec_places(whole):
         for value in WRONG:
             try:
                 load(changed(whole, place, value))

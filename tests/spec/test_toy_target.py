@@ -27,7 +27,7 @@ from tests.support import small_release
 from tests.support.complete_tree import needs_every_plugin
 
 
-class ToLines(TargetKind):
+class JsonLinesTarget(TargetKind):
     """A file of JSON lines."""
 
     lines: PathText = Field(description="a file of JSON lines, in a folder that is there", examples=["answers.jsonl"])
@@ -50,19 +50,19 @@ class ToLines(TargetKind):
 
 
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(TARGETS.kinds, ToLines.key(), ToLines)  # the one line
+def lines_target(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(TARGETS.kinds, JsonLinesTarget.key(), JsonLinesTarget)  # the one line
     error_messages._schema.cache_clear()
     yield
     error_messages._schema.cache_clear()
 
 
-def to(folder: Path) -> dict[str, Any]:
+def delivery_section(folder: Path) -> dict[str, Any]:
     return {"output": {"to": [{"lines": str(folder / "answers.jsonl")}]}}
 
 
-def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lines: None) -> None:
-    path = small_release.write(tmp_path / "data", **to(tmp_path))
+def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lines_target: None) -> None:
+    path = small_release.write(tmp_path / "data", **delivery_section(tmp_path))
     planned = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert "deliver" in {stage.stage for stage in stage_memory(planned, engine.inline())}
     steps: list[str] = []
@@ -79,17 +79,17 @@ def test_a_release_is_planned_and_delivered_once(home: Path, tmp_path: Path, lin
     assert {row["release"] for row in rows} == {certificate["release"]}
 
 
-def test_what_it_lacks_is_refused_before_the_charge(home: Path, tmp_path: Path, lines: None) -> None:
+def test_what_it_lacks_is_refused_before_the_charge(home: Path, tmp_path: Path, lines_target: None) -> None:
     with pytest.raises(StoreError, match="there is no folder for"):
-        small_release.run(small_release.write(tmp_path / "data", **to(tmp_path / "nowhere")), home)
+        small_release.run(small_release.write(tmp_path / "data", **delivery_section(tmp_path / "nowhere")), home)
     with open_ledger(home) as ledger:
         assert ledger.budgets() == []
 
 
 @needs_every_plugin
-def test_it_is_documented_and_in_the_schema(lines: None) -> None:
+def test_it_is_documented_and_in_the_schema(lines_target: None) -> None:
     assert "### `output.to[].lines`" in spec_page()
-    jsonschema.validate(small_release.spec(**to(Path())), json_schema())
+    jsonschema.validate(small_release.spec(**delivery_section(Path())), json_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(small_release.spec(output={"to": [{"lines": "a", "delta": "b"}]}), json_schema())
     with pytest.raises(InvalidSpec, match="give exactly one of .*'lines'"):
@@ -98,5 +98,5 @@ def test_it_is_documented_and_in_the_schema(lines: None) -> None:
 
 def test_without_its_line_nobody_knows_it(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=r"unknown key 'output\.to\.0\.lines'; "):
-        load(small_release.spec(**to(tmp_path)))
+        load(small_release.spec(**delivery_section(tmp_path)))
     assert "lines" not in json_schema()["$defs"]["TargetSpec"]["properties"]

@@ -91,7 +91,7 @@ PART_BYTES = 60_000
 """Memory of a task so small that persons are dealt out to several parts."""
 
 
-def in_parts(source: Source, domain: Domain, folder: Path) -> PartitionedRecords:
+def partitioned_records(source: Source, domain: Domain, folder: Path) -> PartitionedRecords:
     """The records as they are read before a release, persons in several parts."""
     engine = Engine(workers=1, memory_bytes=PART_BYTES, threads=1, connect=None, local=True)
     return PartitionedRecords(source, domain, Store(folder / "store"), engine, PersonKey(bytes(32)))
@@ -145,7 +145,7 @@ FORMS: dict[str, tuple[Callable[[Data, Path], Path], str]] = {
 """How records are written, and what happens to numbers outside the domain. Counts tell no persons."""
 
 
-def tells(form: str, protection: Protection) -> bool:
+def fits_protection(form: str, protection: Protection) -> bool:
     """Whether files of a form hold what a protection needs."""
     return protection.person is None or form != "counts, clip"
 

@@ -137,7 +137,7 @@ def composed(state: Random, content: Content) -> Content:
     if kind == "groups":
         mechanism = state.choice(("auto", *DIVIDING, *WHOLE))
         asked = [_entry(state, domain) for _ in range(2)]
-        return {**_of(plain, groups), "workload": asked, "mechanism": mechanism, **_noise(state, mechanism)}
+        return {**_with_person(plain, groups), "workload": asked, "mechanism": mechanism, **_noise(state, mechanism)}
     if kind in ("groups of sums", "groups of totals", "counts of sums", "formulas of sums"):
         sums = {"m": {"from": state.choice([0, 0, -2]), "to": 2, "step": state.choice([0.5, 1, 2]), "missing": "drop"}}
         mechanism = state.choice(("auto", "auto", *DIVIDING))
@@ -156,10 +156,14 @@ def composed(state: Random, content: Content) -> Content:
             made["workload"] = [
                 {"dnf": {"terms": state.choice([[["a", "b"]], [["a"], ["b"]]])}, state.choice(["sum", "mean"]): "m"}
             ]
-            return {**_of(plain, {**who, **bound}), **made}
+            return {**_with_person(plain, {**who, **bound}), **made}
         if kind == "counts of sums":
-            return {**_of(plain, bound), **made, "records": {"person": bound, "counts": {"column": "n", "of": "visits"}}}
-        return {**_of(plain, groups), **made}
+            return {
+                **_with_person(plain, bound),
+                **made,
+                "records": {"person": bound, "counts": {"column": "n", "of": "visits"}},
+            }
+        return {**_with_person(plain, groups), **made}
     series = _steps(state)
     filtered: Content = {"of": "a", "by": ["b"] if "b" in series else [], "apply": [state.choice(APPLIED)]}
     made = {
@@ -169,31 +173,35 @@ def composed(state: Random, content: Content) -> Content:
         "workload": [{"filters": filtered}],
     }
     if kind == "groups in a series":
-        return {**_of(plain, groups), **made}
+        return {**_with_person(plain, groups), **made}
     if kind == "steps of a series":
         made["mechanism"] = state.choice(
             installed_mechanisms("auto", "convolution", "square-root", "triangular", "coa", "identity")
         )
-        return {**_of(plain, {**who, **steps}), **made}
+        return {**_with_person(plain, {**who, **steps}), **made}
     if kind in ("replaced around", "persons around", "stream around"):
         filtered["around"] = state.choice([0, 1, 2, 5])
         person = bound if kind == "replaced around" else state.choice([groups, {**who, **steps}])
         stream = {"stream": {"name": "s", "through": 2}} if kind == "stream around" else {}
-        return {**_of(plain, person), **made, **stream}
+        return {**_with_person(plain, person), **made, **stream}
     if kind == "counts in steps":
-        return {**_of(plain, steps), **made, "records": {"person": steps, "counts": {"column": "n", "of": "visits"}}}
+        return {
+            **_with_person(plain, steps),
+            **made,
+            "records": {"person": steps, "counts": {"column": "n", "of": "visits"}},
+        }
     made["stream"] = {"name": "s", "through": 2}
     if kind == "stream of groups":
-        return {**_of(plain, groups), **made}
+        return {**_with_person(plain, groups), **made}
     made["sums"] = {"m": {"from": 0, "to": 2, "step": state.choice([0.5, 1]), "missing": "drop"}}
     made["workload"] = [{"filters": filtered, "sum": "m"}]
-    return {**_of(plain, {**who, **(steps if state.random() < 0.5 else bound)}), **made}
+    return {**_with_person(plain, {**who, **(steps if state.random() < 0.5 else bound)}), **made}
 
 
 def related(state: Random, content: Content) -> Content:
     """A spec that asks for relations of ``a`` and a second number ``d`` (of column ``c``), beside what was drawn; some are refused."""
     numbers = {
-        name: {"from": first, "to": first + state.choice([1, 2]), **_beyond(state, clip=False)}
+        name: {"from": first, "to": first + state.choice([1, 2]), **_undeclared_values(state, clip=False)}
         for name, first in (("a", 0), ("d", -1))
     }
     domain = {**content["domain"], **numbers}
@@ -216,7 +224,7 @@ def related(state: Random, content: Content) -> Content:
 APPLIED = ({"running_sum": True}, {"exponential": 0.6}, {"window": 2})
 
 
-def _of(content: Content, person: Content) -> Content:
+def _with_person(content: Content, person: Content) -> Content:
     return {**content, "records": {"person": person}}
 
 
@@ -241,7 +249,7 @@ def _domain(state: Random) -> Content:
     if state.random() < 0.8:
         domain["b"] = _categories(state)
     if state.random() < 0.25:
-        domain["t"] = {"dates": DAYS, **_beyond(state, clip=True)}
+        domain["t"] = {"dates": DAYS, **_undeclared_values(state, clip=True)}
     return domain
 
 
@@ -253,18 +261,18 @@ def _steps(state: Random) -> Content:
 def _numbers(state: Random) -> Content:
     if state.random() < 0.3:
         edges = state.choice([[0, 0.1, 0.3], [-1e9, 0.0, 5], [0, 1, 2, 3.5]])
-        return {"edges": edges, **_beyond(state, clip=True)}
+        return {"edges": edges, **_undeclared_values(state, clip=True)}
     first = state.choice([-1, 0, 2])
-    return {"from": first, "to": first + state.choice([1, 2, 3]), **_beyond(state, clip=True)}
+    return {"from": first, "to": first + state.choice([1, 2, 3]), **_undeclared_values(state, clip=True)}
 
 
 def _categories(state: Random) -> Content:
     groups = state.choice([{"X": ["x"], "Y": ["y"]}, {"all": ["x", "y"]}])
     levels = {"levels": {"big": groups}} if state.random() < 0.3 else {}
-    return {"categories": ["x", "y"], **_beyond(state, clip=False), **levels}
+    return {"categories": ["x", "y"], **_undeclared_values(state, clip=False), **levels}
 
 
-def _beyond(state: Random, *, clip: bool) -> Content:
+def _undeclared_values(state: Random, *, clip: bool) -> Content:
     """What happens to values that are missing or not declared; never a refusal, which would show nothing."""
     outside = state.choice(["clip", "drop"] if clip else ["drop"])
     missing = state.choice([None, None, "drop", "unknown"])
@@ -351,7 +359,7 @@ def odd(state: Random, who: str, *, fractions: bool) -> Record:
     }
 
 
-def plain(state: Random, who: str) -> Record:
+def plain_record(state: Random, who: str) -> Record:
     """A record of values that most domains have, amounts at the ends of their ranges."""
     amounts = {"m": state.choice([0.0, 2.0, 2.0]), "c": state.choice([0.0, 1.0, 1.0])}
     return {"who": who, "a": state.randrange(4), "b": state.choice("xy"), "t": state.choice(TIMES), **amounts}
@@ -362,5 +370,5 @@ def records_of(state: Random, who: str, *, fractions: bool) -> list[Record]:
     size = state.randint(0, 7)
     form = state.choice(["odd", "plain", "alike"])
     if form == "alike":
-        return [plain(state, who)] * size
-    return [odd(state, who, fractions=fractions) if form == "odd" else plain(state, who) for _ in range(size)]
+        return [plain_record(state, who)] * size
+    return [odd(state, who, fractions=fractions) if form == "odd" else plain_record(state, who) for _ in range(size)]

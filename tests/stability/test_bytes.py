@@ -210,7 +210,7 @@ TEXTS: dict[str, Callable[[Path, Sequence[bytes]], dict[str, Any]]] = {
 }
 
 
-def lines_of(chance: random.Random, most: int) -> list[bytes]:
+def random_lines(chance: random.Random, most: int) -> list[bytes]:
     """Mostly good lines: with many odd ones nearly every file would be refused, and nothing compared."""
     safe = [line for line in ODD if line.count(b'"') % 2 == 0 and b"\xff" not in line]
     return [chance.choice(safe if chance.random() < 0.3 else LINES) for _ in range(chance.randint(1, most))]
@@ -331,10 +331,10 @@ def hive_query(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def json_lines(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
-    def line(row: Row) -> str:
+    def json_line(row: Row) -> str:
         return json.dumps({k: v if v is None or isinstance(v, int | float) else str(v) for k, v in row.items()})
 
-    (folder / "r.jsonl").write_text("".join(line(row) + "\n" for row in rows))
+    (folder / "r.jsonl").write_text("".join(json_line(row) + "\n" for row in rows))
     return {"sql": "SELECT n, price, day, who, p FROM 'r.jsonl'", "types": TYPES}
 
 
@@ -413,7 +413,7 @@ def compare(
 
 
 @pytest.fixture(autouse=True)
-def places(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def key_and_databases(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root key, and where the databases of the forms are."""
     monkeypatch.setenv(keys.ENVIRONMENT, (home / "root.key").read_text().strip())
     monkeypatch.setenv("BYTES", "shop.duckdb")
@@ -435,7 +435,7 @@ def test_one_more_line_is_one_more_record(form: str, every: int, tmp_path: Path)
     compared = 0
     odd = ODD[chance.randrange(every) :: every]
     for number, more in enumerate(odd):
-        base = lines_of(chance, 8)
+        base = random_lines(chance, 8)
         found = compare(tmp_path / str(number), TEXTS[form], base, more, chance.randint(0, len(base)))
         assert found in (True, None), (base, more)
         compared += found is True

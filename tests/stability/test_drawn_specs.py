@@ -56,12 +56,12 @@ Rows = list[dict[str, Any]]
 def files_of(draw: Draw, planned: ReleasePlan) -> Iterator[Rows]:
     """Records, and after them the records of neighbours, each with one person's or unit's records less, more, or other ones."""
     random, protection = Random(1), planned.job.guarantee.protection
-    before = some_of(draw)
+    before = drawn_records(draw)
     yield before
     changes = ["go", "come"] if planned.job.guarantee.neighbours == "add-remove" else ["go", "come", "both", "both"]
     for _ in range(NEIGHBOURS):
-        change, others = random.choice(changes), some_of(draw)
-        gone = places_of_one(random, before, protection) if change != "come" else set()
+        change, others = random.choice(changes), drawn_records(draw)
+        gone = rows_of_unit(random, before, protection) if change != "come" else set()
         kept = [row for place, row in enumerate(before) if place not in gone]
         alone = protection.person is None or (change == "both" and before[min(gone)]["who"] is None)
         most = protection.most_records if protection.person is None else 1 if alone else random.randint(1, 8)
@@ -71,14 +71,14 @@ def files_of(draw: Draw, planned: ReleasePlan) -> Iterator[Rows]:
         yield kept
 
 
-def some_of(draw: Draw) -> Rows:
+def drawn_records(draw: Draw) -> Rows:
     """Records of a draw, a few at least."""
     while not (rows := draw.table().to_pylist()):
         pass
     return rows
 
 
-def places_of_one(random: Random, rows: Rows, protection: Protection) -> set[int]:
+def rows_of_unit(random: Random, rows: Rows, protection: Protection) -> set[int]:
     """Where the records of one unit are: of a person, of one record without a person, or of as many records as are promised."""
     if protection.person is None:
         return set(random.sample(range(len(rows)), min(protection.most_records, len(rows))))

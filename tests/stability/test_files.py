@@ -28,7 +28,7 @@ from dpdist.spec import load
 from dpdist.stability import Distance
 from dpdist.statistics.statistic import Distances, RecordCounts
 from dpdist.storage.array_store import Store, StoredArray
-from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed, tells
+from tests.stability.files import BASE, FORMS, PROTECTIONS, Data, changed, fits_protection
 from tests.support import small_release
 from tests.support.measurement_readers import measured
 
@@ -171,7 +171,7 @@ OFTEN = [
     pytest.param(form, p, marks=() if FOUND_BY.get((form, p.person), p.neighbours) == p.neighbours else pytest.mark.slow)
     for form in FORMS
     for p in PROTECTIONS
-    if p.most_records == 2 and tells(form, p) and (form, p.neighbours) != ("counts, clip", "replace-one")
+    if p.most_records == 2 and fits_protection(form, p) and (form, p.neighbours) != ("counts, clip", "replace-one")
 ]
 
 
@@ -194,7 +194,7 @@ ALL_BINS = [
     for bins in BINS
     for form in FORMS
     for p in BOUNDED
-    if tells(form, p)
+    if fits_protection(form, p)
     for often in [(bins, form, p.person) in OFTEN_BINS]
 ]
 
@@ -220,7 +220,7 @@ def test_missing_values_in_bins_of_their_own_move_the_integers_as_declared(
 def test_all_mechanisms_over_all_choices_of_records(
     form: str, protection: Protection, pipelines: Any, tmp_path: Path
 ) -> None:
-    for mechanism in MECHANISMS if tells(form, protection) else ():
+    for mechanism in MECHANISMS if fits_protection(form, protection) else ():
         compare(pipelines(form), form, protection, mechanism, tmp_path / mechanism, thorough=True)
 
 

@@ -114,7 +114,7 @@ IN_ALL = {name: {**part, "total": "all"} for name, part in DOMAIN.items()}
 COUNTED_ONCE: dict[str, Any] = {"domain": IN_ALL, "mechanism": "identity"}
 
 
-def in_all(folder: Path, neighbours: str, groups: int, **changes: Any) -> ReleasePlan:
+def plan_counted_once(folder: Path, neighbours: str, groups: int, **changes: Any) -> ReleasePlan:
     records = {"path": "records.parquet", "count": "persons", "person": {"column": "who", "most_groups": groups}}
     return planned(folder, neighbours, groups, 1, **{**COUNTED_ONCE, "records": records, **changes})
 
@@ -131,8 +131,8 @@ def farthest_file(made: ReleasePlan, folder: Path) -> tuple[int, int]:
 
 def move_by(reached: int, folder: Path, neighbours: str, groups: int, **changes: Any) -> None:
     """Every neighbour moves so many cells at most, as the grids of both noises were told."""
-    gaussian = in_all(folder / "gaussian", neighbours, groups, **changes)
-    laplace = in_all(folder / "laplace", neighbours, groups, **changes, **PURE)
+    gaussian = plan_counted_once(folder / "gaussian", neighbours, groups, **changes)
+    laplace = plan_counted_once(folder / "laplace", neighbours, groups, **changes, **PURE)
     sides = 2 if neighbours == "replace-one" else 1
     squared, length = farthest_file(gaussian, folder)
     unit = 2**30
@@ -168,7 +168,7 @@ def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(statistic.PersonsByGroup, "stability", lambda self, moved: self.record_quantity.stability(moved))
     else:
         monkeypatch.setattr(contribution_bounding, "first_of_groups", wrong)
-    made = in_all(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)
+    made = plan_counted_once(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)
     assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
 
 
@@ -198,7 +198,7 @@ def test_levels_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
         )
     else:
         monkeypatch.setattr(contribution_bounding, "with_group_bound", lambda source, domain, table: source)
-    made = in_all(tmp_path, "add-remove", 3, **BY_LEVELS)
+    made = plan_counted_once(tmp_path, "add-remove", 3, **BY_LEVELS)
     assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
 
 

@@ -25,7 +25,17 @@ from dpdist.privacy.selection.adaptive_weights import UNIT_BITS, AdaptiveWeights
 from dpdist.privacy.selection.partition_selection import selection
 from dpdist.sources import record_sources
 from tests.case_selection import always, slow_after_first
-from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts, weights_by_name
+from tests.stability.files import (
+    BASE,
+    Data,
+    as_counts,
+    as_csv,
+    as_folder,
+    as_parquet,
+    changed,
+    partitioned_records,
+    weights_by_name,
+)
 from tests.support import small_release
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
@@ -61,7 +71,7 @@ def counted(
     }
     source = record_sources.source_of(where, columns={}, **small_release.whose(**facts))
     shared = None if protection.person is None else weights
-    found = count_names(in_parts(source, DOMAIN, folder), "b", frozenset({"other", "none"}), shared, saturation)
+    found = count_names(partitioned_records(source, DOMAIN, folder), "b", frozenset({"other", "none"}), shared, saturation)
     return weights_by_name(found)
 
 
@@ -256,7 +266,7 @@ def test_names_are_counted_alike_in_all_parts(
 
 def test_names_and_their_counts_show_nowhere(tmp_path: Path) -> None:
     source = record_sources.source_of(as_parquet(BASE, tmp_path), columns={}, **small_release.whose(person="who"))
-    found = count_names(in_parts(source, DOMAIN, tmp_path), "b", frozenset(), AdaptiveWeights(2, "l2"), FULL)
+    found = count_names(partitioned_records(source, DOMAIN, tmp_path), "b", frozenset(), AdaptiveWeights(2, "l2"), FULL)
     assert repr(found) == "NameCounts()"
 
 

@@ -119,7 +119,7 @@ def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
     raise AssertionError(f"every spec of seed {seed} was refused")
 
 
-def _same(state: Random, content: Content) -> Content:
+def _unchanged_content(state: Random, content: Content) -> Content:
     return content
 
 
@@ -200,7 +200,9 @@ def one_change(case: Case, base: list[Record], change: str) -> tuple[set[int], l
     if isinstance(protection, RecordsInSteps):  # a promise: with a column persons were told apart above
         places = {step: [place for place, record in enumerate(base) if record["a"] == step][:most] for step in range(STEPS)}
         gone = {place for step in steps_apart(state, protection) for place in places[step]}
-        return gone, [{**specs.plain(state, "t"), "a": step} for step in steps_apart(state, protection) for _ in range(most)]
+        return gone, [
+            {**specs.plain_record(state, "t"), "a": step} for step in steps_apart(state, protection) for _ in range(most)
+        ]
     come = specs.records_of(state, "t", fractions=case.fractions)[:most]
     return set(state.sample(range(len(base)), min(len(base), most))), come
 
@@ -234,7 +236,7 @@ CHANGES: tuple[tuple[int, Callable[[Random, specs.Content], specs.Content]], ...
     (RELATED, specs.related),
     (COMPOSED, specs.composed),
     (VARIED, specs.varied),
-    (0, _same),
+    (0, _unchanged_content),
 )
 FEW = (45, 171, 236, 886, 3598, 100_009, 100_026)
 """Seeds that together show every kind of case, and whose first neighbours come near."""

@@ -24,7 +24,7 @@ from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
 from dpdist.sources import record_sources
 from dpdist.stability import Distance
 from tests.case_selection import always
-from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, in_parts
+from tests.stability.files import BASE, Data, as_counts, as_csv, as_folder, as_parquet, changed, partitioned_records
 from tests.support import small_release
 
 FORMS = {"parquet": as_parquet, "csv": as_csv, "folder": as_folder, "counts": as_counts}
@@ -43,7 +43,7 @@ def counted(data: Data, form: str, folder: Path, protection: Protection, cells: 
     source = record_sources.source_of(FORMS[form](data, folder), columns={}, **small_release.whose(**facts))
     bound = None if protection.person is None else cells
     found = count_cells(
-        in_parts(source, DOMAIN, folder),
+        partitioned_records(source, DOMAIN, folder),
         SPACE,
         cells_per_person=bound,
         records_per_cell=protection.most_records,
@@ -127,7 +127,7 @@ def test_what_is_counted_is_sealed_and_digested(tmp_path: Path) -> None:
     source = record_sources.source_of(as_parquet(MANY, tmp_path / "data"), columns={}, **small_release.whose(person="who"))
     digests = []
     for number, records_per_cell in enumerate((1, 1, 2)):
-        records = in_parts(source, DOMAIN, tmp_path / str(number))
+        records = partitioned_records(source, DOMAIN, tmp_path / str(number))
         found = count_cells(records, SPACE, cells_per_person=9, records_per_cell=records_per_cell, shards=SHARDS)
         digests.append(found.digest)
         written = b"".join(path.read_bytes() for path in (tmp_path / str(number)).rglob("*") if path.is_file())
@@ -149,7 +149,7 @@ def totals_moved(folder: Path, protection: Protection, cells: int, names: list[s
         source = record_sources.source_of(as_parquet(data, folder / name), columns={}, **small_release.whose(**facts))
         bound = None if protection.person is None else cells
         found = count_cells(
-            in_parts(source, DOMAIN, folder / name),
+            partitioned_records(source, DOMAIN, folder / name),
             SPACE,
             cells_per_person=bound,
             records_per_cell=protection.most_records,

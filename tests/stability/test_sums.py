@@ -20,7 +20,7 @@ from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.statistics.sum_statistics import RecordShares
 from dpdist.storage.array_store import Store
-from tests.stability.files import FORMS, PROTECTIONS, Data, tells
+from tests.stability.files import FORMS, PROTECTIONS, Data, fits_protection
 from tests.stability.test_files import Pipeline, farthest
 from tests.support import small_release
 from tests.support.complete_tree import installed_releases
@@ -69,7 +69,7 @@ EVERY = [
     for form in FORMS
     for p in PROTECTIONS
     for mechanism in MECHANISMS
-    if (p.most_records == 2 or form == "parquet, clip") and tells(form, p)
+    if (p.most_records == 2 or form == "parquet, clip") and fits_protection(form, p)
 ]
 
 

@@ -77,15 +77,15 @@ def people(most: int) -> Iterator[Person]:
         yield from combinations_with_replacement(kinds, size)
 
 
-def shares_of(person: Person, domain: Domain, most: int, times: int) -> np.ndarray:
+def person_counts(person: Person, domain: Domain, most: int, times: int) -> np.ndarray:
     """What counting makes of a person, from its definition: the first records, their amounts scaled down to the bound."""
     amounts = domain.attributes[-1].amounts
     assert amounts is not None
     table = np.zeros(domain.shape, dtype=int)
-    kept = person[:most]
-    clamped = [None if amount is None else min(max(amount, 0), WIDTH) for amount, _ in kept]
+    records = person[:most]
+    clamped = [None if amount is None else min(max(amount, 0), WIDTH) for amount, _ in records]
     total, bound = sum(each or 0 for each in clamped), times * WIDTH
-    for (_, group), amount in zip(kept, clamped, strict=True):
+    for (_, group), amount in zip(records, clamped, strict=True):
         row = GROUPS.index(group)
         if amount is None:
             table[row, 2] += amounts.steps
@@ -146,7 +146,7 @@ def test_no_person_moves_more_than_is_declared(
     """All persons with up to k + 1 records; where the sensitivity is exact, one of them reaches it."""
     planned = _planned(folder, mechanism, neighbours, *bound, missing=True)
     domain = planned.job.measured.domain
-    tables = unique(shares_of(person, domain, *bound) for person in people(bound[0]))
+    tables = unique(person_counts(person, domain, *bound) for person in people(bound[0]))
     found = reached(planned, tables, replaced=neighbours == "replace-one")
     declared = planned.grid.sensitivity_squared
     assert found <= declared
@@ -173,7 +173,7 @@ def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, 
     planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), load(path))
     domain = planned.job.measured.domain
     assert domain.shares_per_record == 1 < domain.max_abs_shares
-    tables = unique(shares_of(person, domain, 3, 1) for person in people(3))
+    tables = unique(person_counts(person, domain, 3, 1) for person in people(3))
     assert reached(planned, tables, replaced=neighbours == "replace-one") <= planned.grid.sensitivity_squared
     assert mechanism_of(planned.strategy.name).supports_fractional_records
 
@@ -209,7 +209,7 @@ def agrees(folder: Path, planned: ReleasePlan, rows: int) -> bool:
     domain = planned.job.measured.domain
     for number, data in enumerate(some_files()):
         own = [tuple((a, b) for who, a, b in data if who == name) for name in "uvw"]
-        expected = sum((shares_of(person, domain, 3, 1) for person in own), np.zeros(domain.shape, dtype=int))
+        expected = sum((person_counts(person, domain, 3, 1) for person in own), np.zeros(domain.shape, dtype=int))
         place = folder / str(number)
         if not np.array_equal(counted(place, written(place, data, rows), domain), expected):
             return False
@@ -297,7 +297,7 @@ def test_a_sensitivity_without_mixed_corners_is_found(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(bounded_totals, "_longest_corner", alone)
     planned = _planned(tmp_path, "coa", "add-remove", 4, 1, missing=True)
-    tables = unique(shares_of(person, planned.job.measured.domain, 4, 1) for person in people(4))
+    tables = unique(person_counts(person, planned.job.measured.domain, 4, 1) for person in people(4))
     assert reached(planned, tables, replaced=False) > planned.grid.sensitivity_squared
 
 

@@ -228,7 +228,7 @@ Ways = dict[Any, list[Choice]]
 """The choices on the way to every outcome."""
 
 
-def ways(before: BudgetedStep, found: Any) -> Ways:
+def choices_by_outcome(before: BudgetedStep, found: Any) -> Ways:
     """Edges are chosen of what other edges leave; quantiles do not depend on each other."""
     if isinstance(before, EdgesChoice):
         return {
@@ -274,7 +274,7 @@ def test_the_worst_pair_of_neighbours_spends_what_is_charged(home: Path, kind: t
             found: list[Any] = [numbers(before, each) for each in exact]
             spent: Any = partial(noise_spent, before)
         else:
-            found, spent = [ways(before, each) for each in exact], partial(choices_spent, before)
+            found, spent = [choices_by_outcome(before, each) for each in exact], partial(choices_spent, before)
         pairs = combinations(found, 2) if neighbours == "replace-one" else ((found[0], other) for other in found[1:])
         worst = max(float(spent(one, other)) for one, other in pairs)
         share = case.spent.get((unit, budget, neighbours), 1)

@@ -185,7 +185,7 @@ def test_what_is_read_is_what_zarr_reads(store: Store, shape: tuple[int, ...], k
     """Objects are written and read without Zarr: compressed and plain, with blocks of zeros, in whatever order values lie in memory."""
     array = np.resize([0, 1, 1, 0, 1], shape).astype(kind)
     array[:4] = 0
-    for compressed, lies in product((True, False), (np.ascontiguousarray, np.asfortranarray, every_other)):
+    for compressed, lies in product((True, False), (np.ascontiguousarray, np.asfortranarray, strided_copy)):
         array = lies(array)
         plan = replace(store.plan(f"a/{compressed}/{lies.__name__}", shape, kind, shard_rows=4), compressed=compressed)
         store.begin(plan)
@@ -223,7 +223,7 @@ def test_zeros_take_the_place_of_what_was_written(store: Store) -> None:
     assert store.read_array(store.finish(plan, digests)).tolist() == [0] * 8
 
 
-def every_other(array: np.ndarray) -> np.ndarray:
+def strided_copy(array: np.ndarray) -> np.ndarray:
     """The same values, with others between them in memory."""
     return np.repeat(array, 2, axis=-1)[..., ::2]
 

@@ -249,12 +249,12 @@ def test_an_object_store_that_fails_for_a_while_is_told_in_its_own_words_and_end
     store.write_document("leases/of-another/begun/x.json", {"name": "arrays/x"})
     failed = threading.Event()
 
-    def away(*_: Any, **__: Any) -> Any:
+    def raise_slow_down(*_: Any, **__: Any) -> Any:
         failed.set()
         raise obstore.exceptions.GenericError("<html>503 SlowDown</html>")
 
     with monkeypatch.context() as patch:
-        patch.setattr(obstore, call, away)
+        patch.setattr(obstore, call, raise_slow_down)
         for step in (
             lambda: store.sweep(),
             lambda: store.names(""),
@@ -276,11 +276,11 @@ def test_an_object_store_that_fails_for_a_while_is_told_in_its_own_words_and_end
 def test_a_listing_that_fails_is_one_line(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(f"{s3}/{tmp_path.name}")
 
-    def away(*_: Any, **__: Any) -> Any:
+    def raise_slow_down(*_: Any, **__: Any) -> Any:
         raise obstore.exceptions.GenericError("<html>503 SlowDown</html>")
 
     for call in ("list", "list_with_delimiter"):
-        monkeypatch.setattr(obstore, call, away)
+        monkeypatch.setattr(obstore, call, raise_slow_down)
     for listing in (store.names, store.folders):
         with pytest.raises(
             StoreError, match="'measurements' in the store s3://.* could not be listed: GenericError; check the bucket"

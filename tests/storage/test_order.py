@@ -17,7 +17,7 @@ from tests.support.file_effects import end_early, record_effects
 VALUES = np.arange(1, 13)
 
 
-def begun(store: Store, name: str) -> Callable[[], object]:
+def begin_array(store: Store, name: str) -> Callable[[], object]:
     """Begin an array of three shards and write them; gives what declares it whole."""
     plan = store.plan(name, VALUES.shape, VALUES.dtype, shard_rows=4)
     store.begin(plan)
@@ -39,7 +39,7 @@ def test_a_run_that_is_taken_for_dead_never_declares_an_array_of_which_something
 
     def prepare() -> Callable[[], object]:
         run = Store(store.location)
-        finish[:] = [begun(run, f"measurements/{next(names)}"), run.close]
+        finish[:] = [begin_array(run, f"measurements/{next(names)}"), run.close]
         return lambda: leases.clear(store, run.lease)
 
     for most in end_early(tmp_path, prepare):
@@ -59,7 +59,7 @@ def test_an_array_that_is_half_removed_is_not_there(tmp_path: Path) -> None:
 
     def prepare() -> Callable[[], object]:
         name = f"arrays/{next(names)}"
-        begun(store, name)()
+        begin_array(store, name)()
         return lambda: store.delete(name)
 
     for _ in end_early(tmp_path, prepare):
@@ -69,7 +69,7 @@ def test_an_array_that_is_half_removed_is_not_there(tmp_path: Path) -> None:
 
 def test_an_array_that_is_half_written_is_not_there(tmp_path: Path) -> None:
     store, names = Store(tmp_path / "store"), itertools.count()
-    for _ in end_early(tmp_path, lambda: lambda: begun(store, f"arrays/{next(names)}")()):
+    for _ in end_early(tmp_path, lambda: lambda: begin_array(store, f"arrays/{next(names)}")()):
         for name in store.folders("arrays"):
             check_whole_or_not_there(store, f"arrays/{name}")
 
@@ -77,7 +77,7 @@ def test_an_array_that_is_half_written_is_not_there(tmp_path: Path) -> None:
 def test_a_record_is_named_after_all_that_it_stands_for_is_on_the_disk(tmp_path: Path) -> None:
     """Every block, every folder that holds one, and every folder on the way: a name in a folder that was not synced can be lost."""
     store = Store(tmp_path / "deep" / "store")
-    finish = begun(store, "measurements/a/b")
+    finish = begin_array(store, "measurements/a/b")
     with record_effects(tmp_path) as found:
         finish()
     (named,) = [place for place, (done, path) in enumerate(found.done) if done == "named" and path.endswith("manifest.json")]

@@ -135,7 +135,7 @@ def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
     assert split.reversal is reversal
     point = np.random.default_rng(6).uniform(-0.5, 0.5, split.multiplicity.size)
 
-    def at(log_weight: Matrix) -> tuple[Matrix, list[tuple[Matrix, Matrix]]]:
+    def diagonal_and_spectra(log_weight: Matrix) -> tuple[Matrix, list[tuple[Matrix, Matrix]]]:
         weight, diagonal, spectra = np.exp(log_weight), np.zeros(log_weight.size), []
         for part in split.blocks:
             values, vectors = decompose_scaled(part.gram, np.sqrt(weight[part.cells]))
@@ -144,12 +144,12 @@ def test_a_newton_step_solves_the_linear_system(reversal: bool) -> None:
         return diagonal, spectra
 
     def residual(log_weight: Matrix) -> Matrix:
-        return np.log(at(log_weight)[0] / (np.exp(log_weight) * split.multiplicity))
+        return np.log(diagonal_and_spectra(log_weight)[0] / (np.exp(log_weight) * split.multiplicity))
 
-    point += 2.0 * np.log(at(point)[0].sum() / (split.multiplicity @ np.exp(point)))
+    point += 2.0 * np.log(diagonal_and_spectra(point)[0].sum() / (split.multiplicity @ np.exp(point)))
     steps = 1e-5 * np.eye(point.size)
     jacobian = np.array([(residual(point + step) - residual(point - step)) / 2e-5 for step in steps]).T
-    diagonal, spectra = at(point)
+    diagonal, spectra = diagonal_and_spectra(point)
     move, products = newton_step(split, spectra, diagonal, residual(point), 1e-5)
     np.testing.assert_allclose(jacobian @ move, -residual(point), atol=1e-4 * np.abs(residual(point)).max())
     assert 0 < products <= coa_fixed_point.INNER_STEPS

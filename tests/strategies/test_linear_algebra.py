@@ -41,11 +41,11 @@ LIBRARIES = {"array-api-strict": strict, "torch": torch}
 
 
 @pytest.fixture(params=LIBRARIES)
-def given(request: pytest.FixtureRequest) -> Callable[[Matrix], Any]:
+def library_array(request: pytest.FixtureRequest) -> Callable[[Matrix], Any]:
     """NumPy's values as an array of another library."""
-    made = LIBRARIES[request.param]
-    made(np.ones(1))  # skips where the library is not installed
-    return made
+    convert = LIBRARIES[request.param]
+    convert(np.ones(1))  # skips where the library is not installed
+    return convert
 
 
 def ill_conditioned() -> Matrix:
@@ -74,15 +74,15 @@ GRAMS: dict[str, Callable[[], Matrix]] = {
 
 
 @pytest.mark.parametrize("name", GRAMS)
-def test_the_certified_optimum(name: str, given: Callable[[Matrix], Any]) -> None:
+def test_the_certified_optimum(name: str, library_array: Callable[[Matrix], Any]) -> None:
     gram = GRAMS[name]()
-    expected, found = coa(Gram(gram)), coa(Gram(given(gram)))
+    expected, found = coa(Gram(gram)), coa(Gram(library_array(gram)))
     assert 0 <= found.gap <= 1e-6
     assert found.workload_cost == pytest.approx(expected.workload_cost, rel=1.1e-6)
     assert found.lower_bound == pytest.approx(expected.lower_bound, rel=1.1e-6)
     assert isinstance(found.matrix(), np.ndarray)
     assert found.cost(Gram(gram)) == pytest.approx(found.workload_cost, rel=1e-5)
-    assert found.cost(Gram(given(gram))) == pytest.approx(found.cost(Gram(gram)), rel=1e-9)
+    assert found.cost(Gram(library_array(gram))) == pytest.approx(found.cost(Gram(gram)), rel=1e-9)
 
 
 OTHERS: dict[str, Callable[..., Strategy]] = {
@@ -105,17 +105,17 @@ if installed_mechanisms("weighted-design"):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_every_optimiser_of_a_gram(name: str, given: Callable[[Matrix], Any]) -> None:
+def test_every_optimiser_of_a_gram(name: str, library_array: Callable[[Matrix], Any]) -> None:
     gram = prefix(24).gram()
-    expected, found = OTHERS[name](Gram(gram)), OTHERS[name](Gram(given(gram)))
+    expected, found = OTHERS[name](Gram(gram)), OTHERS[name](Gram(library_array(gram)))
     assert found.workload_cost == pytest.approx(expected.workload_cost, rel=1e-6)
     assert isinstance(found.matrix(), np.ndarray)
     assert found.cost(Gram(gram)) == pytest.approx(expected.cost(Gram(gram)), rel=1e-6)
 
 
-def test_whole_numbers_bounds_and_what_a_solve_needs(given: Callable[[Matrix], Any]) -> None:
+def test_whole_numbers_bounds_and_what_a_solve_needs(library_array: Callable[[Matrix], Any]) -> None:
     gram = prefix(16).gram()
-    whole = given(gram.astype(np.int64))
+    whole = library_array(gram.astype(np.int64))
     assert coa(Gram(whole)).workload_cost == pytest.approx(coa(Gram(gram)).workload_cost, rel=1.1e-6)
     assert singular_value_bound(Gram(whole)) == pytest.approx(singular_value_bound(Gram(gram)))
     assert dual_bound(Gram(whole), np.arange(1.0, 17.0)) == pytest.approx(dual_bound(Gram(gram), np.arange(1.0, 17.0)))
@@ -124,8 +124,8 @@ def test_whole_numbers_bounds_and_what_a_solve_needs(given: Callable[[Matrix], A
 
 
 @pytest.mark.parametrize("method", ["dual", "newton"])
-def test_an_interrupted_solve_resumes(method: str, given: Callable[[Matrix], Any]) -> None:
-    gram = given(random_ranges(24, 60).gram() + np.eye(24))
+def test_an_interrupted_solve_resumes(method: str, library_array: Callable[[Matrix], Any]) -> None:
+    gram = library_array(random_ranges(24, 60).gram() + np.eye(24))
     seen: list[Any] = []
     coa(Gram(gram), method=method, on_step=seen.append, max_iterations=2)
     assert isinstance(seen[-1].checkpoint, np.ndarray)
@@ -145,8 +145,8 @@ def test_an_interrupted_solve_resumes(method: str, given: Callable[[Matrix], Any
         (np.array([[True]]), InvalidInput),
     ],
 )
-def test_bad_grams_are_refused_alike(gram: Matrix, error: type[Exception], given: Callable[[Matrix], Any]) -> None:
-    for values in (gram, given(gram)):
+def test_bad_grams_are_refused_alike(gram: Matrix, error: type[Exception], library_array: Callable[[Matrix], Any]) -> None:
+    for values in (gram, library_array(gram)):
         with pytest.raises(error):
             coa(Gram(values))
 
@@ -170,8 +170,8 @@ class Careless:
         return matrix
 
 
-def test_a_factorisation_that_failed_silently_is_noticed(given: Callable[[Matrix], Any], monkeypatch: Any) -> None:
-    indefinite = given(np.array([[1.0, 2.0], [2.0, 1.0]]))
+def test_a_factorisation_that_failed_silently_is_noticed(library_array: Callable[[Matrix], Any], monkeypatch: Any) -> None:
+    indefinite = library_array(np.array([[1.0, 2.0], [2.0, 1.0]]))
     xp = linear_algebra.namespace(indefinite)
     careless = type("Library", (), {"linalg": Careless(xp.linalg), "sum": staticmethod(xp.sum)})
     for library in (xp, careless):

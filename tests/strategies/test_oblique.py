@@ -26,7 +26,7 @@ from dpdist.strategies.tables.marginal_optimum import marginal_optimum
 from dpdist.strategies.tables.residual_bases import _direction_from_free, _DirectionCost, oblique, residual
 from dpdist.workloads import Block, Workload, marginals
 from tests.case_selection import slow_after_first
-from tests.strategies.test_product_bound import of_ways, some_union
+from tests.strategies.test_product_bound import marginal_workload, some_union
 from tests.support import small_release
 from tests.support.measurement_readers import errors_of
 
@@ -45,7 +45,7 @@ from tests.support.measurement_readers import errors_of
 )
 def test_the_loss_to_the_certified_optimum(sizes: list[int], ordered: int, ways: list[int], loss: float) -> None:
     """Section 9's four unions: at most what two parameters an attribute leave; a free direction leaves less than half."""
-    workload = of_ways(sizes, ordered, ways)
+    workload = marginal_workload(sizes, ordered, ways)
     optimum = coa(workload, tolerance=1e-4)
     found = oblique(workload, tolerance=1e-4)
     assert optimum.lower_bound is not None
@@ -89,7 +89,7 @@ def mixed(sizes: tuple[int, ...], tables: list[str]) -> Workload:
 
 @pytest.mark.parametrize(
     "workload",
-    [of_ways([6, 5, 3], 2, [1, 2]), mixed((6, 5, 3), ["p1 v2", "v1 p2 r3", "r1 v3", "p2"])],
+    [marginal_workload([6, 5, 3], 2, [1, 2]), mixed((6, 5, 3), ["p1 v2", "v1 p2 r3", "r1 v3", "p2"])],
     ids=["alike", "mixed"],
 )
 def test_the_gradient_is_that_of_finite_differences(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:

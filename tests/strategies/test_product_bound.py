@@ -29,7 +29,7 @@ from dpdist.workloads import Block, Workload, marginals, predicates, prefix, uni
 from tests.support import small_release
 
 
-def of_ways(sizes: list[int], ordered: int, ways: list[int]) -> Workload:
+def marginal_workload(sizes: list[int], ordered: int, ways: list[int]) -> Workload:
     """All marginals of so many attributes, prefixes of ordered ones."""
     blocks = []
     for way in ways:
@@ -91,7 +91,9 @@ def test_attributes_that_take_turns_are_followed_in_several_spaces(monkeypatch: 
 
 def test_the_best_contraction_along_an_attribute_of_two_tables_is_the_dual() -> None:
     """With one other attribute that is asked value by value, and weights that are alike there, nothing is lost."""
-    workload = Workload(Domain.of_shape((7, 3)), (*of_ways([7, 3], 1, [1, 2]).blocks, *marginals((7, 3), 1).blocks))
+    workload = Workload(
+        Domain.of_shape((7, 3)), (*marginal_workload([7, 3], 1, [1, 2]).blocks, *marginals((7, 3), 1).blocks)
+    )
     weights = {0: np.arange(1.0, 8.0) / 28}
     dual = dual_bound(workload, np.repeat(weights[0] / 3, 3))
     asked = BlockGrams.of(workload)
@@ -101,7 +103,7 @@ def test_the_best_contraction_along_an_attribute_of_two_tables_is_the_dual() -> 
 
 @pytest.mark.parametrize("by_value", [False, True], ids=["in prefixes", "by value, too"])
 def test_the_gradient_is_that_of_finite_differences(by_value: bool) -> None:
-    workload = of_ways([5, 4, 3], 2, [1, 2])
+    workload = marginal_workload([5, 4, 3], 2, [1, 2])
     asked = BlockGrams.of(union(workload, marginals((5, 4, 3), (1, 2))) if by_value else workload)
     state = np.random.default_rng(0)
     logs = {0: state.normal(size=5), 1: state.normal(size=4)}
@@ -121,7 +123,7 @@ def test_it_is_exact_where_the_optimum_is_known() -> None:
     assert product_bound(tables) == pytest.approx(marginal_optimum(tables).workload_cost, rel=1e-9)
     line = prefix(64)
     assert product_bound(line) == pytest.approx(coa(line).workload_cost, rel=1e-4)
-    square = of_ways([12, 9], 2, [2])
+    square = marginal_workload([12, 9], 2, [2])
     assert product_bound(square) == pytest.approx(coa(square).workload_cost, rel=1e-4)
     assert product_bound(square) <= coa(square, tolerance=1e-8).workload_cost
 
@@ -136,7 +138,7 @@ def test_it_is_exact_where_the_optimum_is_known() -> None:
 )
 def test_prefix_marginals_of_section_9(sizes: list[int], ordered: int, ways: list[int], near: float, before: float) -> None:
     """The dense checks: 0.87 to 0.95 of the optimum with one parameter, better with free weights."""
-    workload = of_ways(sizes, ordered, ways)
+    workload = marginal_workload(sizes, ordered, ways)
     optimum = coa(workload, tolerance=1e-3)
     assert optimum.lower_bound is not None
     assert product_bound(workload) > near * (optimum.workload_cost or math.inf)
@@ -150,8 +152,8 @@ def test_what_it_does_not_bound() -> None:
     domain = Domain.of_shape((3, 4))
     with pytest.raises(InvalidInput, match="no product"):
         product_bound(predicates(domain, ["x0 == 0 or x1 == 1"]))
-    assert bound_steps(of_ways([4096] * 5, 5, [1])) == 0
-    assert product_bound(of_ways([4096] * 5, 5, [1])) == 0.0
+    assert bound_steps(marginal_workload([4096] * 5, 5, [1])) == 0
+    assert product_bound(marginal_workload([4096] * 5, 5, [1])) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_what_it_does_not_bound() -> None:
 def test_it_holds_what_a_plan_says(asked: tuple[tuple[Operator, ...], ...]) -> None:
     blocks = tuple(Block("b", (0, 1), factors, (), 1.0) for factors in asked)
     workload = Workload(Domain.of_shape(tuple(factor.shape[1] for factor in asked[0])), blocks)
-    product_bound(of_ways([3, 4], 1, [1, 2]), steps=2)  # what libraries take at their first call
+    product_bound(marginal_workload([3, 4], 1, [1, 2]), steps=2)  # what libraries take at their first call
     tracemalloc.start()
     product_bound(workload, steps=2)
     held = tracemalloc.get_traced_memory()[1]
@@ -200,7 +202,7 @@ def test_every_union_of_products_shows_how_far_it_is(tmp_path: Path) -> None:
 
 def test_weights_that_a_release_keeps_are_of_the_attributes_that_they_were_found_for(tmp_path: Path) -> None:
     """Also where the first queries ask of a later attribute than the next ones, so that its weights stand first."""
-    first, then = of_ways([4, 5], 2, [1]).blocks
+    first, then = marginal_workload([4, 5], 2, [1]).blocks
     asked = Workload(Domain.of_shape((4, 5)), (then, first))
     bound, weights = product_weights(asked)
     assert [*weights] == [1, 0]

@@ -28,13 +28,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples/sf1"
 SMALL = Domain.of_shape((4, 5, 3))
 
 
-def asked(domain: Domain, *entries: dict[str, Any], weights: tuple[float, ...] | None = None) -> Workload:
+def union_of_products(domain: Domain, *entries: dict[str, Any], weights: tuple[float, ...] | None = None) -> Workload:
     return union(*(products(domain, entry) for entry in entries), weights=weights)
 
 
 WORKLOADS = {
-    "prefixes by values": asked(SMALL, {"x0": "prefix"}, {"x1": "identity"}, {"x0": "prefix", "x1": "identity"}),
-    "listed": asked(
+    "prefixes by values": union_of_products(SMALL, {"x0": "prefix"}, {"x1": "identity"}, {"x0": "prefix", "x1": "identity"}),
+    "listed": union_of_products(
         SMALL,
         {"x1": ["x1 < 2", "x1 >= 3"], "x2": "identity"},
         {"x0": "ranges"},
@@ -43,8 +43,8 @@ WORKLOADS = {
         weights=(1, 2, 3, 0.5),
     ),
     "tables": marginals((3, 4, 2), (1, 2)),
-    "relative": relative(asked(SMALL, {"x0": "prefix", "x2": "identity"}, {"x1": ["x1 < 2", "x1 < 3"]})),
-    "one attribute": asked(Domain.of_shape((9,)), {"x0": ["x0 < 3", "x0 >= 5", "x0 < 7"]}),
+    "relative": relative(union_of_products(SMALL, {"x0": "prefix", "x2": "identity"}, {"x1": ["x1 < 2", "x1 < 3"]})),
+    "one attribute": union_of_products(Domain.of_shape((9,)), {"x0": ["x0 < 3", "x0 >= 5", "x0 < 7"]}),
 }
 
 
@@ -183,14 +183,16 @@ def test_a_smaller_census_has_the_optimum_over_its_cells() -> None:
     assert np.sqrt(np.maximum(values, 0)).sum() ** 2 / weight.sum() == pytest.approx(found.lower_bound, rel=1e-6)
 
 
-def one_way(sizes: tuple[int, ...], ordered: int) -> Workload:
+def one_way_marginals(sizes: tuple[int, ...], ordered: int) -> Workload:
     domain = Domain.of_shape(sizes)
-    return asked(domain, *({f"x{axis}": "prefix" if axis < ordered else "identity"} for axis in range(len(sizes))))
+    return union_of_products(
+        domain, *({f"x{axis}": "prefix" if axis < ordered else "identity"} for axis in range(len(sizes)))
+    )
 
 
 def test_the_optimum_over_cells_starts_from_that_over_orbits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its certificate is its own: one step shows the gap, where it took several."""
-    workload = one_way((6, 5, 4), 1)
+    workload = one_way_marginals((6, 5, 4), 1)
     alone = coa(workload)
     assert weights_by_symmetry(workload, tolerance=1e-6) is None
     monkeypatch.setattr(symmetric_optimum, "MANY_CELLS", 120)
@@ -204,7 +206,10 @@ def test_the_optimum_over_cells_starts_from_that_over_orbits(monkeypatch: pytest
     assert 0 <= found.gap <= 1e-6
     assert found.workload_cost == pytest.approx(alone.workload_cost, rel=1.1e-6)
     assert found.cost(workload) == pytest.approx(found.workload_cost, rel=1e-9)
-    others = predicates(workload.domain, ["x0 < 1 or x1 < 2"]), one_way((120,), 1)  # no products; nothing is exchanged
+    others = (
+        predicates(workload.domain, ["x0 < 1 or x1 < 2"]),
+        one_way_marginals((120,), 1),
+    )  # no products; nothing is exchanged
     assert [weights_by_symmetry(other, tolerance=1e-6) for other in others] == [None, None]
     monkeypatch.setattr("dpdist.strategies.symmetric_optimum.FEWER_ORBITS", 21)
     assert weights_by_symmetry(workload, tolerance=1e-6) is None
@@ -213,7 +218,7 @@ def test_the_optimum_over_cells_starts_from_that_over_orbits(monkeypatch: pytest
 @pytest.mark.slow
 def test_cps_prefixes_and_tables() -> None:
     """280,000 cells, rank 159, 5,000 weights: 3.0553 (docs/mathematics.md, section 6)."""
-    workload = one_way((50, 100, 7, 4, 2), 2)
+    workload = one_way_marginals((50, 100, 7, 4, 2), 2)
     found = symmetric(workload)
     assert 0 <= found.gap <= 1e-6
     assert found.workload_cost is not None
@@ -222,7 +227,7 @@ def test_cps_prefixes_and_tables() -> None:
 
 
 def test_prefixes_and_tables_of_few_weights() -> None:
-    workload = one_way((5, 6, 4, 3), 2)
+    workload = one_way_marginals((5, 6, 4, 3), 2)
     found, best = symmetric(workload), coa(workload)
     assert found.workload_cost == pytest.approx(best.workload_cost, rel=2e-6)
     assert found.solve is not None

@@ -69,7 +69,7 @@ def _application() -> FastAPI:
         application.include_router(router, prefix="/api")
 
     @application.exception_handler(ObjectNotFoundError)
-    async def not_found(request: Request, error: ObjectNotFoundError) -> JSONResponse:
+    async def answer_not_found(request: Request, error: ObjectNotFoundError) -> JSONResponse:
         del request
         return JSONResponse({"exception_message": str(error)}, status_code=404)
 

@@ -40,7 +40,7 @@ class Effects:
     most: int | None = None
     done: list[tuple[str, str]] = field(default_factory=list)
 
-    def places(self, what: str) -> list[str]:
+    def paths_of(self, what: str) -> list[str]:
         """The paths to which one thing was done, in order."""
         return [path for done, path in self.done if done == what]
 

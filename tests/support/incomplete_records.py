@@ -19,7 +19,7 @@ ASKED: dict[str, Any] = {
 PERSON = {"path": "records.parquet", "person": {"column": "person", "most_records": 1}, "most_missing": "100%"}
 
 
-def visits(size: int = 6000, seed: int = 1, outside: float = 0.1) -> pa.Table:
+def visit_records(size: int = 6000, seed: int = 1, outside: float = 0.1) -> pa.Table:
     """Records of about a third as many persons; some miss an age, have one beyond the bins, or a sex that is not declared."""
     state = np.random.default_rng(seed)
     ages = state.integers(0, 100, size).astype(float)

@@ -50,7 +50,7 @@ FAULTS: dict[str, pa.Table] = {
 }
 
 
-def plain(table: pa.Table) -> pa.Table:
+def csv_table(table: pa.Table) -> pa.Table:
     """The table with texts in place of what CSV cannot hold."""
     return pa.table(
         {
@@ -65,23 +65,23 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def as_csv(table: pa.Table, folder: Path) -> Given:
-    pyarrow.csv.write_csv(plain(table), folder / "x.csv")
+    pyarrow.csv.write_csv(csv_table(table), folder / "x.csv")
     return {"path": "x.csv"}
 
 
 def as_bare_csv(table: pa.Table, folder: Path) -> Given:
-    pyarrow.csv.write_csv(plain(table), folder / "x.csv", pyarrow.csv.WriteOptions(include_header=False))
+    pyarrow.csv.write_csv(csv_table(table), folder / "x.csv", pyarrow.csv.WriteOptions(include_header=False))
     return {"path": "x.csv", "header": [name if name != MARK else "rest" for name in table.column_names]}
 
 
 def as_gz(table: pa.Table, folder: Path) -> Given:
     with gzip.open(folder / "x.csv.gz", "wb") as file:
-        pyarrow.csv.write_csv(plain(table), file)
+        pyarrow.csv.write_csv(csv_table(table), file)
     return {"path": "x.csv.gz"}
 
 
 def as_json_lines(table: pa.Table, folder: Path) -> Given:
-    lines = (json.dumps(row, default=str) + "\n" for row in plain(table).to_pylist())
+    lines = (json.dumps(row, default=str) + "\n" for row in csv_table(table).to_pylist())
     (folder / "x.jsonl").write_text("".join(lines), encoding="utf-8")
     return {"path": "x.jsonl"}
 
@@ -99,7 +99,7 @@ def as_arrow(table: pa.Table, folder: Path) -> Given:
 def as_folder(table: pa.Table, folder: Path) -> Given:
     (folder / "all" / MARK).mkdir(parents=True)
     pyarrow.parquet.write_table(table[:20], folder / "all" / f"{MARK}.parquet")
-    pyarrow.csv.write_csv(plain(table[20:]), folder / "all" / MARK / f"{MARK}.csv")
+    pyarrow.csv.write_csv(csv_table(table[20:]), folder / "all" / MARK / f"{MARK}.csv")
     return {"path": "all", "person": {"column": "person", "type": "text"}}
 
 
@@ -131,7 +131,7 @@ def as_database(table: pa.Table, folder: Path) -> Given:
 def as_delta(table: pa.Table, folder: Path) -> Given:
     import deltalake
 
-    deltalake.write_deltalake(str(folder / "lake"), plain(table))
+    deltalake.write_deltalake(str(folder / "lake"), csv_table(table))
     return {"delta": "lake"}
 
 
@@ -144,7 +144,7 @@ def as_iceberg(table: pa.Table, folder: Path) -> Given:
     pytest.MonkeyPatch().setattr("pyiceberg.catalog._ENV_CONFIG", Config())
     catalog = load_catalog("lake")
     catalog.create_namespace("shop")
-    catalog.create_table("shop.visits", plain(table).schema).append(plain(table))
+    catalog.create_table("shop.visits", csv_table(table).schema).append(csv_table(table))
     return {"iceberg": "lake.shop.visits"}
 
 

@@ -153,7 +153,7 @@ class Translation(BaseHTTPRequestHandler):
     uploads = itertools.count()
 
     def do_GET(self) -> None:
-        bucket, name, query = self._asked()
+        bucket, name, query = self._request_target()
         if name:
             self._forward()
             return
@@ -177,12 +177,12 @@ class Translation(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def do_DELETE(self) -> None:
-        bucket, name, _ = self._asked()
+        bucket, name, _ = self._request_target()
         status, content, _ = self._ask("DELETE", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}")
         self._answer(status, content if status >= 400 else b"")
 
     def do_PUT(self) -> None:
-        _, _, query = self._asked()
+        _, _, query = self._request_target()
         if "uploadId" not in query:
             self._forward()
             return
@@ -191,7 +191,7 @@ class Translation(BaseHTTPRequestHandler):
         self._answer(200, b"", {"ETag": hashlib.md5(body).hexdigest()})
 
     def do_POST(self) -> None:
-        bucket, name, query = self._asked()
+        bucket, name, query = self._request_target()
         body = self._body()
         if "uploads" in query:
             upload = f"upload-{next(self.uploads)}"
@@ -206,10 +206,10 @@ class Translation(BaseHTTPRequestHandler):
         else:
             self._answer(501, body)
 
-    def _asked(self) -> tuple[str, str, dict[str, list[str]]]:
-        parts = urlsplit(self.path)
-        bucket, _, name = parts.path.lstrip("/").partition("/")
-        return bucket, unquote(name), parse_qs(parts.query, keep_blank_values=True)
+    def _request_target(self) -> tuple[str, str, dict[str, list[str]]]:
+        url = urlsplit(self.path)
+        bucket, _, name = url.path.lstrip("/").partition("/")
+        return bucket, unquote(name), parse_qs(url.query, keep_blank_values=True)
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -227,7 +227,7 @@ class Translation(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         """One object is read or written; the emulator knows a body's MD5 by another header, and gives no tag."""
-        bucket, name, _ = self._asked()
+        bucket, name, _ = self._request_target()
         sent = {
             key: value for key, value in self.headers.items() if key.lower().startswith(("x-goog-", "range", "content-type"))
         }

@@ -20,7 +20,9 @@ USES: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "person"
 TYPES: dict[str, ColumnType] = {"age": "whole", "sex": "text", "work": "text", "person": "whole"}
 
 
-def read(table: RecordTable, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any) -> Extract:
+def extract_records(
+    table: RecordTable, home: Path, release: str = "r", uses: dict[str, Use] = USES, **given: Any
+) -> Extract:
     home.mkdir(exist_ok=True)
     return extract_table(table, release, home / "records", home, ROOT, MEMORY, uses, **given)
 

@@ -153,7 +153,7 @@ def undisturbed(path: Path, home: Path, *, sizes: Sizes = SIZES) -> dict[str, by
     return files
 
 
-def told(number: int, text: str) -> bool:
+def has_number(number: int, text: str) -> bool:
     """Whether a text tells a number: as a number of its own, and not among the digits of an answer, a time or a digest."""
     return any(re.search(rf"(?<![\w.]){written}(?!\w|\.\d)", text) for written in (str(number), f"{number:,}"))
 

@@ -1,7 +1,7 @@
 """Whether answers lie around the truth as their standard errors say: one check with a stated rate of false alarms.
 
 Answers of a release share their noise, so the mean square of standardised errors spreads more than that of as many draws.
-``spread`` says how each answer is made of independent noise; with it errors are taken apart into as many independent ones
+``noise_combination`` says how each answer is made of independent noise; with it errors are taken apart into as many independent ones
 as there are, and small releases tell a scale that is twice or half as large.
 """
 
@@ -32,25 +32,25 @@ KEPT = 0.01
 """Directions in which answers vary less than this part of the most are left out: rounding of answers would show in them."""
 
 
-def spread(done: Release) -> np.ndarray:
+def noise_combination(done: Release) -> np.ndarray:
     """Errors of a release's answers as a combination of its noise values, (queries, values), up to one factor."""
     grid, workload, noise = done.plan.grid, done.job.workload.queries, done.plan.noise
 
-    def read(values: np.ndarray) -> np.ndarray:
+    def answers_of(values: np.ndarray) -> np.ndarray:
         if isinstance(grid, FilterMeasurement):
             return filtered_answers(workload, grid, values, noise)[0]
         if isinstance(grid, HadamardMeasurement):
             return formula_answers(workload, grid, values, noise)[0]
         if isinstance(grid, LaplaceTermMeasurement):
-            whole = ArrayVector(values.astype(np.int64))
-            return to_array(grid.answers(workload, whole, noise, AnswerRequest("answers"), Remembering()).answer)
+            integers = ArrayVector(values.astype(np.int64))
+            return to_array(grid.answers(workload, integers, noise, AnswerRequest("answers"), Remembering()).answer)
         if isinstance(grid, TermMeasurement):
             return np.concatenate([of_block(grid, block, values, noise)[0] for block in workload.blocks])
         return reader.answers(0, workload.shape[0], reader.estimate(values), noise)[0]
 
     if isinstance(grid, DenseMeasurement):
         reader = reader_of(workload, grid, direct=not done.plan.strategy.consistent)
-    return np.stack([read(values) for values in np.eye(grid.rows)], axis=1)
+    return np.stack([answers_of(values) for values in np.eye(grid.rows)], axis=1)
 
 
 def limits(freedom: int, rate: float = RATE) -> tuple[float, float]:
@@ -125,7 +125,7 @@ def assert_errors_fit(
 
     Args:
         errors: answers minus the truth.
-        mixed: how the errors are made of independent noise values (``spread``), (queries, values).
+        mixed: how the errors are made of independent noise values (``noise_combination``), (queries, values).
         freedom: without it, how many independent errors there are at least, see ``cautious_limits``; 1 is true of any.
         laplace: the noise is Laplace's, not Gaussian; needs ``mixed``.
     """
@@ -151,4 +151,4 @@ def assert_release_fits(done: Release, table: pa.Table, truth: np.ndarray) -> No
     """The same for a release of few cells and the table that it published."""
     errors = table["answer"].to_numpy() - truth
     standard_errors = table["standard_error"].to_numpy()
-    assert_errors_fit(errors, standard_errors, mixed=spread(done), laplace=done.plan.noise.kind == "laplace")
+    assert_errors_fit(errors, standard_errors, mixed=noise_combination(done), laplace=done.plan.noise.kind == "laplace")

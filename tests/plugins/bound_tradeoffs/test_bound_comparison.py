@@ -41,11 +41,11 @@ ASKED: dict[str, Any] = {
 }
 
 
-def found(folder: Path, **changes: Any) -> tuple[BoundComparison, ...]:
+def comparisons(folder: Path, **changes: Any) -> tuple[BoundComparison, ...]:
     context = Context(folder, Store(folder / "store"), inline(), ignore_progress)
-    given = assumed(small_release.write(folder / "spec", **{**ASKED, **changes}))
-    assert given is not None
-    return compare_bounds(context, given)
+    assumptions = assumed(small_release.write(folder / "spec", **{**ASKED, **changes}))
+    assert assumptions is not None
+    return compare_bounds(context, assumptions)
 
 
 def simulated(most: int, to: float) -> tuple[float, float, float, float]:
@@ -60,7 +60,7 @@ def simulated(most: int, to: float) -> tuple[float, float, float, float]:
 
 
 def test_losses_are_those_of_simulated_records(tmp_path: Path) -> None:
-    records, amounts = found(tmp_path)
+    records, amounts = comparisons(tmp_path)
     for tried, bounds in (
         (records.predictions, [(each.value, 100) for each in records.predictions]),
         (amounts.predictions, [(4, e.value) for e in amounts.predictions]),
@@ -79,7 +79,7 @@ def test_losses_are_those_of_simulated_records(tmp_path: Path) -> None:
 
 
 def test_noise_is_that_of_a_plan_with_the_bound(tmp_path: Path) -> None:
-    records, _ = found(tmp_path)
+    records, _ = comparisons(tmp_path)
     given = assumed(small_release.write(tmp_path / "spec", **ASKED))
     assert given is not None
     bound = next(given.bounds())
@@ -96,7 +96,7 @@ def test_noise_is_that_of_a_plan_with_the_bound(tmp_path: Path) -> None:
 
 def test_the_best_bound_has_the_least_error_of_noise_and_loss(tmp_path: Path) -> None:
     """More noise takes a smaller bound, and none loses anything where all records count."""
-    (records, _), (noisy, _) = found(tmp_path / "some"), found(tmp_path / "more", budget={"rho": 0.0002})
+    (records, _), (noisy, _) = comparisons(tmp_path / "some"), comparisons(tmp_path / "more", budget={"rho": 0.0002})
     assert 1 < noisy.best.value < records.best.value
     errors = [
         np.mean([((of.half_width / 1.96) ** 2 + of.lost**2) / of.answer**2 for of in each.groups]) ** 0.5
@@ -104,7 +104,7 @@ def test_the_best_bound_has_the_least_error_of_noise_and_loss(tmp_path: Path) ->
     ]
     assert records.best is records.predictions[int(np.argmin(errors))]
     assert [each.error for each in records.predictions] == pytest.approx(errors, rel=1e-4)
-    (fixed, *_) = found(tmp_path / "fixed", assume={"records": 9000, "records_per_person": "fixed 3"})
+    (fixed, *_) = comparisons(tmp_path / "fixed", assume={"records": 9000, "records_per_person": "fixed 3"})
     assert [(each.value, round(each.lost, 9)) for each in fixed.predictions] == [(1, round(2 / 3, 9)), (3, 0), (4, 0)]
     assert fixed.best.value == 3
 
@@ -118,7 +118,7 @@ def test_a_loss_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.M
         return true(workload, block, records, dict.fromkeys(amounts, AmountMoments(33.0, 2000.0)), steps)
 
     monkeypatch.setattr("dpdist.plugins.bound_tradeoffs.bound_comparison.mean_answer", wrong)
-    _, amounts = found(tmp_path)
+    _, amounts = comparisons(tmp_path)
     _, _, _, added = simulated(4, amounts.predictions[0].value)
     of_euros = amounts.predictions[0].groups[1]
     assert of_euros.answer - of_euros.lost != pytest.approx(added, rel=0.1)
@@ -127,7 +127,7 @@ def test_a_loss_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.M
 def test_persons_by_group_lose_groups(tmp_path: Path) -> None:
     records = {"path": "records.parquet", "count": "persons", "person": {"column": "person", "most_groups": 2}}
     asked = {"records": records, "sums": {}, "workload": [{"marginals": {"of": [["branch"]]}}]}
-    (groups,) = found(tmp_path, **asked, assume={"persons": 1000, "groups_per_person": "fixed 2"})
+    (groups,) = comparisons(tmp_path, **asked, assume={"persons": 1000, "groups_per_person": "fixed 2"})
     assert [(each.value, each.lost) for each in groups.predictions] == [(1, 0.5), (2, 0.0)]
     assert groups.predictions[1].groups[0].answer == 1000
     assert groups.best.value == 2
@@ -187,7 +187,7 @@ def of_persons(persons: int = 5000) -> list[list[NDArray[np.float64]]]:
 
 def test_what_a_bound_on_totals_cuts_off_is_that_of_simulated_persons(tmp_path: Path) -> None:
     """Amounts are moved into the range and to a step, and those of whoever has more scaled down to a step below, as counting does it."""
-    records, amounts = found(tmp_path, sums=PER_PERSON)
+    records, amounts = comparisons(tmp_path, sums=PER_PERSON)
     assert [each.value for each in amounts.predictions] == [50, 100, 200]  # of which the bound is a whole number of times
     random = np.random.default_rng(5)
     per_person = random.geometric(1 / 3, 400_000)
@@ -217,7 +217,7 @@ def test_totals_of_persons_in_several_groups_are_those_of_simulated_persons(tmp_
         "sums": {"paid": {"from": 0, "to": 60, "most_per_person": 60}},
         "assume": {**assume, "amounts": ASKED["assume"]["amounts"]},
     }
-    records, groups, _ = found(tmp_path, **changes)
+    records, groups, _ = comparisons(tmp_path, **changes)
     kept = [np.concatenate([each[:2] for each in of[:2]]) for of in of_persons()]
     added = np.array(
         [min(60.0, np.minimum(each, 60).sum()) - (np.minimum(each, 60).sum() > 60) * each.size / 2 for each in kept]
@@ -237,7 +237,7 @@ def test_totals_of_groups_are_those_of_simulated_persons(tmp_path: Path) -> None
         "sex": {"categories": ["f", "m"]},
         "age": {"from": 0, "to": 2, "total": "all"},
     }
-    (groups,) = found(tmp_path, **{**TOTAL, "domain": domain, "workload": [{"marginals": {"ways": [3]}}]})
+    (groups,) = comparisons(tmp_path, **{**TOTAL, "domain": domain, "workload": [{"marginals": {"ways": [3]}}]})
     random, rows = np.random.default_rng(7), 12 + 6 + 4 + 2
     there = []  # of each person the groups in each of the four tables
     for number in np.minimum(random.geometric(1 / 3, 5000), 12):
@@ -261,7 +261,7 @@ def test_persons_by_levels_are_those_of_simulated_persons(tmp_path: Path) -> Non
         "levels": {"week": "week"},
         "most_groups": {"week": 2},
     }
-    (groups,) = found(
+    (groups,) = comparisons(
         tmp_path, **{**TOTAL, "domain": {"day": day}, "workload": [{"marginals": {"of": [["day"], ["week"]]}}]}
     )
     random = np.random.default_rng(7)
@@ -280,7 +280,7 @@ def test_persons_by_levels_are_those_of_simulated_persons(tmp_path: Path) -> Non
 def test_standard_deviations_are_those_of_simulated_releases(home: Path, tmp_path: Path) -> None:
     """Their usual answer, what the range takes of it, and their noise, which to first order is that of drawn measurements."""
     changes = {"workload": [ASKED["workload"][0], VARIANCE], "budget": {"rho": 0.05}}
-    _, amounts = found(tmp_path, **changes)
+    _, amounts = comparisons(tmp_path, **changes)
     assert [each.group for each in amounts.predictions[0].groups] == [
         "branch", "count of paid by branch", "standard deviation of paid by branch"
     ]  # fmt: skip
@@ -320,13 +320,13 @@ def test_standard_deviations_are_those_of_simulated_releases(home: Path, tmp_pat
 )
 def test_what_is_not_compared_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidSpec, match=said):
-        found(tmp_path, **changes)
+        comparisons(tmp_path, **changes)
 
 
 def test_bounds_of_persons_are_compared_beside_variances(tmp_path: Path) -> None:
     """Counts alone are compared where nothing is assumed of the amounts."""
     assume = {"persons": 4000, "records_per_person": "geometric 3"}
-    (records,) = found(tmp_path, workload=[ASKED["workload"][0], VARIANCE], assume=assume)
+    (records,) = comparisons(tmp_path, workload=[ASKED["workload"][0], VARIANCE], assume=assume)
     assert all([each.group for each in tried.groups] == ["branch"] for tried in records.predictions)
 
 

@@ -38,9 +38,9 @@ def leaves(node: dict[str, Any]) -> Iterator[str]:
         yield from leaves(inner) if "properties" in inner and name != "privacy_parameters" else [name]
 
 
-def told(value: dict[str, Any]) -> Iterator[str]:
+def field_names(value: dict[str, Any]) -> Iterator[str]:
     for name, inner in value.items():
-        yield from told(inner) if isinstance(inner, dict) and name != "privacy_parameters" else [name]
+        yield from field_names(inner) if isinstance(inner, dict) and name != "privacy_parameters" else [name]
 
 
 @pytest.mark.parametrize("noise", slow_after_first(1, ["gaussian", "laplace"]))
@@ -49,7 +49,7 @@ def test_a_release_carries_a_whole_record_for_the_registry_and_a_citation(home: 
     done = run(small_release.write(home.parent / "data", mechanism="identity", about=ABOUT, title="=Visits", **pure), home)
     record = yaml.safe_load((done.folder / "deployment.yaml").read_text())
     jsonschema.validate(record, FIELDS)
-    assert set(leaves(FIELDS)) - set(told(record)) == OPTIONAL
+    assert set(leaves(FIELDS)) - set(field_names(record)) == OPTIONAL
     privacy = done.certificate["privacy"]
     parameters = record["deployment"]["privacy_loss"]["privacy_parameters"]
     assert parameters["epsilon"] == privacy["epsilon"]

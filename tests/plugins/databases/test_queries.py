@@ -34,7 +34,7 @@ from tests.support import small_release
 from tests.support.command_line import CommandLine
 from tests.support.complete_tree import needs_every_plugin
 from tests.support.postgres_server import Server
-from tests.support.record_tables import MEMORY, TABLE, TYPES, read
+from tests.support.record_tables import MEMORY, TABLE, TYPES, extract_records
 
 PASSWORD = "KNOWN-PASSWORD"
 SELECT = "SELECT age, sex, work, person FROM visit JOIN job USING (job)"
@@ -56,7 +56,9 @@ def test_a_query_over_files_is_the_records_in_an_order_of_their_own(tmp_path: Pa
         given = TABLE.take(np.arange(TABLE.num_rows)[order])
         pyarrow.parquet.write_table(given, tmp_path / str(number) / "visits.parquet")
     found = [
-        read(RecordQuery("SELECT * FROM 'visits.parquet';", None, tmp_path / folder, TYPES), tmp_path / f"home-{folder}")
+        extract_records(
+            RecordQuery("SELECT * FROM 'visits.parquet';", None, tmp_path / folder, TYPES), tmp_path / f"home-{folder}"
+        )
         for folder in ("0", "1")
     ]
     assert found[0].path.read_bytes() == found[1].path.read_bytes()
@@ -73,7 +75,7 @@ def test_which_records_of_a_person_count_depends_on_these_alone(tmp_path: Path) 
         folder = tmp_path / name
         folder.mkdir()
         pyarrow.parquet.write_table(table, folder / "x.parquet")
-        path = read(RecordQuery("SELECT * FROM 'x.parquet'", None, folder, TYPES), folder).path
+        path = extract_records(RecordQuery("SELECT * FROM 'x.parquet'", None, folder, TYPES), folder).path
         kept.append(counted(folder, path, person="person", most_records=2)[0])
     assert int(np.abs(kept[0] - kept[1]).sum()) == min(2, TABLE["person"].to_pylist().count(7))
 
@@ -81,18 +83,18 @@ def test_which_records_of_a_person_count_depends_on_these_alone(tmp_path: Path) 
 def test_a_query_of_a_database_is_read_once_for_each_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", str(shop(tmp_path / "shop.duckdb")))
     query = RecordQuery(SELECT, "SHOP", tmp_path)
-    first = read(query, tmp_path / "home")
+    first = extract_records(query, tmp_path / "home")
     np.testing.assert_array_equal(counted(tmp_path, first.path)[0], truth(TABLE))
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as db:
         db.execute("DELETE FROM visit WHERE age = 3")
-    assert read(query, tmp_path / "home") == first
-    other = read(query, tmp_path / "home", "another-release")
+    assert extract_records(query, tmp_path / "home") == first
+    other = extract_records(query, tmp_path / "home", "another-release")
     assert pyarrow.parquet.read_metadata(other.path).num_rows < 3000
 
 
 def test_a_query_takes_a_part_of_the_memory_and_sorts_on_disk_beyond_it(tmp_path: Path) -> None:
     query = RecordQuery("SELECT current_setting('memory_limit') AS allowed", None, tmp_path)
-    found = read(query, tmp_path / "home", uses={"allowed": "text"})
+    found = extract_records(query, tmp_path / "home", uses={"allowed": "text"})
     assert pyarrow.parquet.read_table(found.path)["allowed"].to_pylist() == [f"{MEMORY // 8 / 2**20} MiB"]
 
 
@@ -106,18 +108,20 @@ def test_a_query_of_postgresql_through_adbc(postgres: Server, tmp_path: Path, mo
     (tmp_path / "url").write_text(url.replace("+psycopg", "") + "\n")
     monkeypatch.setenv("SHOP_FILE", str(tmp_path / "url"))
     uses: dict[str, Use] = {"age": "number", "sex": "text", "work": "text", "paid": "number"}
-    found = read(RecordQuery("SELECT age, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home", uses=uses)
+    found = extract_records(
+        RecordQuery("SELECT age, sex, work, paid FROM visit", "SHOP", tmp_path), tmp_path / "home", uses=uses
+    )
     np.testing.assert_array_equal(counted(tmp_path, found.path)[0], truth(TABLE))
     assert set(pyarrow.parquet.read_table(found.path)["paid"].to_pylist()) == {2.5}
     numbers = "SELECT n AS who, n AS paid FROM (VALUES (7::numeric), (7.0), (7.00), (70), (0.50), (-1.250)) AS t (n)"
     uses = {"who": "person", "paid": "text"}
     written = pyarrow.parquet.read_table(
-        read(RecordQuery(numbers, "SHOP", tmp_path), tmp_path / "home", "persons", uses).path
+        extract_records(RecordQuery(numbers, "SHOP", tmp_path), tmp_path / "home", "persons", uses).path
     )
     for name_of_column in uses:  # one person, and one category, however it is written
         assert sorted(written[name_of_column].to_pylist()) == ["-1.25", "0.5", "7", "7", "7", "70"]
     with pytest.raises(InvalidSpec, match="the query of the records cannot be read") as refused:
-        read(
+        extract_records(
             RecordQuery("SELECT ('x' || sex)::int AS age FROM visit", "SHOP", tmp_path),
             tmp_path / "home",
             "wrong",
@@ -151,16 +155,18 @@ def test_what_a_database_takes_for_one_text_stays_two(
     )
     monkeypatch.setenv("LARGE_SHOP", url.replace("+psycopg", ""))
     for name in ("SHOP", "LARGE_SHOP"):
-        found = read(RecordQuery("SELECT * FROM visit", name, tmp_path), tmp_path / name, uses=uses)
+        found = extract_records(RecordQuery("SELECT * FROM visit", name, tmp_path), tmp_path / name, uses=uses)
         columns = pyarrow.parquet.read_table(found.path).to_pydict()
         assert sorted(zip(columns["word"], columns["who"], strict=True)) == sorted(expected)
         twins = 'SELECT who AS "Who", who AS "word", word AS "Word", word AS who FROM visit'  # names that differ in capitals alone
-        found = read(RecordQuery(twins, name, tmp_path), tmp_path / name, "twins", {"word": "text", "who": "text"})
+        found = extract_records(
+            RecordQuery(twins, name, tmp_path), tmp_path / name, "twins", {"word": "text", "who": "text"}
+        )
         columns = pyarrow.parquet.read_table(found.path).to_pydict()
         assert sorted(zip(columns["who"], columns["word"], strict=True)) == sorted(expected)
         for again in ("SELECT word, who, who FROM visit", 'SELECT word, who AS "Who" FROM visit'):
             with pytest.raises(InvalidSpec, match="(more than one|no) column 'who'"):
-                read(RecordQuery(again, name, tmp_path), tmp_path / name, "again", uses)
+                extract_records(RecordQuery(again, name, tmp_path), tmp_path / name, "again", uses)
 
 
 def test_persons_as_whole_numbers_are_no_casts_of_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,9 +184,9 @@ def test_persons_as_whole_numbers_are_no_casts_of_a_database(tmp_path: Path, mon
         query = RecordQuery("SELECT * FROM visit", "SHOP", tmp_path)
         if kind == "DOUBLE":
             with pytest.raises(InvalidSpec, match="persons are named by text or whole numbers"):
-                read(query, tmp_path / "home", kind, uses)
+                extract_records(query, tmp_path / "home", kind, uses)
             continue
-        persons = pyarrow.parquet.read_table(read(query, tmp_path / "home", kind, uses).path)["who"].to_pylist()
+        persons = pyarrow.parquet.read_table(extract_records(query, tmp_path / "home", kind, uses).path)["who"].to_pylist()
         assert {each for each in persons if each} == {"2"}, kind
         assert persons.count("2") == values.count("2)") + values.count("'2'") + values.count("'02'"), kind
 
@@ -193,7 +199,7 @@ def test_only_the_columns_that_are_counted_are_asked_for(
     uses: dict[str, Use] = {"age": "number"}
     for connection, other in ((None, "error('asked for')"), ("SHOP", "1 / (n - n)")):
         query = RecordQuery(f"SELECT {other} AS other, n AS age FROM (VALUES (3), (4)) AS t (n)", connection, tmp_path)
-        found = pyarrow.parquet.read_table(read(query, tmp_path / "home", str(connection), uses).path)
+        found = pyarrow.parquet.read_table(extract_records(query, tmp_path / "home", str(connection), uses).path)
         assert sorted(found["age"].to_pylist()) == [3.0, 4.0]
 
 
@@ -203,14 +209,14 @@ def test_the_file_that_lacks_a_column_is_named_by_its_number(tmp_path: Path) -> 
         (tmp_path / name).write_text(f"{column}\n1\n")
     query = RecordQuery("SELECT age, 'f' AS sex, 'a' AS work, 1 AS person FROM '*.csv'", None, tmp_path, {"age": "whole"})
     with pytest.raises(InvalidSpec, match=r"file 2 of '\*\.csv'"):
-        read(query, tmp_path / "home")
+        extract_records(query, tmp_path / "home")
 
 
 def test_columns_of_a_file_that_duckdb_takes_for_one_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("age,Age\n1,2\n")
     query = RecordQuery("SELECT age FROM 'x.csv'", None, tmp_path, {"Age": "whole"})
     with pytest.raises(InvalidSpec, match="differ in capitals alone"):
-        read(query, tmp_path / "home", uses={"age": "number"})
+        extract_records(query, tmp_path / "home", uses={"age": "number"})
 
 
 TOUCHING = (
@@ -256,7 +262,7 @@ def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Pat
     (tmp_path / "visits.csv").write_text("age,job\n1,2\n")
     (tmp_path / "jobs.csv").write_text("job\n2\n")
     with pytest.raises(InvalidSpec, match=said) as refused:
-        read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home")
+        extract_records(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home")
     assert "\n" not in str(refused.value)
     assert "xf" not in str(refused.value)
     assert "xm" not in str(refused.value)
@@ -269,17 +275,17 @@ def test_queries_that_are_refused_in_one_line(sql: str, said: str, tmp_path: Pat
 def test_no_message_holds_a_connection(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP", url)
     with pytest.raises(InvalidSpec) as refused:
-        read(RecordQuery("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
+        extract_records(RecordQuery("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
     assert PASSWORD not in repr(refused.value)
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
     monkeypatch.delenv("SHOP")
     with pytest.raises(InvalidSpec, match=re.escape("$SHOP, which is not set")):
-        read(RecordQuery("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
+        extract_records(RecordQuery("SELECT 1 AS a", "SHOP", tmp_path), tmp_path / "home")
 
 
 def test_a_package_that_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
     with mock.patch.dict("sys.modules", {"duckdb": None}), pytest.raises(InvalidSpec, match=r"pip install 'dpdist\[sql\]'"):
-        read(RecordQuery("SELECT 1", None, Path()), tmp_path / "home")
+        extract_records(RecordQuery("SELECT 1", None, Path()), tmp_path / "home")
 
 
 @pytest.mark.parametrize(
@@ -520,7 +526,7 @@ def test_a_statement_in_a_spec_changes_no_postgresql(
     server, url = changed
     monkeypatch.setenv("SHOP", url)
     with pytest.raises(InvalidSpec, match="'records.sql' is one SELECT that changes nothing"):
-        read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+        extract_records(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
     unchanged(server, url)
 
 
@@ -532,7 +538,7 @@ def test_what_a_read_only_postgresql_lets_pass_is_rolled_back(
     monkeypatch.setenv("SHOP", url)
     sql = "SELECT set_config('default_transaction_read_only', 'off', false) AS sex, lo_from_bytea(0, '\\x01')::int AS age"
     with contextlib.suppress(InvalidSpec):
-        read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
+        extract_records(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home", uses={"age": "number", "sex": "text"})
     unchanged(server, url)
 
 

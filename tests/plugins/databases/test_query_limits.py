@@ -32,7 +32,7 @@ SPILLS = f"SELECT count(*) AS age FROM (SELECT DISTINCT * FROM ({NUMBERS}))"
 AGE: dict[str, Use] = {"age": "number"}
 
 
-def read(query: RecordQuery, home: Path, memory_bytes: int = 2**30) -> table_extracts.Extract:
+def extract_records(query: RecordQuery, home: Path, memory_bytes: int = 2**30) -> table_extracts.Extract:
     home.mkdir(exist_ok=True)
     return extract_table(query, "r", home / "records", home, Secret(bytes(32)), memory_bytes, AGE)
 
@@ -48,7 +48,7 @@ def test_a_query_that_never_ends_is_ended(sql: str, tmp_path: Path, monkeypatch:
     with pytest.raises(
         InvalidSpec, match=r"'records.sql' ran longer than 0.5 s and was ended; .* raise DPDIST_QUERY_SECONDS"
     ):
-        read(RecordQuery(sql, None, tmp_path), tmp_path / "home")
+        extract_records(RecordQuery(sql, None, tmp_path), tmp_path / "home")
     check_nothing_left(tmp_path / "home")
 
 
@@ -83,17 +83,17 @@ def test_a_query_of_postgresql_that_never_ends_is_ended(
         "SELECT i AS age, pg_sleep(0.1)::text AS b FROM generate_series(1, 100000) AS i",
     ):
         with pytest.raises(InvalidSpec, match="'records.sql' ran longer than 0.5 s and was ended"):
-            read(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home")
+            extract_records(RecordQuery(sql, "SHOP", tmp_path), tmp_path / "home")
     check_nothing_left(tmp_path / "home")
 
 
 def test_a_query_takes_no_more_disk_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same query is refused with 10 MB of disk, and read with the default; what sorts rows has the same limit."""
     assert (most_seconds(), disk_gib()) == (3600, 16)
-    assert read(RecordQuery(SPILLS, None, tmp_path), tmp_path / "other", 2**26).path.is_file()
+    assert extract_records(RecordQuery(SPILLS, None, tmp_path), tmp_path / "other", 2**26).path.is_file()
     monkeypatch.setenv(DISK_GIB, "0.01")
     with pytest.raises(InvalidSpec, match=r"and 0.01 GiB of disk; make the query do less, or raise DPDIST_QUERY_DISK_GIB"):
-        read(RecordQuery(SPILLS, None, tmp_path), tmp_path / "home", 2**26)
+        extract_records(RecordQuery(SPILLS, None, tmp_path), tmp_path / "home", 2**26)
     check_nothing_left(tmp_path / "home")
     with (
         pytest.raises(InvalidSpec, match=r"and 0.01 GiB of disk"),
@@ -114,7 +114,7 @@ def test_files_that_are_none_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
     for place in ("/proc/kmsg", "pipe.csv"):
         with pytest.raises(DpdistError):
-            read(RecordQuery(f"SELECT * FROM '{place}'", None, tmp_path, {"age": "whole"}), tmp_path / "home")
+            extract_records(RecordQuery(f"SELECT * FROM '{place}'", None, tmp_path, {"age": "whole"}), tmp_path / "home")
     check_nothing_left(tmp_path / "home")
 
 

@@ -18,7 +18,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.spec import load
 from tests.support import small_release
 from tests.support.complete_tree import needs_plugin
-from tests.support.incomplete_records import ASKED, PERSON, visits
+from tests.support.incomplete_records import ASKED, PERSON, visit_records
 from tests.support.purchase_releases import BUDGETS
 
 
@@ -47,12 +47,12 @@ def truth(table: pa.Table, *, persons: bool) -> dict[str, float]:
 def test_shares_are_right_charged_and_verified(home: Path, persons: bool, budget: str, neighbours: str) -> None:
     records = PERSON if persons else {"path": "records.parquet", "most_missing": "100%"}
     given = {**ASKED, "records": records, "left_out": None, "neighbours": neighbours, **BUDGETS[budget]}
-    done = small_release.run(small_release.write(home.parent / "data", table=visits(), **given), home)
+    done = small_release.run(small_release.write(home.parent / "data", table=visit_records(), **given), home)
     facts = json.loads((Path(done.folder) / "release.json").read_text())
     jsonschema.validate(facts, json.loads((Path(__file__).parents[3] / "docs/certificate.schema.json").read_text()))
     said = facts["completeness"]
     assert (said["of"], said["moved"], said["share"]) == ("persons" if persons else "records", 1, 0.2)
-    for name, share in truth(visits(), persons=persons).items():  # one draw lies within twice its interval
+    for name, share in truth(visit_records(), persons=persons).items():  # one draw lies within twice its interval
         assert abs(said[name]["share"] - share) <= said[name]["high_95"] - said[name]["low_95"]
         assert said[name]["high_95"] - said[name]["low_95"] < 0.1
     (sentence,) = bound_loss_sentences({**facts, "privacy": {}})
@@ -91,7 +91,7 @@ def test_shares_are_right_charged_and_verified(home: Path, persons: bool, budget
 )
 def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidSpec, match=reason):
-        load(small_release.write(tmp_path, table=visits(30), **{**ASKED, **changes}))
+        load(small_release.write(tmp_path, table=visit_records(30), **{**ASKED, **changes}))
 
 
 @needs_plugin("quantiles")
@@ -99,7 +99,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path, changes: dict[str, A
 def test_records_that_a_later_step_would_refuse_are_refused_before_the_charge(home: Path, records: dict[str, Any]) -> None:
     """Of quantiles every record within the domain needs a number, which is measured after the completeness."""
     quantiles = {"of": {"age_2": {"from": 0, "to": 99}}, "share": 0.1}
-    table = visits().append_column("age_2", visits()["age"])
+    table = visit_records().append_column("age_2", visit_records()["age"])
     path = small_release.write(home.parent / "data", table=table, **{**ASKED, "records": records, "quantiles": quantiles})
     with pytest.raises(InvalidSpec, match="holds records without 'age_2'"):
         small_release.run(path, home)
@@ -116,7 +116,7 @@ def test_a_series_whose_records_fall_outside_is_held_for_their_share(home: Path)
     def week(number: int, **table: Any) -> Path:
         day = datetime.date(2026, 1, 5) + datetime.timedelta(weeks=number)
         return small_release.write(
-            home.parent / str(number), table=visits(seed=number, **table), release=f"w{number}", period=day, **names
+            home.parent / str(number), table=visit_records(seed=number, **table), release=f"w{number}", period=day, **names
         )
 
     for number in range(8):

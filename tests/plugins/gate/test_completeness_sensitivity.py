@@ -26,7 +26,7 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests.case_selection import always
 from tests.stability.files import BASE, PART_BYTES, Data, as_csv, as_folder, as_parquet, changed
-from tests.stability.test_bytes import DOMAIN, ODD, TEXTS, VALUES, lines_of, places, rows_of  # noqa: F401 - a fixture
+from tests.stability.test_bytes import DOMAIN, ODD, TEXTS, VALUES, key_and_databases, random_lines, rows_of  # noqa: F401 - a fixture
 from tests.stability.test_worst_pairs import BUDGETS, noise_spent, numbers
 from tests.support import small_release
 from tests.support.complete_tree import needs_plugin
@@ -154,7 +154,7 @@ def test_one_more_line_is_one_more_of_a_class(form: str, person: dict[str, Any],
     """Whatever its bytes are, or it is refused; without persons no record changes its class."""
     chance, compared, odd = random.Random(form), 0, ODD[::3]
     for number, more in enumerate(odd):
-        base = lines_of(chance, 8)
+        base = random_lines(chance, 8)
         at = chance.randint(0, len(base))
         change = moved(tmp_path / str(number), TEXTS[form], base, [*base[:at], more, *base[at:]], person)
         assert change is None or is_one_change(change), (base, more)

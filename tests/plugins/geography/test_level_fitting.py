@@ -30,7 +30,7 @@ from dpdist.size_limits import Sizes
 from dpdist.storage.array_store import Store
 from dpdist.workloads import Workload, union
 from dpdist.workloads.product_queries import listed_marginals
-from tests.plugins.geography.test_level_weights import SEX, by_levels, places
+from tests.plugins.geography.test_level_weights import SEX, by_levels, domain_with_levels
 from tests.support import small_release
 
 GROUPS = [0, 2, 1, 0, 3, 2, 2, 4]
@@ -54,14 +54,16 @@ def fit_of(workload: Workload) -> LevelFit:
 
 def workloads() -> list[Workload]:
     """Levels in every place among other attributes, missing values, a finest level that is no value, and weights."""
-    (block,) = places(GROUPS).attributes
+    (block,) = domain_with_levels(GROUPS).attributes
     out = []
     for order in permutations(range(3)):
         domain = Domain(tuple([block, SEX, Attribute("age", edges=(0, 20, 60, 90))][place] for place in order))
         out.append(by_levels(domain, "state", "county", "block"))
-    out += [by_levels(places(GROUPS, SEX, missing=each), "state", "county", "block") for each in ("unknown", "drop")]
-    out.append(by_levels(places(GROUPS, SEX), "state", "county"))
-    parts = [by_levels(places(GROUPS, SEX), each) for each in ("state", "block", "county")]
+    out += [
+        by_levels(domain_with_levels(GROUPS, SEX, missing=each), "state", "county", "block") for each in ("unknown", "drop")
+    ]
+    out.append(by_levels(domain_with_levels(GROUPS, SEX), "state", "county"))
+    parts = [by_levels(domain_with_levels(GROUPS, SEX), each) for each in ("state", "block", "county")]
     return [*out, union(*parts, weights=(5.0, 0.5, 2.0))]
 
 
@@ -119,7 +121,7 @@ def test_levels_are_fitted_through_the_store_where_answers_are_many(monkeypatch:
 
 def test_a_tree_of_many_leaves_is_fitted_in_the_memory_that_is_planned() -> None:
     workload = by_levels(
-        places([i // 4 for i in range(20_000)], SEX, halves=[int(i >= 9000) for i in range(20_000)]),
+        domain_with_levels([i // 4 for i in range(20_000)], SEX, halves=[int(i >= 9000) for i in range(20_000)]),
         "state",
         "county",
         "block",
@@ -135,7 +137,7 @@ def test_a_tree_of_many_leaves_is_fitted_in_the_memory_that_is_planned() -> None
 
 def test_only_levels_are_levels() -> None:
     """Whole tables are fitted to each other, with their number of records; tables that differ from level to level are not nested."""
-    domain = places(GROUPS, SEX)
+    domain = domain_with_levels(GROUPS, SEX)
     assert special_fit(WORKLOADS[0]) is NESTED_LEVELS
     assert special_fit(listed_marginals(domain, [("sex",), ("block", "sex")])) is None
     assert special_fit(listed_marginals(domain, [("county",), ("block", "sex")])) is None

@@ -107,7 +107,9 @@ def test_the_rational_root_is_nowhere_above_the_root() -> None:
         assert ratio[(x >= low) & (x <= high)].min(initial=1) > 1 - 1e-4
 
 
-def places(groups: list[int], *more: Attribute, missing: str | None = None, halves: list[int] | None = None) -> Domain:
+def domain_with_levels(
+    groups: list[int], *more: Attribute, missing: str | None = None, halves: list[int] | None = None
+) -> Domain:
     """Values of a place in groups, which lie in two halves."""
     half = [int(group >= 2) for group in groups] if halves is None else halves
     levels = (
@@ -128,7 +130,7 @@ def by_levels(domain: Domain, *levels: str) -> Workload:
 @pytest.mark.parametrize("missing", [None, "unknown", "drop"])
 def test_the_cost_is_that_of_the_rows_that_are_measured(missing: str | None) -> None:
     """Groups out of order, single children, and records of no place, which the country's table counts alone if they are dropped."""
-    workload = by_levels(places([0, 2, 1, 0, 3, 2, 2, 4], SEX, missing=missing), "state", "county", "block")
+    workload = by_levels(domain_with_levels([0, 2, 1, 0, 3, 2, 2, 4], SEX, missing=missing), "state", "county", "block")
     found = nested(workload)
     assert found.workload_cost == pytest.approx(found.cost(workload), rel=1e-9)
     assert found.gap < 1e-3
@@ -141,7 +143,7 @@ def test_the_cost_is_that_of_the_rows_that_are_measured(missing: str | None) -> 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_attributes_are_found_in_every_order(order: tuple[int, ...]) -> None:
     """The one with levels, one that is asked for, and one that is summed over."""
-    (block,) = places([0, 2, 1, 0, 3]).attributes
+    (block,) = domain_with_levels([0, 2, 1, 0, 3]).attributes
     domain = Domain(tuple([block, SEX, Attribute("age", edges=(0, 20, 60, 90))][place] for place in order))
     workload = by_levels(domain, "state", "block")
     found = nested_of(workload)
@@ -151,29 +153,29 @@ def test_attributes_are_found_in_every_order(order: tuple[int, ...]) -> None:
 
 
 def test_the_finest_level_may_be_no_value() -> None:
-    workload = by_levels(places([0, 2, 1, 0, 3, 2, 2, 4], SEX), "state", "county")
+    workload = by_levels(domain_with_levels([0, 2, 1, 0, 3, 2, 2, 4], SEX), "state", "county")
     found = nested(workload)
     assert found.node_rows.leaves.size == 5
     assert found.workload_cost == pytest.approx(found.cost(workload), rel=1e-9)
 
 
 def test_what_is_no_nested_level_is_refused() -> None:
-    crossing = places([0, 0, 1, 1], SEX, halves=[0, 1, 0, 1])
+    crossing = domain_with_levels([0, 0, 1, 1], SEX, halves=[0, 1, 0, 1])
     with pytest.raises(InvalidInput, match="do not lie within"):
         nested_of(by_levels(crossing, "state", "county"))
-    two = places([0, 0, 1, 1], SEX)
+    two = domain_with_levels([0, 0, 1, 1], SEX)
     with pytest.raises(InvalidInput, match="differ in 2 attributes"):
         nested_of(listed_marginals(two, [("sex",), ("state",)]))
     with pytest.raises(InvalidInput, match="differ in 0 attributes"):
         nested_of(listed_marginals(two, [("state",)]))
     with pytest.raises(InvalidInput, match="are empty"):
-        nested_of(by_levels(places([0, 0, 2, 2], SEX), "county"))
+        nested_of(by_levels(domain_with_levels([0, 0, 2, 2], SEX), "county"))
 
 
 def test_auto_takes_the_optimum_within_reach_and_nested_levels_beyond() -> None:
-    few = by_levels(places([0, 2, 1, 0, 3, 2, 2, 4], SEX), "state", "county", "block")
+    few = by_levels(domain_with_levels([0, 2, 1, 0, 3, 2, 2, 4], SEX), "state", "county", "block")
     assert compared_mechanisms("auto", "l2", few)[0] == "coa"
-    wide = by_levels(places([i % 100 for i in range(20_000)], SEX), "state", "county", "block")
+    wide = by_levels(domain_with_levels([i % 100 for i in range(20_000)], SEX), "state", "county", "block")
     assert compared_mechanisms("auto", "l2", wide)[0] == "nested"
     told = exclusion_reasons("l2", wide)
     assert "certified" in told["coa"]

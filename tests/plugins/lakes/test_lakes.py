@@ -19,9 +19,9 @@ from dpdist.plugins.lakes.delta_source import DeltaTable
 from dpdist.plugins.lakes.iceberg_source import IcebergTable
 from dpdist.spec import load
 from tests.counting.test_histogram_counting import counted, truth
-from tests.sources.test_column_conversion import counts_of, of
+from tests.sources.test_column_conversion import category_attribute, counts_of
 from tests.support import small_release
-from tests.support.record_tables import TABLE, extract, read
+from tests.support.record_tables import TABLE, extract, extract_records
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -29,17 +29,17 @@ def test_a_table_is_read_at_one_snapshot_which_joins_the_binding(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, table, add = lake(kind, tmp_path, monkeypatch)
-    newest = read(table(None), tmp_path / "home")
+    newest = extract_records(table(None), tmp_path / "home")
     assert newest.snapshot == first
     np.testing.assert_array_equal(counted(tmp_path, newest.path)[0], truth(TABLE))
     second = add(TABLE[:10])
     assert second != first
-    assert read(table(None), tmp_path / "home") == newest
-    assert pyarrow.parquet.read_metadata(read(table(None), tmp_path / "other").path).num_rows == 3010
-    older = read(table(int(first)), tmp_path / "other")
+    assert extract_records(table(None), tmp_path / "home") == newest
+    assert pyarrow.parquet.read_metadata(extract_records(table(None), tmp_path / "other").path).num_rows == 3010
+    older = extract_records(table(int(first)), tmp_path / "other")
     assert (older.snapshot, older.path.read_bytes()) == (first, newest.path.read_bytes())
     with pytest.raises(InvalidSpec):
-        read(table(99), tmp_path / "other")
+        extract_records(table(99), tmp_path / "other")
     one, two = (
         load(small_release.write(tmp_path / "spec")).with_records(newest.path, snapshot).source.files.digest
         for snapshot in (first, second)
@@ -92,7 +92,7 @@ def test_a_package_that_is_missing_is_named_in_one_line(
         mock.patch.dict("sys.modules", {module: None}),
         pytest.raises(InvalidSpec, match=rf"pip install 'dpdist\[{extra}\]'"),
     ):
-        read(table, tmp_path / "home")
+        extract_records(table, tmp_path / "home")
 
 
 def test_the_order_in_which_a_table_was_written_changes_no_count(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_order_in_which_a_table_was_written_changes_no_count(tmp_path: Path)
     import deltalake
 
     table = small_release.records(400)
-    domain = Domain((Attribute("age", edges=tuple(map(float, range(13)))), of("sex", "f", "m")))
+    domain = Domain((Attribute("age", edges=tuple(map(float, range(13)))), category_attribute("sex", "f", "m")))
     found = []
     for number in range(3):
         given = table.take(np.random.default_rng(number).permutation(table.num_rows))

@@ -18,7 +18,7 @@ from dpdist.plugins.lakes.iceberg_source import IcebergTable
 from dpdist.plugins.lakes.table_formats import DELTA_FEATURES, DELTA_PROPERTIES
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from tests.support import small_release
-from tests.support.record_tables import read
+from tests.support.record_tables import extract_records
 
 deltalake = pytest.importorskip("deltalake")
 FEATURES = {
@@ -115,7 +115,7 @@ def delta(
 
 
 def persons_of(place: Path, home: Path) -> list[str]:
-    found = pyarrow.parquet.read_table(read(DeltaTable(str(place), None), home, uses=USES).path)
+    found = pyarrow.parquet.read_table(extract_records(DeltaTable(str(place), None), home, uses=USES).path)
     return sorted(found["person"].to_pylist())
 
 
@@ -222,7 +222,7 @@ def iceberg(folder: Path, monkeypatch: pytest.MonkeyPatch, **properties: str) ->
 
 
 def iceberg_persons(home: Path) -> list[str | None]:
-    found = pyarrow.parquet.read_table(read(IcebergTable("lake.shop.visits", None), home, uses=USES).path)
+    found = pyarrow.parquet.read_table(extract_records(IcebergTable("lake.shop.visits", None), home, uses=USES).path)
     return sorted(found["person"].to_pylist(), key=str)
 
 
@@ -326,7 +326,7 @@ def test_rows_of_iceberg_that_are_deleted_by_their_place_are_not_read(
     assert len(iceberg_persons(tmp_path / "home")) == RECORDS.num_rows - 3
     made.append(RECORDS)
     assert len(iceberg_persons(tmp_path / "again")) == 2 * RECORDS.num_rows - 3
-    found = read(IcebergTable("lake.shop.visits", before), tmp_path / "earlier", uses=USES)
+    found = extract_records(IcebergTable("lake.shop.visits", before), tmp_path / "earlier", uses=USES)
     assert pyarrow.parquet.read_table(found.path).num_rows == RECORDS.num_rows
 
 
@@ -351,7 +351,7 @@ def test_a_branch_or_tag_of_iceberg_is_read_by_its_snapshot_alone(tmp_path: Path
     assert len(iceberg_persons(tmp_path / "home")) == RECORDS.num_rows
     made.refresh()
     audit = made.metadata.refs["audit"].snapshot_id
-    found = read(IcebergTable("lake.shop.visits", audit), tmp_path / "audit", uses=USES)
+    found = extract_records(IcebergTable("lake.shop.visits", audit), tmp_path / "audit", uses=USES)
     assert pyarrow.parquet.read_table(found.path).num_rows == 2 * RECORDS.num_rows
 
 

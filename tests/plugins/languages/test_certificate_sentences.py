@@ -105,7 +105,7 @@ def texts_of_plugins() -> list[str]:
     return [text] if isinstance(text, str) else []
 
 
-def told() -> list[str]:
+def certificate_texts() -> list[str]:
     return [
         *of_protections(),
         *of_questions(),
@@ -117,7 +117,7 @@ def told() -> list[str]:
 
 
 def test_what_certificates_say_is_recalled_to_the_last_word() -> None:
-    sentences = told()
+    sentences = certificate_texts()
     with pseudo():
         left = {sentence: words(translate_certificate(sentence)) for sentence in sentences}
     assert {sentence: found for sentence, found in left.items() if found} == {}

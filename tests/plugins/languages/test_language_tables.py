@@ -31,7 +31,7 @@ SCRIPTS = page_sentences.in_words(page_sentences.of_scripts())
 SENTENCES = page_sentences.in_words(page_sentences.of_python() | page_sentences.of_templates()) - SCRIPTS
 
 
-def places(sentence: str) -> set[tuple[str, str, str | None]]:
+def placeholders(sentence: str) -> set[tuple[str, str, str | None]]:
     return {(name, spec or "", sign) for _, name, spec, sign in string.Formatter().parse(sentence) if name is not None}
 
 
@@ -50,7 +50,7 @@ def test_translations_have_the_same_places_and_no_markup(code: str) -> None:
         tables = [current_language().sentences, current_language().certificate, current_language().groups]
     for table in tables:
         for sentence, translation in table.items():
-            assert places(sentence) == places(translation), sentence
+            assert placeholders(sentence) == placeholders(translation), sentence
             assert not re.search(r'[<>&"]', translation), translation
             assert sentence[:1] != " " or translation[:1] == " ", sentence  # what goes on from other words
 

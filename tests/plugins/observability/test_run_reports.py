@@ -53,7 +53,7 @@ def observed(folder: Path, home: Path, **changes: Any) -> release_run.Release:
     return done
 
 
-def lines_of(written: str) -> list[dict[str, Any]]:
+def log_records(written: str) -> list[dict[str, Any]]:
     """The lines of JSON; what a thread of an earlier test prints may stand before one."""
     return [json.loads(line[line.index('{"time"') :]) for line in written.splitlines() if '{"time"' in line]
 
@@ -67,7 +67,7 @@ def test_everything_tells_of_a_release_and_nothing_of_its_records(
     records = tmp_path / "of-one-person"
     done = observed(records, home, period="2026-11-09", output={"folder": str(tmp_path / "published")})
 
-    lines = lines_of(capfd.readouterr().err)
+    lines = log_records(capfd.readouterr().err)
     assert [line["event"] for line in lines] == ["started", "stage", "planned", "stage", "stage", "published"]
     assert [line["stage"] for line in lines if line["event"] == "stage"] == ["plan", "answer", "publish"]
     assert {line["release"] for line in lines} == {"small-1"}
@@ -108,7 +108,7 @@ def test_everything_tells_of_a_release_and_nothing_of_its_records(
 
     seen = [json.dumps(lines), text, *(body.decode(errors="replace") for _, body in receiver.heard)]
     for content in seen:
-        assert not small_release.told(ROWS, content)
+        assert not small_release.has_number(ROWS, content)
         for private in ("of-one-person", "records.parquet", str(records)):
             assert private not in content
 

@@ -31,14 +31,14 @@ TEXTS = """() => [...document.querySelectorAll('svg')].filter(svg => svg.getBoun
 
 
 @pytest.fixture(scope="module", params=always(["weeks", "towns"], gallery.GALLERY))
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gallery_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return gallery.write(tmp_path_factory.mktemp("gallery"), request.param)
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_charts_are_laid_out_for_the_screen(made: Path, browser: Any, screen: str) -> None:
+def test_charts_are_laid_out_for_the_screen(gallery_page: Path, browser: Any, screen: str) -> None:
     """Letters of 12 pixels and more; no text leaves its chart or touches another; nothing sticks out sideways."""
-    page = unfolded(shown(browser, made, screen, java_script_enabled=True))
+    page = unfolded(shown(browser, gallery_page, screen, java_script_enabled=True))
     charts = page.evaluate(TEXTS)
     assert charts
     for chart in charts:
@@ -71,9 +71,9 @@ def test_charts_are_laid_out_for_the_screen(made: Path, browser: Any, screen: st
         pytest.param("desk", "dark", marks=pytest.mark.slow),
     ],
 )
-def test_a_page_is_for_everybody(made: Path, browser: Any, screen: str, look: str) -> None:
+def test_a_page_is_for_everybody(gallery_page: Path, browser: Any, screen: str, look: str) -> None:
     """No violation of axe-core's rules: landmarks, contrast, names, focus."""
-    page = shown(browser, made, screen, look)
+    page = shown(browser, gallery_page, screen, look)
     assert violations(page) == []
     assert violations(unfolded(page)) == []
     assert page.locator("main").count() == 1

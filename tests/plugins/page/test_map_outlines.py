@@ -38,16 +38,16 @@ def file(folder: Path, features: list[tuple[Any, list[Any]]], kind: str = "Polyg
     return "map.geojson"
 
 
-def two(folder: Path, points: int) -> Boundaries:
+def touching_regions(folder: Path, points: int) -> Boundaries:
     border = jagged(points)
     west, east = [(8, 50), *border, (8, 52), (8, 50)], [(12, 52), (12, 50), *border, (12, 52)]
     return boundaries(file(folder, [("w", [west]), ("e", [east])]), "code", ("w", "e", "far"), folder)
 
 
 def test_what_two_areas_have_in_common_they_keep_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fine = two(tmp_path, 900)
+    fine = touching_regions(tmp_path, 900)
     monkeypatch.setattr("dpdist.plugins.page.map_outlines.MOST_POINTS", 300)
-    coarse = two(tmp_path, 900)
+    coarse = touching_regions(tmp_path, 900)
     sizes = []
     for found in (fine, coarse):
         areas = dict(found.areas)
@@ -61,7 +61,7 @@ def test_what_two_areas_have_in_common_they_keep_in_common(tmp_path: Path, monke
         sizes.append(len(west))
     monkeypatch.setattr("dpdist.plugins.page.map_outlines.MOST_POINTS", 3)
     with pytest.raises(InvalidInput, match="give fewer"):
-        two(tmp_path, 5)
+        touching_regions(tmp_path, 5)
     assert sizes[1] < 300 < sizes[0]
 
 
@@ -71,7 +71,7 @@ def test_an_area_that_is_too_small_is_a_dot() -> None:
 
 
 def test_a_region_has_the_aspect_of_its_middle(tmp_path: Path) -> None:
-    found = two(tmp_path, 5)
+    found = touching_regions(tmp_path, 5)
     assert found.size[0] / found.size[1] == pytest.approx(4 * np.cos(np.radians(51)) / 2, rel=0.02)
 
 
@@ -147,4 +147,4 @@ def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         boundaries("countries", "", ("Germany",), Path())
     monkeypatch.setattr("dpdist.plugins.page.map_outlines.FILE_BYTES", 10)
     with pytest.raises(InvalidInput, match="larger"):
-        two(tmp_path, 5)
+        touching_regions(tmp_path, 5)

@@ -60,13 +60,13 @@ class Printed:
     height: float
 
     @staticmethod
-    def of(page: Path, target: Path) -> Printed:
+    def print_page(page: Path, target: Path) -> Printed:
         """A page as the command prints it, on Letter."""
         page_export.save(page.resolve(), target.resolve())
-        return Printed.read(target)
+        return Printed.read_pdf(target)
 
     @staticmethod
-    def read(file: Path | io.BytesIO) -> Printed:
+    def read_pdf(file: Path | io.BytesIO) -> Printed:
         """A PDF."""
         reader = pypdf.PdfReader(file)
         return Printed([_texts(one) for one in reader.pages], float(reader.pages[0].mediabox.height))
@@ -102,12 +102,12 @@ class Printed:
 def _texts(page: pypdf.PageObject) -> list[Text]:
     found: list[Text] = []
 
-    def visit(text: str, matrix: list[float], place: list[float], font: object, size: float) -> None:
+    def collect_text(text: str, matrix: list[float], place: list[float], font: object, size: float) -> None:
         del font
         if text.strip():
             found.append(Text(text, place[5] * matrix[3] + matrix[5], size))
 
-    page.extract_text(visitor_text=visit)
+    page.extract_text(visitor_text=collect_text)
     return found
 
 
@@ -121,10 +121,10 @@ def faults(page: Path, browser: Any) -> list[str]:
         looked.emulate_media(media="print")
         looked.goto(page.resolve().as_uri())
         seen = [(tag, text) for tag, text in looked.evaluate(SEEN, ",".join(WHOLE)) if _letters(text)]
-        on_a4 = Printed.read(io.BytesIO(looked.pdf(format="A4", prefer_css_page_size=True)))
+        on_a4 = Printed.read_pdf(io.BytesIO(looked.pdf(format="A4", prefer_css_page_size=True)))
     headings = [text for tag, text in seen if tag in ("h2", "h3")]
     assert len(headings) >= 2
-    both = (on_a4, Printed.of(page, Path(f"{page.parent.name}.pdf")))
+    both = (on_a4, Printed.print_page(page, Path(f"{page.parent.name}.pdf")))
     assert round(on_a4.height / 72 * 25.4) in (297, 210)  # mm; the second is a size that a page sets itself
     return list(dict.fromkeys(fault for each in both for fault in each.faults(headings, [text for _, text in seen])))
 
@@ -151,7 +151,7 @@ def test_the_summary_is_one_page(tmp_path: Path, browser: Any, language: str) ->
         seen = [text for _, text in looked.evaluate(SEEN, ",".join(WHOLE))]
         files = [looked.pdf(format=paper, prefer_css_page_size=True) for paper in ("A4", "Letter")]
         tables, told = (looked.locator(f"#summary {each}").count() for each in ("use", "dd p"))
-    printed = [Printed.read(io.BytesIO(file)) for file in files]
+    printed = [Printed.read_pdf(io.BytesIO(file)) for file in files]
     assert [len(each.pages) for each in printed] == [1, 1]
     assert [fault for each in printed for fault in each.cut(seen)] == []
     assert 2 < tables < 10  # of so many

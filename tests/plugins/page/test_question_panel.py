@@ -36,9 +36,9 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-def asked(page: Any, **chosen: str) -> tuple[str, list[dict[str, Any]]]:
+def ask_page(page: Any, **selections: str) -> tuple[str, list[dict[str, Any]]]:
     """The question in words, and the rows that the page answers."""
-    for name, value in chosen.items():
+    for name, value in selections.items():
         page.locator(f"#ask [name='{name.replace('_', '-')}']").select_option(value)
     page.get_by_role("button", name="Answer", exact=True).click()
     command = page.locator("#ask-command code").text_content()
@@ -98,7 +98,7 @@ def test_the_page_answers_as_the_command_does(home: Path, page: Any, which: str)
             if kind == "difference":
                 chosen["one_2_first"] = one or "0"
             blank = {"one_0_first": "", "one_0_last": "", "other_0_last": ""} if kind in ("share", "difference") else {}
-            question, rows = asked(page, what=kind, by=by, **{**blank, **chosen, **narrow, **other})
+            question, rows = ask_page(page, what=kind, by=by, **{**blank, **chosen, **narrow, **other})
             compare(rows, release.ask(question))
 
 
@@ -111,7 +111,7 @@ def test_published_quantiles_are_answered_as_they_are_published(home: Path, page
     options = page.locator("#ask [name=what] option[value^=chosen]").evaluate_all("all => all.map(one => one.textContent)")
     assert options == ["Median of age at home", "Quantile 0.9 of age at home"]
     for kind, at in (("chosen:0", 0.5), ("chosen:1", 0.9)):
-        question, rows = asked(page, what=kind)
+        question, rows = ask_page(page, what=kind)
         assert question == f"quantile {at} of 'age at home' by sex, work"
         found = release.ask(question)
         compare(rows, found)
@@ -139,7 +139,7 @@ def test_questions_are_accessible_everywhere(home: Path, browser: Any) -> None:
     folder = run(small_release.write(home.parent / "data", mechanism="coa"), home).folder
     for screen, look in (("phone", "dark"), ("desk", "light")):
         page = shown(browser, folder / "index.html", screen, look)
-        asked(page, what="share", by="0", one_1_first="0")
+        ask_page(page, what="share", by="0", one_1_first="0")
         assert page.locator("#ask-told").text_content() == "12 answers"
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

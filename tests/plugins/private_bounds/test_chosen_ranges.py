@@ -73,12 +73,12 @@ def test_errors_are_those_of_the_sums_alone(home: Path, weight: float, mechanism
     tables = [{"marginals": {"of": [["sex"]]}, "weight": weight}, {"marginals": {"of": [["work"]]}, "sum": "paid"}]
     given = []
 
-    def kept(self: Any, counted: Any, draw: Any, errors: Any) -> Any:
+    def record_errors(self: Any, counted: Any, draw: Any, errors: Any) -> Any:
         given.append(errors)
         return made(self, counted, draw, errors)
 
     made = BoundChoice.values_to_store
-    with mock.patch.object(BoundChoice, "values_to_store", kept):
+    with mock.patch.object(BoundChoice, "values_to_store", record_errors):
         done = small_release.run(written(home, workload=tables, mechanism=mechanism), home)
     table, _ = release_folder.load_release(Path(done.folder))
     sums = np.array([row["standard_error"] for row in table.to_pylist() if row["group"].startswith("sum of")])

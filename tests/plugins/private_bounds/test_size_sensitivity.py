@@ -18,7 +18,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
 from tests.case_selection import always
-from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, in_parts
+from tests.stability.files import BASE, Data, as_folder, as_parquet, changed, partitioned_records
 from tests.support import small_release
 
 MOST = 4
@@ -30,7 +30,7 @@ def binned(data: Data, folder: Path, form: Any = as_parquet, *, groups: bool = F
     """Persons by bin, with the records or groups of whoever has more than the largest number counted as so many."""
     folder.mkdir(parents=True)
     source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose("who", most_records=MOST))
-    found = records_of_persons(in_parts(source, DOMAIN, folder), MOST, groups=groups)
+    found = records_of_persons(partitioned_records(source, DOMAIN, folder), MOST, groups=groups)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove").binned(found.counts)
 
 
@@ -65,7 +65,7 @@ def by_amount(data: Data, folder: Path, bounds: dict[str, Any], form: Any = as_p
     source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose(**bounds))
     column = amounts_attribute("a", Amounts(Fraction(-below), Fraction(1), MOST + below), DROP)
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"), column))
-    found = counts_of_amounts(in_parts(source, domain, folder), "a", below + MOST)
+    found = counts_of_amounts(partitioned_records(source, domain, folder), "a", below + MOST)
     return counts_by_size(MOST, Loss.gaussian(Fraction(1)), "add-remove", below=below).binned(found.counts)
 
 
@@ -144,7 +144,7 @@ def test_files_and_forms_agree(tmp_path: Path) -> None:
 
 def test_a_person_in_several_bins_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Had a person as many keys as batches, one person would move two bins."""
-    monkeypatch.setattr(contribution_bounding, "person_hashes", _by_place)
+    monkeypatch.setattr(contribution_bounding, "person_hashes", _hashes_by_partition)
     protection = Protection.from_facts({"neighbours": "add-remove", "most_records": MOST, "person": "who"})
     base = binned(FILE, tmp_path / "base", as_folder)
     moved = [binned(data, tmp_path / str(n), as_folder) - base for n, data in enumerate(changed(FILE, protection))]
@@ -154,6 +154,6 @@ def test_a_person_in_several_bins_is_found(tmp_path: Path, monkeypatch: pytest.M
 PERSON_HASHES = contribution_bounding.person_hashes
 
 
-def _by_place(table: Any, source: Any, partition: Any, place: int, key: Any) -> Any:
+def _hashes_by_partition(table: Any, source: Any, partition: Any, place: int, key: Any) -> Any:
     hashes, absent = PERSON_HASHES(table, source, partition, place, key)
     return hashes + np.uint64(hash(partition.path) % 2**32), absent

@@ -34,16 +34,16 @@ def test_what_was_chosen_is_answered_and_nothing_else_is(home: Path) -> None:
     done = small_release.run(written(home), home)
     rows = {(each["group"]["sex"], each["at"]): each for each in done.certificate["quantiles"]["rows"]}
 
-    def chosen(sex: str, at: float) -> tuple[float, float, float]:
+    def published_quantile(sex: str, at: float) -> tuple[float, float, float]:
         row = rows[sex, at]
         return row["value"], row["low_95"], row["high_95"]
 
     medians = done.ask("median of amount by sex")
     assert [(each.group["sex"], (each.value, each.low, each.high)) for each in medians] == [
-        (s, chosen(s, 0.5)) for s in "fm"
+        (s, published_quantile(s, 0.5)) for s in "fm"
     ]
     (one,) = done.ask("quantile 0.9 of 'amount' where sex=m")
-    assert (one.value, one.low, one.high, one.standard_error, one.group) == (*chosen("m", 0.9), None, {})
+    assert (one.value, one.low, one.high, one.standard_error, one.group) == (*published_quantile("m", 0.9), None, {})
     for other in ("median of amount", "quantile 0.8 of amount by sex", "median of amount by sex where work=a"):
         with pytest.raises(
             InvalidInput, match="chosen by sex at 0.5, 0.9, and no others: ask for 'quantile 0.5 of amount by sex'"

@@ -72,11 +72,11 @@ def some_records(most: int) -> Iterator[Records]:
         yield from combinations_with_replacement(range(SIZE), size)
 
 
-def one_of(at: Fraction, budget: Loss, moved: int = 1) -> QuantileRule:
+def quantile_rule(at: Fraction, budget: Loss, moved: int = 1) -> QuantileRule:
     return quantiles((SIZE,), (at,), moved, budget).by_column[0][0]
 
 
-def apart(of: QuantileRule, one: Records, other: Records) -> list[np.ndarray]:
+def log_ratios(of: QuantileRule, one: Records, other: Records) -> list[np.ndarray]:
     return [a - b for a, b in zip(logs(of, one), logs(of, other), strict=True)]
 
 
@@ -84,7 +84,7 @@ def keeps_to(of: QuantileRule, kind: str, pairs: Iterator[tuple[Records, Records
     """Whether no pair of neighbours is told apart beyond the budget, and how much of it is used."""
     used = 0.0
     for one, other in pairs:
-        found = apart(of, one, other)
+        found = log_ratios(of, one, other)
         if kind == "pure":
             used = max(used, sum(float(np.abs(each).max()) for each in found) / float(BUDGETS[kind].pure))
         else:  # the range of a logarithm decides which Gaussian dominates it (docs/noise.md, "Choosing by scores")
@@ -107,27 +107,30 @@ def neighbours(relation: str, most: int) -> Iterator[tuple[Records, Records]]:
 @pytest.mark.parametrize("at", ATS)
 def test_no_pair_of_neighbours_is_told_apart_beyond_the_budget(at: Fraction, kind: str, relation: str) -> None:
     moved = 1 if relation == "add-remove" else 2
-    of = one_of(at, BUDGETS[kind], moved)
+    of = quantile_rule(at, BUDGETS[kind], moved)
     right, used = keeps_to(of, kind, neighbours(relation, 4))
     assert right
     assert used > 0.2  # replaced records may lie in two groups, which costs more than two in one
     if at == Fraction(1, 2):
         assert used > 0.9
-        planted = one_of(at, BUDGETS[kind] + BUDGETS[kind])  # half the sensitivity, or about the root of it
+        planted = quantile_rule(at, BUDGETS[kind] + BUDGETS[kind])  # half the sensitivity, or about the root of it
         assert not keeps_to(planted, kind, neighbours(relation, 4))[0]
 
 
 @pytest.mark.parametrize("kind", BUDGETS)
 def test_records_of_a_person_in_several_groups_add_up(kind: str) -> None:
     """Two records, in one group or in two: the logarithms of both groups' choices add up."""
-    of = one_of(Fraction(1, 2), BUDGETS[kind], moved=2)
+    of = quantile_rule(Fraction(1, 2), BUDGETS[kind], moved=2)
     for base in some_records(3):
         for new in combinations_with_replacement(range(SIZE), 2):
-            together = apart(of, base, (*base, *new))
+            together = log_ratios(of, base, (*base, *new))
             alone = [
                 a + b
                 for a, b in zip(
-                    *([np.array([each.min(), each.max()]) for each in apart(of, base, (*base, value))] for value in new),
+                    *(
+                        [np.array([each.min(), each.max()]) for each in log_ratios(of, base, (*base, value))]
+                        for value in new
+                    ),
                     strict=True,
                 )
             ]
@@ -150,8 +153,8 @@ def test_ends_lie_on_the_right_side_as_often_as_they_say(at: Fraction) -> None:
                 worst = max(worst, low[place + 1 : SIZE].sum(), high[:place].sum())
         return worst
 
-    assert missed(one_of(at, Loss.laplace(Fraction(20)))) <= MISSED
-    planted = one_of(at, Loss.laplace(Fraction(20)))
+    assert missed(quantile_rule(at, Loss.laplace(Fraction(20)))) <= MISSED
+    planted = quantile_rule(at, Loss.laplace(Fraction(20)))
     planted.__dict__["end_margin"] = -planted.end_margin
     assert missed(planted) > 5 * MISSED
 
@@ -170,7 +173,7 @@ def test_runs_have_the_score_of_each_of_their_values(records: list[int], target:
 
 @pytest.mark.parametrize("at", ATS)
 def test_choices_are_those_of_the_definition(at: Fraction) -> None:
-    of = one_of(at, Loss.laplace(Fraction(4)), moved=2)
+    of = quantile_rule(at, Loss.laplace(Fraction(4)), moved=2)
     for records in some_records(4):
         for found, defined in zip(logs(of, records), definition(of, records), strict=True):
             np.testing.assert_allclose(found, defined, rtol=1e-9, atol=1e-12)
@@ -179,7 +182,7 @@ def test_choices_are_those_of_the_definition(at: Fraction) -> None:
 @pytest.mark.statistical
 def test_choices_have_their_probabilities() -> None:
     """Quantile and ends as they are drawn; with twice the rate they would not fit."""
-    of, records, draws = one_of(Fraction(1, 2), Loss.laplace(Fraction(4))), (0, 0, 1, 3, 3, 3), 1000
+    of, records, draws = quantile_rule(Fraction(1, 2), Loss.laplace(Fraction(4))), (0, 0, 1, 3, 3, 3), 1000
     found = np.array([of.choose_quantile(*counted(records), number.to_bytes(32, "big"), 7) for number in range(draws)])
     chances = [np.exp(each) for each in logs(of, records)]
     for place, end in ((0, None), (1, 0), (2, SIZE - 1)):
@@ -212,7 +215,7 @@ def test_a_range_far_too_wide_changes_little() -> None:
 
 
 def test_nobody_has_an_interval_of_everything() -> None:
-    of = one_of(Fraction(1, 2), Loss.laplace(Fraction(8)))
+    of = quantile_rule(Fraction(1, 2), Loss.laplace(Fraction(8)))
     found = of.choose_quantile(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), bytes(32), 0)
     assert found[1:] == (0, SIZE - 1)
 
@@ -220,7 +223,7 @@ def test_nobody_has_an_interval_of_everything() -> None:
 def test_ends_too_far_for_whole_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdist.plugins.quantiles.quantile_rules.FARTHEST", 4)
     with pytest.raises(InvalidInput, match="so little budget"):
-        one_of(Fraction(1, 2), Loss.laplace(Fraction(1)))
+        quantile_rule(Fraction(1, 2), Loss.laplace(Fraction(1)))
 
 
 def test_too_little_budget_is_refused() -> None:

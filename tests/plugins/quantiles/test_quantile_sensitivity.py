@@ -16,7 +16,7 @@ from dpdist.plugins.quantiles.quantile_counting import values_by_group
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
 from tests.case_selection import always
-from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, in_parts
+from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, partitioned_records
 from tests.support import small_release
 
 FILE: Data = BASE + tuple(("w", number, "x") for number in (1, -3, 60))
@@ -28,7 +28,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
     folder.mkdir(parents=True)
     source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose(**BOUNDS[name]))
     domain = Domain((Attribute("b", categories=("x", "y"), outside="drop"),), beside=(COLUMN,))
-    (values,) = values_by_group(in_parts(source, domain, folder), ["b"], [COLUMN]).values
+    (values,) = values_by_group(partitioned_records(source, domain, folder), ["b"], [COLUMN]).values
     table = np.zeros((2, 10), dtype=np.int64)
     table[values[0], values[1]] = values[2]
     return table

@@ -114,7 +114,7 @@ class Running:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(HANGS)
 
-    def asked(self, spec: Path | str, period: object = "-", method: str = "POST") -> dict[str, Any]:
+    def request_release(self, spec: Path | str, period: object = "-", method: str = "POST") -> dict[str, Any]:
         """The answer to one request."""
         return request(self.address, method, f"/releases/{digest_of(str(spec))}/{period}")
 

@@ -54,10 +54,10 @@ def spec_of(running: Running) -> Path:
 
 def ended(running: Running, spec: Path, period: object = WEEK) -> dict[str, Any]:
     """How a release ended, with all that was told of it, in however many answers."""
-    facts = running.asked(spec, period)
+    facts = running.request_release(spec, period)
     events = facts.get("events", [])
     while "line" not in facts and "folder" not in facts:
-        facts = running.asked(spec, f"{period}?after={len(events)}", "GET")
+        facts = running.request_release(spec, f"{period}?after={len(events)}", "GET")
         events += facts["events"]
     return facts | {"events": events}
 
@@ -105,7 +105,7 @@ def test_what_was_not_given_is_refused_in_one_line(running: Running, tmp_path: P
     with pytest.raises(InvalidSpec, match="the measuring service has no spec of digest"):
         RemoteRelease(running.address, str(edited), WEEK).__next__()
     for period in ("-", "2026-11-03", "9999-12-27", "0001-01-01"):
-        facts = running.asked(spec_of(running), period)
+        facts = running.request_release(spec_of(running), period)
         assert (facts["status"], facts["state"], facts["line"].count("\n")) == (422, "refused", 0)
     assert running.charges() == charged
 
@@ -423,13 +423,13 @@ def test_slow_clients_are_hung_up_on(
     assert "408 no request within 0.5 s" in capsys.readouterr().err
 
 
-def kept_going(running: Running, spec: Path, disturb: Callable[[RemoteRelease], None]) -> RemoteRelease:
+def follow_disturbed_release(running: Running, spec: Path, disturb: Callable[[RemoteRelease], None]) -> RemoteRelease:
     """A release that is asked for, disturbed once it runs, and followed to its end."""
-    course = RemoteRelease(running.address, str(spec), WEEK)
-    next(course)
-    disturb(course)
-    list(course)
-    return course
+    release = RemoteRelease(running.address, str(spec), WEEK)
+    next(release)
+    disturb(release)
+    list(release)
+    return release
 
 
 def one_service(folder: Path) -> tuple[Running, Path]:
@@ -467,7 +467,7 @@ def test_a_service_that_is_killed_loses_nothing() -> None:
             running.start()
 
         try:
-            course = kept_going(running, spec, kill)
+            course = follow_disturbed_release(running, spec, kill)
             assert course.result.release == f"small-{WEEK}"
             assert running.charges() == [f"small-{WEEK}"]
         finally:

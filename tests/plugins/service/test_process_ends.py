@@ -103,7 +103,7 @@ def after_its_end(disturb: Callable[[Running], None], monkeypatch: pytest.Monkey
     with folder_for_all() as folder:
         running, spec = one_service(folder)
         try:
-            running.asked(spec, WEEK)
+            running.request_release(spec, WEEK)
             while not processes_of(folder):
                 assert running.process.poll() is None
             disturb(running)

@@ -50,7 +50,7 @@ def test_a_spec_that_cannot_be_read_tells_no_path_of_the_service() -> None:
         keys.initialise(folder / "home")
         running = Running(folder, folder / "home")
         try:
-            facts = running.asked(folder / "specs" / "weekly.yaml", WEEK)
+            facts = running.request_release(folder / "specs" / "weekly.yaml", WEEK)
             assert (facts["status"], facts["reason"]) == (422, "InvalidSpec")
             assert str(folder) not in json.dumps(facts)
             assert "a number is needed" in (folder / "log").read_text()

@@ -161,15 +161,15 @@ def taken(target: Path, process: subprocess.Popen[str]) -> bool:
     return target.with_name(f"{target.name}-{process.pid}").exists()
 
 
-def told(folder: Path, client: Client) -> tuple[str, str]:
+def restricted_output(folder: Path, client: Client) -> tuple[str, str]:
     """All that the restricted process tells its clients, and the operator, to its end; it runs no command."""
     with measuring(folder, client, restricted=True) as process:
-        said = process.communicate(timeout=HANGS)[0]
+        output = process.communicate(timeout=HANGS)[0]
     assert not taken(folder / "taken", process)
-    return said, (folder / "operator.log").read_text()
+    return output, (folder / "operator.log").read_text()
 
 
-def given(folder: Path) -> Path:
+def prepare_folder(folder: Path) -> Path:
     small_release.write(folder / "specs", output={"folder": str(folder / "published")})
     keys.initialise(folder / "home")
     return folder
@@ -177,7 +177,7 @@ def given(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_release_over_an_honest_cluster_is_published(cluster: Client, tmp_path: Path) -> None:
-    assert '"state": "published"' in told(given(tmp_path), cluster)[0]
+    assert '"state": "published"' in restricted_output(prepare_folder(tmp_path), cluster)[0]
 
 
 @pytest.mark.parametrize("how", POISONS)
@@ -185,7 +185,7 @@ def test_a_hostile_cluster_runs_no_code_in_the_service(how: str, cluster: Client
     target = tmp_path / "taken"
     poisoned(cluster, how, str(target))
     try:
-        said, operator = told(given(tmp_path), cluster)
+        said, operator = restricted_output(prepare_folder(tmp_path), cluster)
         assert '"reason": "EngineError"' in said
         assert "EngineError: the cluster sent something that asks for " in operator
         with measuring(tmp_path, cluster, restricted=False) as process:
@@ -219,7 +219,7 @@ def test_honest_errors_are_told_as_they_are(how: str, cluster: Client, tmp_path:
     allowed = cluster.run_on_scheduler(deaths, 0)
     cluster.run(failing, how)
     try:
-        said, operator = told(given(tmp_path), cluster)
+        said, operator = restricted_output(prepare_folder(tmp_path), cluster)
         public, private = HONEST[how]
         assert public in said, said
         assert private in operator, operator

@@ -41,7 +41,7 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def two(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site_of_two_releases(weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two releases and their site, which was written when all of their files had settled; and the third, elsewhere."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("dpdist.plugins.site.editions.SETTLING_SECONDS", 0.0)
@@ -71,19 +71,22 @@ def read_again() -> set[str]:
     return seen
 
 
-def places(release: str) -> list[int]:
+def inode_numbers(release: str) -> list[int]:
     """Which files of the disk the copies of a release are."""
     return sorted(path.stat().st_ino for path in (SITE / release).rglob("*") if path.is_file())
 
 
-def test_what_did_not_change_is_neither_read_nor_copied(two: Path) -> None:
-    before = places("w1")
+def test_what_did_not_change_is_neither_read_nor_copied(site_of_two_releases: Path) -> None:
+    before = inode_numbers("w1")
     for _ in range(2):
         assert read_again() == set()
-        assert places("w1") == before
-    shutil.copytree(two, "releases/w3")
+        assert inode_numbers("w1") == before
+    shutil.copytree(site_of_two_releases, "releases/w3")
     assert read_again() == {"w3"}
-    assert (places("w1"), sorted(path.name for path in SITE.iterdir() if path.is_dir())) == (before, ["w1", "w2", "w3"])
+    assert (inode_numbers("w1"), sorted(path.name for path in SITE.iterdir() if path.is_dir())) == (
+        before,
+        ["w1", "w2", "w3"],
+    )
 
 
 def altered() -> None:
@@ -123,29 +126,29 @@ def added() -> None:
         ],
     ),
 )
-def test_changes_are_seen(two: Path, change: Callable[[], object], seen: set[str], held: set[str]) -> None:
+def test_changes_are_seen(site_of_two_releases: Path, change: Callable[[], object], seen: set[str], held: set[str]) -> None:
     change()
     assert read_again() == seen
     assert {path.name for path in SITE.iterdir() if path.is_dir()} == held
 
 
-def test_what_another_version_noted_is_not_believed(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_version_noted_is_not_believed(site_of_two_releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdist.plugins.site.editions.version", lambda: "another")
     assert read_again() == {"w1", "w2"}
 
 
-def test_files_that_changed_just_now_are_read_again(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_changed_just_now_are_read_again(site_of_two_releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second change within a tick of the system's clock would not show."""
     monkeypatch.setattr("dpdist.plugins.site.editions.SETTLING_SECONDS", 3600.0)
     assert [read_again(), read_again()] == [{"w1", "w2"}] * 2
 
 
-def test_file_systems_without_second_names(two: Path) -> None:
+def test_file_systems_without_second_names(site_of_two_releases: Path) -> None:
     with mock.patch("os.link", side_effect=OSError):
         assert read_again() == set()
 
 
-def test_links_lead_nowhere(two: Path) -> None:
+def test_links_lead_nowhere(site_of_two_releases: Path) -> None:
     """A file that became a link since: its stamp is another one, and a release with links is none."""
     table = Path("releases/w1/answers.csv")
     shutil.copy(table, "elsewhere.csv")

@@ -27,15 +27,15 @@ ABOUT = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def weekly_releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two weeks, of which the second has many more records and was revised."""
     folder = tmp_path_factory.mktemp("made")
     keys.initialise(folder / "home")
-    given: dict[str, Any] = {"ledger": {"dataset": "visits", "cap": {"rho": 0.4, "per": "week"}}, "about": ABOUT}
+    options: dict[str, Any] = {"ledger": {"dataset": "visits", "cap": {"rho": 0.4, "per": "week"}}, "about": ABOUT}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for seed, (release, day) in enumerate([("w1", "2026-11-09"), ("w2", "2026-11-16"), ("w2-revised", "2026-11-16")]):
-            changed = {**given, "about": {**ABOUT, "published": "2026-12-01"}} if "revised" in release else given
+            changed = {**options, "about": {**ABOUT, "published": "2026-12-01"}} if "revised" in release else options
             table = small_release.records(1000 + 2000 * (seed > 0), seed=seed)
             title = f"Visits of {day}; all, every one"
             path = small_release.write(folder / "data", table=table, release=release, period=day, title=title, **changed)
@@ -44,9 +44,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def found(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[editions.Edition]:
+def weekly_editions(weekly_releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[editions.Edition]:
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(made / "releases", "releases")
+    shutil.copytree(weekly_releases / "releases", "releases")
     return editions.releases_in(Path("releases"), "visits")[0]
 
 
@@ -71,11 +71,11 @@ def test_a_site_is_called_what_its_titles_have_in_common(titles: list[str], call
     assert release_catalogue.site_name(entries) == called
 
 
-def test_a_site_is_headed_by_its_title_and_names_its_data_set(found: list[editions.Edition]) -> None:
-    for one in found:
+def test_a_site_is_headed_by_its_title_and_names_its_data_set(weekly_editions: list[editions.Edition]) -> None:
+    for one in weekly_editions:
         titled = one.folder / "citation.json"
         titled.write_text(titled.read_text().replace("Visits of", "Visits, week of"))
-    site_pages.write_site("visits", found, (), Path("site"), address="https://example.org/v")
+    site_pages.write_site("visits", weekly_editions, (), Path("site"), address="https://example.org/v")
     index = Path("site/index.html").read_text()
     assert re.search(r"<h1>Visits</h1>\n<p[^>]*>Data set <code>visits</code>", index)
     assert "<title>Visits: differentially private releases</title>" in index
@@ -84,9 +84,9 @@ def test_a_site_is_headed_by_its_title_and_names_its_data_set(found: list[editio
     assert ">visits/w1</guid>" in Path("site/feed.xml").read_text()
 
 
-def test_calendar_of_releases_revisions_and_what_comes(found: list[editions.Edition]) -> None:
+def test_calendar_of_releases_revisions_and_what_comes(weekly_editions: list[editions.Edition]) -> None:
     coming = [datetime.date(2026, 12, 7), datetime.date(2026, 11, 30)]
-    site_pages.write_site("visits", found, (), Path("site"), address="https://example.org/v", coming=coming)
+    site_pages.write_site("visits", weekly_editions, (), Path("site"), address="https://example.org/v", coming=coming)
     written = Path("site/calendar.ics").read_bytes()
     assert all(len(line) <= 75 for line in written.split(b"\r\n"))
     lines = written.decode().replace("\r\n ", "").split("\r\n")
@@ -111,8 +111,8 @@ def test_calendar_of_releases_revisions_and_what_comes(found: list[editions.Edit
     assert re.findall(r"<td>(\d+ \w+ 2026)</td>", front)[1::2] == ["1 December 2026", "16 November 2026", "9 November 2026"]
 
 
-def test_entries_of_feeds_say_what_changed(found: list[editions.Edition], monkeypatch: pytest.MonkeyPatch) -> None:
-    site_pages.write_site("visits", found, (), Path("site"))
+def test_entries_of_feeds_say_what_changed(weekly_editions: list[editions.Edition], monkeypatch: pytest.MonkeyPatch) -> None:
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     revised, replaced, first = json.loads(Path("site/feed.json").read_text())["items"]
     assert re.fullmatch(
         r"Period 16 November 2026\. Replaces w2\. .+ more records than in the period of 9 November 2026\. .+"
@@ -122,7 +122,7 @@ def test_entries_of_feeds_say_what_changed(found: list[editions.Edition], monkey
     assert "Replaced by w2-revised." in replaced["content_text"]
     assert not re.search("more|fewer|Replace", first["content_text"] + replaced["content_text"].replace("Replaced by", ""))
     monkeypatch.setattr("dpdist.plugins.site.feeds.MOST_ENTRIES", 2)
-    site_pages.write_site("visits", found, (), Path("site"))
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     assert json.loads(Path("site/feed.json").read_text())["items"] == [revised, replaced]
     assert Path("site/calendar.ics").read_text().count("BEGIN:VEVENT") == 3
 
@@ -137,8 +137,8 @@ def test_a_line_of_a_calendar_is_cut_between_letters(monkeypatch: pytest.MonkeyP
         assert all(len(line.encode()) <= 75 for line in folded.split("\r\n"))
 
 
-def test_licence_contact_and_citation(found: list[editions.Edition]) -> None:
-    assert release_catalogue.publication_facts(release_catalogue.catalogue_entries(found)[-1]) == {
+def test_licence_contact_and_citation(weekly_editions: list[editions.Edition]) -> None:
+    assert release_catalogue.publication_facts(release_catalogue.catalogue_entries(weekly_editions)[-1]) == {
         "cited": "City library (2026): Visits of 2026-11-16; all, every one. Differentially private release w2-revised. "
         "https://example.org/visitors",
         "curator": "City library",
@@ -146,25 +146,25 @@ def test_licence_contact_and_citation(found: list[editions.Edition]) -> None:
         "license": "CC-BY-4.0",
         "address": "https://example.org/visitors",
     }
-    site_pages.write_site("visits", found, (), Path("site"))
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     front = Path("site/index.html").read_text()
     for target in ("mailto:statistics@example.org", "https://spdx.org/licenses/CC-BY-4.0.html", "w2-revised/citation.bib"):
         assert f'href="{target}"' in front
 
 
-def test_long_lists_are_folded(found: list[editions.Edition], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_are_folded(weekly_editions: list[editions.Edition], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdist.plugins.site.site_pages.MOST_LIST_ROWS", 1)
-    site_pages.write_site("visits", found, (), Path("site"))
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     shown_first, folded = Path("site/index.html").read_text().split("2 earlier releases</summary>")
     assert ('href="w2-revised/release.json"' in shown_first, 'href="w1/release.json"' in shown_first) == (True, False)
     assert 'href="w1/release.json"' in folded.partition("</details>")[0]
 
 
 @pytest.mark.parametrize("language", slow_after_first(1, ["de", "fr", "es"]))
-def test_the_list_of_releases_fits_a_desk(found: list[editions.Edition], page: Any, language: str) -> None:
+def test_the_list_of_releases_fits_a_desk(weekly_editions: list[editions.Edition], page: Any, language: str) -> None:
     """With revisions and days of publishing it was a third wider than the page in German."""
-    found[-1].certificate["language"] = language
-    site_pages.write_site("visits", found, (), Path("site"))
+    weekly_editions[-1].certificate["language"] = language
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     page.set_viewport_size({"width": 1400, "height": 900})
     page.goto(Path("site/index.html").resolve().as_uri())
     assert page.evaluate("(one => one.scrollWidth - one.clientWidth)(document.querySelector('.list'))") == 0
@@ -180,8 +180,8 @@ def test_days_of_publishing_have_a_column_where_one_is_known(
     assert '<th scope="col">published</th>' not in Path("site/index.html").read_text()
 
 
-def test_search_over_all_tables_from_the_file_system(found: list[editions.Edition], page: Any) -> None:
-    site_pages.write_site("visits", found, (), Path("site"))
+def test_search_over_all_tables_from_the_file_system(weekly_editions: list[editions.Edition], page: Any) -> None:
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     page.goto(Path("site/search.html").resolve().as_uri())
     assert page.locator("[data-table]:visible").count() == 7
     page.fill("#find", "sex f work b")
@@ -210,10 +210,10 @@ def _rows(release: str) -> list[dict[str, Any]]:
 
 
 def test_tables_that_are_too_large_are_named_and_not_searched(
-    found: list[editions.Edition], page: Any, monkeypatch: pytest.MonkeyPatch
+    weekly_editions: list[editions.Edition], page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpdist.plugins.site.site_pages.MOST_SEARCHED_ANSWERS", 20)
-    site_pages.write_site("visits", found, (), Path("site"))
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     page.goto(Path("site/search.html").resolve().as_uri())
     assert page.locator("[data-table]:visible").count() == 7
     assert "The answers of 4 tables are too many to be searched here" in page.locator("main").text_content()
@@ -222,8 +222,8 @@ def test_tables_that_are_too_large_are_named_and_not_searched(
 
 
 @pytest.mark.parametrize(("screen", "look"), slow_after_first(1, [("phone", "dark"), ("desk", "light")]))
-def test_search_is_accessible(found: list[editions.Edition], browser: Any, screen: str, look: str) -> None:
-    site_pages.write_site("visits", found, (), Path("site"))
+def test_search_is_accessible(weekly_editions: list[editions.Edition], browser: Any, screen: str, look: str) -> None:
+    site_pages.write_site("visits", weekly_editions, (), Path("site"))
     page = shown(browser, Path("site/search.html").resolve(), screen, look)
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")

@@ -40,5 +40,5 @@ def test_examples(home: Path, browser: Any, spec: str) -> None:
     site_pages.write_site(dataset, editions.releases_in(Path("releases"), dataset)[0], (), Path("site"))
     for page in (done.folder / "index.html", Path("site/methodology.html"), Path("site/index.html")):
         assert faults(page, browser) == [], page
-    first = Printed.of(done.folder / "index.html", Path("summary.pdf")).whole[0]
+    first = Printed.print_page(done.folder / "index.html", Path("summary.pdf")).whole[0]
     assert all(_letters(each) in first for each in ("In short", "Privacy loss", "Cite as", done.certificate["release"]))

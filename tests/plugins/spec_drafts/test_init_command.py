@@ -67,7 +67,7 @@ FORMS = ("records.parquet", "records.csv")
 
 
 @pytest.fixture
-def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def records_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the records in both forms."""
     folder = home.parent / "work"
     pyarrow.parquet.write_table(TABLE, folder / "records.parquet")
@@ -77,8 +77,8 @@ def place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def command(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    del place
+def command(records_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    del records_folder
     return CommandLine(monkeypatch, capsys)
 
 
@@ -131,22 +131,24 @@ def test_a_column_of_persons_is_known_by_its_name() -> None:
     assert [name for name in (*PERSONS, *NO_PERSONS) if file_columns.is_person(name)] == list(PERSONS)
 
 
-def test_texts_are_no_money_and_whoever_says_what_a_column_holds_is_believed(place: Path, command: CommandLine) -> None:
+def test_texts_are_no_money_and_whoever_says_what_a_column_holds_is_believed(
+    records_folder: Path, command: CommandLine
+) -> None:
     pyarrow.parquet.write_table(
-        pa.table({"paid": ["yes", "no"], "price": [1.5, 2.5], "cost": [1, 2]}), place / "mixed.parquet"
+        pa.table({"paid": ["yes", "no"], "price": [1.5, 2.5], "cost": [1, 2]}), records_folder / "mixed.parquet"
     )
     assert command("init", "mixed.parquet", "--as", "price=number").code == 0
-    drafted = yaml.safe_load((place / "mixed.yaml").read_text(encoding="utf-8"))
+    drafted = yaml.safe_load((records_folder / "mixed.yaml").read_text(encoding="utf-8"))
     assert {name: next(iter(of)) for name, of in drafted["domain"].items()} == {"paid": "categories", "price": "edges"}
     assert list(drafted["sums"]) == ["cost"]
     assert drafted["workload"][1] == {"marginals": {"ways": [1]}, "mean": "cost"}
 
 
-def test_a_file_of_amounts_alone_counts_them(place: Path, command: CommandLine) -> None:
+def test_a_file_of_amounts_alone_counts_them(records_folder: Path, command: CommandLine) -> None:
     """A release needs an attribute; the sums of a column are told by others."""
-    pyarrow.parquet.write_table(pa.table({"paid": [1.5, 2.5]}), place / "paid.parquet")
+    pyarrow.parquet.write_table(pa.table({"paid": [1.5, 2.5]}), records_folder / "paid.parquet")
     assert command("init", "paid.parquet").code == 0
-    drafted = yaml.safe_load((place / "paid.yaml").read_text(encoding="utf-8"))
+    drafted = yaml.safe_load((records_folder / "paid.yaml").read_text(encoding="utf-8"))
     assert ("sums" in drafted, list(drafted["domain"])) == (False, ["paid"])
 
 
@@ -155,11 +157,11 @@ def test_a_file_of_amounts_alone_counts_them(place: Path, command: CommandLine) 
     [([3.25, 99.5], (3, 100, 0.01)), ([-12, 713_000], (-12, 713_001, 1)), ([0, 5_000_000], (0, 5_000_010, 10))],
 )
 def test_ranges_of_public_amounts_have_as_many_steps_as_a_range_may_have(
-    values: list[float], range_and_step: tuple[float, ...], place: Path, command: CommandLine
+    values: list[float], range_and_step: tuple[float, ...], records_folder: Path, command: CommandLine
 ) -> None:
-    pyarrow.parquet.write_table(pa.table({"paid": values, "branch": ["a", "b"]}), place / "paid.parquet")
+    pyarrow.parquet.write_table(pa.table({"paid": values, "branch": ["a", "b"]}), records_folder / "paid.parquet")
     assert command("init", "paid.parquet", "--public").code == 0
-    found = load(place / "paid.yaml").measured.sums["paid"]
+    found = load(records_folder / "paid.yaml").measured.sums["paid"]
     assert (found.first, found.last, float(found.step)) == (range_and_step[0], range_and_step[1], range_and_step[2])
 
 
@@ -167,20 +169,20 @@ KINDS = ("Größe (cm)=whole", "branch=text", "day=date", "member=boolean")
 
 
 @pytest.mark.parametrize("form", slow_after_first(1, FORMS))
-def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, command: CommandLine) -> None:
+def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, records_folder: Path, command: CommandLine) -> None:
     told = ["--names-in-first-row", *(word for kind in KINDS for word in ("--as", kind))] if form.endswith("csv") else []
     made = command("init", form, "--person", "person_id", *told)
     assert made.code == 0, made.err
-    text = (place / "records.yaml").read_text(encoding="utf-8")
+    text = (records_folder / "records.yaml").read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=release.schema.json\n")
-    assert (place / "release.schema.json").exists()
+    assert (records_folder / "release.schema.json").exists()
     assert "texts in another form than 2026-09-01" in text  # 01.09.2026 counts as another day
     assert not VALUES.search(text)
     with pytest.raises(InvalidSpec, match="SMALLEST") as refused:
-        load(place / "records.yaml")
+        load(records_folder / "records.yaml")
     assert "\n" not in str(refused.value)
-    (place / "records.yaml").write_text(completed(text), encoding="utf-8")
-    release = small_release.run(place / "records.yaml", place.parent / "home")
+    (records_folder / "records.yaml").write_text(completed(text), encoding="utf-8")
+    release = small_release.run(records_folder / "records.yaml", records_folder.parent / "home")
     assert release.certificate["method"]["attributes"].keys() == {"Größe_cm", "branch", "day", "member"}
     total, *means = release.ask("total of paid", "mean of paid by branch")
     assert total.value <= 100 * ROWS + 6 * total.standard_error  # by chance beyond in fewer than one run of 10^8
@@ -188,29 +190,29 @@ def test_a_completed_spec_runs_and_no_value_was_in_it(form: str, place: Path, co
     assert release.certificate["privacy"]["bound_enforced_while_counting"]
 
 
-def test_a_column_that_is_called_after_persons_is_taken_for_theirs(place: Path, command: CommandLine) -> None:
-    (place / "sales.csv").write_text("sold,customer,town\n2026-09-01,7,Bonn\n")
+def test_a_column_that_is_called_after_persons_is_taken_for_theirs(records_folder: Path, command: CommandLine) -> None:
+    (records_folder / "sales.csv").write_text("sold,customer,town\n2026-09-01,7,Bonn\n")
     wanted = {("--person", "none"): None, ("--columns", "customer"): None, (): "customer", ("--columns", "town"): "customer"}
     for place_of, (options, person) in enumerate(wanted.items()):
         made = command("init", "sales.csv", "--names-in-first-row", "--spec", f"{place_of}.yaml", *options)
         assert made.code == 0
         assert ("taken to tell persons apart, by its name: 'customer'" in made.out) == (person is not None)
-        spec = yaml.safe_load((place / f"{place_of}.yaml").read_text())
+        spec = yaml.safe_load((records_folder / f"{place_of}.yaml").read_text())
         assert spec["records"].get("person", {}).get("column") == person
         assert ("customer" in spec["domain"]) == (person is None)
 
 
-def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(place: Path, command: CommandLine) -> None:
+def test_a_spec_from_a_csv_file_alone_says_which_lines_to_keep(records_folder: Path, command: CommandLine) -> None:
     assert command("init", "records.csv", "--names-in-first-row", "--columns", "branch,paid").code == 0
-    text = (place / "records.yaml").read_text(encoding="utf-8")
+    text = (records_folder / "records.yaml").read_text(encoding="utf-8")
     assert not VALUES.search(text)
     assert (list(yaml.safe_load(text)["domain"]), list(yaml.safe_load(text)["sums"])) == (["branch"], ["paid"])
     with pytest.raises(InvalidSpec, match="give exactly one of 'categories'"):
-        load(place / "records.yaml")
+        load(records_folder / "records.yaml")
 
 
-def test_a_file_with_semicolons_is_begun_with_its_delimiter(place: Path, command: CommandLine) -> None:
-    (place / "de.csv").write_text("alter;ort\n34;Köln\n", encoding="utf-8")
+def test_a_file_with_semicolons_is_begun_with_its_delimiter(records_folder: Path, command: CommandLine) -> None:
+    (records_folder / "de.csv").write_text("alter;ort\n34;Köln\n", encoding="utf-8")
     for options, said in (
         ((), "seems to have ';' between its columns; say so with --delimiter"),
         (("--delimiter", "ab"), "--delimiter: 'delimiter' is one ASCII character"),
@@ -219,7 +221,7 @@ def test_a_file_with_semicolons_is_begun_with_its_delimiter(place: Path, command
         assert refused.code == 1
         assert said in refused.err.replace("\n", " ")
     assert command("init", "de.csv", "--names-in-first-row", "--delimiter", ";").code == 0
-    found = yaml.safe_load((place / "de.yaml").read_text(encoding="utf-8"))
+    found = yaml.safe_load((records_folder / "de.yaml").read_text(encoding="utf-8"))
     assert found["records"]["csv"] == {"delimiter": ";", "decimal": "MARK", "dates": {"format": "FORM"}}
     assert list(found["domain"]) == ["alter", "ort"]
 
@@ -236,10 +238,10 @@ def test_a_hundred_texts_of_a_public_column_are_listed_and_not_one_more(tmp_path
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_spec_of_a_public_file_needs_no_completion(form: str, place: Path, command: CommandLine) -> None:
+def test_a_spec_of_a_public_file_needs_no_completion(form: str, records_folder: Path, command: CommandLine) -> None:
     made = command("init", form, "--public", "--columns", "Größe (cm),branch,paid,day,member", "--spec", "public.yaml")
     assert made.code == 0, made.err
-    spec = load(place / "public.yaml")
+    spec = load(records_folder / "public.yaml")
     assert spec.measured.domain.attribute("branch").labels == ("Köln", "Zürich", "other", "unknown")
     assert spec.measured.domain.attribute("day").values == 28
     assert (spec.measured.sums["paid"].first, spec.measured.sums["paid"].last) == (70700, 70800)
@@ -259,17 +261,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("said", REFUSED)
-def test_refusals_are_one_line(said: str, place: Path, command: CommandLine) -> None:
-    (place / "taken.yaml").write_text("")
-    (place / "bare.csv").write_text("Ada,1987-03-01,70711.5\nBob,1987-03-02,70722.5\n")
-    (place / "words.csv").write_text("Ada,lung cancer\nBob,none\n")  # as good as names
+def test_refusals_are_one_line(said: str, records_folder: Path, command: CommandLine) -> None:
+    (records_folder / "taken.yaml").write_text("")
+    (records_folder / "bare.csv").write_text("Ada,1987-03-01,70711.5\nBob,1987-03-02,70722.5\n")
+    (records_folder / "words.csv").write_text("Ada,lung cancer\nBob,none\n")  # as good as names
     refused = command("init", *REFUSED[said])
     assert refused.code == 1
     assert said in refused.err
     assert "Traceback" not in refused.printed
     assert not VALUES.search(refused.err)
     assert "Ada" not in refused.err
-    assert {each.name for each in place.glob("*.yaml")} == {"taken.yaml"}
+    assert {each.name for each in records_folder.glob("*.yaml")} == {"taken.yaml"}
 
 
 def test_a_data_set_is_named_after_its_file_in_plain_letters() -> None:
@@ -278,24 +280,24 @@ def test_a_data_set_is_named_after_its_file_in_plain_letters() -> None:
     assert init_command.dataset_of(Path("記録.csv")) == "records"
 
 
-def test_columns_without_a_header_row_are_named(place: Path, command: CommandLine) -> None:
-    (place / "bare.csv").write_text("Ada,1987-03-01,70711.5\nBob,1987-03-02,70722.5\n")
+def test_columns_without_a_header_row_are_named(records_folder: Path, command: CommandLine) -> None:
+    (records_folder / "bare.csv").write_text("Ada,1987-03-01,70711.5\nBob,1987-03-02,70722.5\n")
     assert command("init", "bare.csv", "--header", "name,day,paid", "--columns", "day").code == 0
-    assert "header:" in (place / "bare.yaml").read_text()
-    assert not VALUES.search((place / "bare.yaml").read_text())
+    assert "header:" in (records_folder / "bare.yaml").read_text()
+    assert not VALUES.search((records_folder / "bare.yaml").read_text())
 
 
 @pytest.mark.parametrize("form", slow_after_first(2, ["csv", "csv.gz", "parquet", "arrow"]))
-def test_of_a_large_file_only_names_and_types_are_read(form: str, place: Path, command: CommandLine) -> None:
+def test_of_a_large_file_only_names_and_types_are_read(form: str, records_folder: Path, command: CommandLine) -> None:
     """By the kernel's count of the bytes that this process read."""
 
     def read_bytes() -> int:
         return int(Path("/proc/self/io").read_text().split()[1])
 
     table = pa.table({"age": STATE.integers(0, 2**62, 2**17), "day": STATE.integers(0, 9, 2**17)})
-    WRITE[form](TABLE, place / f"small.{form}")
-    WRITE[form](table, place / f"large.{form}")
-    assert (place / f"large.{form}").stat().st_size > 2**20
+    WRITE[form](TABLE, records_folder / f"small.{form}")
+    WRITE[form](table, records_folder / f"large.{form}")
+    assert (records_folder / f"large.{form}").stat().st_size > 2**20
     assert command("init", f"small.{form}", "--names-in-first-row").code == 0  # imports read files, too
     before = read_bytes()
     assert command("init", f"large.{form}", "--names-in-first-row").code == 0
@@ -305,12 +307,12 @@ def test_of_a_large_file_only_names_and_types_are_read(form: str, place: Path, c
 ASK = [sys.executable, "-m", "flows.main", "init", "records.csv"]
 
 
-def at_a_terminal(answers: bytes, place: Path) -> tuple[int, str]:
+def at_a_terminal(answers: bytes, records_folder: Path) -> tuple[int, str]:
     """Exit code and text of 'dpdist init' at a terminal where somebody types."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
     with subprocess.Popen(
-        ASK, cwd=place, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        ASK, cwd=records_folder, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     ) as process:
         os.close(theirs)
         os.write(ours, answers)
@@ -322,16 +324,16 @@ def at_a_terminal(answers: bytes, place: Path) -> tuple[int, str]:
     return process.returncode, text.decode().replace("\r\n", "\n")
 
 
-def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> None:
+def test_a_terminal_is_asked_for_what_the_options_do_not_say(records_folder: Path) -> None:
     """For the person, the columns, and what each of a CSV file holds, again where the answer is none."""
-    code, text = at_a_terminal(b"y\nperson_id\nbranch,paid,day\n\ncoins\n\ndate\n", place)
+    code, text = at_a_terminal(b"y\nperson_id\nbranch,paid,day\n\ncoins\n\ndate\n", records_folder)
     assert code == 0, text
     asked = ("Column that tells persons apart", "Columns to count", "What does 'branch' hold", "What does 'paid' hold")
     found = [text.index(question) for question in asked]
     assert found == sorted(found)
     assert text.count("What does 'paid' hold") == 2
     assert "wrote records.yaml: complete the words in capitals" in text
-    spec = yaml.safe_load((place / "records.yaml").read_text(encoding="utf-8"))
+    spec = yaml.safe_load((records_folder / "records.yaml").read_text(encoding="utf-8"))
     assert spec["records"]["person"]["column"] == "person_id"
     assert {name: next(iter(of)) for name, of in spec["domain"].items()} == {"branch": "categories", "day": "dates"}
     assert list(spec["sums"]) == ["paid"]
@@ -351,13 +353,13 @@ def test_a_terminal_is_asked_for_what_the_options_do_not_say(place: Path) -> Non
         ],
     ),
 )
-def test_a_terminal_without_a_good_answer_leaves_nothing(answers: bytes, code: int, said: str, place: Path) -> None:
-    before = set(place.iterdir())
-    ended, text = at_a_terminal(answers, place)
+def test_a_terminal_without_a_good_answer_leaves_nothing(answers: bytes, code: int, said: str, records_folder: Path) -> None:
+    before = set(records_folder.iterdir())
+    ended, text = at_a_terminal(answers, records_folder)
     assert ended == code
     assert said in text
     assert "Traceback" not in text
-    assert set(place.iterdir()) == before
+    assert set(records_folder.iterdir()) == before
 
 
 def test_columns_that_folders_name_have_no_kind(tmp_path: Path) -> None:

@@ -159,13 +159,13 @@ def test_no_strategy_beats_the_bound(case: tuple[int, int, int], request: pytest
     assert persons_bound(sums(steps).gram(), again.mean_square(steps)) == bound.lower_bound
 
 
-def _more(chain: MarkovChain) -> np.ndarray:
-    right = chain.mean_square()
-    return np.asarray(right + 0.05 * (right - np.diag(np.diag(right))))
+def _larger_mean_square(chain: MarkovChain) -> np.ndarray:
+    mean_square = chain.mean_square()
+    return np.asarray(mean_square + 0.05 * (mean_square - np.diag(np.diag(mean_square))))
 
 
 FAULTS: dict[str, Callable[[MarkovChain], np.ndarray]] = {
-    "pairs of steps that count too much": _more,
+    "pairs of steps that count too much": _larger_mean_square,
     "one step more of a person": lambda chain: replace(chain, max_steps=chain.max_steps + 1).mean_square(),
     "persons who do not sum to one": lambda chain: replace(
         chain, start_probabilities=chain.start_probabilities * 1.02

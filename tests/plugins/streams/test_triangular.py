@@ -30,13 +30,13 @@ FILTERS = {
 }
 
 
-def of(name: str) -> Workload:
+def filter_workload(name: str) -> Workload:
     return filtered(48, "x0", [FILTERS[name]])
 
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_every_step_is_measured_and_read_from_the_past_at_the_optimum(name: str) -> None:
-    workload = of(name)
+    workload = filter_workload(name)
     found = triangular(workload)
     a, w = found.matrix(), workload.operator.dense()
     assert (np.triu(a, 1) == 0).all()

@@ -49,11 +49,11 @@ class Keyboard:
             assert not found["covered"], f"{key} leaves the focus behind something else: {found}"
         return found
 
-    def to(self, words: str, inside: str = "", *, key: str = "Tab") -> None:
+    def move_to(self, words: str, inside: str = "", *, key: str = "Tab") -> None:
         """Go on to a control by its words, in a box by its legend."""
         for _ in range(100):
-            found = self.press(key)
-            if found["words"].startswith(words) and found["legend"].startswith(inside):
+            focus = self.press(key)
+            if focus["words"].startswith(words) and focus["legend"].startswith(inside):
                 return
         pytest.fail(f"{key} never comes to {words!r} of {inside!r}")
 
@@ -87,49 +87,49 @@ def test_a_release_by_keyboard_alone(browser: Any, studio: str, home: Path, scre
     hands = Keyboard(page)
     assert violations(page) == []
 
-    hands.to("Column that tells persons apart")
+    hands.move_to("Column that tells persons apart")
     hands.press("ArrowDown")
-    hands.to("Records of one person")
+    hands.move_to("Records of one person")
     hands.write("3")
-    hands.to("Counted as", "age")
+    hands.move_to("Counted as", "age")
     assert hands.press("ArrowDown", 3)["legend"].startswith("age")
-    hands.to("Edges of the bins", "age")
+    hands.move_to("Edges of the bins", "age")
     hands.write("0, 18, 65, 100")
-    hands.to("Counted as", "age", key="Shift+Tab")
+    hands.move_to("Counted as", "age", key="Shift+Tab")
     hands.press("ArrowDown")  # past what was declared, and back
     hands.press("ArrowUp")
-    hands.to("Counted as", "branch")
+    hands.move_to("Counted as", "branch")
     hands.press("ArrowDown")
-    hands.to("All names", "branch")
+    hands.move_to("All names", "branch")
     hands.write("Centre, North, Harbour")
-    hands.to("Counted as", "minutes")
+    hands.move_to("Counted as", "minutes")
     hands.press("ArrowDown", 5)
-    hands.to("To", "minutes")
+    hands.move_to("To", "minutes")
     hands.write("240")
     assert violations(page) == []
 
-    hands.to("Asks for", "Question 1")
+    hands.move_to("Asks for", "Question 1")
     hands.press("ArrowDown")
-    hands.to("Tables", "Question 1")
+    hands.move_to("Tables", "Question 1")
     hands.write("age; branch; age, branch")
-    hands.to("Another question")
+    hands.move_to("Another question")
     assert hands.press("Enter")["legend"] == "Question 2"
     hands.press("ArrowDown", 4)
-    hands.to("By attributes", "Question 2")
+    hands.move_to("By attributes", "Question 2")
     hands.write("branch")
-    hands.to("Another question")
+    hands.move_to("Another question")
     hands.press("Enter")
-    hands.to("Remove", "Question 3")
+    hands.move_to("Remove", "Question 3")
     assert hands.press("Enter")["words"] == "Another question"
     expect(page.locator("#tables h3").last).to_have_text("Mean of minutes by branch", timeout=PATIENCE)
     assert violations(page) == []
 
-    hands.to("This release: epsilon")
+    hands.move_to("This release: epsilon")
     before = page.locator("#tables .group").first.inner_text()
     hands.press("ArrowLeft", 10)
     expect(page.locator("#tables .group").first).not_to_have_text(before, use_inner_text=True, timeout=PATIENCE)
     assert page.evaluate("document.activeElement.ariaValueText") == "epsilon 0.63"
-    hands.to("Save")
+    hands.move_to("Save")
     hands.press("Enter")
     expect(page.locator("#status")).to_have_text("Saved as visits.yaml.", timeout=PATIENCE)
     saved = yaml.safe_load(Path("visits.yaml").read_text())
@@ -142,17 +142,17 @@ def test_a_release_by_keyboard_alone(browser: Any, studio: str, home: Path, scre
     with open_ledger(home) as ledger:
         assert not ledger.budgets()
 
-    hands.to("Publish")
+    hands.move_to("Publish")
     page.keyboard.press("Enter")
     page.wait_for_selector("#confirm[open]")
     assert "Release visits-1 takes" in page.inner_text("#what")
     assert page.evaluate(FOCUSED)["words"] == "Not now"  # a key that is held down charges nothing
     assert violations(page) == []
-    hands.to("Charge and publish", key="Shift+Tab")
+    hands.move_to("Charge and publish", key="Shift+Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#status")).to_have_text("Published.", timeout=PATIENCE)
     assert violations(page) == []
-    hands.to("Close")
+    hands.move_to("Close")
     assert hands.press("Enter")["words"].startswith("Publish")
     context.close()
     assert "persons have more" in Path("releases/visits-1/index.html").read_text(encoding="utf-8")
@@ -168,7 +168,7 @@ def test_a_button_that_does_nothing_keeps_the_focus(browser: Any, studio: str) -
     save = page.locator("#save")
     expect(save).to_be_disabled()
     hands = Keyboard(page)
-    hands.to("Save")
+    hands.move_to("Save")
     hands.press("Enter")
     expect(page.locator("#status.refused")).to_be_visible()
     assert not Path("visits.yaml").exists()

@@ -33,10 +33,12 @@ def numbers(name: str, many: int = 30_000) -> np.ndarray:
     return np.asarray(drawn.astype(np.int64))
 
 
-def read(rule: NoisyBoundLoss, values: np.ndarray, deviation: float | None = None) -> BoundLossEstimate:
+def estimate_loss(rule: NoisyBoundLoss, values: np.ndarray, deviation: float | None = None) -> BoundLossEstimate:
     scales, ends = (UNIT, UNIT, UNIT / rule.records), size_bin_ends(MOST).astype(np.float64)
-    by = float(rule.noise.half_width_95(1.0)), LAPLACE_DETECTION_ERRORS if rule.loss.pure else DETECTION_ERRORS
-    return estimate_bound_loss(values, rule.noise.deviation if deviation is None else deviation, scales, ends, 2 * UNIT, *by)
+    detection = float(rule.noise.half_width_95(1.0)), LAPLACE_DETECTION_ERRORS if rule.loss.pure else DETECTION_ERRORS
+    return estimate_bound_loss(
+        values, rule.noise.deviation if deviation is None else deviation, scales, ends, 2 * UNIT, *detection
+    )
 
 
 LEAST, MOST_COVERED, ALARM, RELEASES = 0.95, 0.97, 1e-6, 1000
@@ -57,7 +59,7 @@ def covered(name: str, budget: Loss, taken_for: float = 1.0) -> dict[str, np.nda
     held: dict[str, list[bool]] = {"beyond": [], "records": [], "all_records": [], "far": []}
     for _ in range(RELEASES):
         noisy = exact + draw(0, rule.noise.scale, exact.size)
-        found = read(rule, noisy, taken_for * rule.noise.deviation).persons()
+        found = estimate_loss(rule, noisy, taken_for * rule.noise.deviation).persons()
         seen = lost[lost <= found["up_to"]].sum()
         for claim, true in (("beyond", (lost > 0).mean()), ("records", seen / (seen + counted.sum()))):
             held[claim].append(found[claim]["low_95"] - 5e-5 <= true <= found[claim]["high_95"] + 5e-5)
@@ -97,7 +99,7 @@ def test_without_noise_all_is_exact() -> None:
     rule = calibrate_bound_loss(MOST, BOUND, (), Loss.gaussian(Fraction(1)), "add-remove")
     own = np.array([1, 10, 11, 13, 30])
     exact = rule.person_totals(np.minimum(own, 10), np.maximum(own - 10, 0)).astype(np.float64)
-    found = read(rule, exact, deviation=1e-9).persons()
+    found = estimate_loss(rule, exact, deviation=1e-9).persons()
     assert found["beyond"] == {"share": 0.6, "low_95": 0.6, "high_95": 0.6}
     assert found["up_to"] == 32
     assert found["records"]["share"] == round(24 / 65, 4)
@@ -134,7 +136,7 @@ def test_all_records_are_said_where_noise_is_little(monkeypatch: pytest.MonkeyPa
     rule = calibrate_bound_loss(MOST, BOUND, (), Loss.gaussian(Fraction(1, 200)), "add-remove")
     own = numbers("poisson")
     counted = np.minimum(own, BOUND)
-    exact = read(rule, rule.person_totals(counted, np.maximum(own - BOUND, 0)).astype(np.float64))
+    exact = estimate_loss(rule, rule.person_totals(counted, np.maximum(own - BOUND, 0)).astype(np.float64))
     whole = exact.histograms[0].total(exact.width, whole=True)
     share = (whole.high - whole.value) / counted.sum()
     for limit, said in ((share * 0.999, False), (share * 1.001, True)):

@@ -18,7 +18,7 @@ from dpdist.privacy.accounting import Loss
 from dpdist.privacy.privacy_unit import Protection
 from dpdist.sources import record_sources
 from tests.case_selection import always
-from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, in_parts
+from tests.stability.files import BASE, BOUNDS, Data, as_folder, as_parquet, changed, partitioned_records
 from tests.support import small_release
 
 MOST = 2
@@ -40,7 +40,7 @@ def counted(data: Data, folder: Path, name: str, form: Any = as_parquet) -> np.n
     bounds = BOUNDS[name]
     source = record_sources.source_of(form(data, folder), columns={}, **small_release.whose(**bounds))
     rule = rule_of(bounds, "add-remove", Loss.gaussian(Fraction(1)))
-    return count_truncation_loss(in_parts(source, domain(), folder), rule, persons=name == "persons").counts
+    return count_truncation_loss(partitioned_records(source, domain(), folder), rule, persons=name == "persons").counts
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

@@ -67,7 +67,7 @@ LIES: dict[str, Callable[[Lines], Any]] = {
 }
 
 
-def found_of(folder: Path) -> str:
+def verdict(folder: Path) -> str:
     return verify.claim_result(verify.CLAIMS["a thresholded histogram"], verify.ReleaseClaims(folder))
 
 
@@ -76,13 +76,13 @@ def test_every_lie_about_a_row_is_found(of: str, honest: Any, tmp_path: Path) ->
     folder = tmp_path / "release"
     shutil.copytree(honest(of)[0], folder)
     text = (folder / "thresholded.csv").read_text()
-    assert found_of(folder) == "right"
+    assert verdict(folder) == "right"
     missed = []
     for name, lie in LIES.items():
         lines = list(csv.reader(io.StringIO(text)))
         lie(lines)
         with (folder / "thresholded.csv").open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(lines)
-        if not found_of(folder).startswith("wrong"):
+        if not verdict(folder).startswith("wrong"):
             missed.append(name)
     assert missed == []

@@ -96,11 +96,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "a range that is chosen, Laplace noise": {"table": payments(), **range_release(**PURE)},
     "what bounds leave out": {"table": purchases_with_amounts(), **loss_release()},
     "what bounds leave out, Laplace noise": {"table": purchases_with_amounts(), **loss_release(**PURE)},
-    "completeness": {"table": incomplete_records.visits(), **incomplete_records.ASKED,
+    "completeness": {"table": incomplete_records.visit_records(), **incomplete_records.ASKED,
                      "records": incomplete_records.PERSON, "neighbours": "replace-one"},
     "quantiles": {"table": purchases_with_amounts(), **quantile_release()},
     "quantiles, Laplace noise": {"table": purchases_with_amounts(), **quantile_release(neighbours="replace-one", **PURE)},
-    "several choices, Laplace noise": {"table": test_step_sequences.purchases(), **test_step_sequences.asked("pure")},
+    "several choices, Laplace noise": {"table": test_step_sequences.purchases(), **test_step_sequences.spec_changes("pure")},
     "variances": {"table": test_variances.table(), "sums": test_variances.SUMS, "domain": test_variances.DOMAIN,
                   "workload": test_variances.ASKED},
     "tables that share no attribute, Laplace noise": {
@@ -128,15 +128,15 @@ OTHERS: dict[str, dict[str, Any]] = {
         "domain": {"age": {"from": 0, "to": 11}, "sex": {"categories": [*map(str, range(200))], "other": "x"}},
         "workload": [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}],
     },
-    "groups of a person": {"table": test_persons.visits(), **test_persons.ASKED,
+    "groups of a person": {"table": test_persons.visit_records(), **test_persons.ASKED,
                            "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 3}}},
-    "persons by group": {"table": test_persons.visits(), **test_persons.ASKED},
-    "persons by group and in all": {"table": test_persons.visits(), **test_persons.ASKED, "domain": test_persons.TOTALS},
-    "persons by levels": {"table": test_persons.visits(), **test_persons.ASKED, **test_persons.KINDS},
+    "persons by group": {"table": test_persons.visit_records(), **test_persons.ASKED},
+    "persons by group and in all": {"table": test_persons.visit_records(), **test_persons.ASKED, "domain": test_persons.TOTALS},
+    "persons by levels": {"table": test_persons.visit_records(), **test_persons.ASKED, **test_persons.KINDS},
     "persons by levels, each cell by itself": {
-        "table": test_persons.visits(), **test_persons.ASKED, **test_persons.KINDS, "mechanism": "identity",
+        "table": test_persons.visit_records(), **test_persons.ASKED, **test_persons.KINDS, "mechanism": "identity",
     },
-    "persons by group, replaced": {"table": test_persons.visits(), **test_persons.ASKED, "neighbours": "replace-one"},
+    "persons by group, replaced": {"table": test_persons.visit_records(), **test_persons.ASKED, "neighbours": "replace-one"},
     "groups of a person in one cell": {
         "records": {"path": "records.parquet", "person": {"column": "person", "most_groups": 2}},
         "domain": {"age": {"edges": [0, 12]}}, "workload": [{"marginals": {"ways": [1], "ranges": True}}],
@@ -392,7 +392,7 @@ def forged(folder: Path, ledger: dict[str, Any]) -> Forged:
     return Forged(certificate, facts, arrays, rows, json.loads(json.dumps(ledger)), asked)
 
 
-def told(column: str, change: Callable[[float], float], places: slice = slice(3, 4)) -> Callable[[Forged], None]:
+def column_lie(column: str, change: Callable[[float], float], places: slice = slice(3, 4)) -> Callable[[Forged], None]:
     """A lie about a column of the answers."""
 
     def lie(of: Forged) -> None:
@@ -457,7 +457,7 @@ def smaller_gap(of: Forged) -> None:
     of.mechanism["certified_gap_of_the_worst"] -= 1e-5
 
 
-def later(change: Callable[[Path], object]) -> Callable[[Forged], None]:
+def after_signing(change: Callable[[Path], object]) -> Callable[[Forged], None]:
     """A lie after everything is signed."""
     return lambda of: setattr(of, "after", change)
 
@@ -526,7 +526,7 @@ def cell(name: str, row: int, column: str, change: Callable[[float], float]) -> 
             writer.writeheader()
             writer.writerows(rows)
 
-    return later(lie)
+    return after_signing(lie)
 
 
 def event(change: Callable[[dict[str, Any]], object]) -> Callable[[Forged], None]:
@@ -537,10 +537,10 @@ def event(change: Callable[[dict[str, Any]], object]) -> Callable[[Forged], None
         change(told)
         (folder / "dp_event.json").write_text(json.dumps(told))
 
-    return later(lie)
+    return after_signing(lie)
 
 
-def beyond(*place: str | float) -> Callable[[Forged], None]:
+def bound_facts_lie(*place: str | float) -> Callable[[Forged], None]:
     """Another number in what is said of the bounds: where it stands, and how much it is off."""
     *names, last, off = place
 
@@ -646,15 +646,15 @@ SLOWLY = [
 FIRST_LIES = 65
 """So many lies are told whenever tests run, the rest in ``make slow``."""
 LIES: dict[str, Lie] = {
-    "a smaller standard error beside a public total": (TOTAL, "standard errors", told("standard_error", lambda value: value * 0.9)),
+    "a smaller standard error beside a public total": (TOTAL, "standard errors", column_lie("standard_error", lambda value: value * 0.9)),
     "smaller standard errors and more decimals beside a public total": (TOTAL, "decimals", smaller_errors),
-    "an answer beside a public total": (TOTAL, "answers", told("answer", lambda value: value + 3)),
-    "a standard error of fitted answers": ("non-negative", "standard errors", told("standard_error", lambda value: value * 0.9)),
+    "an answer beside a public total": (TOTAL, "answers", column_lie("answer", lambda value: value + 3)),
+    "a standard error of fitted answers": ("non-negative", "standard errors", column_lie("standard_error", lambda value: value * 0.9)),
     "an interval of a fitted answer that ends too early": (
-        "non-negative", "upper ends of intervals", told("high_95", lambda value: value - 9),
+        "non-negative", "upper ends of intervals", column_lie("high_95", lambda value: value - 9),
     ),
     "an interval of a fitted answer that begins too late": (
-        "non-negative", "lower ends of intervals", told("low_95", lambda value: value + 9, slice(0, 4)),
+        "non-negative", "lower ends of intervals", column_lie("low_95", lambda value: value + 9, slice(0, 4)),
     ),
     "records without a value that are not said to be left out": (
         EVERYWHERE, "method", lambda of: of.certificate["method"]["attributes"]["age"].pop("missing"),
@@ -674,7 +674,7 @@ LIES: dict[str, Lie] = {
     ),
     "a narrower interval of a modelled answer": (MODELLED, "upper ends of intervals", of_model("high_95", "900.0")),
     "an interval that lacks a part of the unbiased one": (
-        MODELLED, "lower ends of intervals", told("low_95", lambda value: value + 20),
+        MODELLED, "lower ends of intervals", column_lie("low_95", lambda value: value + 20),
     ),
     "a larger lower bound of tables that share no attribute": (
         "tables that share no attribute, Laplace noise", "lower bound", scaled("lower_bound", 1 + 1e-5),
@@ -698,7 +698,7 @@ LIES: dict[str, Lie] = {
     ),
     "a smaller rho": (COA, "rho", lambda of: of.privacy.update(rho="1/20", rho_decimal=0.05)),
     "fewer records of a person than count": (LEFT_OUT, "what bounds leave out", fewer_records),
-    "a smaller share of persons beyond": (LEFT_OUT, "what bounds leave out", beyond("persons", "beyond", "share", 0.01)),
+    "a smaller share of persons beyond": (LEFT_OUT, "what bounds leave out", bound_facts_lie("persons", "beyond", "share", 0.01)),
     "a smaller rho in decimals": (COA, "rho", lambda of: of.privacy.update(rho_decimal=0.05)),
     "a smaller epsilon": (COA, "epsilon", lambda of: of.privacy.update(epsilon=of.privacy["epsilon"] * (1 - 1e-6))),
     "a smaller delta": (COA, "epsilon", lambda of: of.privacy.update(delta=of.privacy["delta"] / 2)),
@@ -717,18 +717,18 @@ LIES: dict[str, Lie] = {
     "half the noise": (COA, "rho", halved_noise),
     "another kind of noise": (COA, "noise", lambda of: of.privacy.update(noise="Laplace")),
     "another deviation": (COA, "noise", lambda of: of.facts["noise"].update(deviation=of.facts["noise"]["deviation"] * 0.99)),
-    "an answer": (COA, "answers", told("answer", lambda value: value + 0.01)),
-    "an answer of a large domain": (TABLES, "answers", told("answer", lambda value: value + 1)),
-    "a total": (TERMS, "answers", told("answer", lambda value: value + 25, slice(0, 1))),
+    "an answer": (COA, "answers", column_lie("answer", lambda value: value + 0.01)),
+    "an answer of a large domain": (TABLES, "answers", column_lie("answer", lambda value: value + 1)),
+    "a total": (TERMS, "answers", column_lie("answer", lambda value: value + 25, slice(0, 1))),
     "two answers in each other's place": (COA, "answers", swapped_answers),
     "a row that is left out": (COA, "answers", lambda of: of.rows.pop(5)),
     "a row too many": (COA, "answers", lambda of: of.rows.append(of.rows[-1])),
     "a group by another name": (COA, "answers", lambda of: of.rows[2].update(group="work by age")),
     "a text for a number": (COA, "answers", lambda of: of.rows[2].update(answer="many")),
-    "a standard error": (COA, "standard errors", told("standard_error", lambda value: value * 0.99)),
-    "half of all standard errors": (TERMS, "standard errors", told("standard_error", lambda value: value / 2, slice(None))),
-    "a lower end": (COA, "lower ends of intervals", told("low_95", lambda value: value + 0.05)),
-    "an upper end": (COA, "upper ends of intervals", told("high_95", lambda value: value - 0.05)),
+    "a standard error": (COA, "standard errors", column_lie("standard_error", lambda value: value * 0.99)),
+    "half of all standard errors": (TERMS, "standard errors", column_lie("standard_error", lambda value: value / 2, slice(None))),
+    "a lower end": (COA, "lower ends of intervals", column_lie("low_95", lambda value: value + 0.05)),
+    "an upper end": (COA, "upper ends of intervals", column_lie("high_95", lambda value: value - 0.05)),
     "an interval that is not cut at 0": (TABLES, "lower ends of intervals", below_zero),
     "an interval as if all answers were shown": ("whole numbers, suppressed", "lower ends of intervals", as_if_all_were_shown),
     "intervals of 90 percent": (COA, "upper ends of intervals", at_90_percent),
@@ -758,15 +758,15 @@ LIES: dict[str, Lie] = {
     "two rows of the strategy in each other's place": (COA, "answers", array("mixing", swapped_rows)),
     "half the unit of a term": (TERMS, "answers", lambda of: of.facts["strategy"]["terms"][0].update(multiplier=1)),
     "heavier queries": (COA, "cost", lambda of: of.facts["queries"]["groups"][0].update(weight=1.0)),
-    "a file that was changed": (COA, "files", later(appended("croissant.json", " "))),
-    "a file that is missing": (COA, "files", later(lambda folder: (folder / "dictionary.csv").unlink())),
-    "a file that nobody named": (COA, "files", later(lambda folder: (folder / "notes.txt").write_text("x"))),
+    "a file that was changed": (COA, "files", after_signing(appended("croissant.json", " "))),
+    "a file that is missing": (COA, "files", after_signing(lambda folder: (folder / "dictionary.csv").unlink())),
+    "a file that nobody named": (COA, "files", after_signing(lambda folder: (folder / "notes.txt").write_text("x"))),
     "a file outside": (COA, "files", lambda of: of.certificate["files"].update({"../outside": "0"})),
-    "a certificate changed after it was signed": (COA, "signature", later(appended("release.json", "\n"))),
-    "a signature of another key": (COA, "signature", later(signed_by_another)),
-    "no signature": (COA, "signature", later(lambda folder: (folder / "release.json.sig").unlink())),
-    "a measurement that was cut off": (COA, "sizes", later(cut)),
-    "a measurement of Python objects": (COA, "sizes", later(of_objects)),
+    "a certificate changed after it was signed": (COA, "signature", after_signing(appended("release.json", "\n"))),
+    "a signature of another key": (COA, "signature", after_signing(signed_by_another)),
+    "no signature": (COA, "signature", after_signing(lambda folder: (folder / "release.json.sig").unlink())),
+    "a measurement that was cut off": (COA, "sizes", after_signing(cut)),
+    "a measurement of Python objects": (COA, "sizes", after_signing(of_objects)),
     "a row of the ledger": (COA, "ledger", lambda of: of.ledger["entries"][1]["facts"].update(period="2020")),
     "a ledger that charged less": (COA, "ledger", row_of_ledger("reserved", lambda row: row["facts"]["loss"].update(rho="1/20"))),
     "a ledger of another measurement": (
@@ -776,7 +776,7 @@ LIES: dict[str, Lie] = {
     "a mean": ("sums", "means", cell("means.csv", 1, "mean", lambda value: value + 0.01)),
     "a standard error of a mean": ("sums", "means", cell("means.csv", 0, "standard_error", lambda value: value * 0.99)),
     "an end of the interval of a mean": ("sums", "means", cell("means.csv", 0, "low_95", lambda value: value + 0.1)),
-    "a mean that is left out": ("sums", "means", later(lambda folder: drop_last(folder / "means.csv"))),
+    "a mean that is left out": ("sums", "means", after_signing(lambda folder: drop_last(folder / "means.csv"))),
     "means that nobody named": ("sums", "means", lambda of: of.certificate["files"].pop("means.csv")),
     "half the noise in an event": (COA, "event for accountants", event(lambda of: of["event"].update(noise_multiplier=100.0))),
     "an event of records": (COA, "event for accountants", event(lambda of: of.update(unit="nobody"))),
@@ -828,12 +828,12 @@ LIES: dict[str, Lie] = {
     "no columns of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", lambda of: of.certificate["left_out"].update(amounts={}),
     ),
-    "a narrower interval of records beyond": (LEFT_OUT, "what bounds leave out", beyond("persons", "records", "high_95", 0.01)),
+    "a narrower interval of records beyond": (LEFT_OUT, "what bounds leave out", bound_facts_lie("persons", "records", "high_95", 0.01)),
     "a number of all records that the noise does not allow": (
         LEFT_OUT, "what bounds leave out",
         lambda of: of.certificate["left_out"]["persons"].update(all_records={"estimate": 3000.0, "low_95": 2900.0, "high_95": 3100.0}),
     ),
-    "another end of amounts": (LEFT_OUT, "what bounds leave out", beyond("amounts", "amount", "excess", "low_95", 1)),
+    "another end of amounts": (LEFT_OUT, "what bounds leave out", bound_facts_lie("amounts", "amount", "excess", "low_95", 1)),
     "a noisy number of what bounds leave out": (
         LEFT_OUT, "what bounds leave out", array_of_left_out,
     ),
@@ -870,14 +870,14 @@ LIES: dict[str, Lie] = {
     "fewer weights than answers": (
         WORST, "gap of the largest error", lambda of: of.arrays.update(answers_0_0=of.arrays["answers_0_0"][:1]),
     ),
-    "an answer of a long series": ("long series", "answers", told("answer", lambda value: value + 0.1)),
-    "a standard error of a long series": ("long series", "standard errors", told("standard_error", lambda value: value * 0.99)),
+    "an answer of a long series": ("long series", "answers", column_lie("answer", lambda value: value + 0.1)),
+    "a standard error of a long series": ("long series", "standard errors", column_lie("standard_error", lambda value: value * 0.99)),
     "a smaller cost of a long series": ("long series", "cost", scaled("cost", 1 - 1e-7)),
     "a larger lower bound of a long circle": ("a long circle", "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a larger lower bound for persons in many series": (
         "steps of a person in many series", "lower bound", scaled("lower_bound", 1 + 1e-5),
     ),
-    "an answer from orbits": (ORBITS, "answers", told("answer", lambda value: value + 0.1)),
+    "an answer from orbits": (ORBITS, "answers", column_lie("answer", lambda value: value + 0.1)),
     "a smaller cost of orbits": (ORBITS, "cost", scaled("cost", 1 - 1e-7)),
     "more groups of a person": (GROUPS, "sensitivity", lambda of: of.privacy.update(most_groups_of_one_person=4)),
     "the reach of a person in all": (IN_ALL, "sensitivity", lambda of: of.privacy.update(
@@ -888,8 +888,8 @@ LIES: dict[str, Lie] = {
         "persons by levels, each cell by itself", "sensitivity", lambda of: of.facts["attributes"][1].update(apart=[[4, None]])
     ),
     "a larger lower bound for persons in all": (IN_ALL, "lower bound", scaled("lower_bound", 1 + 1e-5)),
-    "an answer on persons": (GROUPS, "answers", told("answer", lambda value: value + 0.1)),
-    "a standard error of persons": (GROUPS, "standard errors", told("standard_error", lambda value: value * 0.99)),
+    "an answer on persons": (GROUPS, "answers", column_lie("answer", lambda value: value + 0.1)),
+    "a standard error of persons": (GROUPS, "standard errors", column_lie("standard_error", lambda value: value * 0.99)),
     "a larger lower bound for persons": (GROUPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
     "a smaller gap for persons": (GROUPS, "gap to the optimum", lambda of: of.mechanism.update(certified_gap=-1e-4)),
     "persons in more groups than they may be": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"4": 1.0})),
@@ -917,7 +917,7 @@ LIES: dict[str, Lie] = {
     "a standard error of a measured one that is left out": (
         MODELLED, "standard errors", lambda of: of.rows[3].update(standard_error=""),
     ),
-    "a smaller standard error in a table of rounds": (MODELLED, "standard errors", told("standard_error", lambda value: value * 0.9)),
+    "a smaller standard error in a table of rounds": (MODELLED, "standard errors", column_lie("standard_error", lambda value: value * 0.9)),
     "less than nothing in a modelled table": (MODELLED, "lower ends of intervals", of_model("low_95", "-3.0")),
     "places taken where none can be": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"2-1": 1.0})),
     "weights of persons of both signs": (GROUPS, "lower bound", lambda of: of.facts["bound"].update(sizes={"1": -1.0, "2": 2.0})),
@@ -926,14 +926,14 @@ LIES: dict[str, Lie] = {
         PERSON, "largest error", lambda of: [row.update(worst=row["worst"] * 0.99) for row in of.mechanism["compared"]],
     ),
     "a larger lower bound for persons in steps": (PERSON, "lower bound", scaled("lower_bound", 1 + 1e-5)),
-    "steps of a person that are too close": (PERSON, "lower bound", later(horizon("bound_columns", lambda steps: steps // 2))),
-    "more than all persons who go on": (MANY_STEPS, "lower bound", later(horizon("bound_onward", lambda shares: shares * 1.1))),
-    "persons who do not sum to one": (MANY_STEPS, "lower bound", later(horizon("bound_0", lambda shares: shares * 1.01))),
+    "steps of a person that are too close": (PERSON, "lower bound", after_signing(horizon("bound_columns", lambda steps: steps // 2))),
+    "more than all persons who go on": (MANY_STEPS, "lower bound", after_signing(horizon("bound_onward", lambda shares: shares * 1.1))),
+    "persons who do not sum to one": (MANY_STEPS, "lower bound", after_signing(horizon("bound_0", lambda shares: shares * 1.01))),
     "a larger lower bound for persons in many steps": (MANY_STEPS, "lower bound", scaled("lower_bound", 1 + 1e-5)),
-    "a horizon that is measured in another way": (PERSON, "cost", later(horizon("factor_0", lambda matrix: matrix * 2))),
+    "a horizon that is measured in another way": (PERSON, "cost", after_signing(horizon("factor_0", lambda matrix: matrix * 2))),
     "a lower end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", of_a_row("low_95", 0.1)),
     "an upper end of a row above the threshold": ("a thresholded histogram", "a thresholded histogram", of_a_row("high_95", -0.1)),
-    "a certificate that the ledger has not published": (COA, "ledger", later(appended("release.json", " "))),
+    "a certificate that the ledger has not published": (COA, "ledger", after_signing(appended("release.json", " "))),
 }  # fmt: skip
 
 

@@ -140,7 +140,7 @@ class Tool:
 
 @pytest.fixture
 def tool(tmp_path: Path, programs: Path, shipped: Path, home: Path) -> Callable[..., Tool]:
-    def made(name: str, **variables: str) -> Tool:
+    def install_tool(name: str, **variables: str) -> Tool:
         python, package = python_with(name, tmp_path), tmp_path / "package"
         words = [
             "install",
@@ -153,7 +153,7 @@ def tool(tmp_path: Path, programs: Path, shipped: Path, home: Path) -> Callable[
         subprocess.run([python, "-m", "pip", *words], check=True, timeout=HANGS)
         return Tool(python, package, programs, {"DPDIST_HOME": str(home), **variables})
 
-    return made
+    return install_tool
 
 
 @pytest.fixture
