@@ -90,7 +90,7 @@ def measured(
 
 
 @dataclass(frozen=True)
-class Made:
+class ModelledTables:
     """Tables of a model: all of two and three attributes, those that are asked for, and what its bounds and intervals hold.
 
     Attributes:
@@ -107,9 +107,11 @@ class Made:
     used: float
 
 
-def made(given: tuple[AimMeasurement, MeasuredTables, Noise, np.ndarray, float], workload: Workload) -> Made:
+def model_tables(
+    measurement: tuple[AimMeasurement, MeasuredTables, Noise, np.ndarray, float], workload: Workload
+) -> ModelledTables:
     """Answers of the model of what was measured."""
-    grid, found, noise, counts, took = given
+    grid, found, noise, counts, took = measurement
     clock = time.process_time()
     model = found.model(noise)
 
@@ -127,18 +129,18 @@ def made(given: tuple[AimMeasurement, MeasuredTables, Noise, np.ndarray, float],
     apart = [np.abs(model.table(part.axes).ravel() - each) for part, each in zip(parts, true, strict=True)]
     inside = [each <= widths[part.axes].ravel() for each, part in zip(apart, parts, strict=True)]
     used = max((float(each.sum()) / bounds[part.axes] for each, part in zip(apart, parts, strict=True)), default=math.nan)
-    return Made(both, asked, took, np.concatenate(inside or nothing), np.concatenate(true or nothing), used)
+    return ModelledTables(both, asked, took, np.concatenate(inside or nothing), np.concatenate(true or nothing), used)
 
 
-def held_by(found: list[Made]) -> list[str]:
+def coverage_columns(tables: list[ModelledTables]) -> list[str]:
     """The share of modelled answers, those of them that intervals hold, the least such share by size, and what bounds hold."""
-    inside, true = (np.concatenate([getattr(each, name) for each in found]) for name in ("inside", "true"))
-    share = f"{inside.size / sum(each.asked.size for each in found):.3f}"
+    inside, true = (np.concatenate([getattr(each, name) for each in tables]) for name in ("inside", "true"))
+    share = f"{inside.size / sum(each.asked.size for each in tables):.3f}"
     if not inside.size:
         return [share, "", "", ""]
     size = np.searchsorted(SIZES, true, side="right")
     worst = min(float(inside[size == k].mean()) for k in np.unique(size))
-    return [share, f"{inside.mean():.3f}", f"{worst:.3f}", f"{max(each.used for each in found):.2f}"]
+    return [share, f"{inside.mean():.3f}", f"{worst:.3f}", f"{max(each.used for each in tables):.2f}"]
 
 
 def rows(
@@ -156,14 +158,14 @@ def rows(
     every = {k: (tables_of(sizes, k), counted(codes, tables_of(sizes, k))) for k in (2, 3) if len(sizes) > k}
     releases = [measured(codes, workload, rho, seed) for seed in range(given.repeats)]
     rounds = f"{np.mean([each[1].rounds for each in releases]):.1f}"
-    found = [made(each, workload) for each in releases]
+    found = [model_tables(each, workload) for each in releases]
     variations = [
         f"{np.mean([variation(query_groups(w), each.both[k], t, records) for each in found]):.4f}"
         for k, (w, t) in every.items()
     ]
     asked = np.mean([[float(text) for text in errors(each.asked, truth, raw)] for each in found], axis=0)
     cpu = f"{np.mean([each.took for each in found]):.1f}"
-    told = [*[*variations, ""][:2], *(f"{each:.3f}" for each in asked), rounds, cpu, *held_by(found)]
+    told = [*[*variations, ""][:2], *(f"{each:.3f}" for each in asked), rounds, cpu, *coverage_columns(found)]
     yield [f"{ways}-way", f"{epsilon:g}", "adaptive", *told]
     for name in ("mst", "aim") if given.private_pgm and ways == 2 else ():
         folder, python = given.private_pgm

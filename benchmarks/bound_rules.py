@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.private_bounds import GROUPS, LOSSES, OF_AMOUNTS, OF_RECORDS, PART, Case, Draw, Kind, found_of
+from benchmarks.private_bounds import GROUPS, LOSSES, OF_AMOUNTS, OF_RECORDS, PART, Case, Draw, Kind, noisy_counts
 from dpdist.plugins.private_bounds.counts_by_size import UNIT_BITS
 from dpdist.plugins.private_bounds.noisy_counts import NoisyCounts
 
@@ -102,7 +102,7 @@ class PowerLaws(NoisyCounts):
 
 
 @dataclass(frozen=True)
-class Nobody(NoisyCounts):
+class EmptyTail(NoisyCounts):
     """There is nobody beyond the last bin in which persons are seen."""
 
     def lost_records(self, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +110,7 @@ class Nobody(NoisyCounts):
         return np.maximum(weights @ self.counts, 0.0)[:, None], np.ones(1)
 
 
-RULES: dict[str, type[NoisyCounts]] = {"the rule": NoisyCounts, "power laws": PowerLaws, "nobody beyond": Nobody}
+RULES: dict[str, type[NoisyCounts]] = {"the rule": NoisyCounts, "power laws": PowerLaws, "nobody beyond": EmptyTail}
 """How a bound is found."""
 PERSONS = (300, 3_000, 30_000)
 
@@ -125,7 +125,7 @@ def errors(case: Case) -> dict[str, float]:
     best = min(case.error(bound, 1.0) for bound in case.candidates)
     found = {}
     for name, made in RULES.items():
-        runs = (found_of(case.rule, row, case.kind.seen, made) for row in exact + noise)
+        runs = (noisy_counts(case.rule, row, case.kind.seen, made) for row in exact + noise)
         squares = [lost[each.choose_bound(case.variances, 1 / GROUPS)] for each in runs]
         found[name] = math.sqrt(np.mean(squares) / best)
     return found

@@ -98,7 +98,7 @@ def stored(exponents: list[int], cap: float) -> list[str]:
     return lines
 
 
-def one(exponent: int, cap: float) -> None:
+def measure_size(exponent: int, cap: float) -> None:
     """In a process of its own: seconds of scipy and of the stored transform, and by how much memory grew while it ran."""
     n = 2**exponent
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.one is not None:
-        one(options.one, options.cap)
+        measure_size(options.one, options.cap)
         return
     parts = [
         "## In memory: a filter measured exactly, beside one real FFT of the same data",

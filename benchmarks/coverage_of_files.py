@@ -116,11 +116,11 @@ class Released:
         work = StoreWorkspace(context.store, context.engine)
         exact = exact_measurement(work, context.store, self.planned.grid, counts, self.planned.layout)
         self.exact = ArrayVector(to_array(exact).astype(np.int64))
-        self.answers, self.means = self._read(self.exact)[0], self._means(self.exact)
+        self.answers, self.means = self._answers_with_widths(self.exact)[0], self._means(self.exact)
 
-    def _read(self, measured: ArrayVector) -> tuple[np.ndarray, np.ndarray]:
-        given, noise = scale_to_records(self.planned, measured)
-        found = self.planned.grid.answers(self.planned.workload, given, noise, AnswerRequest("answers"), MEMORY)
+    def _answers_with_widths(self, measured: ArrayVector) -> tuple[np.ndarray, np.ndarray]:
+        scaled, noise = scale_to_records(self.planned, measured)
+        found = self.planned.grid.answers(self.planned.workload, scaled, noise, AnswerRequest("answers"), MEMORY)
         return to_array(found.answer), to_array(found.half_width)
 
     def _means(self, measured: ArrayVector) -> list[Any]:
@@ -129,14 +129,14 @@ class Released:
         rows = statistic_rows(self.job.workload, Measurement(space, domain, self.planned.noise))
         return [each.estimate for _, some in rows for each in some]
 
-    def held(self, key: Secret) -> Held95:
+    def interval_hits(self, key: Secret) -> Held95:
         """Which intervals hold the truth of the records that count, under the noise of a key."""
         noisy = ArrayVector(
             to_array(self.planned.grid.add_noise(self.exact, key, self.planned.noise, self.planned.budget_loss)).astype(
                 np.int64
             )
         )
-        answers, half = self._read(noisy)
+        answers, half = self._answers_with_widths(noisy)
         inside = np.abs(answers - self.answers) <= half
         for first, block in self.planned.workload.block_starts():
             what = "sums" if block.name.startswith("sum of") else "counts"
@@ -157,7 +157,7 @@ class Series:
         """The key of what one release draws at a stage."""
         return Secret(sha256(f"{self.seed} {self.job.digest} {number} {stage}".encode()).digest())
 
-    def held(self, number: int) -> Held95:
+    def interval_hits(self, number: int) -> Held95:
         """Which intervals of a release hold what they should."""
         job, stage = self.job, 0
         while (before := job.next_step) is not None:
@@ -175,23 +175,23 @@ class Series:
         bounds = str((job.guarantee.person.most_records, [each.last for each in job.measured.sums.values()]))
         if bounds not in self.released:
             self.released[bounds] = Released(self.context, job)
-        yield from self.released[bounds].held(self.key(number, stage))
+        yield from self.released[bounds].interval_hits(self.key(number, stage))
 
     def _before(self, job: Job) -> Held95:
         told = preprocessing_facts(job)
         for before, _ in job.found_steps:
             counted, _ = self.counted[before.binding]
             if isinstance(before, TruncationLossMeasurement):
-                yield from self._left_out(before, counted.counts, told["left_out"])
+                yield from self._truncation_hits(before, counted.counts, told["left_out"])
             elif isinstance(before, RecordsChoice):
                 yield from _bound(counted.counts, job.guarantee.person.most_records, "bound", told["chosen_bound"])
             elif isinstance(before, RangeChoice):
                 (given,) = job.measured.sums.values()
                 yield from _bound(counted.counts, given.steps, "range", told["chosen_ranges"][0])
 
-    def _left_out(self, before: TruncationLossMeasurement, exact: np.ndarray, told: dict[str, Any]) -> Held95:
+    def _truncation_hits(self, before: TruncationLossMeasurement, exact: np.ndarray, facts: dict[str, Any]) -> Held95:
         """Of persons beside the file itself, of amounts beside the rungs without noise."""
-        numbers, persons = self.file.numbers, told["persons"]
+        numbers, persons = self.file.numbers, facts["persons"]
         kept, lost = np.minimum(numbers, self.file.bound), np.maximum(numbers - self.file.bound, 0)
         seen = lost[lost <= persons["up_to"]].sum()
         yield "left out: persons beyond", _holds(persons["beyond"], (lost > 0).mean())
@@ -200,7 +200,7 @@ class Series:
             yield "left out: all records of the file", _holds(persons["all_records"], numbers.sum())
         rule = before.rule
         block = np.split(exact, np.cumsum(rule.sizes)[:-1])[-1].astype(float)
-        (amounts,) = told["amounts"].values()
+        (amounts,) = facts["amounts"].values()
         yield "left out: amounts outside", _holds(amounts["outside"], block[1:HEAD].sum() / block[:HEAD].sum())
         column = self.job.measured.domain.amounts[0].amounts
         assert column is not None
@@ -255,11 +255,11 @@ def files(shop: Path, data: Path) -> Iterator[File]:
     yield File("pums", pums, 3, domain, "sex", ("income", {"from": 0, "to": 60_000, "step": 100}))
 
 
-def told(inside: list[tuple[int, int]]) -> str:
+def coverage_with_error(inside: list[tuple[int, int]]) -> str:
     """A share in percent with its Monte Carlo error: intervals of one release err together, so it is that of means of releases."""
-    held, asked = np.array(inside, dtype=float).T
-    share = held.sum() / asked.sum()
-    error = np.sqrt(((held - share * asked) ** 2).sum()) / asked.sum()
+    hits, intervals = np.array(inside, dtype=float).T
+    share = hits.sum() / intervals.sum()
+    error = np.sqrt(((hits - share * intervals) ** 2).sum()) / intervals.sum()
     return f"{100 * share:.1f} ± {100 * error:.1f}"
 
 
@@ -271,14 +271,15 @@ def row(context: Context, file: File, private: bool, kind: str, options: argpars
     series, found = Series(context, file, load(path), options.seed, options.before), defaultdict(list)
     for number in range(options.draws):
         once: dict[str, list[bool]] = defaultdict(list)
-        for what, held_it in series.held(number):
+        for what, held_it in series.interval_hits(number):
             once[what].append(held_it)
         for what, some in once.items():
             found[what].append((sum(some), len(some)))
     for what, inside in found.items():
         bounds = "private" if private else "declared"
         print(
-            f"| {file.name} | {bounds} | {kind} | {what} | {inside[0][1]} | {len(inside):,} | {told(inside)} |", flush=True
+            f"| {file.name} | {bounds} | {kind} | {what} | {inside[0][1]} | {len(inside):,} | {coverage_with_error(inside)} |",
+            flush=True,
         )
 
 

@@ -45,15 +45,15 @@ def main() -> None:
 def extension(name: str, before: int, after: int) -> tuple[float, float]:
     """The part of the paid rho that is charged in addition, and the error over that of a stream that was declared so."""
 
-    def made(workload: Workload) -> FilterStrategy:
+    def strategy_of(workload: Workload) -> FilterStrategy:
         return KINDS[name](workload)
 
     short, long = (filtered(steps, "x0", [running_sum(steps)]) for steps in (before, after))
-    extended = through_horizons((short, long), made, MEMORY, lambda workload, method: "")
+    extended = through_horizons((short, long), strategy_of, MEMORY, lambda workload, method: "")
     grid = extended.grid(long, neighbours="add-remove", most_records=1)
     assert isinstance(grid, FilterMeasurement)
     assert grid.first_squared is not None
-    declared = made(long).workload_cost
+    declared = strategy_of(long).workload_cost
     assert declared is not None
     assert extended.workload_cost is not None
     return grid.sensitivity_squared / grid.first_squared - 1, math.sqrt(extended.workload_cost / declared)

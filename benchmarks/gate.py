@@ -30,7 +30,7 @@ Fault = Callable[[np.ndarray, np.random.Generator, int, np.ndarray], np.ndarray]
 """The true counts of a period with a fault, from the right ones, a generator, the periods of a year and the counts of earlier periods."""
 
 
-def _one_gone(counts: np.ndarray, state: np.random.Generator, *_: object) -> np.ndarray:
+def _drop_country(counts: np.ndarray, state: np.random.Generator, *_: object) -> np.ndarray:
     changed = counts.copy()
     changed[state.integers(counts.size)] = 0
     return changed
@@ -61,7 +61,7 @@ def _zeros_for_a_day(counts: np.ndarray, _: np.random.Generator, a_year: int, __
 
 
 FAULTS: dict[str, Fault] = {
-    "one country gone": _one_gone,
+    "one country gone": _drop_country,
     "a column renamed": _column_renamed,
     "one name taken for another": _one_taken_for_another,
     "double counting": lambda counts, *_: 2 * counts,

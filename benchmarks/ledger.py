@@ -179,18 +179,18 @@ def listings(folder: Path, count: int) -> str:
     )
     listed = cpu(lambda: store.folders("measurements"))
     ledger.close()
-    again = one_more(folder, releases / f"r{count - 1}")
+    again = site_update_cpu_seconds(folder, releases / f"r{count - 1}")
     return f"| {count:,} | {budgets:.2f} | {rows:.2f} | {written:.2f} | {again:.2f} | {listed:.3f} |"
 
 
-def one_more(folder: Path, release: Path) -> float:
+def site_update_cpu_seconds(folder: Path, release: Path) -> float:
     """CPU seconds of the whole command ``dpdist site``, imports included, after one release was added to all others; the least of three."""
     command = [str(Path(sys.executable).parent / "dpdist"), "site", "people"]
-    away, taken = folder / "away", []
+    hidden, taken = folder / "away", []
     for _ in range(3):
-        release.rename(away)
+        release.rename(hidden)
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
-        away.rename(release)
+        hidden.rename(release)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

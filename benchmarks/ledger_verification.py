@@ -57,7 +57,7 @@ def clocked(functions: tuple[tuple[Any, str], ...], work: Callable[[], object]) 
     spent, calls, before = 0.0, 0, [(place, name, getattr(place, name)) for place, name in functions]
 
     def clock(function: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*arguments: Any) -> Any:
+        def timed_call(*arguments: Any) -> Any:
             nonlocal spent, calls
             calls += 1
             start = time.process_time()
@@ -66,7 +66,7 @@ def clocked(functions: tuple[tuple[Any, str], ...], work: Callable[[], object]) 
             finally:
                 spent += time.process_time() - start
 
-        return called
+        return timed_call
 
     for place, name, function in before:
         setattr(place, name, clock(function))
@@ -81,7 +81,7 @@ class _Nothing:
         """What the clock alone takes."""
 
 
-def parts(ledger: Ledger, rows: int, repeats: int) -> list[str]:
+def part_microseconds(ledger: Ledger, rows: int, repeats: int) -> list[str]:
     """Microseconds a row of each part, the least of several."""
     nothing = argparse.Namespace(call=_Nothing())
     spent, calls = min(clocked(((nothing, "call"),), lambda: [nothing.call() for _ in range(rows)]) for _ in range(repeats))
@@ -132,7 +132,11 @@ def main() -> None:
             print(f"| {name} | {min(seconds for seconds, _ in own):.2f} | {max(memory for _, memory in own):.0f} |")
         gc.disable()  # as the command does
         print(
-            "", "| part of a row | CPU microseconds |", "|---|---|", *parts(ledger, options.rows, options.repeats), sep="\n"
+            "",
+            "| part of a row | CPU microseconds |",
+            "|---|---|",
+            *part_microseconds(ledger, options.rows, options.repeats),
+            sep="\n",
         )
         ledger.close()
     print(f"\nload {os.getloadavg()[1]:.1f}")

@@ -76,7 +76,7 @@ def workloads(size: int) -> dict[str, Workload]:
     }
 
 
-def chosen(workload: Workload) -> Strategy:
+def auto_strategy(workload: Workload) -> Strategy:
     """dpdist's own choice, as ``mechanism: auto`` makes it."""
     if workload.kind.is_marginals:
         return marginal_optimum(workload)
@@ -90,7 +90,7 @@ def makers(workload: Workload, gram: Matrix | None) -> dict[str, Callable[[], St
     shape = workload.domain.shape
     weighed = workload if gram is None else Gram(gram)
     out: dict[str, Callable[[], Strategy]] = {
-        "dpdist": lambda: chosen(workload),
+        "dpdist": lambda: auto_strategy(workload),
         "AM": lambda: eigen_design(weighed),
         "wavelet": lambda: wavelet(shape),
         "hierarchical": lambda: hierarchical(shape),

@@ -118,7 +118,7 @@ def first_calls() -> Iterator[str]:
             yield f"| {kind} | {scale:,} | {imported:.2f} | {called:.2f} |"
 
 
-def lines(options: argparse.Namespace) -> Iterator[str]:
+def report_lines(options: argparse.Namespace) -> Iterator[str]:
     """All lines of the report, each when it is measured."""
     installed = {d.name for d in importlib.metadata.distributions()}
     packages = [name for name in ("numpy", "numba", "opendp") if name in installed]
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     report = []
-    for line in lines(options):
+    for line in report_lines(options):
         print(line, flush=True)
         report.append(line)
     if options.out:

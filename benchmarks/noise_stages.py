@@ -67,11 +67,11 @@ def once(store: Store, exact: np.ndarray[Any, Any], noise: Noise) -> dict[str, f
         for start in range(0, cells, step):
             noise.draw(KEY.reveal(), start=start, count=min(step, cells - start))
 
-    def made() -> StoredArray:
+    def draw_noise() -> StoredArray:
         return draw(store, f"measurements/{uuid.uuid4().hex}", noisy, {})
 
     out = {PARTS[0]: timed(alone, cells)[1], PARTS[1]: timed(lambda: store.check(counts), cells)[1]}
-    stored, out[PARTS[2]] = timed(made, cells)
+    stored, out[PARTS[2]] = timed(draw_noise, cells)
     out[PARTS[3]] = timed(lambda: make_durable(store, stored), cells)[1]
     written = sum(each.size for each in store.storage.entries(stored.name) if "/c/" in each.name)
     out["bytes"] = written / cells
@@ -99,7 +99,7 @@ def steps(folder: Path, noise: Noise, cells: int) -> dict[str, float]:
     return out
 
 
-def least(runs: list[dict[str, float]]) -> dict[str, float]:
+def least_figures(runs: list[dict[str, float]]) -> dict[str, float]:
     """The least of each figure."""
     return {part: min(run[part] for run in runs) for part in runs[0]}
 
@@ -112,8 +112,8 @@ def measured(cells: int) -> dict[str, dict[str, float]]:
         store = Store(folder)
         for noise in NOISES:
             noise.draw(KEY.reveal(), count=10_000)  # more than a process draws without its kernels
-            found[noise.kind] = least([once(store, exact, noise) for _ in range(3)])
-        found["steps"] = least([steps(Path(folder), NOISES[0], min(cells, 2**22)) for _ in range(5)])
+            found[noise.kind] = least_figures([once(store, exact, noise) for _ in range(3)])
+        found["steps"] = least_figures([steps(Path(folder), NOISES[0], min(cells, 2**22)) for _ in range(5)])
     return found
 
 
@@ -133,7 +133,7 @@ def rows(cells: int, repeats: int, before: Path | None) -> list[str]:
     for _ in range(repeats):
         for name, checkout in versions.items():
             runs[name].append(measured_by(checkout, cells))
-    best = {name: {what: least([run[what] for run in found]) for what in found[0]} for name, found in runs.items()}
+    best = {name: {what: least_figures([run[what] for run in found]) for what in found[0]} for name, found in runs.items()}
     out = [f"| noise | part | {' | '.join(f'{name}, ns a cell' for name in best)} |", "|---|---|" + "---|" * len(best)]
 
     def row(kind: str, part: str, digits: int, figure: Callable[[dict[str, float]], float]) -> str:
@@ -144,7 +144,7 @@ def rows(cells: int, repeats: int, before: Path | None) -> list[str]:
         out.append(row(noise.kind, "**the last two: all of it**", 1, lambda found: found[PARTS[2]] + found[PARTS[3]]))
         out.append(row(noise.kind, "million cells a CPU-second", 1, lambda found: 1e3 / (found[PARTS[2]] + found[PARTS[3]])))
         out.append(row(noise.kind, "bytes a cell in the store", 2, lambda found: found["bytes"]))
-    alone = least([run["steps"] for found in runs.values() for run in found])
+    alone = least_figures([run["steps"] for found in runs.values() for run in found])
     out += ["", "The third part holds the first two: the counts are read and the noise is drawn where it is written.", ""]
     out += ["| one step alone, for a shard of Gaussian noise | ns a cell |", "|---|---|"]
     return out + [f"| {step} | {alone[step]:.1f} |" for step in STEPS]

@@ -132,7 +132,7 @@ WORKLOADS: dict[str, Callable[[int], Workload]] = {
 class Watch:
     """CPU seconds of a peer; ends the peer at its goal or its cap."""
 
-    class Done(Exception):
+    class PeerFinished(Exception):
         """The peer is finished."""
 
     def __init__(self, goal: float, cap: float) -> None:
@@ -146,7 +146,7 @@ class Watch:
     def see(self, cost: float) -> None:
         self.best = min(self.best, cost)
         if self.best <= self.goal or self.spent > self.cap:
-            raise Watch.Done
+            raise Watch.PeerFinished
 
 
 def fixed_point(gram: np.ndarray, watch: Watch) -> None:
@@ -325,7 +325,7 @@ def measure(name: str, n: int, *, cap: float, peers: list[str], thorough: bool) 
     for peer in peers:
         arrived = [spent for spent, done, _ in results.values() if done]
         watch = Watch(goal, min([cap * seconds, *arrived]))
-        with contextlib.suppress(Watch.Done):
+        with contextlib.suppress(Watch.PeerFinished):
             PEERS[peer](gram, watch)
         results[peer] = (watch.spent, watch.best <= goal, watch.best / found.lower_bound - 1)
     return Row(

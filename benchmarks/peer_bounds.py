@@ -44,10 +44,10 @@ def opendp_quantile(candidates: list[int], sizes: np.ndarray, loss: Loss, alpha:
     scores = space >> dp.t.then_quantile_score_candidates(candidates, alpha=alpha)
     measure = dp.max_divergence() if loss.pure else dp.zero_concentrated_divergence()
 
-    def made(scale: float) -> object:
+    def noisy_maximum(scale: float) -> object:
         return scores >> dp.m.then_noisy_max(measure, scale=scale, negate=True)
 
-    measurement = dp.binary_search_chain(made, d_in=each, d_out=float(loss.pure or loss.rho))
+    measurement = dp.binary_search_chain(noisy_maximum, d_in=each, d_out=float(loss.pure or loss.rho))
     values = np.minimum(sizes, candidates[-1]).tolist()
     return lambda: candidates[measurement(values)]
 

@@ -61,16 +61,16 @@ PAID: dict[str, Draw] = {
 }
 
 
-def chosen(rule: CountsBySize, counts: np.ndarray, variances: np.ndarray, seen: float, spread: float) -> int:
+def choose_bound(rule: CountsBySize, counts: np.ndarray, variances: np.ndarray, seen: float, spread: float) -> int:
     """The bound that dpdist chooses."""
     noisy = rule.noisy(counts, lambda count: rule.noise.draw(os.urandom(32), count=count)) / 2.0**UNIT_BITS
-    return found_of(rule, noisy, seen).choose_bound(variances, spread)
+    return noisy_counts(rule, noisy, seen).choose_bound(variances, spread)
 
 
-def found_of(rule: CountsBySize, noisy: np.ndarray, seen: float, made: type[NoisyCounts] = NoisyCounts) -> NoisyCounts:
+def noisy_counts(rule: CountsBySize, noisy: np.ndarray, seen: float, kind: type[NoisyCounts] = NoisyCounts) -> NoisyCounts:
     """Noisy numbers of persons, or of records."""
     deviation, laplace = rule.noise.deviation / 2.0**UNIT_BITS, rule.noise.kind == LAPLACE
-    return made(rule.bin_starts, rule.bin_ends, noisy, deviation, 1.96, laplace, seen)
+    return kind(rule.bin_starts, rule.bin_ends, noisy, deviation, 1.96, laplace, seen)
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ class Case:
         """What noise adds to all answers, squared, with each candidate."""
         return GROUPS * self.noise(float(1 - PART)) * self.rule.bin_ends**2.0
 
-    def chosen(self) -> int:
+    def chosen_bound(self) -> int:
         """The bound that dpdist chooses."""
-        return chosen(self.rule, self.counts, self.variances, self.kind.seen, 1 / GROUPS)
+        return choose_bound(self.rule, self.counts, self.variances, self.kind.seen, 1 / GROUPS)
 
     def error(self, bound: int, part: float) -> float:
         """The squared error of a group's number of records, or sum of amounts."""
@@ -163,13 +163,13 @@ Chosen = dict[str, dict[Case, list[int]]]
 """By way: the bounds that it chose in every run."""
 
 
-def chosen_by_all(cases: list[Case]) -> Chosen:
+def bounds_by_system(cases: list[Case]) -> Chosen:
     """What dpdist and the systems that are here choose."""
-    found: Chosen = {"dpdist": {case: [case.chosen() for _ in range(RUNS)] for case in cases}}
+    bounds_found: Chosen = {"dpdist": {case: [case.chosen_bound() for _ in range(RUNS)] for case in cases}}
     if is_here("opendp"):
         for alpha in QUANTILES:
             ways = {case: opendp_quantile(case.candidates, case.sizes, case.rule.loss, alpha, case.each) for case in cases}
-            found[f"OpenDP {alpha}"] = {case: [way() for _ in range(RUNS)] for case, way in ways.items()}
+            bounds_found[f"OpenDP {alpha}"] = {case: [way() for _ in range(RUNS)] for case, way in ways.items()}
     if is_here("tmlt.core"):
         alike = defaultdict(list)
         for case in cases:
@@ -178,8 +178,8 @@ def chosen_by_all(cases: list[Case]) -> Chosen:
         for (loss, each, most), some in alike.items():
             part = split_budget(loss, PART)[0]
             bounds |= zip(some, tumult_bounds([case.sizes for case in some], part, each, most, RUNS), strict=True)
-        found["Tumult"] = bounds
-    return found
+        bounds_found["Tumult"] = bounds
+    return bounds_found
 
 
 def table(title: str, cases: list[Case], found: Chosen, error: Callable[[Case, int, float], float]) -> None:
@@ -261,7 +261,7 @@ def row_of_groups(name: str, numbers: np.ndarray, rho: Fraction, lost: dict[int,
         return float(bound / (2 * float(rho) * part) + np.mean(lost[bound] ** 2))
 
     variances = CELLS * rule.bin_ends / (2 * float(rho) * 0.9)
-    bounds = [chosen(rule, counts, variances, NoisyCounts.detection_nats, 1 / CELLS) for _ in range(RUNS)]
+    bounds = [choose_bound(rule, counts, variances, NoisyCounts.detection_nats, 1 / CELLS) for _ in range(RUNS)]
     found = math.sqrt(np.mean([error(bound, 0.9) for bound in bounds]))
     errors = [error(bound, 1.0) ** 0.5 for bound in GUESSES] + [
         min(error(bound, 1.0) for bound in rule.bin_ends.tolist()) ** 0.5
@@ -291,8 +291,8 @@ def main() -> None:
         return
     given = {path.suffix: path for path in map(Path, sys.argv[1:])}
     of_records, of_amounts = cases_of(given.get(".npy"), given.get(".csv"))
-    table("records of a person", of_records, chosen_by_all(of_records), Case.error)
-    found = chosen_by_all(of_amounts)
+    table("records of a person", of_records, bounds_by_system(of_records), Case.error)
+    found = bounds_by_system(of_amounts)
     table("sums of amounts", of_amounts, found, Case.error)
     table("means of amounts", of_amounts, found, Case.error_of_mean)
 

@@ -57,12 +57,12 @@ def census() -> Workload:
     groups = [0, 5, 10, 15, 18, 20, 21, 22, 25, 30, 35, 40, 45, 50, 55, 60, 62, 65, 67, 70, 75, 80, 85, 115]
     years = [*range(101), 105, 110, 115]
 
-    def between(ends: list[int]) -> np.ndarray:
+    def age_ranges(ends: list[int]) -> np.ndarray:
         ages = np.arange(115)
         return np.array([(ages >= low) & (ages < high) for low, high in pairwise(ends)]) * 1.0
 
     each, both = np.eye(2), np.array([[1.0, 0], [0, 1], [1, 1]])
-    yes, no, white, adult = np.array([[1.0, 0]]), np.array([[0.0, 1]]), np.eye(64)[1:2], between([18, 115])
+    yes, no, white, adult = np.array([[1.0, 0]]), np.array([[0.0, 1]]), np.eye(64)[1:2], age_ranges([18, 115])
     tables: list[dict[str, np.ndarray]] = [
         {}, {"race": races}, {}, {"hispanic": each}, {}, {"hispanic": each, "race": races}, {"hispanic": both}, {"race": combined}, {},
         {"hispanic": each}, {"hispanic": no, "race": combined}, {}, {"race": combined, "age": adult}, {"age": adult},
@@ -71,7 +71,7 @@ def census() -> Workload:
     alone: list[dict[str, np.ndarray]] = [{}, {"race": races}, {"hispanic": yes}]
     for ages, others in ((groups, {"hispanic": no, "race": white}), (years, {"hispanic": no, "race": races})):
         for more in (*alone, others):
-            tables += [{"sex": each, "age": between(ages), **more}, {"sex": both, **more}]
+            tables += [{"sex": each, "age": age_ranges(ages), **more}, {"sex": both, **more}]
     domain = Domain.of_shape(tuple(sizes.values()))
     blocks = []
     for place, table in enumerate(tables):

@@ -136,20 +136,20 @@ class Use:
         return Use(*(now - before for now, before in zip(astuple(self), astuple(earlier), strict=True)))
 
 
-def used(client: Any) -> Use:
+def measure_use(client: Any) -> Use:
     """What this process and the workers of a client have used until now."""
-    told = [_Told.now(), *client.run(_Told.now).values()]
+    counters = [_SentCounters.now(), *client.run(_SentCounters.now).values()]
     me = psutil.Process()
     here, there = me.io_counters(), [child.io_counters() for child in me.children(recursive=True)]
     return Use(
         spent(),
         time.perf_counter(),
-        sum(sent for sent, _ in told),
+        sum(sent for sent, _ in counters),
         sum(child.read_chars for child in there),
         sum(child.write_chars for child in there),
         here.read_chars,
         here.write_chars,
-        sum(objects for _, objects in told),
+        sum(objects for _, objects in counters),
     )
 
 
@@ -161,25 +161,25 @@ WRITERS: tuple[tuple[type, tuple[str, ...]], ...] = (
 """What writes one file each."""
 
 
-class _Told:
+class _SentCounters:
     """What this process has sent over Dask's connections, and how many files it has written."""
 
     sent, objects, counts = 0, 0, False
 
     @staticmethod
     def now() -> tuple[int, int]:
-        return _Told.sent, _Told.objects
+        return _SentCounters.sent, _SentCounters.objects
 
 
 def _count() -> None:
     """Count from now on what this process sends and writes."""
-    if _Told.counts:
+    if _SentCounters.counts:
         return
-    _Told.counts, plain = True, TCP.write
+    _SentCounters.counts, plain = True, TCP.write
 
     async def write(self: TCP, *arguments: Any, **options: Any) -> int:
         sent: int = await plain(self, *arguments, **options)
-        _Told.sent += sent
+        _SentCounters.sent += sent
         return sent
 
     TCP.write = write
@@ -189,8 +189,8 @@ def _count() -> None:
 
 
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
-    def called(*arguments: Any, **options: Any) -> Any:
-        _Told.objects += 1
+    def count_call(*arguments: Any, **options: Any) -> Any:
+        _SentCounters.objects += 1
         return method(*arguments, **options)
 
-    return called
+    return count_call

@@ -31,7 +31,7 @@ def headed(text: str, head: str) -> str:
     return _joined([head, *_cut(text)[1:]])
 
 
-def others(text: str, commands: Iterable[str]) -> list[str]:
+def unprinted_headings(text: str, commands: Iterable[str]) -> list[str]:
     """The headings of the sections that none of these commands, written as code, printed."""
     return [each.splitlines()[0] for each in _cut(text)[1:] if not any(f"\n{command}" in each for command in commands)]
 

@@ -40,8 +40,8 @@ import pyarrow.parquet
 import scipy.fft
 import threadpoolctl
 import zarr
-from resource_meters import GIB, Use, measured, spent, used, worker_limit, workers
-from result_sections import headed, merged, others
+from resource_meters import GIB, Use, measure_use, measured, spent, worker_limit, workers
+from result_sections import headed, merged, unprinted_headings
 
 from dpdist.counting import histogram_counting
 from dpdist.domain import Attribute, Domain
@@ -258,16 +258,16 @@ def _group_bys(path: Path, counts: np.ndarray) -> list[tuple[str, dict[str, floa
         return []
     out = []
 
-    def same(table: pa.Table) -> bool:
+    def has_true_counts(table: pa.Table) -> bool:
         cell = table["a"].to_numpy().astype(np.int64) * 1000 + table["b"].to_numpy()
         return bool((counts[cell] == table["n"].to_numpy()).all()) and table.num_rows == int((counts > 0).sum())
 
     with measured() as took:
         table = duckdb.sql(f"select a, b, count(*) as n from '{path}/*.parquet' group by all").to_arrow_table()
-    out.append(("DuckDB", took, same(table)))
+    out.append(("DuckDB", took, has_true_counts(table)))
     with measured() as took:
         frame = polars.scan_parquet(path).group_by("a", "b").agg(polars.len().alias("n")).collect()
-    out.append(("Polars", took, same(frame.to_arrow())))
+    out.append(("Polars", took, has_true_counts(frame.to_arrow())))
     return out
 
 
@@ -527,9 +527,9 @@ def _every_stage(
             for number, (kind, content) in enumerate(kinds.items()):
 
                 def step(stage: str, work: Callable[[], _T], kind: str = kind) -> _T:
-                    before = used(started.client)
+                    before = measure_use(started.client)
                     done = work()
-                    out[kind, stage] = used(started.client) - before
+                    out[kind, stage] = measure_use(started.client) - before
                     return done
 
                 name = f"{size}-{number}"
@@ -594,27 +594,29 @@ RUNS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
 """What ``all`` runs, the shortest first: parts with the options of the small size and of the large one, as far as they are no defaults."""
 
 
-def every(options: argparse.Namespace) -> None:
+def run_parts(options: argparse.Namespace) -> None:
     """Put the sections of all parts into a file of results, each by a process of its own, as they end. What fails changes nothing there."""
     text = headed(options.out.read_text(encoding="utf-8") if options.out and options.out.exists() else "", HEAD)
     printed, failed = [], 0
     for part, small, large in RUNS:
         if part not in (options.only or PARTS):
             continue
-        chosen = {"worker_gib": options.worker_gib, **(large if options.large else small)}
-        print(f"{datetime.datetime.now(datetime.UTC):%H:%M:%S} {_command(part, chosen)}", file=sys.stderr, flush=True)
+        options_of_part = {"worker_gib": options.worker_gib, **(large if options.large else small)}
+        print(
+            f"{datetime.datetime.now(datetime.UTC):%H:%M:%S} {_command(part, options_of_part)}", file=sys.stderr, flush=True
+        )
         try:
-            section = _section([part, *_given(chosen)], options.folder, 60 * options.minutes)
+            section = _section([part, *_typed_options(options_of_part)], options.folder, 60 * options.minutes)
         except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
             failed += 1
-            print(f"{_command(part, chosen)}: {error}", file=sys.stderr, flush=True)
+            print(f"{_command(part, options_of_part)}: {error}", file=sys.stderr, flush=True)
             continue
         print(section, flush=True)
-        printed.append(_command(part, chosen))
+        printed.append(_command(part, options_of_part))
         text = merged(text, section)
         if options.out:
             options.out.write_text(text, encoding="utf-8")
-    for heading in others(text, printed):
+    for heading in unprinted_headings(text, printed):
         print(f"not printed by this run, and left as it was: {heading}", file=sys.stderr)
     sys.exit(f"{failed} parts did not end" if failed else 0)
 
@@ -681,21 +683,21 @@ with a clock that goes by the same rates. docs/scale.md says what the model leav
 
 def _command(part: str, chosen: dict[str, Any]) -> str:
     """The command that prints a section, with all its options."""
-    return f"`{' '.join(['python benchmarks/scale.py', part, *_given({'worker_gib': 1.0, **PARTS[part][1], **chosen})])}`"
+    return f"`{' '.join(['python benchmarks/scale.py', part, *_typed_options({'worker_gib': 1.0, **PARTS[part][1], **chosen})])}`"
 
 
-def _given(chosen: dict[str, Any]) -> list[str]:
+def _typed_options(options: dict[str, Any]) -> list[str]:
     """Options as they are typed."""
-    out: list[str] = []
-    for name, value in chosen.items():
+    words: list[str] = []
+    for name, value in options.items():
         if value is not False:
-            out.append(f"--{name.replace('_', '-')}")
+            words.append(f"--{name.replace('_', '-')}")
         if not isinstance(value, bool):
-            out.append(f"{value:g}" if isinstance(value, float) else str(value))
-    return out
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+    return words
 
 
-def one(options: argparse.Namespace) -> None:
+def run_part(options: argparse.Namespace) -> None:
     """Run a part and print its section."""
     function, defaults = PARTS[options.part]
     load, begun = os.getloadavg()[0], time.perf_counter()
@@ -708,12 +710,12 @@ def one(options: argparse.Namespace) -> None:
     cpu = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     machine = f"{cores()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
     command = _command(options.part, {option: getattr(options, option) for option in ("worker_gib", *defaults)})
-    told = (
+    heading = (
         f"{command}, dpdist {version()}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC; {machine}; load {load:.1f} at the "
         f"beginning and {os.getloadavg()[0]:.1f} at the end; {time.perf_counter() - begun:.0f} s and {cpu:.0f} CPU seconds with the "
         "making of the data and the checks"
     )
-    table = "\n".join([*lines, "", told]) + "\n"
+    table = "\n".join([*lines, "", heading]) + "\n"
     print(table)
     if options.out:
         options.out.write_text(table)
@@ -722,7 +724,7 @@ def one(options: argparse.Namespace) -> None:
 def main() -> None:
     """Run a part, or all of them."""
     listed = "\n".join(
-        f"    {name:9} {(function.__doc__ or '').splitlines()[0]}\n              {' '.join(_given(defaults))}"
+        f"    {name:9} {(function.__doc__ or '').splitlines()[0]}\n              {' '.join(_typed_options(defaults))}"
         for name, (function, defaults) in PARTS.items()
     )
     parser = argparse.ArgumentParser(
@@ -749,7 +751,7 @@ def main() -> None:
             "--out", type=Path, help="where the section goes; all: the file of results, whose sections are replaced"
         )
     options = parser.parse_args()
-    every(options) if options.part == "all" else one(options)
+    run_parts(options) if options.part == "all" else run_part(options)
 
 
 def _truth(spec: Job) -> np.ndarray:

@@ -111,12 +111,12 @@ def gram_by_dask(started: engine.Engine, rows: int, columns: int) -> None:
     started.client.compute(w.T @ w).result()
 
 
-def part(start: int) -> float:
+def sum_of_squares(start: int) -> float:
     return float((np.arange(start, start + CHUNK, dtype=np.float64) ** 2).sum())
 
 
 def sum_by_futures(started: engine.Engine, chunks: int) -> None:
-    sum(started.map(part, [CHUNK * i for i in range(chunks)]))
+    sum(started.map(sum_of_squares, [CHUNK * i for i in range(chunks)]))
 
 
 def sum_by_dask(started: engine.Engine, chunks: int) -> None:

@@ -25,7 +25,7 @@ from dpdist.workloads import Workload, products, union
 EXAMPLES = Path(__file__).parents[1] / "examples" / "sf1"
 
 
-def one_way(sizes: tuple[int, ...], ordered: int) -> Workload:
+def one_way_marginals(sizes: tuple[int, ...], ordered: int) -> Workload:
     """Prefixes of the first attributes, values of the others, one attribute at a time."""
     domain = Domain.of_shape(sizes)
     return union(*(products(domain, {name: "prefix" if k < ordered else "identity"}) for k, name in enumerate(domain.names)))
@@ -34,7 +34,7 @@ def one_way(sizes: tuple[int, ...], ordered: int) -> Workload:
 ROWS: dict[str, Callable[[], Workload]] = {
     "SF1": lambda: load(EXAMPLES / "release.yaml").workload.queries,
     "mini SF1": lambda: load(EXAMPLES / "mini.yaml").workload.queries,
-    "CPS, 1-way": lambda: one_way((50, 100, 7, 4, 2), 2),
+    "CPS, 1-way": lambda: one_way_marginals((50, 100, 7, 4, 2), 2),
 }
 
 

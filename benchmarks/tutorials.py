@@ -68,7 +68,7 @@ class Step:
     blocks: tuple[tuple[str, str, str], ...]
 
     @property
-    def lines(self) -> int:
+    def line_count(self) -> int:
         return sum(bool(line.strip()) for _, _, text in self.blocks for line in text.splitlines())
 
     @property
@@ -184,10 +184,11 @@ def followed(name: str, package: Path, folder: Path, again: int) -> str:
         work.mkdir()
         runs.append(list(follow(programs, work)))
     rows = [
-        f"| {step.title} | {step.statements} | {step.lines} | {first:.2f} | {last:.2f} |"
+        f"| {step.title} | {step.statements} | {step.line_count} | {first:.2f} | {last:.2f} |"
         for step, first, last in zip(steps(), runs[0], runs[-1], strict=True)
     ]
-    whole = f"| all | {sum(s.statements for s in steps())} | {sum(s.lines for s in steps())} | {sum(runs[0]):.2f} | {sum(runs[-1]):.2f} |"
+    totals = f"{sum(s.statements for s in steps())} | {sum(s.line_count for s in steps())}"
+    whole = f"| all | {totals} | {sum(runs[0]):.2f} | {sum(runs[-1]):.2f} |"
     columns = "| step | statements | lines | CPU s, first time | CPU s, again |\n|---|---|---|---|---|"
     head = f'The {name}, `pip install "dpdist[{EXTRAS[name]}]"`:\n\n{columns}'
     return "\n".join([head, *rows, whole])

@@ -92,13 +92,13 @@ class Plot:
         self.parts.append(text((self.left + self.right) / 2, self.bottom + 35, x_title, "middle"))
         self.parts.append(text(6, self.top - 10, y_title))
 
-    def line(self, points: Points, style: str) -> None:
+    def curve(self, points: Points, style: str) -> None:
         """A line through points of the data."""
         self.parts.append(path([(self.x(x), self.y(y)) for x, y in points], f"line {style}"))
 
     def steps(self, values: Sequence[float], style: str) -> None:
         """A line with one step for each value, at 1, 2, 3, ..."""
-        self.line([(x, v) for i, v in enumerate(values) for x in (i + 0.5, i + 1.5)], style)
+        self.curve([(x, v) for i, v in enumerate(values) for x in (i + 0.5, i + 1.5)], style)
 
     def area(self, points: Points, style: str) -> None:
         """What lies between points of the data and the lower axis."""
@@ -135,7 +135,7 @@ def two_worlds() -> str:
         for style, centre in (("a", 100.0), ("b", 101.0)):
             density = [(float(x), math.exp(-((x - centre) ** 2) / (2 * sigma**2))) for x in xs]
             plot.area(density, style)
-            plot.line(density, style)
+            plot.curve(density, style)
         plot.axes((80, 90, 100, 110, 120), (), "published count" if i == 2 else "", "")
         plot.parts.append(text(16, 36 + 118 * i - 10, f"epsilon = {epsilon:g}: noise of {sigma:.2f}"))
         parts += plot.parts
@@ -153,8 +153,8 @@ def guesses() -> str:
     wrong = np.concatenate([np.linspace(0.0005, 0.05, 30), np.linspace(0.06, 1, 60)])
     curves = ((0.5, "a"), (1.0, "b"), (2.0, "c"), (4.0, "d"))
     for epsilon, style in curves:
-        plot.line([(0, 0), *((w, float(ndtr(ndtri(w) + 1 / multiplier(epsilon)))) for w in wrong)], style)
-    plot.line([(0, 0), (1, 1)], "a dash")
+        plot.curve([(0, 0), *((w, float(ndtr(ndtri(w) + 1 / multiplier(epsilon)))) for w in wrong)], style)
+    plot.curve([(0, 0), (1, 1)], "a dash")
     keys = [(style, f"epsilon = {epsilon:g}, delta = 0.000001") for epsilon, style in curves]
     keys.append(("a dash", "blind guessing"))
     return drawing("How well anybody can guess whether a record is present", 432, [*plot.parts, *legend(keys, 346)])
@@ -165,8 +165,8 @@ def errors_of_epsilon() -> str:
     plot = Plot(top=36, height=210, x=(0.1, 10), y=(0.3, 1000), log=True)
     plot.axes((0.1, 0.3, 1, 3, 10), (1, 10, 100, 1000), "epsilon, at delta = 0.000001", "standard error of a count, records")
     epsilons = np.geomspace(0.1, 10, 25)
-    plot.line([(e, multiplier(e)) for e in epsilons], "a")
-    plot.line([(e, 10 * multiplier(e)) for e in epsilons], "b")
+    plot.curve([(e, multiplier(e)) for e in epsilons], "a")
+    plot.curve([(e, 10 * multiplier(e)) for e in epsilons], "b")
     keys = [("a", "one count uses the whole budget"), ("b", "100 overlapping counts share the budget")]
     return drawing("The error of a count against epsilon", 340, [*plot.parts, *legend(keys, 304)])
 
@@ -177,8 +177,8 @@ def a_year() -> str:
     plot = Plot(top=36, height=200, x=(1, 52), y=(0, 5.5))
     plot.axes((1, 13, 26, 39, 52), (0, 1, 2, 3, 4, 5), "weekly releases of epsilon 0.1", "epsilon of all together")
     weeks = range(1, 53)
-    plot.line([(k, weekly * k) for k in weeks], "b")
-    plot.line([(k, gaussian_epsilon(multiplier(weekly) / math.sqrt(k), DELTA)) for k in weeks], "a")
+    plot.curve([(k, weekly * k) for k in weeks], "b")
+    plot.curve([(k, gaussian_epsilon(multiplier(weekly) / math.sqrt(k), DELTA)) for k in weeks], "a")
     keys = [("b", "epsilons added up"), ("a", "composed exactly, as the ledger does")]
     return drawing("Epsilon of many releases together", 328, [*plot.parts, *legend(keys, 292)])
 
@@ -242,8 +242,8 @@ def bounds() -> str:
     plot = Plot(top=36, height=190, x=(0.8, 6.2), y=(0.9, 1.4))
     plot.axes(range(1, 7), (0.9, 1, 1.1, 1.2, 1.3, 1.4), "iteration of the optimiser", "total squared error, 1 = optimum")
     steps = steps[:6]
-    plot.line([(i + 1, upper / scale) for i, (upper, _) in enumerate(steps)], "a")
-    plot.line([(i + 1, lower / scale) for i, (_, lower) in enumerate(steps)], "b")
+    plot.curve([(i + 1, upper / scale) for i, (upper, _) in enumerate(steps)], "a")
+    plot.curve([(i + 1, lower / scale) for i, (_, lower) in enumerate(steps)], "b")
     for i, pair in enumerate(steps):
         for style, value in zip("ab", pair, strict=True):
             place = f'cx="{plot.x(i + 1):.1f}" cy="{plot.y(value / scale):.1f}"'
@@ -268,7 +268,7 @@ def intervals() -> str:
     for i, answer in enumerate(answers):
         hit = abs(answer - TRUTH) <= half
         missed += not hit
-        plot.line([(answer - half, i), (answer + half, i)], "a" if hit else "b")
+        plot.curve([(answer - half, i), (answer + half, i)], "a" if hit else "b")
     keys = [("a", f"{100 - missed} intervals hold the true count"), ("b", f"{missed} miss it")]
     return drawing("Intervals of 100 imagined releases", 420, [*plot.parts, *legend(keys, 384, 16)])
 
@@ -280,8 +280,8 @@ def clipping() -> str:
     plot.axes((0, 4, 8, 12, 16), (0, 4, 8, 12, 16), "true count", "average published count")
     xs = np.linspace(0, 16, 33)
     density = np.exp(-((xs / sigma) ** 2) / 2) / math.sqrt(2 * math.pi)
-    plot.line([(x, x) for x in xs], "a")
-    plot.line([(x, float(x * ndtr(x / sigma) + sigma * d)) for x, d in zip(xs, density, strict=True)], "b")
+    plot.curve([(x, x) for x in xs], "a")
+    plot.curve([(x, float(x * ndtr(x / sigma) + sigma * d)) for x, d in zip(xs, density, strict=True)], "b")
     keys = [("a", "as measured"), ("b", "with negative counts set to zero")]
     return drawing("Counts without negative values are biased upwards", 318, [*plot.parts, *legend(keys, 282)])
 

@@ -57,7 +57,7 @@ def spec_page() -> str:
 
     schema = json_schema()
     text = [HOW, SPEC_HEAD]
-    for path, node in _parts("", schema, schema):
+    for path, node in _sections("", schema, schema):
         text.append(f"\n## {_title(path)}\n\n{_sentence(node['description']) if path else SPEC_TOP}\n")
         required = node.get("required", [])
         for key, facts in node["properties"].items():
@@ -72,13 +72,13 @@ def _title(path: str) -> str:
     return f"Keys of `{path}`" if path else "Keys at the top level"
 
 
-def _parts(path: str, node: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _sections(path: str, node: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every part of a spec that has keys of its own, with its path, a part before the parts in it."""
     yield path, node
     for key, facts in node["properties"].items():
         inner, suffix = _inner(facts, schema)
         if inner is not None:
-            yield from _parts(f"{path}.{key}{suffix}" if path else f"{key}{suffix}", inner, schema)
+            yield from _sections(f"{path}.{key}{suffix}" if path else f"{key}{suffix}", inner, schema)
 
 
 def _inner(facts: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -90,7 +90,7 @@ def _inner(facts: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any
             "properties": {key: each["properties"][key] for each in reversed(models) for key in each["properties"]},
             "required": set.intersection(*(set(each.get("required", ())) for each in models)),
         }, ""
-    facts = next((option for option in facts.get("anyOf", []) if _has_keys(option)), _given(facts))
+    facts = next((option for option in facts.get("anyOf", []) if _has_keys(option)), _facts_without_null(facts))
     for container, suffix in (("items", "[]"), ("additionalProperties", ".NAME")):
         if isinstance(facts.get(container), dict) and "$ref" in facts[container]:
             return _resolved(facts[container], schema), suffix
@@ -102,7 +102,7 @@ def _has_keys(facts: dict[str, Any]) -> bool:
     return "$ref" in facts or "properties" in facts
 
 
-def _given(facts: dict[str, Any]) -> dict[str, Any]:
+def _facts_without_null(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of a key without the possibility to leave it out."""
     options = [option for option in facts.get("anyOf", []) if option.get("type") != "null"]
     return options[0] if len(options) == 1 else facts
@@ -115,7 +115,7 @@ def _resolved(facts: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 def _key_entry(path: str, key: str, facts: dict[str, Any], required: bool, schema: dict[str, Any]) -> str:
     anchor = path.replace("[]", "").replace(".", "-").lower()
-    line = [_type(facts, schema) + _bounds(_given(facts)), "required" if required else _default(facts, schema)]
+    line = [_type(facts, schema) + _bounds(_facts_without_null(facts)), "required" if required else _default(facts, schema)]
     entry = f"\n### `{path}` {{ #{anchor} }}\n\n*{', '.join(part for part in line if part)}*\n\n{_sentence(facts['description'])}\n"
     if facts.get("examples"):
         value = yaml.safe_dump(facts["examples"][0], default_flow_style=True, sort_keys=False, width=1000)
@@ -143,7 +143,7 @@ def _sentence(text: str) -> str:
 
 def _type(facts: dict[str, Any], schema: dict[str, Any]) -> str:
     """What may be written, in words."""
-    facts = _given(facts)
+    facts = _facts_without_null(facts)
     if "enum" in facts:
         return " or ".join(f"`{value}`" for value in facts["enum"])
     if "const" in facts:
@@ -291,7 +291,7 @@ def certificate_types() -> str:
     claims = {key: facts for key, facts in schema["properties"].items() if key not in PUBLISHED}
     published = {key: facts for key, facts in schema["properties"].items() if key in PUBLISHED}
     for name, facts in schema.get("$defs", {}).items():
-        out += _class(_called(name), name, facts)
+        out += _class(_facts_class(name), name, facts)
     for facts, name, base, about in (
         (claims, "Claims", "TypedDict", "What a plan claims of its release."),
         (published, "Certificate", "Claims", "The certificate of a published release."),
@@ -321,7 +321,7 @@ def _quoted(kind: str) -> str:
 def _python_type(path: str, facts: dict[str, Any]) -> tuple[str, list[str]]:
     """What a field's type is called, and the classes that it needs."""
     if "$ref" in facts:
-        return _called(facts["$ref"].rpartition("/")[2]), []
+        return _facts_class(facts["$ref"].rpartition("/")[2]), []
     if "const" in facts or "enum" in facts:
         allowed = ", ".join(json.dumps(each) for each in facts.get("enum", [facts.get("const")]))
         return f"Literal[{allowed}]", []
@@ -330,8 +330,8 @@ def _python_type(path: str, facts: dict[str, Any]) -> tuple[str, list[str]]:
     found, before = [], list[str]()
     for kind in kinds:
         if kind == "object" and "properties" in facts:
-            before += _class(_called(path), path, facts)
-            found.append(_called(path))
+            before += _class(_facts_class(path), path, facts)
+            found.append(_facts_class(path))
         elif kind in ("object", "array"):
             inner, more = _python_type(f"{path}[]", facts.get("additionalProperties" if kind == "object" else "items") or {})
             before += more
@@ -341,7 +341,7 @@ def _python_type(path: str, facts: dict[str, Any]) -> tuple[str, list[str]]:
     return " | ".join(found) or "Any", before
 
 
-def _called(path: str) -> str:
+def _facts_class(path: str) -> str:
     """``mechanism.compared[]`` is ComparedFacts."""
     name = path.rpartition(".")[2].removesuffix("[]")
     return "".join(part.capitalize() for part in name.split("_")) + "Facts"

@@ -115,16 +115,16 @@ def test_the_test_of_lies_is_not_blind(undisturbed: Simulated, monkeypatch: pyte
         length = np.dtype(dtype).itemsize * math.prod(shape)
         return np.frombuffer(self.get_values(name, start, length), dtype).reshape(shape)
 
-    def found(of: str) -> str:
+    def lie_outcome(of: str) -> str:
         return after_a_lie(CELLS, WORKERS, LIES[of], undisturbed, answers=ANSWERS)
 
     with monkeypatch.context() as planted:
         planted.setattr(SimulatedStore, "get_block", unchecked)
-        assert {found(of) for of in LIES if of != "a published part"} == {simulated_release.WRONG}
+        assert {lie_outcome(of) for of in LIES if of != "a published part"} == {simulated_release.WRONG}
     monkeypatch.setattr(PartWriter, "fault", lambda self, told: "")
-    assert found("a published part").endswith("a reader accepts")
+    assert lie_outcome("a published part").endswith("a reader accepts")
     monkeypatch.setattr(simulated_release, "read_back", lambda store: None)
-    assert found("a published part") == simulated_release.WRONG
+    assert lie_outcome("a published part") == simulated_release.WRONG
 
 
 def test_rates_are_found_again() -> None:
@@ -152,11 +152,11 @@ def test_stages_are_compared_with_what_they_take(tmp_path: Path) -> None:
     assert all(each.measured > 0 and each.fitted > 0 for each in found)
     assert rate_fitting.table(found).count("\n") == 7
     rates.written(tmp_path / "rates.json", replace(RATES, task_seconds=0.5))
-    assert rates.read(tmp_path / "rates.json") == replace(RATES, task_seconds=0.5)
+    assert rates.load_rates(tmp_path / "rates.json") == replace(RATES, task_seconds=0.5)
     (tmp_path / "rates.json").write_text('{"task_seconds": 0.5}')
     with pytest.raises(InvalidInput, match="holds no rates"):
-        rates.read(tmp_path / "rates.json")
-    assert rates.beside(replace(RATES, request_seconds=0.0005)).splitlines()[2] == "| ms a request | 20 | 0.5 |"
+        rates.load_rates(tmp_path / "rates.json")
+    assert rates.rate_table(replace(RATES, request_seconds=0.0005)).splitlines()[2] == "| ms a request | 20 | 0.5 |"
 
 
 def test_stages_stay_within_what_a_scheduler_can_do() -> None:

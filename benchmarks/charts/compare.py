@@ -111,7 +111,7 @@ def figures(release: Path) -> dict[str, Figure]:
     return {"bars": bars, "series": series, "heat": heat, "map": world}
 
 
-def given(figure: Figure) -> dict[str, Any]:
+def chart_data(figure: Figure) -> dict[str, Any]:
     """What the peers get of a chart."""
     low, high = figure.intervals
     drowned = figure.kind in ("heat", "map")
@@ -184,7 +184,7 @@ def html(svgs: dict[int, str], title: str) -> str:
     return f'<!doctype html><html lang="en"><head>{head}<style>{style}</style></head>{body}</html>'
 
 
-def seen(out: Path, names: list[str], makers: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+def inspect_charts(out: Path, names: list[str], makers: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
     """What Chromium and axe-core say of every chart, and pictures of it."""
     import axe_playwright_python
     from playwright.sync_api import sync_playwright
@@ -228,7 +228,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     shown = figures(asked.release)
     (asked.out / "charts.json").write_text(
-        json.dumps({name: given(figure) for name, figure in shown.items()}), encoding="utf-8"
+        json.dumps({name: chart_data(figure) for name, figure in shown.items()}), encoding="utf-8"
     )
     cpu = {"ours": ours(shown, asked.out)}
     if asked.vega:
@@ -245,7 +245,7 @@ def main() -> None:
             sizes[maker, name] = sum(len(svg.encode()) for svg in svgs.values())
             (asked.out / f"{maker}-{name}.html").write_text(html(svgs, figure.title), encoding="utf-8")
     data = {name: len(embed_chart(figure, "", "r", "t", MEASURE)["data"]) for name, figure in shown.items()}
-    table = written(list(shown), cpu, sizes, data, seen(asked.out, list(shown), list(cpu)))
+    table = written(list(shown), cpu, sizes, data, inspect_charts(asked.out, list(shown), list(cpu)))
     print(table)
     if asked.table:
         asked.table.write_text(table, encoding="utf-8")

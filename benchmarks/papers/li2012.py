@@ -84,29 +84,29 @@ def data(cells: int) -> dict[str, np.ndarray]:
     return out or {"made": made_counts(math.prod(shape)).reshape(shape)}
 
 
-def asked(shape: tuple[int, ...], title: str) -> dict[str, Callable[[], Workload]]:
+def relative_error_workloads(shape: tuple[int, ...], title: str) -> dict[str, Callable[[], Workload]]:
     """The workloads whose relative error is told: Figure 3 (right) on both data sets, Table 2 on the census."""
     cells = math.prod(shape)
-    out: dict[str, Callable[[], Workload]] = {
+    named_workloads: dict[str, Callable[[], Workload]] = {
         "all ranges": lambda: ranges(shape),
         "random ranges": lambda: two_step_ranges(shape, cells // 2),
         "2-way marginals": lambda: marginals(shape, 2),
         "random marginals": lambda: random_marginals(shape, 4),
     }
     if title != "Adult":
-        out |= {
+        named_workloads |= {
             "permuted ranges": lambda: permuted(all_ranges(cells)),
             "1-way range marginals": lambda: range_marginals(shape, 1),
             "2-way range marginals": lambda: range_marginals(shape, 2),
             "CDF": lambda: prefix(cells),
             "uniform predicates": lambda: uniform_predicates(cells, cells // 2),
         }
-    return out
+    return named_workloads
 
 
 def relative_errors(size: Size) -> Iterator[Measurement]:
     for title, counts in data(size["cells"]).items():
-        for name, make in asked(counts.shape, title).items():
+        for name, make in relative_error_workloads(counts.shape, title).items():
             lines = [
                 line for line in makers(make(), None) if line in ("AM", "wavelet", "hierarchical", "Fourier", "DataCube")
             ]
@@ -211,7 +211,7 @@ def _pure_design(cells: int, panel: str, line: str) -> Found:
     elif name == "eigen-queries":
         strategy = weighted_design(Gram(gram), design=eigen_queries(gram.copy())[0], tolerance=1e-4)
     else:
-        rows = _needed(gram, shape) if name == "Fourier" else None
+        rows = _needed_queries(gram, shape) if name == "Fourier" else None
         if rows is None:
             plain = wavelet(shape, workload, norm="l1")
             plain = plain if name == "wavelet" else hierarchical(shape, workload, branching=None, norm="l1")
@@ -225,7 +225,7 @@ def _pure_design(cells: int, panel: str, line: str) -> Found:
     return {"error": math.sqrt(strategy.workload_cost / workload.shape[0])}
 
 
-def _needed(gram: Matrix, shape: tuple[int, ...]) -> Matrix:
+def _needed_queries(gram: Matrix, shape: tuple[int, ...]) -> Matrix:
     """The orthonormal Fourier queries that the workload needs."""
     rows = np.ones((1, 1))
     for length in shape:

@@ -119,11 +119,11 @@ class Results:
     found: dict[str, Found] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, experiment: str, size: str, folder: Path) -> Results:
+    def load(cls, experiment: str, size: str, folder: Path) -> Results:
         file = folder / f"{experiment}-{size}.json"
         return cls(file, json.loads(file.read_text()) if file.exists() else {})
 
-    def keep(self, key: str, values: Found) -> None:
+    def save_point(self, key: str, values: Found) -> None:
         self.found[key] = values
         draft = self.file.with_suffix(".draft")
         draft.write_text(json.dumps(dict(sorted(self.found.items())), indent=1) + "\n")
@@ -143,7 +143,7 @@ class Results:
 def reproduced(names: list[str], size: str, folder: Path, *, jobs: int, limit: float, tell: Callable[[str], None]) -> None:
     """Measure what is missing of these experiments, small ones first, so many at a time."""
     folder.mkdir(parents=True, exist_ok=True)
-    results = {name: Results.of(name, size, folder) for name in names}
+    results = {name: Results.load(name, size, folder) for name in names}
     waiting = [(name, one) for name in names for one in EXPERIMENTS[name](SIZES[size])]
     waiting.sort(key=lambda item: item[1].effort)
     running: dict[Connection, tuple[str, Measurement, Any, float]] = {}
@@ -162,13 +162,13 @@ def reproduced(names: list[str], size: str, folder: Path, *, jobs: int, limit: f
                 process.kill()
                 process.join()
                 del running[connection]
-                results[name].keep(one.key, {STOPPED: limit})
+                results[name].save_point(one.key, {STOPPED: limit})
                 tell(f"{name} {one.key}: stopped after {limit:g} s")
         for ready in wait(list(running), timeout=0.2):
             assert isinstance(ready, Connection)
             name, one, process, begun = running.pop(ready)
             try:
-                results[name].keep(one.key, ready.recv())
+                results[name].save_point(one.key, ready.recv())
             except EOFError:
                 raise SystemExit(f"{name} {one.key} failed") from None
             process.join()
@@ -255,7 +255,7 @@ def main() -> None:
     names = list(dict.fromkeys(FIGURES[name].experiment for name in figures))
     reproduced(names, options.size, options.folder, jobs=options.jobs, limit=options.limit, tell=partial(print, flush=True))
     for name in () if options.no_plots else figures:
-        results = Results.of(FIGURES[name].experiment, options.size, options.folder)
+        results = Results.load(FIGURES[name].experiment, options.size, options.folder)
         plot(name, results.found, options.folder / f"{name}-{options.size}.svg")
 
 

@@ -133,7 +133,7 @@ def _newton_steps(make: Callable[[int, int], Workload], n: int, m: int) -> Found
     data = histograms(n)
     out: Found = {"gap": [], "expected error": [], "gradient": [], **{f"error on {name}": [] for name in data}}
 
-    def told(step: Step) -> None:
+    def record_step(step: Step) -> None:
         out["gap"].append(max(step.objective / best - 1.0, 1e-12))
         out["expected error"].append(step.objective / workload.shape[0] * variance())
         out["gradient"].append(step.gradient_norm)
@@ -143,7 +143,7 @@ def _newton_steps(make: Callable[[int, int], Workload], n: int, m: int) -> Found
             wrong = rows @ scipy.linalg.solve_triangular(root, measurements) - rows @ x
             out[f"error on {name}"].append(float(np.mean(wrong**2)))
 
-    coa(Gram(workload.gram()), method="newton", on_step=told, max_iterations=30)
+    coa(Gram(workload.gram()), method="newton", on_step=record_step, max_iterations=30)
     return out
 
 

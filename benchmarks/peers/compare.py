@@ -51,7 +51,7 @@ QUESTIONS = {
     "sparse": ("Adult: all ten 3-way tables of five attributes (10,587 counts)", 5),
 }
 """What is asked, and how often."""
-UNSHARED = ("load", "main", "told")
+UNSHARED = ("load", "main", "print_noise_kind")
 """What no question is charged for: reading the file, and the protocol."""
 
 
@@ -80,7 +80,7 @@ Found = dict[str, tuple[list[Answers] | str, str]]
 """By question: all answers, or why there are none, and the kind of noise that was taken where the program says it."""
 
 
-def asked(system: str, noise: str, files: Path, repeats: dict[str, int], venvs: Path, kept: Path) -> Found:
+def system_answers(system: str, noise: str, files: Path, repeats: dict[str, int], venvs: Path, kept: Path) -> Found:
     """What a system answers, question by question."""
     store = kept / f"{system}{noise and '-'}{noise}.json"
     if not store.exists():
@@ -94,11 +94,11 @@ def asked(system: str, noise: str, files: Path, repeats: dict[str, int], venvs: 
         taken = {tuple(line.removeprefix(TAKEN).split()) for line in done.stdout.splitlines() if line.startswith(TAKEN)}
         kinds = {name: " or ".join(sorted(kind for asked, kind in taken if asked == name)) for name in answers}
         kept.mkdir(parents=True, exist_ok=True)
-        store.write_text(json.dumps({name: (given, kinds[name]) for name, given in answers.items()}), encoding="utf-8")
+        store.write_text(json.dumps({name: (values, kinds[name]) for name, values in answers.items()}), encoding="utf-8")
     return dict(json.loads(store.read_text(encoding="utf-8")))
 
 
-def lines_of(system: str) -> dict[str, int]:
+def code_lines_by_question(system: str) -> dict[str, int]:
     """Lines of code of each question, with those of the helpers and constants that it uses."""
     source = (HERE / f"{system}_answers.py").read_text(encoding="utf-8")
     parts: dict[str, ast.stmt] = {}
@@ -107,20 +107,22 @@ def lines_of(system: str) -> dict[str, int]:
             parts[node.name] = node
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             parts[node.targets[0].id] = node
-    return {name: sum(_lines(parts[each]) for each in _used(name, parts)) for name in QUESTIONS if name in parts}
+    return {
+        name: sum(_count_code_lines(parts[each]) for each in _names_used(name, parts)) for name in QUESTIONS if name in parts
+    }
 
 
-def _used(name: str, parts: dict[str, ast.stmt]) -> set[str]:
-    found, left = set(), [name]
-    while left:
-        each = left.pop()
+def _names_used(name: str, parts: dict[str, ast.stmt]) -> set[str]:
+    found, unvisited = set(), [name]
+    while unvisited:
+        each = unvisited.pop()
         if each in parts and each not in found and each not in UNSHARED:
             found.add(each)
-            left += [node.id for node in ast.walk(parts[each]) if isinstance(node, ast.Name)]
+            unvisited += [node.id for node in ast.walk(parts[each]) if isinstance(node, ast.Name)]
     return found
 
 
-def _lines(node: ast.stmt) -> int:
+def _count_code_lines(node: ast.stmt) -> int:
     """Lines that hold code; a text that is no docstring is code."""
     text = ast.unparse(node).splitlines()
     long = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
@@ -158,8 +160,10 @@ def main() -> None:
         repeats = {name: max(1, round(options.repeats * QUESTIONS[name][1])) for name in QUESTIONS if name in exact}
         cells = {name: [] for name in repeats}
         for system, noise in columns:
-            found = asked(system, noise, Path(folder), repeats, options.venvs, options.answers or Path(folder) / "answers")
-            lines = lines_of(system)
+            found = system_answers(
+                system, noise, Path(folder), repeats, options.venvs, options.answers or Path(folder) / "answers"
+            )
+            lines = code_lines_by_question(system)
             for name in repeats:
                 given, kind = found.get(name, ("no", ""))
                 cells[name].append(cell(given, kind, exact[name], lines.get(name, 0)))

@@ -67,7 +67,7 @@ def load(path: str) -> Path:
     return Path(path)
 
 
-def told(question: str, release: Any) -> Any:
+def print_noise_kind(question: str, release: Any) -> Any:
     """The release, after the kind of noise that it took was printed for the table."""
     print(f"{TAKEN}{question} {release.certificate['privacy']['noise']}")
     return release
@@ -78,7 +78,7 @@ def run(question: str, *texts: str) -> Any:
     spec = {"release": number, "budget": BUDGET, "ledger": {"dataset": number, "cap": BUDGET, "shared_records": True}}
     for text in texts:
         spec |= yaml.safe_load(text)
-    return told(question, dp.run({**spec, **kind()}, engine="inline"))
+    return print_noise_kind(question, dp.run({**spec, **kind()}, engine="inline"))
 
 
 def kind() -> dict[str, str]:

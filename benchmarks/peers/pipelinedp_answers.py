@@ -38,7 +38,7 @@ def load(folder: str) -> dict[str, Rows]:
     return found
 
 
-def asked(rows, by, public, metric, value=None, queries=1, lowest=0, highest=0, records=1):
+def aggregate_rows(rows, by, public, metric, value=None, queries=1, lowest=0, highest=0, records=1):
     accountant = pipeline_dp.NaiveBudgetAccountant(total_epsilon=1.0 / queries, total_delta=1e-6 / queries)
     engine = pipeline_dp.DPEngine(accountant, pipeline_dp.LocalBackend())
     extractors = pipeline_dp.DataExtractors(
@@ -61,7 +61,7 @@ def asked(rows, by, public, metric, value=None, queries=1, lowest=0, highest=0, 
 def counted(rows, of):
     out = {}
     for by in of:
-        out |= in_table(by, asked(rows, by, cells(by), pipeline_dp.Metrics.COUNT, queries=len(of)))
+        out |= in_table(by, aggregate_rows(rows, by, cells(by), pipeline_dp.Metrics.COUNT, queries=len(of)))
     return out
 
 
@@ -70,19 +70,19 @@ def tables(data) -> Answers:
 
 
 def prefix(data) -> Answers:
-    return running(asked(data["people"], ["age"], cells(("age",)), pipeline_dp.Metrics.COUNT), AGES)
+    return running(aggregate_rows(data["people"], ["age"], cells(("age",)), pipeline_dp.Metrics.COUNT), AGES)
 
 
 def sums(data) -> Answers:
-    return asked(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.SUM, "paid", highest=MOST_PAID)
+    return aggregate_rows(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.SUM, "paid", highest=MOST_PAID)
 
 
 def means(data) -> Answers:
-    return asked(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.MEAN, "paid", highest=MOST_PAID)
+    return aggregate_rows(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.MEAN, "paid", highest=MOST_PAID)
 
 
 def medians(data) -> Answers:
-    return asked(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.PERCENTILE(50), "age", highest=99)
+    return aggregate_rows(data["people"], ["region"], list(REGIONS), pipeline_dp.Metrics.PERCENTILE(50), "age", highest=99)
 
 
 def flights(data) -> Answers:
@@ -91,18 +91,20 @@ def flights(data) -> Answers:
 
 def spent(data) -> Answers:
     sum_ = pipeline_dp.Metrics.SUM
-    return asked(data["purchases"], ["town"], list(TOWNS), sum_, "spent", highest=MOST_SPENT, records=PURCHASES)
+    return aggregate_rows(data["purchases"], ["town"], list(TOWNS), sum_, "spent", highest=MOST_SPENT, records=PURCHASES)
 
 
 def days(data) -> Answers:
     public = [key(day) for day in range(DAYS)]
-    return running(asked(data["purchases"], ["bought"], public, pipeline_dp.Metrics.COUNT, records=PURCHASES), range(DAYS))
+    return running(
+        aggregate_rows(data["purchases"], ["bought"], public, pipeline_dp.Metrics.COUNT, records=PURCHASES), range(DAYS)
+    )
 
 
 def levels(data) -> Answers:
     out = {}
     for name in LEVELS:
-        found = asked(data["births"], [name], WORLD[name], pipeline_dp.Metrics.COUNT, queries=len(LEVELS))
+        found = aggregate_rows(data["births"], [name], WORLD[name], pipeline_dp.Metrics.COUNT, queries=len(LEVELS))
         out |= in_table((name,), found)
     return out
 

@@ -39,7 +39,7 @@ def load(folder: str) -> dict[str, pandas.DataFrame]:
     return {name: rows if "customer" in rows else rows.reset_index(names="customer") for name, rows in found.items()}
 
 
-def asked(rows: pandas.DataFrame, sql: str, queries: int = 1, records: int = 1) -> list[list]:
+def query_rows(rows: pandas.DataFrame, sql: str, queries: int = 1, records: int = 1) -> list[list]:
     columns = {name: COLUMNS[name] for name in rows.columns if name != "customer"}
     person = {"type": "string" if records > 1 else "int", "private_id": True}
     options = {"max_ids": records, "censor_dims": False, "row_privacy": False}
@@ -52,13 +52,13 @@ def counted(rows: pandas.DataFrame, tables) -> Answers:
     out = {}
     for of in tables:
         names = ", ".join(of)
-        found = asked(rows, f"SELECT {names}, COUNT(*) AS n FROM records GROUP BY {names}", len(tables))
+        found = query_rows(rows, f"SELECT {names}, COUNT(*) AS n FROM records GROUP BY {names}", len(tables))
         out |= in_table(of, {key(*row[:-1]): row[-1] for row in found})
     return out
 
 
 def by_group(rows: pandas.DataFrame, name: str, what: str, records: int = 1) -> Answers:
-    found = asked(rows, f"SELECT {name}, {what} AS n FROM records GROUP BY {name}", records=records)
+    found = query_rows(rows, f"SELECT {name}, {what} AS n FROM records GROUP BY {name}", records=records)
     return {key(group): float(value) for group, value in found}
 
 

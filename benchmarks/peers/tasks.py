@@ -45,7 +45,7 @@ SEEN = {
 }
 
 
-def visits(path: Path) -> None:
+def write_visit_records(path: Path) -> None:
     """Write the records."""
     state, rows = np.random.default_rng(1), 8000
     columns = {
@@ -66,20 +66,20 @@ def size(text: str, task: str | None) -> tuple[int, int]:
     body = [
         each for each in ast.parse(text).body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
     ]
-    used = body if task is None else _used(body, task)
+    used = body if task is None else _statements_used(body, task)
     statements = sum(isinstance(node, ast.stmt) for each in used for node in ast.walk(each))
     return statements, sum(bool(line.strip()) for each in used for line in ast.unparse(each).splitlines())
 
 
-def _used(body: list[ast.stmt], task: str) -> list[ast.stmt]:
+def _statements_used(body: list[ast.stmt], task: str) -> list[ast.stmt]:
     """The task's function, and whatever of the program it names, itself or by another."""
     found: list[ast.stmt] = []
-    wanted = {task}
+    names = {task}
     for _ in body:
         for each in body:
-            if each not in found and _names(each) & wanted:
+            if each not in found and _names(each) & names:
                 found.append(each)
-                wanted |= {node.id for node in ast.walk(each) if isinstance(node, ast.Name)}
+                names |= {node.id for node in ast.walk(each) if isinstance(node, ast.Name)}
     return found
 
 
@@ -91,26 +91,26 @@ def _names(node: ast.stmt) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
 
 
-def done(system: str, task: str, folder: Path, venvs: Path) -> str:
+def run_task(system: str, task: str, folder: Path, venvs: Path) -> str:
     """A cell: statements, lines and CPU seconds. Raises: SystemExit for a program that fails."""
     program, python = HERE / f"tasks_{system}.py", sys.executable if system == "dpdist" else str(python_of(system, venvs))
     work = folder / f"{system}-{task}"
     work.mkdir()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    known = {**os.environ, "DPDIST_HOME": str(work / "home"), "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
+    environment = {**os.environ, "DPDIST_HOME": str(work / "home"), "OMP_NUM_THREADS": "1"}
+    completed = subprocess.run(
         [python, str(program), task, str(folder / "visits.csv")],
         cwd=work,
-        env=known,
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if "NO FORM" in ran.stderr:
+    if "NO FORM" in completed.stderr:
         return "no form"
-    if ran.returncode or (task == "year" and "REFUSED" not in ran.stdout):
-        sys.exit(f"{system} {task}: {ran.stderr[-2000:]}")
+    if completed.returncode or (task == "year" and "REFUSED" not in completed.stdout):
+        sys.exit(f"{system} {task}: {completed.stderr[-2000:]}")
     written = work / "task.py"
     statements, lines = size(
         written.read_text() if written.exists() else program.read_text(), None if written.exists() else task
@@ -126,11 +126,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the file to write")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        visits(Path(folder) / "visits.csv")
+        write_visit_records(Path(folder) / "visits.csv")
         for system in given.only:  # compiles what is compiled once after an installation
-            done(system, "tables", Path(folder), given.venvs.resolve())
+            run_task(system, "tables", Path(folder), given.venvs.resolve())
             (Path(folder) / f"{system}-tables").rename(Path(folder) / f"{system}-first")
-        cells = {task: [done(system, task, Path(folder), given.venvs.resolve()) for system in given.only] for task in TASKS}
+        cells = {
+            task: [run_task(system, task, Path(folder), given.venvs.resolve()) for system in given.only] for task in TASKS
+        }
     named = ["dpdist" if system == "dpdist" else PACKAGES[system][1].replace("==", " ") for system in given.only]
     lines = [f"| statements / lines / CPU s | {' | '.join(named)} |", f"|---|{'---|' * len(named)}"]
     lines += [f"| {TASKS[task]} | {' | '.join(row)} |" for task, row in cells.items()]

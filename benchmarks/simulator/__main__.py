@@ -28,10 +28,10 @@ def main() -> None:
     if options.fit:
         chosen = _fitted(options.rates)
     elif options.rates:
-        chosen = rates.read(options.rates)
+        chosen = rates.load_rates(options.rates)
     print(f"## By assumed rates\n\n{model_tables.table()}")
     if chosen != rates.RATES:
-        print(f"## By these rates\n\n{rates.beside(chosen)}\n{model_tables.table(rates=chosen)}")
+        print(f"## By these rates\n\n{rates.rate_table(chosen)}\n{model_tables.table(rates=chosen)}")
     print(f"## The optimum over n cells of one block\n\n{model_tables.optima()}")
     if options.simulate:
         _simulated(int(options.simulate), options.workers)

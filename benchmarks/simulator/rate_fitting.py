@@ -133,12 +133,12 @@ def compared(
     seconds["scan"] = time.perf_counter() - begun
     seconds["publish"] = _published(run.map if run.in_process else partial(write_checked, run), answers)
 
-    def told(rates: Rates) -> dict[str, float]:
+    def stage_seconds(rates: Rates) -> dict[str, float]:
         cluster = stages.Cluster(run.workers, run.memory_bytes, rates)
         found = [stages.counted(cluster, cells), stages.drawn_alone(cluster, cells), stages.published(cluster, answers)]
         return {each.name: each.seconds for each in (*found, *stages.product(cluster, cells, width))}
 
-    by_fitted, by_assumed = told(rates), told(replace(RATES, flow_cores=rates.flow_cores))
+    by_fitted, by_assumed = stage_seconds(rates), stage_seconds(replace(RATES, flow_cores=rates.flow_cores))
     return [
         Compared(name, answers if name == "publish" else cells, took, by_fitted[name], by_assumed[name])
         for name, took in seconds.items()

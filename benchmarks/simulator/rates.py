@@ -42,12 +42,12 @@ UNITS = {
 }
 
 
-def beside(found: Rates) -> str:
+def rate_table(rates: Rates) -> str:
     """Markdown: the assumed rates and other ones."""
-    out = ["| rate | assumed | fitted |", "|---|---|---|"]
+    rows = ["| rate | assumed | fitted |", "|---|---|---|"]
     for name, (unit, factor) in UNITS.items():
-        out.append(f"| {unit} | {factor * getattr(RATES, name):,.3g} | {factor * getattr(found, name):,.3g} |")
-    return "\n".join(out) + "\n"
+        rows.append(f"| {unit} | {factor * getattr(RATES, name):,.3g} | {factor * getattr(rates, name):,.3g} |")
+    return "\n".join(rows) + "\n"
 
 
 def written(path: Path, rates: Rates) -> None:
@@ -55,13 +55,13 @@ def written(path: Path, rates: Rates) -> None:
     path.write_text(json.dumps(asdict(rates), indent=1) + "\n", encoding="utf-8")
 
 
-def read(path: Path) -> Rates:
+def load_rates(path: Path) -> Rates:
     """The rates in a file. Raises: InvalidInput when it holds something else."""
     names = [each.name for each in fields(Rates)]
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if sorted(found) == sorted(names) and all(float(value) > 0 for value in found.values()):
-            return Rates(**found)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if sorted(content) == sorted(names) and all(float(value) > 0 for value in content.values()):
+            return Rates(**content)
     except (OSError, ValueError, TypeError):
         pass
     raise InvalidInput(

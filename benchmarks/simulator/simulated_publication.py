@@ -45,24 +45,24 @@ class SimulatedObjects(ObjectStorePrefix):
 
     def write_bytes(self, name: str, data: bytes) -> WrittenFile:
         world = self.store.world
-        world.requested(_scaled(data), written=self._at(name) not in world.objects)
-        world.objects[self._at(name)] = data
+        world.requested(_scaled(data), written=self._object_name(name) not in world.objects)
+        world.objects[self._object_name(name)] = data
         world.parts += 1
-        truth = _seen(name, data)
+        truth = _written_file(name, data)
         return replace(truth, digest="0" * 64) if world.parts == world.faults.part_liar else truth
 
     def read_back(self, name: str) -> WrittenFile | None:
-        found = self.store.world.objects.get(self._at(name))
+        found = self.store.world.objects.get(self._object_name(name))
         self.store.world.requested(0 if found is None else _scaled(found))
-        return None if found is None else _seen(name, found)
+        return None if found is None else _written_file(name, found)
 
     def tags(self) -> dict[str, tuple[int, str | None]]:
         """What a listing says, some objects a request."""
         world = self.store.world
         found: dict[str, tuple[int, str | None]] = {
-            name.removeprefix(self._at("")): (len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
+            name.removeprefix(self._object_name("")): (len(data), hashlib.md5(data, usedforsecurity=False).hexdigest())
             for name, data in world.objects.items()
-            if name.startswith(self._at(""))
+            if name.startswith(self._object_name(""))
         }
         for _ in range(0, len(found), LISTED_AT_ONCE):
             world.requested(0)
@@ -71,13 +71,13 @@ class SimulatedObjects(ObjectStorePrefix):
     def delete(self, names: list[str]) -> None:
         for name in names:
             self.store.world.requested(0)
-            del self.store.world.objects[self._at(name)]
+            del self.store.world.objects[self._object_name(name)]
 
-    def read(self, name: str) -> bytes:
+    def published_bytes(self, name: str) -> bytes:
         """What a reader gets: no request of the release."""
-        return self.store.world.objects[self._at(name)]
+        return self.store.world.objects[self._object_name(name)]
 
-    def _at(self, name: str) -> str:
+    def _object_name(self, name: str) -> str:
         return f"{self.bucket}/{name}"
 
 
@@ -86,7 +86,7 @@ def _scaled(data: bytes) -> int:
     return len(data) + (SCALE - 1) * max(0, len(data) - BESIDE_ROWS)
 
 
-def _seen(name: str, data: bytes) -> WrittenFile:
+def _written_file(name: str, data: bytes) -> WrittenFile:
     return WrittenFile(
         name, hashlib.sha256(data).hexdigest(), len(data), hashlib.md5(data, usedforsecurity=False).hexdigest()
     )
@@ -128,7 +128,7 @@ def publish(store: SimulatedStore, engine: SimulatedEngine, answers: int) -> str
     written = write_tables(content, 0, place, partial(write_checked, engine))
     certificate = {"release": content.release, "files": {each.name: each.digest for each in written}}
     release_folder.seal_release(place, written, json.dumps(certificate).encode(), _Seal())
-    return hashlib.sha256(place.read(release_folder.CERTIFICATE)).hexdigest()
+    return hashlib.sha256(place.published_bytes(release_folder.CERTIFICATE)).hexdigest()
 
 
 class _Seal:
@@ -144,6 +144,6 @@ class _Seal:
 def read_back(store: SimulatedStore) -> None:
     """What every reader does first. Raises: StoreError when a file is not what the certificate says."""
     place = SimulatedObjects(PUBLISHED, True, store)
-    for name, digest in json.loads(place.read(release_folder.CERTIFICATE))["files"].items():
-        if hashlib.sha256(place.read(name)).hexdigest() != digest:
+    for name, digest in json.loads(place.published_bytes(release_folder.CERTIFICATE))["files"].items():
+        if hashlib.sha256(place.published_bytes(name)).hexdigest() != digest:
             raise StoreError(f"{name} of the simulated release was altered")

@@ -238,7 +238,7 @@ class SimulatedEngine(engine.Engine):
             found = self._survived(function, item)
             free[worker] = max(free[worker], dispatched) + world.spent
             out.append(
-                _told_by(
+                _with_worker_address(
                     self.with_resource(RESOURCE) if worker_set is None else worker_set.addresses,
                     worker,
                     self._fetched(found),
@@ -278,8 +278,8 @@ class SimulatedEngine(engine.Engine):
         return None
 
 
-def _told_by(addresses: Sequence[str], worker: int, found: Any) -> Any:
+def _with_worker_address(addresses: Sequence[str], worker: int, found: Any) -> Any:
     """What a worker says of the shards that it drew, with its address: a simulated one has none to find."""
     if isinstance(found, list):
-        return [_told_by(addresses, worker, each) for each in found]
+        return [_with_worker_address(addresses, worker, each) for each in found]
     return replace(found, worker=addresses[worker]) if isinstance(found, DrawReport) else found
