@@ -76,6 +76,7 @@ check: $(VENV)/.installed-test
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python tools/vague_names.py --check dpdist flows
+	$(VENV)/bin/python tools/vague_names.py --check --definitions tests benchmarks docs tools deploy
 
 locked:
 	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \

@@ -13,10 +13,32 @@ from tools.vague_names import is_vague, is_vague_file, words_of
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_tree_is_within_the_limits() -> None:
-    command = [sys.executable, str(ROOT / "tools" / "vague_names.py"), "--check", "dpdist", "flows"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def measured(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "vague_names.py"), *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("dpdist", "flows"), ("--definitions", "tests", "benchmarks", "docs", "tools", "deploy")],
+    ids=["product", "tests"],
+)
+def test_the_tree_is_within_the_limits(arguments: tuple[str, ...]) -> None:
+    done = measured("--check", *arguments)
     assert done.returncode == 0, done.stdout
+
+
+def test_of_tests_classes_and_functions_are_measured_and_variables_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "test_counts.py"
+    file.write_text("".join(f"def count_{i}(given):\n    kept = given\n    return kept\n" for i in range(100)))
+    assert measured("--check", tmp_path).returncode == 1
+    done = measured("--check", "--list", "--definitions", tmp_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2), done.stdout  # an empty list, and the share
+    with file.open("a") as planted:
+        planted.write("def told():\n    pass\nclass LeftOut:\n    pass\n")
+    done = measured("--check", "--list", "--definitions", tmp_path)
+    assert done.returncode == 1
+    assert [line.split("\t")[2] for line in done.stdout.splitlines()[:-1]] == ["told", "LeftOut"]
 
 
 def test_files_of_tests_and_programs_say_what_they_are_about() -> None:
@@ -35,8 +57,7 @@ def test_names_that_say_nothing_are_found(tmp_path: Path) -> None:
     (tmp_path / "beyond.py").write_text(
         "class LeftOut:\n    def as_read(self, given):\n        kept = given\n        return kept\n"
     )
-    command = [sys.executable, str(ROOT / "tools" / "vague_names.py"), "--list", "--check", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = measured("--list", "--check", tmp_path)
     assert done.returncode == 1
     assert [line.split("\t")[2] for line in done.stdout.splitlines()[:-2]] == [
         "beyond",
