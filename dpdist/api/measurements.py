@@ -3,6 +3,5 @@
 from dpdist.arrays import lapack
 from dpdist.reconstruction.kronecker_terms import unit_direction
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, WideCircularFilter
+from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
-from dpdist.reconstruction.separate_products import SeparateProducts

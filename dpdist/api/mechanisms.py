@@ -95,7 +95,6 @@ from dpdist.reconstruction.product_space import (
     SpaceTerm,
     product_space_from,
 )
-from dpdist.reconstruction.separate_products import SeparateProducts
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours
 from dpdist.strategies import linear_algebra

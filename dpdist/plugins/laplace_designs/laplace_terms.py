@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,6 @@ from dpdist.api.mechanisms import (
     Norm,
     ProductSpace,
     ProgressCallback,
-    SeparateProducts,
     Term,
     TermMeasurement,
     Total,
@@ -129,9 +128,7 @@ class LaplaceTermMeasurement(TermMeasurement):
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         product_space = super().measured_space(measured, shape, most_bytes)
         tables = all(isinstance(factor, IdentityFactor) for term in product_space.terms for factor in term.factors)
-        if tables or len(product_space.terms) == 1:
-            return product_space
-        return SeparateProducts(product_space.terms, shape, product_space.values, product_space.directions)
+        return replace(product_space, separate=not tables and len(product_space.terms) > 1)
 
 
 @dataclass(frozen=True)
