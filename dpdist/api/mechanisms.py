@@ -27,7 +27,6 @@ from dpdist.measurement.integer_measurement import (
     shard_bytes,
 )
 from dpdist.measurement.integer_terms import IntegerTerm, round_term
-from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.measurement.sensitivity.group_contribution import exact_gram

@@ -18,6 +18,7 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import (
     MEMORY_COPIES,
     Counts,
+    IntegerMeasurement,
     Norm,
     StageBytes,
     answer_bytes,
@@ -26,7 +27,6 @@ from dpdist.measurement.integer_measurement import (
     shard_bytes,
 )
 from dpdist.measurement.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, round_term
-from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l2_squared
 from dpdist.measurement.term_reconstruction import (
     MeasuredTerm,
@@ -98,7 +98,7 @@ ROW_COPIES = 8
 
 
 @dataclass(frozen=True)
-class TermMeasurement(JointMeasurement):
+class TermMeasurement(IntegerMeasurement):
     """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
 
     Attributes:

@@ -23,7 +23,7 @@ from dpdist.mechanisms.strategy_cache import get_term_strategy, name_strategy
 from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
 from dpdist.strategies.baselines import gaussian, identity
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
-from dpdist.strategies.representations import ResidualStrategy, TablesStrategy
+from dpdist.strategies.representations import DirectStrategy, ResidualStrategy
 from dpdist.strategies.solver_resources import Effort, Limits, effort
 from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Strategy
 from dpdist.strategies.tables.marginal_optimum import (
@@ -130,7 +130,7 @@ def _are_disjoint(workload: Workload) -> bool:
     return len(workload.blocks) > 1 and len(axes) == len(set(axes)) and all(block.asked_axes for block in workload.blocks)
 
 
-def _disjoint_tables(workload: Workload, *, worst: bool = False) -> TablesStrategy:
+def _disjoint_tables(workload: Workload, *, worst: bool = False) -> DirectStrategy:
     """The cells of tables that share no attribute, with squared scales in the ratio of w_k n_k^1/2: n_k cells of weight w_k.
 
     Of what the optimum knows it lacks that the tables tell of the same number of records, which is one number beside all cells. Rows of the
@@ -145,7 +145,7 @@ def _disjoint_tables(workload: Workload, *, worst: bool = False) -> TablesStrate
     sizes, weights = workload.domain.shape, marginal_weights(workload)
     spaces = (math.prod(sizes[axis] - 1 for axis in space) * math.sqrt(weight) for space, weight in weights.items())
     bound = sum(spaces) ** 2 / workload.domain.cells
-    return TablesStrategy("marginals", scaled.operator, sum(squares) ** 2, bound * (1 - 1e-12), CLOSED_FORM, scales=scales)
+    return DirectStrategy("marginals", scaled.operator, sum(squares) ** 2, bound * (1 - 1e-12), CLOSED_FORM, scales=scales)
 
 
 def _table(workload: Workload, *, worst: bool) -> Strategy:
