@@ -255,7 +255,7 @@ def _grids(job: Job) -> Callable[[Strategy], IntegerMeasurement]:
 
     def grid_of(strategy: Strategy) -> IntegerMeasurement:
         if id(strategy) not in grids_by_id:
-            grids_by_id[id(strategy)] = strategy, strategy.grid_for(job.workload.queries, job.moved)
+            grids_by_id[id(strategy)] = strategy, strategy.measurement_for(job.workload.queries, job.moved)
         return grids_by_id[id(strategy)][1]
 
     return grid_of

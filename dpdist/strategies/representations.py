@@ -80,7 +80,7 @@ class DenseStrategy(Strategy):
             worst = max(worst, float(np.einsum("ij,ij->i", noise_weights, noise_weights).max()))
         return self.unit_error * math.sqrt(worst)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         base, real = integer_rows(self.operator, workload, self.norm)
         unit, domain = self.sensitivity, workload.domain
         return round_dense_strategy(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
@@ -114,7 +114,7 @@ class DirectStrategy(Strategy):
     def worst(self, workload: Workload) -> float | None:
         return self.unit_error / min(self.scales or (float(block.weights.min()) for block in workload.blocks))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         if self.scales is None:
             base, real = direct_rows(self.operator, workload)
         else:
@@ -174,7 +174,7 @@ class TermStrategy(Strategy):
         variances = (float(block_variances(block, inverted_terms, directions).max()) for block in workload.blocks)
         return self.unit_error * math.sqrt(max(variances))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         directions, domain = self.directions, workload.domain
         return term_measurement(self.terms, domain, neighbours=neighbours, most_records=most_records, directions=directions)
 
@@ -235,7 +235,7 @@ class FilterStrategy(CoefficientStrategy):
     supports_sums: ClassVar[bool] = True
     coefficients: FilterCoefficients = field(kw_only=True)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return filter_measurement(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
@@ -243,5 +243,5 @@ class FilterStrategy(CoefficientStrategy):
 class CharacterStrategy(CoefficientStrategy):
     """Rows of the Hadamard matrix of some binary attributes, each times its scale."""
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return hadamard_measurement(self.coefficients, neighbours=neighbours, most_records=most_records)
