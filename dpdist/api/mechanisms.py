@@ -71,6 +71,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.selection.exponential_mechanism import RATE_BITS, choose, rate_for
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import (
     Term,
     block_variances,
@@ -86,14 +87,7 @@ from dpdist.reconstruction.measured_space import Functionals, MeasuredSpace, Not
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, fit_tables
 from dpdist.reconstruction.posterior_tables import fit_proportionally, independent_table, margin, posterior_tables
-from dpdist.reconstruction.product_space import (
-    AxisWeights,
-    IdentityFactor,
-    MatrixFactor,
-    ProductSpace,
-    SpaceTerm,
-    product_space_from,
-)
+from dpdist.reconstruction.product_space import AxisWeights, ProductSpace, SpaceTerm, product_space_from
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours
 from dpdist.strategies import linear_algebra

@@ -37,10 +37,11 @@ from dpdist.measurement.sensitivity.group_contribution import exact_gram, square
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.axis_factors import IdentityFactor
 from dpdist.reconstruction.joint_estimate import JOINT_CELLS, NoisyMeasurement
 from dpdist.reconstruction.least_squares import Estimate, LeastSquares, inverse_for_queries
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.reconstruction.table_reduction import TableReduction, reads_tables
 from dpdist.size_limits import Sizes

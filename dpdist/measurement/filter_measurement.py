@@ -64,16 +64,9 @@ from dpdist.measurement.transformed_answers import TransformedAnswers, Transform
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss, gaussian_slack
 from dpdist.privacy.noise import Noise
+from dpdist.reconstruction.axis_factors import CausalFilter, CircularFilter, Factor, IdentityFactor, MatrixFactor
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import (
-    CausalFilter,
-    CircularFilter,
-    Factor,
-    IdentityFactor,
-    MatrixFactor,
-    ProductSpace,
-    SpaceTerm,
-)
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
 

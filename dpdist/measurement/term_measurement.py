@@ -41,8 +41,9 @@ from dpdist.operators import Matrix, Total
 from dpdist.operators.kronecker_product import largest_tensor_size
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload

@@ -10,8 +10,9 @@ import pytest
 
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.query.linear_functions import decompose_function, functionals
+from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.measured_space import Functionals, NotMeasured
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
 
