@@ -228,11 +228,9 @@ class TermMeasurement(IntegerMeasurement):
         terms = self.measured_terms
         if self.is_streamed:
             return product_answers(terms, workload, z, noise, answer_request, work, report_progress)
-        term_readings, blocks, columns = (
-            read_terms(terms, work.largest(inverses_of, terms), to_array(z), noise),
-            workload.blocks,
-            [],
-        )
+        term_readings = read_terms(terms, work.largest(inverses_of, terms), to_array(z), noise)
+        blocks = workload.blocks
+        columns = []
         for completed, block in enumerate(blocks, start=1):
             columns.append(block_answers(block, term_readings, self.directions))
             if report_progress is not None:

@@ -292,10 +292,8 @@ class StoreWorkspace:
         for number, (transform_side, slab_ranges, exchange) in enumerate(
             zip(sides[:-1], slabs[:-1], exchanges, strict=True)
         ):
-            folder_name, reading = (
-                f"{folder}/{number}",
-                partial(_read_slab, store, source, source.size // transform_side.line_count, handed),
-            )
+            folder_name = f"{folder}/{number}"
+            reading = partial(_read_slab, store, source, source.size // transform_side.line_count, handed)
             writing = partial(write_tiles, store, reading, transform_side.apply, exchange.ranges)
             tasks = [(f"{folder_name}/{i}", i, start, stop) for i, (start, stop) in enumerate(slab_ranges)]
             written = gather_tiles(store, f"{folder_name}/all", self.engine.map(writing, tasks, report_progress=report_step))

@@ -303,15 +303,11 @@ def _check_mechanism(job: Job) -> None:
     if mechanism is None:
         return
     if not mechanism.noises & set(job.norms):
-        noise_name, cure = (
-            "Laplace",
-            "give the budget an 'epsilon' alone" if job.guarantee.budget.rho is not None else "set 'noise: laplace'",
-        )
+        noise_name = "Laplace"
+        cure = "give the budget an 'epsilon' alone" if job.guarantee.budget.rho is not None else "set 'noise: laplace'"
         if pure:
-            noise_name, cure = (
-                "Gaussian",
-                "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'",
-            )
+            noise_name = "Gaussian"
+            cure = "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'"
         raise InvalidInput(f"mechanism {mechanism.name!r} uses {noise_name} noise: {cure}, or choose another")
     mechanism.check(job.workload.queries)
 
