@@ -26,7 +26,7 @@ from dpdist.measurement.integer_measurement import (
     grid_bits,
     shard_bytes,
 )
-from dpdist.measurement.integer_terms import IntegerTerm, round_term
+from dpdist.measurement.integer_terms import IntegerTerm, round_term, split_by_term
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.measurement.sensitivity.group_contribution import exact_gram
@@ -42,7 +42,7 @@ from dpdist.measurement.sensitivity.participation import (
     trace_chain,
 )
 from dpdist.measurement.term_measurement import TermMeasurement
-from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, invert_terms, read_term
+from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, invert_terms, read_term
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
 from dpdist.mechanisms.dense_mechanisms import REPLACED, GramMechanism
