@@ -86,22 +86,13 @@ class Marginals(MarginalMechanism):
         if not request.worst:
             return marginal_optimum(request.workload)
         work.show_message("optimising marginals")
-        term_strategy = get_term_strategy(
-            work, name_strategy(request.workload, "marginals-worst"), request.workload, marginal_minimax
-        )
-        residual_strategy = ResidualStrategy(
-            term_strategy.name,
-            term_strategy.operator,
-            term_strategy.workload_cost,
-            term_strategy.lower_bound,
-            term_strategy.solve,
-            terms=term_strategy.terms,
-        )
-        assert residual_strategy.solve is not None
-        sizes = request.workload.domain.shape
-        largest = max((block.weight * residual_strategy.deviation(sizes, block)) ** 2 for block in request.workload.blocks)
-        steps = tuple(replace(step, objective=largest) for step in residual_strategy.solve.history)
-        return replace(residual_strategy, solve=replace(residual_strategy.solve, history=steps))
+        workload, name = request.workload, name_strategy(request.workload, "marginals-worst")
+        strategy = get_term_strategy(work, name, workload, marginal_minimax, form=ResidualStrategy)
+        assert isinstance(strategy, ResidualStrategy)
+        assert strategy.solve is not None
+        largest = max((block.weight * strategy.deviation(workload.domain.shape, block)) ** 2 for block in workload.blocks)
+        steps = tuple(replace(step, objective=largest) for step in strategy.solve.history)
+        return replace(strategy, solve=replace(strategy.solve, history=steps))
 
 
 def _directly(workload: Workload, rows: Effort) -> Callable[..., Strategy] | None:
