@@ -50,7 +50,7 @@ def extension(name: str, before: int, after: int) -> tuple[float, float]:
 
     short, long = (filtered(steps, "x0", [running_sum(steps)]) for steps in (before, after))
     extended = through_horizons((short, long), strategy_of, MEMORY, lambda workload, method: "")
-    grid = extended.grid(long, neighbours="add-remove", most_records=1)
+    grid = extended.measurement(long, neighbours="add-remove", most_records=1)
     assert isinstance(grid, FilterMeasurement)
     assert grid.first_squared is not None
     declared = strategy_of(long).workload_cost

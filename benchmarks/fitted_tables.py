@@ -91,7 +91,7 @@ def counted(codes: np.ndarray, workload: Workload) -> np.ndarray:
 
 def released(workload: Workload, codes: np.ndarray, epsilon: float, *, of: Workload) -> Answers:
     """Unbiased answers ``of`` what one release of a workload measured."""
-    grid = marginal_optimum(workload).grid(workload, neighbours="add-remove", most_records=1)
+    grid = marginal_optimum(workload).measurement(workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(Loss(rho_for(epsilon, 1e-9)))
     drawn = np.rint(np.random.default_rng(0).standard_normal(grid.rows) * noise.deviation).astype(np.int64)
     found = grid.answers(of, ArrayVector(drawn), noise, AnswerRequest("x"), MEMORY)

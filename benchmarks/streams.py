@@ -48,7 +48,7 @@ GROUPS = ((7, 7), (12, 12), (52, 52), (100, 50), (100, 10))
 
 def error(strategy: Strategy, workload: Workload, moved: Distance) -> float:
     """Root mean squared error at multiplier 1."""
-    grid = strategy.grid_for(workload, moved)
+    grid = strategy.measurement_for(workload, moved)
     assert strategy.workload_cost is not None
     return math.sqrt(strategy.workload_cost / workload.shape[0]) * grid.sensitivity * grid.spacing / strategy.sensitivity
 

@@ -51,7 +51,7 @@ def _noisy_cells(start: int, count: int) -> np.ndarray:
 def measure(shape: tuple[int, ...], tables: int, folder: Path) -> tuple[str, ...]:
     """A line of the table."""
     workload = first_tables(shape, tables)
-    measurement = identity(workload.shape[1]).grid(workload, neighbours="add-remove", most_records=1)
+    measurement = identity(workload.shape[1]).measurement(workload, neighbours="add-remove", most_records=1)
     work = StoreWorkspace(Store(folder / "store"), engine.inline())
     drawn = LazyVector(workload.shape[1], (), _noisy_cells, 8, "benchmark", np.dtype(np.int64))
     cells = work.write(drawn, "cells")

@@ -141,12 +141,10 @@ class ApprovalsMissing(LedgerError):
 
     def __init__(self, release: str, required_count: int, approval_count: int, unsigned_keys: tuple[str, ...]) -> None:
         super().__init__(release, required_count, approval_count, unsigned_keys)
-        self.release, self.required_count, self.approval_count, self.unsigned_keys = (
-            release,
-            required_count,
-            approval_count,
-            unsigned_keys,
-        )
+        self.release = release
+        self.required_count = required_count
+        self.approval_count = approval_count
+        self.unsigned_keys = unsigned_keys
 
     def message(self) -> str:
         return (

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -139,6 +140,16 @@ def test_no_file_of_the_product_is_too_long_to_read_at_once() -> None:
 
 def _line_count(file: Path) -> int:
     return file.read_text(encoding="utf-8").count("\n")
+
+
+MOST_FILES = 15
+"""Files beside each other in a folder of the core: more are no list that a newcomer keeps in mind."""
+
+
+def test_no_folder_of_the_core_holds_more_files_than_can_be_kept_in_mind() -> None:
+    files = [file for file in PRODUCT if file.name != "__init__.py" and "plugins" not in file.parts]
+    numbers = Counter(file.parent for file in files)
+    assert not {str(folder): number for folder, number in numbers.items() if number > MOST_FILES}
 
 
 REPEATED = 20

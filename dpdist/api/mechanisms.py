@@ -26,8 +26,7 @@ from dpdist.measurement.integer_measurement import (
     grid_bits,
     shard_bytes,
 )
-from dpdist.measurement.integer_terms import IntegerTerm, round_term
-from dpdist.measurement.joint_measurement import JointMeasurement
+from dpdist.measurement.integer_terms import IntegerTerm, round_term, split_by_term
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.measurement.sensitivity.group_contribution import exact_gram
@@ -43,7 +42,7 @@ from dpdist.measurement.sensitivity.participation import (
     trace_chain,
 )
 from dpdist.measurement.term_measurement import TermMeasurement
-from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, inverses_of, invert_terms, read_term
+from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, invert_terms, read_term
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
 from dpdist.mechanisms.dense_mechanisms import REPLACED, GramMechanism
@@ -72,6 +71,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.selection.exponential_mechanism import RATE_BITS, choose, rate_for
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import (
     Term,
     block_variances,
@@ -87,15 +87,7 @@ from dpdist.reconstruction.measured_space import Functionals, MeasuredSpace, Not
 from dpdist.reconstruction.nonnegative_cells import covering_half_widths
 from dpdist.reconstruction.nonnegative_tables import Axes, TableFamily, fit_tables
 from dpdist.reconstruction.posterior_tables import fit_proportionally, independent_table, margin, posterior_tables
-from dpdist.reconstruction.product_space import (
-    AxisWeights,
-    IdentityFactor,
-    MatrixFactor,
-    ProductSpace,
-    SpaceTerm,
-    product_space_from,
-)
-from dpdist.reconstruction.separate_products import SeparateProducts
+from dpdist.reconstruction.product_space import AxisWeights, ProductSpace, SpaceTerm, product_space_from
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours
 from dpdist.strategies import linear_algebra

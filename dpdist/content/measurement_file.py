@@ -29,7 +29,6 @@ from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.reconstruction.product_space import product_space_from
 from dpdist.reconstruction.row_space import row_space_from
-from dpdist.reconstruction.separate_products import separate_products_from
 from dpdist.storage.documents import check_form
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound, PersonsBound
 from dpdist.workloads import Block, Workload
@@ -43,11 +42,7 @@ MOST_BYTES = 2**26
 """Larger measurements are not published as one file."""
 
 
-_SPACE_READERS = {
-    "separate": separate_products_from,
-    "terms": product_space_from,
-    "base": row_space_from,
-}
+_SPACE_READERS = {"terms": product_space_from, "base": row_space_from}
 """Who reads what was measured, by what only these facts of a strategy say; plugins read others."""
 
 

@@ -216,10 +216,8 @@ class Amounts:
             np.where(piece_index == SPLINE_PIECES, whole, offset),
         )
         rest = whole - offset
-        lower_shares, upper_shares = (
-            rest**2 * np.where(piece_index == 0, 2, 1),
-            offset**2 * np.where(piece_index == SPLINE_PIECES - 1, 2, 1),
-        )
+        lower_shares = rest**2 * np.where(piece_index == 0, 2, 1)
+        upper_shares = offset**2 * np.where(piece_index == SPLINE_PIECES - 1, 2, 1)
         return piece_index, np.array([lower_shares, self.shares_per_record - lower_shares - upper_shares, upper_shares])
 
     def steps_of(self, values: NDArray[Any]) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 A query may give other rows, or the same in another order, each time it is asked. So its result is written into a private file, in an
 order that depends on the rows alone, and everything that follows reads that file: its bytes are what a charge is bound to. The file
-is kept while its release may go on (``dpdist.pipeline.extract_files``). A run that was killed goes on with it; a run on a machine that
+is kept while its release may go on (``dpdist.runtime.extract_files``). A run that was killed goes on with it; a run on a machine that
 lacks it asks again, and the ledger refuses the charge if the records have changed.
 
 What drivers say is never passed on, for it may quote passwords, or records.
@@ -131,7 +131,7 @@ def extract_table(
     """The records of a table as they were first read for a release: the columns that are counted, in an order of their own.
 
     Args:
-        folder: the folder for them (``dpdist.pipeline.extract_files``).
+        folder: the folder for them (``dpdist.runtime.extract_files``).
         uses: what each column is counted as.
         types: of columns, as declared.
         check: refuses files of which too much could not be read.

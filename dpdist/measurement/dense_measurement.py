@@ -24,7 +24,6 @@ from dpdist.measurement.integer_measurement import (
     SMALL_BYTES,
     Counts,
     IntegerMeasurement,
-    NoisyMeasurement,
     Norm,
     StageBytes,
     answer_bytes,
@@ -32,16 +31,17 @@ from dpdist.measurement.integer_measurement import (
     grid_bits,
     shard_bytes,
 )
-from dpdist.measurement.joint_measurement import JOINT_CELLS, joint_estimate
 from dpdist.measurement.sensitivity.bounded_totals import Totals, totals_l1, totals_l2_squared
 from dpdist.measurement.sensitivity.column_norms import l1_sensitivity, row_blocks, sensitivity_squared
 from dpdist.measurement.sensitivity.group_contribution import exact_gram, squared_cells_bound
 from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.axis_factors import IdentityFactor
+from dpdist.reconstruction.joint_estimate import JOINT_CELLS, NoisyMeasurement
 from dpdist.reconstruction.least_squares import Estimate, LeastSquares, inverse_for_queries
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 from dpdist.reconstruction.table_reduction import TableReduction, reads_tables
 from dpdist.size_limits import Sizes
@@ -276,7 +276,7 @@ class DenseMeasurement(IntegerMeasurement):
     ) -> Estimate:
         """Least squares over this measurement, or over it and others of the same records."""
         if other_measurements:
-            return joint_estimate(workload, (NoisyMeasurement(self, measured, noise), *other_measurements), work)
+            return super().estimate(workload, measured, noise, other_measurements, work)
         least_squares = work.largest(self.least_squares, workload)
         return Estimate(least_squares, least_squares.estimate(to_array(measured)), noise)
 

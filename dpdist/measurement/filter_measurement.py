@@ -64,17 +64,9 @@ from dpdist.measurement.transformed_answers import TransformedAnswers, Transform
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss, gaussian_slack
 from dpdist.privacy.noise import Noise
+from dpdist.reconstruction.axis_factors import CausalFilter, CircularFilter, Factor, IdentityFactor, MatrixFactor
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import (
-    CausalFilter,
-    CircularFilter,
-    Factor,
-    IdentityFactor,
-    MatrixFactor,
-    ProductSpace,
-    SpaceTerm,
-    WideCircularFilter,
-)
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.stability import Distance, Neighbours
 from dpdist.workloads import Workload
 
@@ -341,7 +333,7 @@ class FilterMeasurement(SeriesMeasurement):
             other_sizes = tuple(size for i, size in enumerate(self.shape) if i != self.step_axis)
             table = np.moveaxis(values.reshape(*other_sizes, points), -1, self.step_axis)
         if padded and 8 * (self.rows + points * self.steps) > most_bytes:
-            return self.space_of(WideCircularFilter(coefficients, self.steps), table, shape)
+            return self.space_of(CircularFilter(coefficients, self.steps), table, shape)
         if padded:
             lags = (np.arange(points)[:, None] - np.arange(self.steps)[None, :]) % points
             return self.space_of(MatrixFactor(coefficients[lags]), table, shape)

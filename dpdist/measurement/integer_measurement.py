@@ -26,6 +26,7 @@ from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.process.resource_limits import cores
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.joint_estimate import JOINT_CELLS, NoisyMeasurement, joint_estimate
 from dpdist.reconstruction.least_squares import Estimate
 from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.size_limits import SIZES
@@ -192,7 +193,7 @@ class IntegerMeasurement(ABC):
 
     def allows_estimate(self, cells: int, *, jointly: bool) -> bool:
         """Whether one estimate of all cells can be made of a measurement (``jointly``: and of others), before anything is measured."""
-        return False
+        return cells <= JOINT_CELLS and self.row_blocks() is not None
 
     def estimate(
         self,
@@ -202,10 +203,15 @@ class IntegerMeasurement(ABC):
         other_measurements: Sequence[NoisyMeasurement],
         work: Workspace,
     ) -> Estimate:
-        """One estimate for all queries. Raises: InvalidInput where ``estimates`` is false."""
-        raise InvalidInput(
-            "a measurement of this kind has no common estimate of the cells; choose mechanism 'coa' or 'identity'"
-        )
+        """One estimate for all queries: least squares over all rows, and over other measurements of the same records.
+
+        Raises: InvalidInput where there are no rows.
+        """
+        if self.row_blocks() is None:
+            raise InvalidInput(
+                "a measurement of this kind has no common estimate of the cells; choose mechanism 'coa' or 'identity'"
+            )
+        return joint_estimate(workload, (NoisyMeasurement(self, measured, noise), *other_measurements), work)
 
     @property
     def postprocessing(self) -> str | None:
@@ -240,15 +246,6 @@ class IntegerMeasurement(ABC):
         Raises: InvalidInput, which says why, where it is not a set of linear functions or takes more than ``most_bytes``.
         """
         raise InvalidInput("its rows are not linear functions that the spec alone decides")
-
-
-@dataclass(frozen=True)
-class NoisyMeasurement:
-    """A grid, what was measured on it, and the noise in it."""
-
-    grid: IntegerMeasurement
-    values: Vector
-    noise: Noise
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -40,6 +40,11 @@ class IntegerTerm:
     def rows(self) -> int:
         """Number of measured values."""
         return math.prod(f.shape[0] for f in self.factors)
+
+    @property
+    def unit(self) -> float:
+        """What one measured integer stands for."""
+        return float(2.0**self.shift / self.multiplier)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,23 +100,12 @@ def _largest_square(factor: Matrix) -> int:
     return max(sum(int(value) ** 2 for value in column) for column in longest)
 
 
-@dataclass(frozen=True)
-class MeasuredTerms:
-    """Terms in the order in which they are measured.
-
-    Attributes:
-        directions: of attributes whose rows are orthogonal to something else than all ones.
-    """
-
-    terms: tuple[IntegerTerm, ...]
-    directions: Directions = field(default_factory=dict)
-
-    def slices(self) -> Iterator[tuple[IntegerTerm, slice]]:
-        """Each term with its part of the measured vector."""
-        start = 0
-        for term in self.terms:
-            yield term, slice(start, start + term.rows)
-            start += term.rows
+def split_by_term(terms: Sequence[IntegerTerm], measured: Matrix) -> Iterator[tuple[IntegerTerm, Matrix]]:
+    """Each term with its part of the measured vector."""
+    start = 0
+    for term in terms:
+        yield term, measured[start : start + term.rows]
+        start += term.rows
 
 
 def round_term(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) -> IntegerTerm:

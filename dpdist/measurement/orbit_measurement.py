@@ -21,11 +21,11 @@ from dpdist.measurement.integer_measurement import (
     GRID_BITS,
     MEMORY_COPIES,
     Counts,
+    IntegerMeasurement,
     StageBytes,
     answer_bytes,
     check_published_size,
 )
-from dpdist.measurement.joint_measurement import JointMeasurement
 from dpdist.measurement.sensitivity.column_norms import exact_norms, row_blocks
 from dpdist.operators import Identity, Kronecker, Matrix, Operator
 from dpdist.operators.orbit_sums import SUMMED
@@ -46,7 +46,7 @@ PAIRS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True)
-class OrbitMeasurement(JointMeasurement):
+class OrbitMeasurement(IntegerMeasurement):
     """Integer rows over orbits for every component.
 
     Attributes:

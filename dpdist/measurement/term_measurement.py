@@ -18,6 +18,7 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import (
     MEMORY_COPIES,
     Counts,
+    IntegerMeasurement,
     Norm,
     StageBytes,
     answer_bytes,
@@ -25,10 +26,10 @@ from dpdist.measurement.integer_measurement import (
     grid_bits,
     shard_bytes,
 )
-from dpdist.measurement.integer_terms import CONVERTED_BYTES, IntegerTerm, MeasuredTerms, round_term
-from dpdist.measurement.joint_measurement import JointMeasurement
+from dpdist.measurement.integer_terms import CONVERTED_BYTES, IntegerTerm, round_term, split_by_term
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l2_squared
 from dpdist.measurement.term_reconstruction import (
+    Inverses,
     MeasuredTerm,
     block_answers,
     inverses_of,
@@ -41,8 +42,9 @@ from dpdist.operators import Matrix, Total
 from dpdist.operators.kronecker_product import largest_tensor_size
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import Neighbours
 from dpdist.workloads import Block, Workload
@@ -98,7 +100,7 @@ ROW_COPIES = 8
 
 
 @dataclass(frozen=True)
-class TermMeasurement(JointMeasurement):
+class TermMeasurement(IntegerMeasurement):
     """Terms on the integer grid: what is measured, its exact sensitivity, and how it is read.
 
     Attributes:
@@ -135,7 +137,7 @@ class TermMeasurement(JointMeasurement):
         return _squared_distance(self.terms, "add-remove", 1)
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
-        inverted_terms = invert_terms(self.measured_terms, work.largest(inverses_of, self.measured_terms))
+        inverted_terms = invert_terms(self.terms, self.inverses(work))
         return sum(total_variance(block, inverted_terms, self.directions) for block in workload.blocks)
 
     @property
@@ -161,10 +163,9 @@ class TermMeasurement(JointMeasurement):
         for term in self.terms:
             yield Term(term.axes, term.factors, term.multiplier / 2.0**term.shift).operator(self.shape).dense()
 
-    @property
-    def measured_terms(self) -> MeasuredTerms:
-        """The terms as readers get them."""
-        return MeasuredTerms(self.terms, self.directions)
+    def inverses(self, work: Workspace) -> Inverses:
+        """The inverses of all factors, term by term."""
+        return work.largest(inverses_of, self.terms, self.directions)
 
     def memory(self, workload: Workload, layout: Layout, worker_bytes: int) -> StageBytes:
         """Slabs where the one table is too large to be held, else copies of the tables and of z."""
@@ -211,8 +212,8 @@ class TermMeasurement(JointMeasurement):
 
     def _total(self, measured: Matrix, noise: Noise) -> MeasuredTerm:
         """What is known of the number of records."""
-        (total_entry,) = ((term, value_slice) for term, value_slice in self.measured_terms.slices() if not term.axes)
-        return read_term(total_entry[0], measured[total_entry[1]], (), noise)
+        ((term, values),) = ((term, values) for term, values in split_by_term(self.terms, measured) if not term.axes)
+        return read_term(term, values, (), noise)
 
     def answers(
         self,
@@ -224,14 +225,10 @@ class TermMeasurement(JointMeasurement):
         report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Every block of queries straight from the measured terms."""
-        terms = self.measured_terms
+        inverses, blocks, columns = self.inverses(work), workload.blocks, []
         if self.is_streamed:
-            return product_answers(terms, workload, z, noise, answer_request, work, report_progress)
-        term_readings, blocks, columns = (
-            read_terms(terms, work.largest(inverses_of, terms), to_array(z), noise),
-            workload.blocks,
-            [],
-        )
+            return product_answers(self.terms[0], inverses[0], workload, z, noise, answer_request, work, report_progress)
+        term_readings = read_terms(self.terms, inverses, to_array(z), noise)
         for completed, block in enumerate(blocks, start=1):
             columns.append(block_answers(block, term_readings, self.directions))
             if report_progress is not None:

@@ -13,7 +13,7 @@ from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import Vector
 from dpdist.arrays.transpose_passes import Target, TransformPass
 from dpdist.errors import InvalidInput
-from dpdist.measurement.integer_terms import IntegerTerm, MeasuredTerms, apply_along
+from dpdist.measurement.integer_terms import IntegerTerm, apply_along, split_by_term
 from dpdist.operators import Matrix, Operator, Total
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
@@ -35,27 +35,25 @@ Inverses = tuple[tuple[Matrix, ...], ...]
 """For every term, the pseudo-inverse of each of its factors, (n_i, p_i)."""
 
 
-def inverses_of(measured: MeasuredTerms) -> Inverses:
+def inverses_of(terms: Sequence[IntegerTerm], directions: Directions = NO_DIRECTIONS) -> Inverses:
     """The inverses of terms."""
     inverses = []
-    for term in measured.terms:
-        directed_factors = [
-            (factor, measured.directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)
-        ]
+    for term in terms:
+        directed_factors = [(factor, directions.get(axis)) for axis, factor in zip(term.axes, term.factors, strict=True)]
         inverses.append(tuple(_pseudo_inverse(f) if u is None else oblique_inverse(f, u) for f, u in directed_factors))
     return tuple(inverses)
 
 
-def invert_terms(measured: MeasuredTerms, inverses: Inverses) -> list[InvertedTerm]:
+def invert_terms(terms: Sequence[IntegerTerm], inverses: Inverses) -> list[InvertedTerm]:
     """What variances depend on, of every term, for noise of deviation 1."""
-    return [(term.axes, term_inverses, _unit(term)) for term, term_inverses in zip(measured.terms, inverses, strict=True)]
+    return [(term.axes, term_inverses, term.unit) for term, term_inverses in zip(terms, inverses, strict=True)]
 
 
-def read_terms(terms: MeasuredTerms, inverses: Inverses, measured: Matrix, noise: Noise) -> list[MeasuredTerm]:
+def read_terms(terms: Sequence[IntegerTerm], inverses: Inverses, measured: Matrix, noise: Noise) -> list[MeasuredTerm]:
     """What every measured term knows, of a measurement that is held."""
     return [
-        read_term(term, measured[value_slice], term_inverses, noise)
-        for (term, value_slice), term_inverses in zip(terms.slices(), inverses, strict=True)
+        read_term(term, values, term_inverses, noise)
+        for (term, values), term_inverses in zip(split_by_term(terms, measured), inverses, strict=True)
     ]
 
 
@@ -79,10 +77,8 @@ class MeasuredTerm:
 
 def read_term(term: IntegerTerm, measured: Matrix, inverses: tuple[Matrix, ...], noise: Noise) -> MeasuredTerm:
     """What a measured term knows."""
-    unit = _unit(term)
-    return MeasuredTerm(
-        term.axes, measured.reshape([f.shape[0] for f in term.factors]), unit, inverses, unit * noise.deviation
-    )
+    values = measured.reshape([f.shape[0] for f in term.factors])
+    return MeasuredTerm(term.axes, values, term.unit, inverses, term.unit * noise.deviation)
 
 
 def block_answers(
@@ -127,7 +123,8 @@ def block_answers(
 
 
 def product_answers(
-    terms: MeasuredTerms,
+    term: IntegerTerm,
+    inverses: tuple[Matrix, ...],
     workload: Workload,
     z: Vector,
     noise: Noise,
@@ -139,22 +136,21 @@ def product_answers(
 
     Raises: InvalidInput when the workload is not the one product that the measurement is for.
     """
-    (term,), (inverses,), (block,) = terms.terms, work.largest(inverses_of, terms), workload.blocks
+    (block,) = workload.blocks
     factors_by_axis = dict(zip(block.axes, block.factors, strict=True))
     factors = [factors_by_axis.get(axis) for axis in term.axes]
     if block.asked_axes != term.axes or any(f is None for f in factors):
         raise InvalidInput("a measurement of this size can answer only the product of queries that it was made for")
     axis_factors = tuple((f, inverse) for f, inverse in zip(factors, inverses, strict=True) if f is not None)
-    unit = _unit(term)
     spreads = tuple(np.sqrt(row_squares(f, inverse)) for f, inverse in axis_factors)
-    deviation = unit * noise.deviation
+    deviation = term.unit * noise.deviation
     sizes = [(inverse.shape[1], inverse.shape[0], f.shape[0]) for f, inverse in axis_factors]
     widest = math.prod(max(size) for size in sizes[1:])
     queries = math.prod(f.shape[0] for f, _ in axis_factors[1:])
     half = noise.half_width_95(0.0)
     rows = math.prod(inverse.shape[1] for _, inverse in axis_factors[1:])
     sides = [
-        TransformPass(rows, partial(_answer_first_axis, axis_factors[0], unit), 4 * 8 * max(sizes[0])),
+        TransformPass(rows, partial(_answer_first_axis, axis_factors[0], term.unit), 4 * 8 * max(sizes[0])),
         TransformPass(
             axis_factors[0][0].shape[0],
             partial(_answer_other_axes, axis_factors[1:], spreads, deviation, half),
@@ -163,11 +159,6 @@ def product_answers(
     ]
     targets = [Target(queries, np.float64, name) for name in answer_request.names]
     return Answers(*work.run_passes(z, sides, targets, report_progress))
-
-
-def _unit(term: IntegerTerm) -> float:
-    """What a measured integer of a term stands for."""
-    return float(2.0**term.shift / term.multiplier)
 
 
 FactorInverse = tuple[Operator, Matrix]

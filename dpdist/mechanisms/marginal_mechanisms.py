@@ -23,7 +23,7 @@ from dpdist.mechanisms.strategy_cache import get_term_strategy, name_strategy
 from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
 from dpdist.strategies.baselines import gaussian, identity
 from dpdist.strategies.dual_certificates import DualWeights, LargestBound
-from dpdist.strategies.representations import ResidualStrategy, TablesStrategy
+from dpdist.strategies.representations import DirectStrategy, ResidualStrategy
 from dpdist.strategies.solver_resources import Effort, Limits, effort
 from dpdist.strategies.strategy import CLOSED_FORM, Solve, Step, Strategy
 from dpdist.strategies.tables.marginal_optimum import (
@@ -86,22 +86,13 @@ class Marginals(MarginalMechanism):
         if not request.worst:
             return marginal_optimum(request.workload)
         work.show_message("optimising marginals")
-        term_strategy = get_term_strategy(
-            work, name_strategy(request.workload, "marginals-worst"), request.workload, marginal_minimax
-        )
-        residual_strategy = ResidualStrategy(
-            term_strategy.name,
-            term_strategy.operator,
-            term_strategy.workload_cost,
-            term_strategy.lower_bound,
-            term_strategy.solve,
-            terms=term_strategy.terms,
-        )
-        assert residual_strategy.solve is not None
-        sizes = request.workload.domain.shape
-        largest = max((block.weight * residual_strategy.deviation(sizes, block)) ** 2 for block in request.workload.blocks)
-        steps = tuple(replace(step, objective=largest) for step in residual_strategy.solve.history)
-        return replace(residual_strategy, solve=replace(residual_strategy.solve, history=steps))
+        workload, name = request.workload, name_strategy(request.workload, "marginals-worst")
+        strategy = get_term_strategy(work, name, workload, marginal_minimax, form=ResidualStrategy)
+        assert isinstance(strategy, ResidualStrategy)
+        assert strategy.solve is not None
+        largest = max((block.weight * strategy.deviation(workload.domain.shape, block)) ** 2 for block in workload.blocks)
+        steps = tuple(replace(step, objective=largest) for step in strategy.solve.history)
+        return replace(strategy, solve=replace(strategy.solve, history=steps))
 
 
 def _directly(workload: Workload, rows: Effort) -> Callable[..., Strategy] | None:
@@ -130,7 +121,7 @@ def _are_disjoint(workload: Workload) -> bool:
     return len(workload.blocks) > 1 and len(axes) == len(set(axes)) and all(block.asked_axes for block in workload.blocks)
 
 
-def _disjoint_tables(workload: Workload, *, worst: bool = False) -> TablesStrategy:
+def _disjoint_tables(workload: Workload, *, worst: bool = False) -> DirectStrategy:
     """The cells of tables that share no attribute, with squared scales in the ratio of w_k n_k^1/2: n_k cells of weight w_k.
 
     Of what the optimum knows it lacks that the tables tell of the same number of records, which is one number beside all cells. Rows of the
@@ -145,7 +136,7 @@ def _disjoint_tables(workload: Workload, *, worst: bool = False) -> TablesStrate
     sizes, weights = workload.domain.shape, marginal_weights(workload)
     spaces = (math.prod(sizes[axis] - 1 for axis in space) * math.sqrt(weight) for space, weight in weights.items())
     bound = sum(spaces) ** 2 / workload.domain.cells
-    return TablesStrategy("marginals", scaled.operator, sum(squares) ** 2, bound * (1 - 1e-12), CLOSED_FORM, scales=scales)
+    return DirectStrategy("marginals", scaled.operator, sum(squares) ** 2, bound * (1 - 1e-12), CLOSED_FORM, scales=scales)
 
 
 def _table(workload: Workload, *, worst: bool) -> Strategy:

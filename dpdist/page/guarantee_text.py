@@ -25,7 +25,7 @@ def guarantee_text(certificate: Mapping[str, Any], name: str) -> str:
     missing_persons = certificate["method"].get("missing_persons")
     if kind is None or "most_records_of_one_person" not in privacy:
         return translate_certificate(written)
-    protection = protection_in_certificate(privacy, missing_persons, name=_PLACEHOLDER)
+    protection = _protection_in_certificate(privacy, missing_persons, name=_PLACEHOLDER)
     if kind is UnitKind.COUNTED and name == "unit":
         return say("what the publisher counted as “{counted}”", counted=privacy["unit"])
     detection_rate = privacy["meaning"]["found_at_most"]
@@ -44,7 +44,7 @@ def guarantee_text(certificate: Mapping[str, Any], name: str) -> str:
     return translate_certificate(sentence).replace(placeholder, words)
 
 
-def protection_in_certificate(privacy: Mapping[str, Any], missing_persons: str | None, *, name: str) -> Protection:
+def _protection_in_certificate(privacy: Mapping[str, Any], missing_persons: str | None, *, name: str) -> Protection:
     """The protection that ``privacy`` of a certificate describes by its kind of unit and its bounds.
 
     Args:

@@ -53,7 +53,7 @@ class StatisticRow:
         return statistic_name if self.block.name == "total" else f"{statistic_name} by {self.block.name}"
 
 
-def statistics_table(rows: Sequence[StatisticRow], domain: Domain, *, means: bool = False) -> pa.Table:
+def _statistics_table(rows: Sequence[StatisticRow], domain: Domain, *, means: bool = False) -> pa.Table:
     """The published statistics: group, query, one column an attribute, what it is, value, standard error, 95 % interval.
 
     Args:
@@ -75,8 +75,8 @@ def statistics_table(rows: Sequence[StatisticRow], domain: Domain, *, means: boo
 
 
 TABLES: dict[str, Callable[[Sequence[StatisticRow], Domain], pa.Table]] = {
-    MEANS: partial(statistics_table, means=True),
-    VARIANCES: statistics_table,
+    MEANS: partial(_statistics_table, means=True),
+    VARIANCES: _statistics_table,
 }
 """How the rows of each table are written."""
 

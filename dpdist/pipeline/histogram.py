@@ -117,7 +117,7 @@ def materialize_table(context: Context, job: Job, folder: Path | None) -> Job:
     """The release of a file that holds the records of its table, or of its own files.
 
     Args:
-        folder: the folder for such a file (``dpdist.pipeline.extract_files``).
+        folder: the folder for such a file (``dpdist.runtime.extract_files``).
     """
     source = job.source
     if source.table is None or folder is None:

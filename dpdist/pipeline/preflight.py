@@ -6,7 +6,6 @@ import os
 from contextlib import ExitStack
 
 from dpdist.errors import StoreError
-from dpdist.pipeline.extract_files import extract_folder
 from dpdist.pipeline.release_run import Release, plan_unrefused, release
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.size_estimate import RECORD_BYTES, fits_one_process, plans_in_one_process
@@ -15,6 +14,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.process.durable_files import private_folder
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, Progress, ignore_progress, open_context
+from dpdist.runtime.extract_files import extract_folder
 from dpdist.sources import file_digests, frames
 from dpdist.sources.frames import Frame
 from dpdist.sources.record_sources import check_columns

@@ -39,7 +39,7 @@ from dpdist.spec.steps.thresholded_step import ThresholdedRows
 from dpdist.storage.array_store import StoredArray
 
 
-def step_charge(step: BudgetedStep, root: Secret | None, source: Source | None, counted: StepCount | None) -> Charge:
+def _step_charge(step: BudgetedStep, root: Secret | None, source: Source | None, counted: StepCount | None) -> Charge:
     """What the ledger is asked for; without what was counted, what can be said before that."""
     bound = None
     if root is not None and source is not None and counted is not None:
@@ -68,10 +68,10 @@ def check_steps(context: Context, job: Job, measured: Charge) -> None:
     ledger.rehearse(replace(measured, loss=sum((step.loss for step in open_ones), measured.loss)))
     for (step, _), step_receipt in zip(stages, receipts, strict=True):
         check_measured(context.store, step_receipt, step.release)
-        ledger.rehearse(step_charge(step, None, None, None))
+        ledger.rehearse(_step_charge(step, None, None, None))
 
 
-def check_missing_ahead(context: Context, job: Job, release: str, summary: CountSummary | None = None) -> None:
+def _check_missing_ahead(context: Context, job: Job, release: str, summary: CountSummary | None = None) -> None:
     """Accept records of which few are missing or outside the domain, before what is found first is charged. Raises: MissingRecords.
 
     Args:
@@ -122,12 +122,12 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
         return _job_after(context, step, committed_measurement(context.store, receipt))
     is_first = not job.guarantee.step_results  # of all that is charged
     if is_first and not isinstance(step, ThresholdedRows):
-        check_missing_ahead(context, job, step.release)
+        _check_missing_ahead(context, job, step.release)
     errors = step.errors(partial(planned_errors, context, step))
     counted = step.count_records(records_in_parts(context, job))
     try:
         if is_first and isinstance(step, ThresholdedRows):  # which comes last, and reads the records by the whole domain
-            check_missing_ahead(context, job, step.release, counted.summary)
+            _check_missing_ahead(context, job, step.release, counted.summary)
         stored = _draw_step(context, job, step, counted, errors)
     finally:
         step.delete_scratch(counted)
@@ -149,7 +149,7 @@ def _draw_step(
             steps_of_amounts(records_in_parts(context, job), bounded=bounds_known), unit_name="steps of all amounts"
         )
     verify_files(context, job.source)
-    charge = step_charge(step, root, source, counted)
+    charge = _step_charge(step, root, source, counted)
     write = partial(_write, context, step, counted, errors)
     return draw_once(context, charge, root, counted.digest, write)[0]
 

@@ -71,7 +71,7 @@ def revised_groups(
         for block in companion.workload.blocks:
             rows = slice(start, start + block.queries)
             start = rows.stop
-            place = next((place for place, other in enumerate(own) if is_same_group(block, other)), None)
+            place = next((place for place, other in enumerate(own) if _is_same_group(block, other)), None)
             if place is None or published.size != companion.workload.shape[0] or set(groups[rows]) != {block.name}:
                 continue
             now = np.round(answers.answer.read(int(starts[place]), int(starts[place + 1])), DECIMALS)
@@ -89,7 +89,7 @@ def revised_groups(
     return revised
 
 
-def is_same_group(one: Block, other: Block) -> bool:
+def _is_same_group(one: Block, other: Block) -> bool:
     """Whether two groups ask the same queries."""
     return (one.name, one.axes) == (other.name, other.axes) and [factor.fingerprint for factor in one.factors] == [
         factor.fingerprint for factor in other.factors

@@ -13,7 +13,7 @@ from dpdist.arrays.lazy_vector import ArrayVector, Vector, scaled, to_array
 from dpdist.digests import compute_digest
 from dpdist.errors import InvalidInput
 from dpdist.measurement.consistency.table_fitting import fit_answers
-from dpdist.measurement.integer_measurement import IntegerMeasurement, NoisyMeasurement
+from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import Matrix
 from dpdist.pipeline.answer_rounding import round_to_whole
 from dpdist.pipeline.histogram import count, digested_files
@@ -26,6 +26,7 @@ from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.joint_estimate import NoisyMeasurement
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
 from dpdist.reconstruction.pooling.independent_terms import IndependentTerm, independent_terms

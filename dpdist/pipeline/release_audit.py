@@ -54,7 +54,7 @@ class Finding:
         return f"{self.checked}: {self.differs or self.success_text}"
 
 
-def run_check(checked: str, check: Callable[[], str | None]) -> Finding:
+def _run_check(checked: str, check: Callable[[], str | None]) -> Finding:
     """What a check finds; one that refuses says what differs."""
     try:
         return Finding(checked, check() or "")
@@ -78,13 +78,13 @@ class Verification:
 
     def verify_all(self) -> Iterator[Finding]:
         """Of all finished releases, and whether ledger and store agree on the others."""
-        yield run_check("ledger and store belong together", lambda: check_pair(self.store, self.ledger))
+        yield _run_check("ledger and store belong together", lambda: check_pair(self.store, self.ledger))
         committed_releases = self.ledger.committed()
         for release in committed_releases:
             if not release.endswith(PRELIMINARIES):
                 yield from self.verify_release(release)
         for release in sorted(set(releases_of(self.store, self.ledger)) - set(committed_releases)):
-            yield run_check(f"{release}, not finished: ledger and store", partial(self._check_store, [release]))
+            yield _run_check(f"{release}, not finished: ledger and store", partial(self._check_store, [release]))
 
     def verify_release(self, release: str, stated_location: StorageLocation | None = None) -> Iterator[Finding]:
         """What is found of a release, check after check.
@@ -99,7 +99,7 @@ class Verification:
             return
         before = (f"{release}{suffix}" for suffix in PRELIMINARIES)
         charged_releases = [release, *(step_release for step_release in before if self.ledger.receipt(step_release))]
-        yield run_check(f"{release}, every block of its measurement", lambda: self._check_store(charged_releases))
+        yield _run_check(f"{release}, every block of its measurement", lambda: self._check_store(charged_releases))
         location = self._find_location(release) if stated_location is None else stated_location
         try:
             with location.local_copy() as folder:
@@ -122,21 +122,23 @@ class Verification:
 
     def _verify_files(self, receipt: Receipt, folder: Path, location: StorageLocation) -> Iterator[Finding]:
         release = receipt.release
-        whole = run_check(f"{release}, signature and files at {location}", lambda: self._check_files(receipt, folder))
+        whole = _run_check(f"{release}, signature and files at {location}", lambda: self._check_files(receipt, folder))
         yield whole
         text = release_folder.published_certificate(parse_location(folder))
         if text is None:
             return
         certificate = release_folder.read_certificate(text, location)
-        yield run_check(f"{release}, certificate against the ledger's row", lambda: self._check_claims(certificate, receipt))
+        yield _run_check(
+            f"{release}, certificate against the ledger's row", lambda: self._check_claims(certificate, receipt)
+        )
         if certificate.get("measurement", {}).get("file"):
             before = 2 + len(certificate["rounds"]) if "rounds" in certificate else 0  # how tables were chosen
             check = partial(self._check_measurement, folder, receipt, before)
-            yield run_check(f"{release}, published measurement against the store", check)
+            yield _run_check(f"{release}, published measurement against the store", check)
         if not whole.differs:
             yield _merge_findings(f"{release}, claims recomputed from its files", list(recompute_claims(folder)))
         if (self.site / release).is_dir():
-            yield run_check(f"{release}, its copy in {self.site}", lambda: _check_copy(self.site / release, text))
+            yield _run_check(f"{release}, its copy in {self.site}", lambda: _check_copy(self.site / release, text))
         tables = dict.fromkeys(table for publication in self.ledger.publications(release) for table in publication.tables)
         if tables and not whole.differs:
             with rows_of(location) as rows:
@@ -233,12 +235,12 @@ def recompute_claims(folder: Path, export: Path | None = None, *, unchecked: boo
         yield Finding(
             "claims that a verifier recomputes", success_text="not checked: install the plugin 'verifier' of dpdist"
         )
-    yield run_check("answers.parquet against answers.csv", lambda: parquet_against_csv(folder))
+    yield _run_check("answers.parquet against answers.csv", lambda: _parquet_against_csv(folder))
     for text in unchecked_lines if unchecked else ():
         yield Finding("not checked", success_text=text)
 
 
-def parquet_against_csv(folder: Path) -> str:
+def _parquet_against_csv(folder: Path) -> str:
     """What differs between the answers in both formats; nothing where only one is published."""
     if not all((folder / name).is_file() for name in ("answers.csv", "answers.parquet")):
         return ""
@@ -295,11 +297,11 @@ def resolve_release(text: str) -> tuple[str, StorageLocation | None]:
 
 def verify_ledger(ledger: Ledger, head: str | None) -> Iterator[Finding]:
     """The ledger's own rules, and the heads that are noted elsewhere."""
-    yield run_check(
+    yield _run_check(
         "ledger: hash chain, rules at every row, sums and erased salts", lambda: _discard_result(ledger.verify(head))
     )
     if os.environ.get(checkpoints.HEADS_ENVIRONMENT):
-        yield run_check(
+        yield _run_check(
             "heads of its rows that are noted elsewhere", lambda: _discard_result(checkpoints.compare(ledger.checkpoints))
         )
 
@@ -319,7 +321,7 @@ def verify_public(location: StorageLocation, export: Path | None = None) -> Iter
             yield Finding("signature", str(error))
         else:
             yield Finding(f"signature of the key {key} ({key_advice})")
-        yield run_check("digests of all files", lambda: _discard_result(release_folder.certificate_of(folder)))
+        yield _run_check("digests of all files", lambda: _discard_result(release_folder.certificate_of(folder)))
         yield from recompute_claims(folder, export, unchecked=True)
 
 

@@ -18,7 +18,6 @@ from dpdist.content.release_summary import summary_line
 from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.operators import Matrix
-from dpdist.pipeline.extract_files import extract_folder, sweep
 from dpdist.pipeline.histogram import check_missing, count, digested_files, materialize_table
 from dpdist.pipeline.measure import draw_once, prepare_integers, write_integers
 from dpdist.pipeline.preprocess import run_budgeted_steps
@@ -38,6 +37,7 @@ from dpdist.publish import notebook_view, release_folder
 from dpdist.query.published_release import PublishedRelease, QueryResult, load_published
 from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.runtime.context import Context
+from dpdist.runtime.extract_files import extract_folder, sweep
 from dpdist.runtime.stored_vectors import StoreWorkspace
 from dpdist.spec import Job
 from dpdist.spec.job_source import Origin

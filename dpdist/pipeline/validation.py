@@ -77,20 +77,20 @@ def find_refusals(context: Context, planned: ReleasePlan) -> list[DpdistError]:
     """
     job, output, answers = planned.job, planned.job.outputs.output, planned.workload.shape[0]
     location = published_at(job.release, output.folder)
-    return collect_errors(
+    return _collect_errors(
         (
             lambda: keys.load(context.home),
             lambda: check_store(context.store),
             lambda: _check_charge(context, planned),
             lambda: check_published(context.ledger, location),
-            lambda: check_formats(output.formats, answers),
-            lambda: check_output(location, job.release, lambda: context.ledger.receipt(job.release)),
-            *(partial(check_target, target.kind, answers) for target in output.to),
+            lambda: _check_formats(output.formats, answers),
+            lambda: _check_output(location, job.release, lambda: context.ledger.receipt(job.release)),
+            *(partial(_check_target, target.kind, answers) for target in output.to),
         )
     )
 
 
-def check_target(target: TargetKind, answers: int) -> None:
+def _check_target(target: TargetKind, answers: int) -> None:
     """Whether a warehouse is there and a release has rows for it. Raises: InvalidInput, StoreError."""
     if answers > PARQUET_ROWS:
         raise InvalidInput(
@@ -107,7 +107,7 @@ def _check_charge(context: Context, planned: ReleasePlan) -> None:
     check_steps(context, job, release_charge(ledger, planned, None))
 
 
-def collect_errors(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:
+def _collect_errors(checks: Iterable[Callable[[], object]]) -> list[DpdistError]:
     """The errors of the checks that fail."""
     errors = []
     for check in checks:
@@ -142,7 +142,7 @@ def check_store(store: Store) -> None:
         )
 
 
-def check_output(output: StorageLocation, release: str, receipt: Callable[[], Receipt | None]) -> None:
+def _check_output(output: StorageLocation, release: str, receipt: Callable[[], Receipt | None]) -> None:
     """Accept a place that can be written, or that holds this very release.
 
     Args:
@@ -178,7 +178,7 @@ def _check_holds(content: bytes | None, output: StorageLocation, release: str, r
     release_folder.verify_signature(output, content or b"")
 
 
-def check_formats(formats: tuple[Format, ...] | None, answers: int) -> None:
+def _check_formats(formats: tuple[Format, ...] | None, answers: int) -> None:
     """Refuse tables of more answers than have names. Raises: InvalidInput."""
     tables = [name for name in formats or () if name != "zarr"]
     if tables and answers > PARQUET_ROWS:

@@ -93,10 +93,8 @@ def adjust_table_to_persons(
     def adjust_row(row: Candidate) -> Candidate:
         own_reach, reach_ratio = reaches[row.mechanism], reaches[row.mechanism] / reaches[chosen_strategy.name]
         gap = None if row.cost is None or bound is None else row.cost * (own_reach / records) ** 2 / bound - 1.0
-        cost, worst = (
-            (None if row.cost is None else row.cost * reach_ratio**2),
-            (None if row.worst is None else row.worst * reach_ratio),
-        )
+        cost = None if row.cost is None else row.cost * reach_ratio**2
+        worst = None if row.worst is None else row.worst * reach_ratio
         return replace(row, cost=cost, worst=worst, gap=gap)
 
     return [adjust_row(row) for row in table]

@@ -200,7 +200,7 @@ class ReleasePlan(IntegerPlan):
             for strategy in option.compared:
                 if (strategy.name, option.noise.kind) == (self.strategy.name, self.noise.kind):
                     continue
-                grid = strategy.grid_for(self.job.workload.queries, self.job.moved)
+                grid = strategy.measurement_for(self.job.workload.queries, self.job.moved)
                 budget_loss = self.job.guarantee.budget.loss_with(grid.norm)
                 noise = grid.noise(budget_loss)
                 loss = grid.loss(budget_loss, noise)

@@ -11,7 +11,6 @@ from dpdist.engine import Engine
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.measurement.consistency.table_fitting import has_few_cells
 from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
-from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.mechanisms.comparison import best_strategy, candidates, compared_mechanisms, minimax_mechanism, planned_effort
 from dpdist.mechanisms.mechanism_registry import REGISTRY, mechanism_of
 from dpdist.mechanisms.optimality import Optimality
@@ -26,6 +25,7 @@ from dpdist.planner.release_kinds import ReleasePlan, StreamPlan
 from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, lower_bound_bytes, plan_strategy
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.process.durable_files import private_files
+from dpdist.reconstruction.joint_estimate import JOINT_CELLS
 from dpdist.reconstruction.whole_numbers.additive_queries import joint_tables
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
@@ -255,7 +255,7 @@ def _grids(job: Job) -> Callable[[Strategy], IntegerMeasurement]:
 
     def grid_of(strategy: Strategy) -> IntegerMeasurement:
         if id(strategy) not in grids_by_id:
-            grids_by_id[id(strategy)] = strategy, strategy.grid_for(job.workload.queries, job.moved)
+            grids_by_id[id(strategy)] = strategy, strategy.measurement_for(job.workload.queries, job.moved)
         return grids_by_id[id(strategy)][1]
 
     return grid_of

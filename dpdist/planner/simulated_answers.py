@@ -57,10 +57,8 @@ def assumed_answers(workload: Workload, block: Block, records: float, shape: Sha
     """The first answers of a group of queries, were the attributes independent and so many records spread over their values."""
     stop = min(block.queries, LISTED_ANSWERS)
     labels = [", ".join(components) for components in block.row_labels(0, stop)]
-    attribute_shares, records = (
-        _shares_by_attribute(workload, block, shape, NO_AMOUNTS),
-        records * _mean_amount_factor(workload, block, NO_AMOUNTS),
-    )
+    attribute_shares = _shares_by_attribute(workload, block, shape, NO_AMOUNTS)
+    records = records * _mean_amount_factor(workload, block, NO_AMOUNTS)
     if attribute_shares is None:
         return AssumedAnswers(labels, np.full(stop, np.nan))
     if block.separable:
@@ -88,10 +86,8 @@ def mean_answer(
         steps: of a series those that are answered; None: all.
     Returns: NaN where it is not known.
     """
-    attribute_shares, records = (
-        _shares_by_attribute(workload, block, "even", amounts),
-        records * _mean_amount_factor(workload, block, amounts),
-    )
+    attribute_shares = _shares_by_attribute(workload, block, "even", amounts)
+    records = records * _mean_amount_factor(workload, block, amounts)
     if attribute_shares is None:
         return math.nan
     if not block.separable:

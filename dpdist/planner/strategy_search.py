@@ -176,10 +176,8 @@ class Planning:
         store, engine = self.context.store, self.context.engine
         queries = _store_eigen_queries(store, engine, gram, f"{name}/queries")
         groups = separation(np.array(queries.facts["costs"]), group_size)
-        work, report_progress = (
-            partial(_solve_group, store, queries, name, groups, tolerance),
-            self.progress_callback("groups of eigen-queries"),
-        )
+        work = partial(_solve_group, store, queries, name, groups, tolerance)
+        report_progress = self.progress_callback("groups of eigen-queries")
         solved_groups = engine.map(work, list(range(len(groups))), report_progress=report_progress)
         rows = ((store.read_array(solved_group), solved_group.facts["queries"]) for solved_group in solved_groups)
         solved = [(values[:size], values[size:-1], float(values[-1])) for values, size in rows]

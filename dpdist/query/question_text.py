@@ -183,7 +183,7 @@ def _parse_sum(domain: Domain, text: str, subset: LinearFunction) -> Sum | Amoun
     if len(ratio) > 2:
         raise InvalidInput(f"{text!r} divides twice; ask for one ratio at a time")
     numerator, *denominators = (
-        multiply_indicators(domain, subset, parse_linear(domain.grouped, operand)) for operand in ratio
+        multiply_indicators(domain, subset, _parse_linear(domain.grouped, operand)) for operand in ratio
     )
     return Sum(numerator, denominators[0] if denominators else None, groups)
 
@@ -227,7 +227,7 @@ def _parse_statistic(domain: Domain, statistic: str, text: str, subset: LinearFu
     return AmountStatistic(statistic, axes, groupings, subset)
 
 
-def parse_linear(domain: Domain, text: str) -> LinearFunction:
+def _parse_linear(domain: Domain, text: str) -> LinearFunction:
     """A linear combination of counts: parts joined by 'plus' and 'minus', each with an optional factor in front."""
     signed_text = f" plus {text}" if not re.match(r"\s*(plus|minus)\s", text, re.IGNORECASE) else f" {text}"
     total = LinearFunction(())

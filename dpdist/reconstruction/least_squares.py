@@ -17,7 +17,7 @@ from dpdist.operators import Matrix
 from dpdist.operators.linear_operator import ROW_BLOCK_BYTES
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
-from dpdist.reconstruction.nonnegative_cells import Effect, covering_half_widths, effect_of, fit_cells
+from dpdist.reconstruction.nonnegative_cells import Effect, Fit, covering_half_widths, effect_of
 from dpdist.workloads import Basis, Block, Workload
 
 TASK_WORK = 4e10
@@ -31,17 +31,13 @@ class LeastSquares:
     Attributes:
         spacing: grid unit of the measurement.
         basis, inverse: the basis B of the workload and B A^+ spacing, (r, p), with A the strategy on the grid; None where the
-            measurement is the cells themselves. The inverse is large: tasks get it by reference (``with_inverse``).
+            measurement is the cells themselves. The inverse is large: tasks get it by reference.
     """
 
     workload: Workload
     spacing: float
     basis: Basis | None = None
     inverse: Matrix | None = field(default=None, repr=False)
-
-    def with_inverse(self, inverse: Matrix | None) -> LeastSquares:
-        """The same with the inverse put in, or taken out."""
-        return replace(self, inverse=inverse)
 
     def estimate(self, measured: Matrix) -> Matrix:
         """What answers are computed from: the basis estimate, or the noisy cells."""
@@ -107,6 +103,8 @@ class LeastSquares:
     ) -> tuple[Matrix, Effect]:
         """Non-negative cells whose answers are closest to the estimate's, (cells,), and what that does to errors.
 
+        All that the workload treats alike is in one of the cells.
+
         Args:
             known_blocks: queries whose counts are public, on which this is conditioned.
         """
@@ -114,7 +112,9 @@ class LeastSquares:
         assert reader.basis is not None
         assert reader.inverse is not None
         rows = np.concatenate([reader.basis.coordinates_of(block) for block in known_blocks]) if known_blocks else None
-        return fit_cells(self.workload, reader.basis, estimate, reader.inverse, noise, seed, rows)
+        fit, cells = Fit.of(reader.basis, rows), np.zeros(self.workload.shape[1])
+        cells[fit.cells] = counts = fit.closest_cells(estimate)
+        return cells, fit.effect(fit.columns @ counts, reader.inverse, noise, seed)
 
     def _dense(self) -> LeastSquares:
         """The same with its inverse written down."""
@@ -183,7 +183,7 @@ class Estimate:
             assert values is not None
             task = partial(
                 _answer_queries,
-                reader.with_inverse(None),
+                replace(reader, inverse=None),
                 inverse,
                 values,
                 cells,
@@ -221,7 +221,7 @@ def _answer_queries(
     stop: int,
 ) -> list[Matrix]:
     """Answers, errors and half widths of some queries: a task."""
-    filled = reader if inverse is None else reader.with_inverse(inverse.values)
+    filled = reader if inverse is None else replace(reader, inverse=inverse.values)
     values, step = estimate.values, reader.rows_a_block()
     row_blocks = [
         filled.answers(block_start, min(stop, block_start + step), values, noise) for block_start in range(start, stop, step)

@@ -21,7 +21,7 @@ import scipy
 from dpdist.arrays import lapack
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
-from dpdist.workloads import Basis, Workload
+from dpdist.workloads import Basis
 
 RULE = 3
 """How answers are fitted and intervals made of it: a release keeps the rule that its answers were made by. (Up to rule 2 intervals were
@@ -152,27 +152,6 @@ class Fit:
                 basis_index, gram = self.basis.block_gram(number)
                 group_squares.append(np.einsum("ik,ik->k", errors[basis_index], gram @ errors[basis_index]))
         return np.array(group_squares)
-
-
-def fit_cells(
-    workload: Workload,
-    basis: Basis,
-    estimate: Matrix,
-    inverse: Matrix,
-    noise: Noise,
-    seed: int,
-    known_rows: Matrix | None = None,
-) -> tuple[Matrix, Effect]:
-    """Fitted non-negative cells, (cells,), with all that the workload treats alike in one of them; and what the fit does to errors.
-
-    Args:
-        known_rows: rows of public counts in terms of the basis, which the estimate and the noise are conditioned on.
-    """
-    fit = Fit.of(basis, known_rows)
-    cell_counts = fit.closest_cells(estimate)
-    cells = np.zeros(workload.shape[1])
-    cells[fit.cells] = cell_counts
-    return cells, fit.effect(fit.columns @ cell_counts, inverse, noise, seed)
 
 
 def nonnegative_least_squares(gram: Matrix, linear: Matrix) -> Matrix:

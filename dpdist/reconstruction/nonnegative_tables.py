@@ -196,15 +196,11 @@ def fit_tables(family: TableFamily, tables: Sequence[Matrix], total: float, tole
         shifted = [first_table + second_table for first_table, second_table in zip(ahead, reached, strict=True)]
         cuts = [threshold(table.ravel(), total, cut) for table, cut in zip(shifted, cuts, strict=True)]
         positive = [np.maximum(table - cut, 0.0) for table, cut in zip(shifted, cuts, strict=True)]
-        before, corrections = (
-            corrections,
-            [table - positive_table for table, positive_table in zip(shifted, positive, strict=True)],
-        )
-        previous_agreed, agreed = (
-            agreed,
-            family.consistent(
-                [input_table - correction for input_table, correction in zip(tables, corrections, strict=True)]
-            ),
+        before = corrections
+        corrections = [table - positive_table for table, positive_table in zip(shifted, positive, strict=True)]
+        previous_agreed = agreed
+        agreed = family.consistent(
+            [input_table - correction for input_table, correction in zip(tables, corrections, strict=True)]
         )
         distance = max(
             float(np.abs(first_table - second_table).max())

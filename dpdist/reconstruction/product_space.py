@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,10 +10,10 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy
 
 from dpdist.operators import Matrix
-from dpdist.reconstruction.kronecker_terms import oblique_inverse, unit_direction
+from dpdist.reconstruction.axis_factors import CircularFilter, Factor, IdentityFactor, factor_from
+from dpdist.reconstruction.kronecker_terms import unit_direction
 from dpdist.reconstruction.measured_space import (
     TOLERANCE,
     FunctionalEstimates,
@@ -31,131 +30,6 @@ from dpdist.reconstruction.measured_space import (
 
 CONTRACTED = 2**24
 """Numbers of a partly contracted table that are held at once."""
-
-
-class Factor(ABC):
-    """Integer rows along one attribute."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """(measured rows, values)."""
-
-    @abstractmethod
-    def weights(self, vectors: Matrix) -> Matrix:
-        """Weights of the measured rows that give linear functions of the values, those of least squares: (k, values) -> (k, rows)."""
-
-    @abstractmethod
-    def product(self, weights: Matrix) -> Matrix:
-        """The linear functions that weights give: (k, rows) -> (k, values)."""
-
-    @abstractmethod
-    def facts(self) -> tuple[str, Matrix | None]:
-        """Its kind, and the array that it is made of."""
-
-
-@dataclass(frozen=True)
-class MatrixFactor(Factor):
-    """A matrix of whole numbers, (rows, values); ``direction``: see ``dpdist.reconstruction.kronecker_terms``."""
-
-    matrix: Matrix = field(repr=False)
-    direction: Matrix | None = field(default=None, repr=False)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return int(self.matrix.shape[0]), int(self.matrix.shape[1])
-
-    @cached_property
-    def inverse(self) -> Matrix:
-        """The pseudo-inverse, (values, rows); with a direction the oblique one."""
-        if self.direction is not None:
-            return oblique_inverse(self.matrix, self.direction)
-        return np.asarray(np.linalg.pinv(self.matrix.astype(np.float64)))
-
-    def weights(self, vectors: Matrix) -> Matrix:
-        return np.asarray(vectors @ self.inverse)
-
-    def product(self, weights: Matrix) -> Matrix:
-        return np.asarray(weights @ self.matrix.astype(np.float64))
-
-    def facts(self) -> tuple[str, Matrix | None]:
-        return "matrix", self.matrix
-
-
-@dataclass(frozen=True)
-class IdentityFactor(Factor):
-    """Every value as it is."""
-
-    size: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.size, self.size
-
-    def weights(self, vectors: Matrix) -> Matrix:
-        return vectors
-
-    def product(self, weights: Matrix) -> Matrix:
-        return weights
-
-    def facts(self) -> tuple[str, Matrix | None]:
-        return "identity", None
-
-
-@dataclass(frozen=True)
-class SeriesFilter(Factor):
-    """A filter over a series of values, by its coefficients."""
-
-    coefficients: Matrix = field(repr=False)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.coefficients.size, self.coefficients.size
-
-
-class CircularFilter(SeriesFilter):
-    """A filter around a circle: row t is the sum over s of coefficients[(t - s) mod n] value[s]."""
-
-    @cached_property
-    def _spectrum(self) -> Matrix:
-        return np.asarray(np.conj(np.fft.rfft(self.coefficients.astype(np.float64))))
-
-    def weights(self, vectors: Matrix) -> Matrix:
-        nonzero = np.abs(self._spectrum) > TOLERANCE * np.abs(self._spectrum).max()
-        turned = np.fft.rfft(vectors, axis=1) * nonzero / np.where(nonzero, self._spectrum, 1.0)
-        return np.asarray(np.fft.irfft(turned, n=self.coefficients.size, axis=1))
-
-    def product(self, weights: Matrix) -> Matrix:
-        return np.asarray(np.fft.irfft(np.fft.rfft(weights, axis=1) * self._spectrum, n=self.coefficients.size, axis=1))
-
-    def facts(self) -> tuple[str, Matrix | None]:
-        return "circle", self.coefficients
-
-
-@dataclass(frozen=True)
-class WideCircularFilter(CircularFilter):
-    """A filter around a circle of more points than there are values: those beyond hold nothing. It is written down for those who check."""
-
-    steps: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.coefficients.size, self.steps
-
-
-class CausalFilter(SeriesFilter):
-    """A filter of the past: row t is the sum over s <= t of coefficients[t - s] value[s]."""
-
-    def weights(self, vectors: Matrix) -> Matrix:
-        coefficients = self.coefficients.astype(np.float64)
-        return np.asarray(scipy.signal.lfilter([1.0], coefficients, vectors[:, ::-1], axis=1)[:, ::-1])
-
-    def product(self, weights: Matrix) -> Matrix:
-        coefficients = self.coefficients.astype(np.float64)
-        return np.asarray(scipy.signal.lfilter(coefficients, [1.0], weights[:, ::-1], axis=1)[:, ::-1])
-
-    def facts(self) -> tuple[str, Matrix | None]:
-        return "past", self.coefficients
 
 
 @dataclass(frozen=True)
@@ -196,28 +70,34 @@ class ProductSpace(MeasuredSpace):
     """Terms with what was measured of each.
 
     Several terms are independent of each other, as the rows of each sum to zero along each of its attributes (against ``directions``);
-    or all are whole tables, of which several may tell of the same counts.
+    or all are whole tables, of which several may tell of the same counts; or each is read by itself (``separate``).
 
     Attributes:
         shape: sizes of the domain's attributes.
         values: the noisy integers of all terms in a row, (values,) int64.
         directions: whole numbers that the rows of an attribute are orthogonal to, where that is not all ones.
+        separate: whether a question is read from a single term: the one of the fewest attributes that holds all of it.
     """
 
     terms: tuple[SpaceTerm, ...]
     shape: tuple[int, ...]
     values: Matrix = field(repr=False)
     directions: Mapping[int, Matrix] = field(default_factory=dict, repr=False)
+    separate: bool = field(default=False, kw_only=True)
+
+    @property
+    def has_padded_circle(self) -> bool:
+        """Whether a series lies on a circle of more points than it has steps."""
+        return any(isinstance(factor, CircularFilter) and factor.steps for term in self.terms for factor in term.factors)
 
     @property
     def reason_withheld(self) -> str | None:
-        wide = any(isinstance(factor, WideCircularFilter) for term in self.terms for factor in term.factors)
-        return "its series is so long that readers could not solve for its steps" if wide else None
+        return "its series is so long that readers could not solve for its steps" if self.has_padded_circle else None
 
     @property
     def _has_one_term(self) -> bool:
-        """Whether there is one term, whose rows may hold its totals, too."""
-        return len(self.terms) == 1
+        """Whether a question is read from one term, whose rows may hold its totals, too."""
+        return self.separate or len(self.terms) == 1
 
     @cached_property
     def measured(self) -> list[tuple[SpaceTerm, Matrix]]:
@@ -261,7 +141,7 @@ class ProductSpace(MeasuredSpace):
     def over_values(self, values: Mapping[int, Matrix]) -> ProductSpace | None:
         term, measured = self.measured[0]
         factors = dict(zip(term.axes, term.factors, strict=True))
-        if not self._has_one_term or any(not isinstance(factors.get(axis), IdentityFactor) for axis in values):
+        if len(self.terms) > 1 or any(not isinstance(factors.get(axis), IdentityFactor) for axis in values):
             return None
         kept = [values.get(axis, np.arange(factor.shape[0])) for axis, factor in factors.items()]
         factors |= {axis: IdentityFactor(axis_values.size) for axis, axis_values in values.items()}
@@ -294,11 +174,15 @@ class ProductSpace(MeasuredSpace):
             start += term.rows
         for axis, direction in sorted(self.directions.items()):
             arrays[f"direction_{axis}"] = direction
-        return {"kind": "products", "terms": terms, "directions": sorted(self.directions)}, arrays
+        separate = {"separate": True} if self.separate else {}
+        return {"kind": "products", "terms": terms, "directions": sorted(self.directions), **separate}, arrays
 
     def weighted_terms(self, functionals: Functionals) -> Iterator[tuple[tuple[SpaceTerm, Matrix, AxisWeights], Matrix]]:
         """Every term that says something of what is asked: what its weights are multiplied with, (products,), the weights of its
         rows along each attribute, and what was measured. Raises: NotMeasured."""
+        if self.separate:
+            yield self._weighted_single(functionals)
+            return
         if self._has_several_tables:
             yield from self._weighted_tables(functionals)
             return
@@ -314,11 +198,18 @@ class ProductSpace(MeasuredSpace):
                     if self._has_one_term and (rests[axis] != 0.0).any():
                         raise NotMeasured(tuple(sorted(functionals.vectors)))
                     scale = scale * means[axis]
-            sides = [
-                self._axis_weights(functionals, term, axis, factor)
-                for axis, factor in zip(term.axes, term.factors, strict=True)
-            ]
-            yield (term, scale, sides), values
+            yield (term, scale, self._term_weights(functionals, term)), values
+
+    def _weighted_single(self, functionals: Functionals) -> tuple[tuple[SpaceTerm, Matrix, AxisWeights], Matrix]:
+        """The same for terms that are read by themselves."""
+        axes = tuple(sorted(functionals.vectors))
+        missed = NotMeasured(axes)
+        for term, values, _ in sorted(self._holding_terms(axes), key=lambda holding: len(holding[0].axes)):
+            try:
+                return (term, np.ones(functionals.coefficients.size), self._term_weights(functionals, term)), values
+            except NotMeasured as merged:
+                missed = merged
+        raise missed
 
     @property
     def _has_several_tables(self) -> bool:
@@ -356,14 +247,15 @@ class ProductSpace(MeasuredSpace):
             if set(axes) <= set(term.axes)
         ]
 
-    def _axis_weights(self, functionals: Functionals, term: SpaceTerm, axis: int, factor: Factor) -> Matrix:
-        """The weights of a term's rows along an attribute. Raises: NotMeasured for one term that lacks a part of what is asked."""
-        weights = factor.weights(vectors := functionals.vectors.get(axis, np.ones((1, factor.shape[1]))))
-        if self._has_one_term and not isinstance(factor, IdentityFactor):
-            lost = np.abs(factor.product(weights) - vectors).max()
-            if float(lost) > 1e-6 * float(np.abs(vectors).max()):
-                raise NotMeasured((axis,), finer=True)
-        return weights
+    def _term_weights(self, functionals: Functionals, term: SpaceTerm) -> AxisWeights:
+        """The weights of a term's rows. Raises: NotMeasured for one term that lacks a part of what is asked."""
+        sides = []
+        for axis, factor in zip(term.axes, term.factors, strict=True):
+            weights = factor.weights(vectors := functionals.vectors.get(axis, np.ones((1, factor.shape[1]))))
+            if self._has_one_term and not isinstance(factor, IdentityFactor):
+                _check_determined(factor, weights, vectors, axis)
+            sides.append(weights)
+        return sides
 
     def _split_vectors(self, functionals: Functionals) -> tuple[dict[int, Matrix], dict[int, Matrix]]:
         """Of every attribute that is asked for: the constant and the varying part of each product's vector."""
@@ -386,10 +278,15 @@ class ProductSpace(MeasuredSpace):
             for axis, factor, vector in zip(term.axes, term.factors, component.vectors, strict=True):
                 rows, values = factor.shape
                 if rows < values - 1:
-                    lost = np.abs(factor.product(factor.weights(vector[None])) - vector).max()
-                    if float(lost) > 1e-6 * float(np.abs(vector).max()):
-                        raise NotMeasured((axis,), finer=True)
+                    _check_determined(factor, factor.weights(vector[None]), vector, axis)
         check_cancels(functionals, missing)
+
+
+def _check_determined(factor: Factor, weights: Matrix, vectors: Matrix, axis: int) -> None:
+    """Raises: NotMeasured where the weights give other functions of the values than were asked for."""
+    lost = np.abs(factor.product(weights) - vectors).max()
+    if float(lost) > 1e-6 * float(np.abs(vectors).max()):
+        raise NotMeasured((axis,), finer=True)
 
 
 def _inner(axis_weights: Matrix, first_products: Matrix, second_products: Matrix) -> Matrix | float:
@@ -433,17 +330,8 @@ def product_space_from(
     for term in facts["terms"]:
         axes = tuple(int(axis) for axis in term["attributes"])
         factors = tuple(
-            _factor(factor_facts, arrays, directions.get(axis))
+            factor_from(factor_facts, arrays, directions.get(axis))
             for axis, factor_facts in zip(axes, term["factors"], strict=True)
         )
         terms.append(SpaceTerm(axes, factors, int(term["multiplier"]), int(term["shift"])))
-    return ProductSpace(tuple(terms), shape, values, directions)
-
-
-def _factor(facts: Mapping[str, Any], arrays: Mapping[str, Matrix], direction: Matrix | None) -> Factor:
-    if "array" not in facts:  # every value by itself
-        return IdentityFactor(int(facts["values"]))
-    array = arrays[facts["array"]]
-    if facts["kind"] == "matrix":
-        return MatrixFactor(array, direction)
-    return {"circle": CircularFilter, "past": CausalFilter}[facts["kind"]](array)
+    return ProductSpace(tuple(terms), shape, values, directions, separate=facts.get("separate", False))

@@ -103,7 +103,7 @@ WrittenTiles = tuple[Tiles, bytes]
 """What a task wrote, and the digests of its tiles, one after the other."""
 
 
-def gather_tiles(store: Store, name: str, written: Sequence[WrittenTiles], *, line_offset: int = 0) -> GatheredTiles:
+def _gather_tiles(store: Store, name: str, written: Sequence[WrittenTiles], *, line_offset: int = 0) -> GatheredTiles:
     """What tasks wrote, the digests of all tiles put together by the ranges of lines that they are of."""
     digests = [np.frombuffer(digest_bytes, dtype=np.uint8).reshape(-1, DIGEST_BYTES) for _, digest_bytes in written]
     rows = np.stack(digests, axis=1)
@@ -112,17 +112,17 @@ def gather_tiles(store: Store, name: str, written: Sequence[WrittenTiles], *, li
     return GatheredTiles(tuple(tiles for tiles, _ in written), name, row_digests, line_offset)
 
 
-def group_merged_tiles(store: Store, folder: str, exchange: Exchange, merged: Sequence[WrittenTiles]) -> PassOutput:
+def _group_merged_tiles(store: Store, folder: str, exchange: Exchange, merged: Sequence[WrittenTiles]) -> PassOutput:
     """What merging tasks wrote, group after group of slabs."""
     merges = exchange.merges // len(exchange.groups)
     groups = [
-        gather_tiles(store, f"{folder}/{i}/all", merged[i * merges : (i + 1) * merges], line_offset=first_line)
+        _gather_tiles(store, f"{folder}/{i}/all", merged[i * merges : (i + 1) * merges], line_offset=first_line)
         for i, (first_line, _) in enumerate(exchange.ranges)
     ]
     return PassOutput(folder, tuple(groups), exchange.slabs_together)
 
 
-def write_tiles(
+def _write_tiles(
     store: Store,
     reading: Callable[[int, int, int], Matrix],
     apply: Callable[[int, Matrix], Matrix],
@@ -134,7 +134,7 @@ def write_tiles(
     return _write_or_load(store, name, ranges, lambda: apply(start, reading(number, start, stop)))
 
 
-def merge_tiles(store: Store, tiles: GatheredTiles, exchange: Exchange, task: tuple[str, int, int, int]) -> WrittenTiles:
+def _merge_tiles(store: Store, tiles: GatheredTiles, exchange: Exchange, task: tuple[str, int, int, int]) -> WrittenTiles:
     """What some tasks wrote for a group of neighbouring slabs, written as one object, with a digest for every slab."""
     name, group, first_tile, last_tile = task
     low, high = exchange.ranges[group]
@@ -292,23 +292,23 @@ class StoreWorkspace:
         for number, (transform_side, slab_ranges, exchange) in enumerate(
             zip(sides[:-1], slabs[:-1], exchanges, strict=True)
         ):
-            folder_name, reading = (
-                f"{folder}/{number}",
-                partial(_read_slab, store, source, source.size // transform_side.line_count, handed),
-            )
-            writing = partial(write_tiles, store, reading, transform_side.apply, exchange.ranges)
+            folder_name = f"{folder}/{number}"
+            reading = partial(_read_slab, store, source, source.size // transform_side.line_count, handed)
+            writing = partial(_write_tiles, store, reading, transform_side.apply, exchange.ranges)
             tasks = [(f"{folder_name}/{i}", i, start, stop) for i, (start, stop) in enumerate(slab_ranges)]
-            written = gather_tiles(store, f"{folder_name}/all", self.engine.map(writing, tasks, report_progress=report_step))
+            written = _gather_tiles(
+                store, f"{folder_name}/all", self.engine.map(writing, tasks, report_progress=report_step)
+            )
             finished_steps += len(slab_ranges)
             if handed is not None:
                 store.delete(handed.folder)
             handed = PassOutput(folder_name, (written,), len(slabs[number + 1]))
             if exchange.merges:
-                merging = partial(merge_tiles, store, written, exchange)
+                merging = partial(_merge_tiles, store, written, exchange)
                 merged = self.engine.map(merging, exchange.merged(f"{folder_name}-merged"), report_progress=report_step)
                 finished_steps += exchange.merges
                 store.delete(folder_name)
-                handed = group_merged_tiles(store, f"{folder_name}-merged", exchange, merged)
+                handed = _group_merged_tiles(store, f"{folder_name}-merged", exchange, merged)
         plans = [self._plan_target(target, sides[-1].line_count, divided.shard_lines) for target in targets]
         for plan in plans:
             store.begin(plan)

@@ -143,12 +143,12 @@ def marginals(*asked: int | NameOrNames, among: NameOrNames = (), **more: Any) -
         more: other keys of a group of queries, such as ``weight`` and ``target``.
     Raises: InvalidSpec.
     """
-    tables = [as_name_list(argument) for argument in asked if not isinstance(argument, int)]
+    tables = [_as_name_list(argument) for argument in asked if not isinstance(argument, int)]
     if tables and (among or len(tables) < len(asked)):
         raise InvalidSpec("marginals are asked for by numbers of attributes, which 'among' may limit, or by their names")
     if tables:
         return question(marginals={"of": tables}, **more)
-    return question(marginals={"ways": list(asked), **({"among": as_name_list(among)} if among else {})}, **more)
+    return question(marginals={"ways": list(asked), **({"among": _as_name_list(among)} if among else {})}, **more)
 
 
 def cdf(of: str, *, by: NameOrNames = (), **more: Any) -> Question:
@@ -160,7 +160,7 @@ def cdf(of: str, *, by: NameOrNames = (), **more: Any) -> Question:
         more: other keys of a group of queries, such as ``weight`` and ``target``.
     Raises: InvalidSpec.
     """
-    return question(cdf={"of": of, **({"by": as_name_list(by)} if by else {})}, **more)
+    return question(cdf={"of": of, **({"by": _as_name_list(by)} if by else {})}, **more)
 
 
 def ranges(of: NameOrNames, *, by: NameOrNames = (), **more: Any) -> Question:
@@ -172,7 +172,7 @@ def ranges(of: NameOrNames, *, by: NameOrNames = (), **more: Any) -> Question:
         more: as for ``cdf``.
     Raises: InvalidSpec.
     """
-    return question(ranges={"of": as_name_list(of), **({"by": as_name_list(by)} if by else {})}, **more)
+    return question(ranges={"of": _as_name_list(of), **({"by": _as_name_list(by)} if by else {})}, **more)
 
 
 def sums(of: str, *, by: NameOrNames = (), between: Sequence[float], **options: Any) -> Question:
@@ -238,7 +238,7 @@ def rows(matrix: Any, file: str | Path, *, labels: Sequence[str] | None = None, 
     return question(rows={"file": str(file), **drop_none(names=labels and list(labels))}, **more)
 
 
-def as_name_list(names_given: NameOrNames) -> list[str]:
+def _as_name_list(names_given: NameOrNames) -> list[str]:
     """One name or several, as a list."""
     return [names_given] if isinstance(names_given, str) else list(names_given)
 
@@ -254,4 +254,4 @@ def _statistic_question(
     sum_options = {key: options.pop(key) for key in tuple(options) if key in SumSpec.model_fields}
     amounts = {"from": limits[0], "to": limits[1], **sum_options}
     validate_section(SumSpec, f"{kind} of {column!r}", amounts)
-    return question({column: amounts}, marginals={"of": [as_name_list(group_columns)]}, **{kind: column}, **options)
+    return question({column: amounts}, marginals={"of": [_as_name_list(group_columns)]}, **{kind: column}, **options)

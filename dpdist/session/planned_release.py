@@ -169,7 +169,7 @@ class PlannedRelease:
 
     def to_python(self) -> str:
         """Statements that plan the same release."""
-        return python_statements(self.content)
+        return _python_statements(self.content)
 
     def __repr__(self) -> str:
         return f"{self.plan!r}\n{self.errors!r}"
@@ -198,7 +198,7 @@ _STATED_KEYS = ("release", "records", "domain", "workload", "budget", "ledger")
 """Keys of a spec that have a place of their own in the statements."""
 
 
-def python_statements(content: Mapping[str, Any]) -> str:
+def _python_statements(content: Mapping[str, Any]) -> str:
     """Statements that plan what a spec asks for, and publish it."""
     ledger, records = dict(content["ledger"]), dict(content.get("records") or {})
     protect = _protect_argument(dict(records.pop("person", None) or {}))
@@ -253,12 +253,12 @@ def notebook_progress() -> Progress:
 
     def show_stage(stage: str, message: str) -> None:
         stage_lines[stage] = message if stage in (*PUBLIC_STAGES, "warning") else ""
-        handle.update(display_module.HTML(progress_table(stage_lines, stage)))
+        handle.update(display_module.HTML(_progress_table(stage_lines, stage)))
 
     return with_time_left(show_stage)
 
 
-def progress_table(stage_lines: dict[str, str], current_stage: str) -> str:
+def _progress_table(stage_lines: dict[str, str], current_stage: str) -> str:
     """A row for each stage, in order of their beginning.
 
     Args:

@@ -85,12 +85,10 @@ class HashedFile(io.RawIOBase):
 
     def __init__(self, path: str, tags: Tags) -> None:
         super().__init__()
-        self._location, self._tags, self._cipher, self._position = (
-            file_at(path, tags.source_label),
-            tags,
-            AESGCM(tags.key),
-            0,
-        )
+        self._location = file_at(path, tags.source_label)
+        self._tags = tags
+        self._cipher = AESGCM(tags.key)
+        self._position = 0
         self._number, self._block = -1, memoryview(b"")
         self._start, self._cached_bytes = 0, memoryview(b"")
 

@@ -61,7 +61,7 @@ def check(job: Job, folder: Path, line_numbers: Lines, name: str) -> None:
     )
 
 
-def selection_failure(job: Job) -> Fraction:
+def _selection_failure(job: Job) -> Fraction:
     """The deltas of all selections of names that are still to be made."""
     step = job.guarantee.next_step
     return Fraction(0) if step is None else step.failure
@@ -114,7 +114,7 @@ def _check_array(job: Job) -> None:
     header = isinstance(location, FileSource) and location.header
     columns = job.source.records.columns or header or job.measured.sums or job.source.counts_column
     related = job.measured.domain.column_attributes != job.measured.domain.attributes
-    if has_other_values or columns or related or selection_failure(job):
+    if has_other_values or columns or related or _selection_failure(job):
         raise InvalidInput(
             "an array has an axis for each attribute, with its declared values alone, and no columns: leave 'missing', 'other', "
             "'relation', 'counts.column', 'columns', 'header', 'sums' and private categories out"
@@ -303,15 +303,11 @@ def _check_mechanism(job: Job) -> None:
     if mechanism is None:
         return
     if not mechanism.noises & set(job.norms):
-        noise_name, cure = (
-            "Laplace",
-            "give the budget an 'epsilon' alone" if job.guarantee.budget.rho is not None else "set 'noise: laplace'",
-        )
+        noise_name = "Laplace"
+        cure = "give the budget an 'epsilon' alone" if job.guarantee.budget.rho is not None else "set 'noise: laplace'"
         if pure:
-            noise_name, cure = (
-                "Gaussian",
-                "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'",
-            )
+            noise_name = "Gaussian"
+            cure = "give the budget a 'delta'" if job.guarantee.budget.pure else "set 'noise: gaussian'"
         raise InvalidInput(f"mechanism {mechanism.name!r} uses {noise_name} noise: {cure}, or choose another")
     mechanism.check(job.workload.queries)
 
@@ -327,5 +323,5 @@ def _check_targets(job: Job) -> None:
 
 def _check_budget(job: Job) -> None:
     """The loss of the release, and of the selection before it, within what the data set's cap allows at all."""
-    delta, guarantee = selection_failure(job), job.guarantee
+    delta, guarantee = _selection_failure(job), job.guarantee
     guarantee.ledger.check(replace(guarantee.budget.loss_beside(delta, job.norms[0]), failure=delta), delta)

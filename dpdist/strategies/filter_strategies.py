@@ -108,10 +108,8 @@ def _character_strategy(
     values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if not facts:
         with work.scratch() as inner:
-            spectra, factors = (
-                list(spectra_of(inner, workload, report_progress)),
-                [block.weight for block in workload.blocks],
-            )
+            spectra = list(spectra_of(inner, workload, report_progress))
+            factors = [block.weight for block in workload.blocks]
             threshold = NEGLIGIBLE * max(inner.fold(partial(_largest, factors), *spectra))
             sums = inner.fold(partial(_root_sums, factors, threshold), *spectra)
             total = math.fsum(block_sums[0] for block_sums in sums)
@@ -312,10 +310,8 @@ def coefficients_of(
 ) -> FilterCoefficients:
     """The coefficients of one filter as a strategy for every series of a workload."""
     axis, axes, _ = workload.kind.filters_along_axis
-    shape, form = (
-        tuple(workload.domain.shape[table_axis] for table_axis in axes),
-        Form.IN_MEMORY if work.in_memory else Form.STORED,
-    )
+    shape = tuple(workload.domain.shape[table_axis] for table_axis in axes)
+    form = Form.IN_MEMORY if work.in_memory else Form.STORED
     return FilterCoefficients(
         values, axes, shape, form, deviations, name, work, circular=circular, step_axis=axes.index(axis)
     )

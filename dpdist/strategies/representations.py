@@ -16,8 +16,14 @@ from dpdist.measurement.filter_measurement import filter_measurement
 from dpdist.measurement.hadamard_measurement import hadamard_measurement
 from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
 from dpdist.measurement.term_measurement import term_measurement
-from dpdist.operators import Dense, Identity, Matrix, Operator, Product
-from dpdist.reconstruction.kronecker_terms import Directions, Term, block_variances, oblique_inverse, row_squares
+from dpdist.operators import Dense, Identity, Matrix, Product
+from dpdist.reconstruction.kronecker_terms import (
+    Directions,
+    Term,
+    block_variances,
+    oblique_inverse,
+    row_squares,
+)
 from dpdist.stability import Neighbours
 from dpdist.strategies.dual_certificates import PersonsBound
 from dpdist.strategies.strategy import UNIT_VARIANCE, Strategy
@@ -74,7 +80,7 @@ class DenseStrategy(Strategy):
             worst = max(worst, float(np.einsum("ij,ij->i", noise_weights, noise_weights).max()))
         return self.unit_error * math.sqrt(worst)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         base, real = integer_rows(self.operator, workload, self.norm)
         unit, domain = self.sensitivity, workload.domain
         return round_dense_strategy(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
@@ -82,27 +88,37 @@ class DenseStrategy(Strategy):
 
 @dataclass(frozen=True, repr=False)
 class DirectStrategy(Strategy):
-    """The workload's own queries, each with noise: answers are the measurements themselves, without least squares."""
+    """The workload's own queries, each with noise: answers are the measurements themselves, without least squares.
+
+    Attributes:
+        scales: what the rows of each block are multiplied with, in place of its weight, so that each of several tables has noise of a size
+            for itself; None: its weight.
+    """
 
     norm: Norm = "l2"
+    scales: tuple[float, ...] | None = field(default=None, kw_only=True)
 
     @property
     def consistent(self) -> bool:
         return False
 
     def cost(self, workload: Workload | Gram) -> float:
-        """m Delta^2, whatever is asked."""
-        return self.operator.shape[0] * self.sensitivity**2 * UNIT_VARIANCE[self.norm]
+        """The weighted variances of all queries for rows of unit sensitivity: m Delta^2 of a row each under its weight."""
+        queries: float = self.operator.shape[0]
+        if self.scales is not None:
+            assert isinstance(workload, Workload)
+            errors = zip(workload.blocks, self.scales, strict=True)
+            queries = sum(block.queries * (block.weight / scale) ** 2 for block, scale in errors)
+        return queries * self.sensitivity**2 * UNIT_VARIANCE[self.norm]
 
     def worst(self, workload: Workload) -> float | None:
-        return self.unit_error / min(float(block.weights.min()) for block in workload.blocks)
+        return self.unit_error / min(self.scales or (float(block.weights.min()) for block in workload.blocks))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        return self._measurement(*direct_rows(self.operator, workload), workload, neighbours, most_records)
-
-    def _measurement(
-        self, base: Operator, real: Matrix, workload: Workload, neighbours: Neighbours, most_records: int
-    ) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        if self.scales is None:
+            base, real = direct_rows(self.operator, workload)
+        else:
+            base, real = workload.unweighted, np.repeat(self.scales, [block.queries for block in workload.blocks])
         unit, domain = self.sensitivity, workload.domain
         dense = round_dense_strategy(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
         return DirectMeasurement(
@@ -111,35 +127,16 @@ class DirectStrategy(Strategy):
 
 
 @dataclass(frozen=True, repr=False)
-class TablesStrategy(DirectStrategy):
-    """The cells of each table of a workload, with noise of a size that the table has for itself.
+class TermStrategy(Strategy):
+    """Kronecker rows over marginal tables, where A is too large to be written down.
 
     Attributes:
-        scales: what the rows of each block are multiplied with, in place of its weight.
+        directions: of attributes whose rows are orthogonal to something else than all ones.
     """
-
-    scales: tuple[float, ...] = field(kw_only=True)
-
-    def cost(self, workload: Workload | Gram) -> float:
-        """The weighted variances of all cells for noise of unit size and rows of unit sensitivity."""
-        assert isinstance(workload, Workload)
-        errors = zip(workload.blocks, self.scales, strict=True)
-        return self.sensitivity**2 * sum(block.queries * (block.weight / scale) ** 2 for block, scale in errors)
-
-    def worst(self, workload: Workload) -> float | None:
-        return self.unit_error / min(self.scales)
-
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        scales = np.repeat(self.scales, [block.queries for block in workload.blocks])
-        return self._measurement(workload.unweighted, scales, workload, neighbours, most_records)
-
-
-@dataclass(frozen=True, repr=False)
-class TermStrategy(Strategy):
-    """Kronecker rows over marginal tables, where A is too large to be written down."""
 
     supports_fractional_records: ClassVar[bool] = True
     terms: tuple[Term, ...] = field(kw_only=True)
+    directions: Directions = field(default_factory=dict, kw_only=True)
 
     def form_facts(self) -> dict[str, Any]:
         """What is kept of the strategy beside its terms, for JSON."""
@@ -158,27 +155,28 @@ class TermStrategy(Strategy):
         work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
         if work * len(self.terms) > WORST_WORK:
             return None
-        if len(self.terms) == len(workload.blocks) == 1:  # one product: the largest is the product of the largest
-            term, factors_by_axis = (
-                self.terms[0],
-                dict(zip(workload.blocks[0].axes, workload.blocks[0].factors, strict=True)),
-            )
-            largest = (
-                float(row_squares(factors_by_axis[axis], np.linalg.pinv(f)).max())
-                for axis, f in zip(term.axes, term.factors, strict=True)
-            )
+        directions = self.directions
+        if (
+            len(self.terms) == len(workload.blocks) == 1 and not directions
+        ):  # the largest of a product is that of the largest
+            (term,), (block,) = self.terms, workload.blocks
+            queries = dict(zip(block.axes, block.factors, strict=True))
+            axis_factors = zip(term.axes, term.factors, strict=True)
+            largest = (float(row_squares(queries[axis], np.linalg.pinv(f)).max()) for axis, f in axis_factors)
             return self.unit_error * math.sqrt(math.prod(largest)) / term.scale
         if workload.shape[0] * len(self.terms) > WORST_ANSWERS:
             return None
-        inverted_terms = [
-            (term.axes, tuple(np.linalg.pinv(f) for f in term.factors), 1.0 / term.scale) for term in self.terms
-        ]
-        return self.unit_error * math.sqrt(
-            max(float(block_variances(block, inverted_terms).max()) for block in workload.blocks)
-        )
+        inverted_terms = []
+        for term in self.terms:
+            directed_factors = [(f, directions.get(axis)) for axis, f in zip(term.axes, term.factors, strict=True)]
+            inverses = tuple(np.linalg.pinv(f) if u is None else oblique_inverse(f, u) for f, u in directed_factors)
+            inverted_terms.append((term.axes, inverses, 1.0 / term.scale))
+        variances = (float(block_variances(block, inverted_terms, directions).max()) for block in workload.blocks)
+        return self.unit_error * math.sqrt(max(variances))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        return term_measurement(self.terms, workload.domain, neighbours=neighbours, most_records=most_records)
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+        directions, domain = self.directions, workload.domain
+        return term_measurement(self.terms, domain, neighbours=neighbours, most_records=most_records, directions=directions)
 
 
 @dataclass(frozen=True, repr=False)
@@ -186,7 +184,6 @@ class ObliqueStrategy(TermStrategy):
     """Terms whose rows are orthogonal to a direction of each attribute instead of summing to zero."""
 
     supports_fractional_records: ClassVar[bool] = False
-    directions: Directions = field(kw_only=True)
 
     def form_facts(self) -> dict[str, Any]:
         return {"directions": {str(axis): numbers.tolist() for axis, numbers in self.directions.items()}}
@@ -194,22 +191,6 @@ class ObliqueStrategy(TermStrategy):
     @classmethod
     def restored_options(cls, facts: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
         return {"directions": {int(axis): np.array(row, dtype=np.int64) for axis, row in facts["directions"].items()}}
-
-    def worst(self, workload: Workload) -> float | None:
-        work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
-        if work * len(self.terms) > WORST_WORK or workload.shape[0] * len(self.terms) > WORST_ANSWERS:
-            return None
-        inverted_terms = []
-        for term in self.terms:
-            directed_factors = [(f, self.directions.get(axis)) for axis, f in zip(term.axes, term.factors, strict=True)]
-            inverses = tuple(np.linalg.pinv(f) if u is None else oblique_inverse(f, u) for f, u in directed_factors)
-            inverted_terms.append((term.axes, inverses, 1.0 / term.scale))
-        largest = max(float(block_variances(block, inverted_terms, self.directions).max()) for block in workload.blocks)
-        return self.unit_error * math.sqrt(largest)
-
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
-        directions, domain = self.directions, workload.domain
-        return term_measurement(self.terms, domain, neighbours=neighbours, most_records=most_records, directions=directions)
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,7 +235,7 @@ class FilterStrategy(CoefficientStrategy):
     supports_sums: ClassVar[bool] = True
     coefficients: FilterCoefficients = field(kw_only=True)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return filter_measurement(self.coefficients, neighbours=neighbours, most_records=most_records)
 
 
@@ -262,5 +243,5 @@ class FilterStrategy(CoefficientStrategy):
 class CharacterStrategy(CoefficientStrategy):
     """Rows of the Hadamard matrix of some binary attributes, each times its scale."""
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return hadamard_measurement(self.coefficients, neighbours=neighbours, most_records=most_records)

@@ -158,10 +158,10 @@ class Strategy(ABC):
         """Largest standard error of a query at noise multiplier 1, None where it takes more than ``WORST_WORK`` operations."""
 
     @abstractmethod
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         """The strategy in whole numbers."""
 
-    def grid(self, workload: Workload, *, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def measurement(self, workload: Workload, *, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         """The strategy in whole numbers, with its exact sensitivity.
 
         Args:
@@ -178,21 +178,20 @@ class Strategy(ABC):
                 f"the domain bounds totals of persons with up to {totals.records} records of {totals.shares_per_record} shares, found "
                 f"{most_records} shares; give both the same bound"
             )
-        return self._grid(workload, neighbours, most_records)
+        return self._measurement(workload, neighbours, most_records)
 
-    def grid_for(self, workload: Workload, moved: Distance) -> IntegerMeasurement:
+    def measurement_for(self, workload: Workload, moved: Distance) -> IntegerMeasurement:
         """The strategy in whole numbers, for counts that one change moves by a distance.
 
-        Where records lie in several cells or steps, a grid that knows how these add up takes less than the triangle inequality does.
+        Where records lie in several cells or steps, a measurement that knows how these add up takes less than the triangle inequality does.
         """
         neighbours, totals = moved.neighbours, Totals.of(workload.domain) is not None
         several = moved.groups * (moved.participations or 1)
         if several > 1 and not totals:
-            grid = self.grid(workload, neighbours=neighbours, most_records=moved.records)
-            several_grid = grid.with_contributions(moved)
-            if several_grid is not None:
-                return several_grid
-        return self.grid(workload, neighbours=neighbours, most_records=several * moved.records)
+            of_one = self.measurement(workload, neighbours=neighbours, most_records=moved.records)
+            if (of_several := of_one.with_contributions(moved)) is not None:
+                return of_several
+        return self.measurement(workload, neighbours=neighbours, most_records=several * moved.records)
 
     @cached_property
     def l2_sensitivity(self) -> float:

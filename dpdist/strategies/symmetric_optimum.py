@@ -62,7 +62,7 @@ class SymmetricStrategy(Strategy):
             return None
         return self.unit_error * math.sqrt(largest_variance(self.symmetry, self.mixings))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return orbit_measurement(self.symmetry, self.mixings, neighbours=neighbours, most_records=most_records)
 
 

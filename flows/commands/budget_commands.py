@@ -107,8 +107,7 @@ def export(
 @app.command("abort")
 def abort(release: Annotated[str, typer.Argument(help="the id of the release")]) -> None:
     """Give the charge of a reserved release back. Refused once its noise may have been drawn or its measurement is stored."""
-    from dpdist.pipeline import extract_files
-    from dpdist.runtime import reconciliation
+    from dpdist.runtime import extract_files, reconciliation
 
     with open_local_ledger() as ledger:
         reconciliation.abort_reserved(store_of(state_folder()), ledger, release)

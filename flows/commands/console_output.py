@@ -297,11 +297,11 @@ def print_statistics(
 ) -> None:
     """The first means, variances and quantiles of a published release, of one group or of all; 0 prints all."""
     for kind, rows in statistics.items():
-        print_means(rows[: limit or None], len(rows), kind.removesuffix("s"))
-    print_quantiles(certificate, limit, group)
+        _print_means(rows[: limit or None], len(rows), kind.removesuffix("s"))
+    _print_quantiles(certificate, limit, group)
 
 
-def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean") -> None:
+def _print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean") -> None:
     """The first means or variances of amounts of a published release, and how many there are."""
     if not total:
         return
@@ -315,7 +315,7 @@ def print_means(rows: list[dict[str, str]], total: int, statistic: str = "mean")
         console.print(f"... {total - len(rows):,} more {statistic}s (--limit 0 prints all)")
 
 
-def print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | None = None) -> None:
+def _print_quantiles(certificate: Mapping[str, Any], limit: int, group: str | None = None) -> None:
     """The first quantiles of a published release, of one group or of all; 0 prints all."""
     from rich.table import Table
 

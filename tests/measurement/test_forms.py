@@ -129,10 +129,10 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     assert (strategy.lower_bound or 0.0) <= strategy.workload_cost
 
     for neighbours in ("add-remove", "replace-one"):
-        grid = strategy.grid(workload, neighbours=neighbours, most_records=3)
+        grid = strategy.measurement(workload, neighbours=neighbours, most_records=3)
         assert grid.sensitivity_squared >= 9 * sum(int(c) ** 2 for c in to_array(strategy.coefficients.values))
         assert grid.sensitivity_squared <= 4 * 9 * sum(int(c) ** 2 for c in to_array(strategy.coefficients.values))
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     same = in_memory(grid)
     counts, table = counted(grid, work)
     exact = grid.exact_values(counts, work)
@@ -166,7 +166,7 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
 def test_a_formula_leaves_only_what_is_read_of_it_in_the_store(tmp_path: Path) -> None:
     """Not its eigenvalues: of many formulas, these would fill the store before the answers are written."""
     workload, work = FORMULAS["two formulas"], workspace(tmp_path)
-    grid = convolution(workload, work, "kept").grid(workload, neighbours="add-remove", most_records=1)
+    grid = convolution(workload, work, "kept").measurement(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, HadamardMeasurement)
     measured = work.write(ArrayVector(np.arange(grid.rows)))
     before = len(list((tmp_path / "scratch").rglob("manifest.json")))
@@ -184,7 +184,7 @@ def test_what_is_kept_stays(tmp_path: Path) -> None:
             first = find(workload, place, f"{name}-{find.__name__}")
             again = find(workload, place, f"{name}-{find.__name__}")
             for neighbours in ("add-remove", "replace-one"):
-                grids = [made.grid(workload, neighbours=neighbours, most_records=1) for made in (first, again)]
+                grids = [made.measurement(workload, neighbours=neighbours, most_records=1) for made in (first, again)]
                 assert grids[0].digest == grids[1].digest
             assert (again.workload_cost, again.lower_bound) == (first.workload_cost, first.lower_bound)
             kind = work.store.open(f"{name}-{find.__name__}").plan.dtype
@@ -192,7 +192,7 @@ def test_what_is_kept_stays(tmp_path: Path) -> None:
 
 
 def test_digests_tell_forms_apart(tmp_path: Path) -> None:
-    grid = convolution(FILTERS["window"], workspace(tmp_path), "kept").grid(
+    grid = convolution(FILTERS["window"], workspace(tmp_path), "kept").measurement(
         FILTERS["window"], neighbours="add-remove", most_records=1
     )
     assert grid.digest != in_memory(grid).digest
@@ -207,7 +207,9 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path) -> None:
     seen = set()
     for number, (memory, part) in enumerate([(2**30, 10**6), (2**18, 1000), (2**19, 64)]):
         work = workspace(tmp_path / str(number), memory, replace(SMALL, part_values=part))
-        grid = convolution(FILTERS["window"], work, "kept").grid(FILTERS["window"], neighbours="replace-one", most_records=1)
+        grid = convolution(FILTERS["window"], work, "kept").measurement(
+            FILTERS["window"], neighbours="replace-one", most_records=1
+        )
         counts, _ = counted(grid, work)
         seen.add((grid.digest, hashlib.sha256(to_array(grid.exact_values(counts, work)).tobytes()).hexdigest()))
     assert len(seen) == 1
@@ -217,7 +219,7 @@ def test_same_bytes_for_every_slab_and_part(tmp_path: Path) -> None:
 def test_a_stream_is_read_at_every_step(name: str) -> None:
     """The first steps of a longer series: what was measured of them answers them, with the whole series' numbers."""
     workload = SUMS[name]
-    grid = square_root(workload).grid(workload, neighbours="add-remove", most_records=1)
+    grid = square_root(workload).measurement(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, FilterMeasurement)
     counts = np.random.default_rng(2).poisson(9, grid.shape)
     z = ArrayVector(grid.measure(counts))

@@ -80,7 +80,7 @@ class StarStrategy(Strategy):
             np.linalg.norm(workload.unweighted.dense() @ np.linalg.pinv(self.matrix()), axis=1).max()
         )
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return StarGrid(workload.shape[1], 2 * most_records**2)  # in both relations: a cell and the sum, or two cells
 
 

@@ -55,7 +55,7 @@ def test_cost_bound_and_sensitivity_are_those_of_the_dense_rows() -> None:
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_the_measurement_moves_no_further_than_it_is_charged(neighbours: str) -> None:
     workload = disjoint((3.0, 1.0))
-    grid = marginal_mechanisms._disjoint_tables(workload).grid(workload, neighbours=neighbours, most_records=2)
+    grid = marginal_mechanisms._disjoint_tables(workload).measurement(workload, neighbours=neighbours, most_records=2)
     rows = (grid.mixing[:, None] * grid.base.dense().astype(np.int64)).astype(object)
     squares = [int((column**2).sum()) for column in rows.T]
     if neighbours == "replace-one":

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from dpdist.errors import InvalidInput
-from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.planner import release_plan
 from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
+from dpdist.reconstruction.joint_estimate import JOINT_CELLS
 from tests.support import small_release
 from tests.support.complete_tree import installed_mechanisms
 

@@ -216,7 +216,7 @@ def test_one_table_that_is_fitted_through_the_store_is_promised_no_copies() -> N
 def _promised(*shape: int, **options: bool) -> dict[str, int]:
     """What stages are promised for the counts of all cells, each of which is measured."""
     workload = workloads.marginals(shape, (len(shape),))
-    grid = strategies.identity(math.prod(shape)).grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategies.identity(math.prod(shape)).measurement(workload, neighbours="add-remove", most_records=1)
     where = engine.Engine(workers=1, memory_bytes=2**30, threads=1, connect=None, local=True)
     effort = planned_effort(workload, ["identity"])
     found = memory_estimate.memory_plan(workload, grid, Layout(workload.domain.shape), effort, where, **options)

@@ -47,7 +47,7 @@ def released(folder: Path, count: int, budget: Loss, *, scale: float = 1.0) -> n
     """Answers to every cell of a histogram that holds ``count`` everywhere. ``scale`` shrinks the noise, as a defect would."""
     store, workload = Store(folder), every_cell()
     norm = "l1" if budget.pure else "l2"
-    grid = identity(CELLS, norm=norm).grid(workload, neighbours="add-remove", most_records=1)
+    grid = identity(CELLS, norm=norm).measurement(workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(budget)
     noise = Noise(noise.kind, round(noise.scale * scale))
     counts = store.put(f"counts-{count}", np.full(CELLS, count, dtype=np.int64))

@@ -76,14 +76,14 @@ def test_the_noise_covers_every_pair_of_neighbours(case: str, tmp_path: Path) ->
         return measured(store, engine, found, store.put(name, x), layout)
 
     for neighbours in NEIGHBOURS:
-        any_grid = strategy.grid(SERIES, neighbours=neighbours, most_records=1)  # the bound changes no integer
+        any_grid = strategy.measurement(SERIES, neighbours=neighbours, most_records=1)  # the bound changes no integer
         held = owned(cells, 2)
         moved = [integers(any_grid, base + one, f"{neighbours}-{i}") for i, one in enumerate(held[: 1 + cells])]
         rows = np.array(moved[1:]) - moved[0]
         moved += [moved[0] + one @ rows for one in held[1 + cells :]]
         assert (integers(any_grid, base + held[-1], f"{neighbours}-last") == moved[-1]).all()
         for most in (1, 2):
-            found = strategy.grid(SERIES, neighbours=neighbours, most_records=most)
+            found = strategy.measurement(SERIES, neighbours=neighbours, most_records=most)
             worst = farthest(moved[: len(owned(cells, most))], neighbours)
             assert 0 < worst <= found.sensitivity_squared
             if neighbours == "add-remove":
@@ -113,6 +113,6 @@ def test_a_union_is_covered_in_every_order() -> None:
         workload = union(*order)
         strategy = strategies.coa(workload)
         for neighbours in NEIGHBOURS:
-            found: Any = strategy.grid(workload, neighbours=neighbours, most_records=1)
+            found: Any = strategy.measurement(workload, neighbours=neighbours, most_records=1)
             rows = np.concatenate(list(found.row_blocks()))
             assert brute_force_sensitivity(rows, neighbours, 1, power=2) <= found.sensitivity_squared

@@ -17,7 +17,8 @@ from dpdist.privacy.noise_distributions import GAUSSIAN
 from dpdist.query.attribute_conditions import parse_condition
 from dpdist.query.published_release import PublishedRelease
 from dpdist.query.question_text import parse_question
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.axis_factors import IdentityFactor
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.workloads import marginals
 
 LAND = Level("land", ("North", "South"), (0, 0, 1))

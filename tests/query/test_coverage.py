@@ -23,7 +23,8 @@ from dpdist.query import simultaneous_intervals
 from dpdist.query.linear_functions import ALL_RECORDS, LinearFunction, functionals
 from dpdist.query.published_release import quantile_interval
 from dpdist.query.simultaneous_intervals import critical_value, rank_ranges
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.statistics.ratio_intervals import fieller
 from tests.case_selection import slow_after_first
 

@@ -10,8 +10,9 @@ import pytest
 
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.query.linear_functions import decompose_function, functionals
+from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.measured_space import Functionals, NotMeasured
-from dpdist.reconstruction.product_space import IdentityFactor, MatrixFactor, ProductSpace, SpaceTerm
+from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from tests.contracts.cases import CASES
 from tests.contracts.pipeline import Pipeline
 
@@ -109,4 +110,6 @@ def test_cells_of_some_values_say_the_same_of_these_alone() -> None:
         term, factors=(MatrixFactor(np.eye(6, dtype=np.int64) - np.eye(6, k=1, dtype=np.int64)), IdentityFactor(4))
     )
     assert ProductSpace((differences,), (6, 2, 4), space.values).over_values({0: few}) is None
-    assert ProductSpace((term, SpaceTerm((0,), (IdentityFactor(6),))), (6, 2, 4), space.values).over_values({0: few}) is None
+    for separate in (False, True):
+        two = ProductSpace((term, SpaceTerm((0,), (IdentityFactor(6),))), (6, 2, 4), np.arange(30), separate=separate)
+        assert two.over_values({0: few}) is None

@@ -97,7 +97,7 @@ def test_many_tables_are_read_in_one_pass_and_in_the_memory_that_is_planned() ->
 
 def test_a_measurement_of_cells_builds_no_row_for_its_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = many_tables(6, 3)
-    measurement = identity(workload.shape[1]).grid(workload, neighbours="add-remove", most_records=1)
+    measurement = identity(workload.shape[1]).measurement(workload, neighbours="add-remove", most_records=1)
     cells = measured_cells(workload)
     by_rows = LeastSquares(workload, measurement.spacing)
     expected = by_rows.answers(0, workload.shape[0], by_rows.estimate(cells), NOISE)

@@ -320,8 +320,10 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     elif fault == "distances of half of the records":
         monkeypatch.setattr(Distances, "stability", lambda self, moved: Distance(moved.length // 2, replaced=False))
     elif fault == "the groups of a person are one":
-        true = Strategy.grid_for
-        monkeypatch.setattr(Strategy, "grid_for", lambda self, asked, moved: true(self, asked, replace(moved, groups=1)))
+        true = Strategy.measurement_for
+        monkeypatch.setattr(
+            Strategy, "measurement_for", lambda self, asked, moved: true(self, asked, replace(moved, groups=1))
+        )
     elif fault == "numbers of records twice":
         monkeypatch.setattr(histogram_counting, "counted_rows", twice)
     else:

@@ -367,4 +367,4 @@ def test_counting_keeps_to_the_bound_that_the_noise_is_for(folder: Path, tmp_pat
     with pytest.raises(InvalidInput, match="bounded for persons with up to 3 records, found up to 4"):
         counted(tmp_path, source, planned.job.measured.domain)
     with pytest.raises(InvalidInput, match="up to 3 records"):
-        planned.strategy.grid(planned.workload, neighbours="add-remove", most_records=4)
+        planned.strategy.measurement(planned.workload, neighbours="add-remove", most_records=4)

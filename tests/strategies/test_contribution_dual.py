@@ -264,7 +264,7 @@ def test_one_cell_more_costs_as_little_as_it_asks(cells: int, most: int) -> None
     for size in (cells, cells + 1):
         workload = prefix(size)
         found = persons_by_cell(workload, moved)
-        grid = found.grid_for(workload, moved)
+        grid = found.measurement_for(workload, moved)
         errors.append(math.sqrt(found.cost(workload) / size) * grid.sensitivity * grid.spacing / found.sensitivity)
     assert errors[1] == pytest.approx(errors[0], rel=0.01)
 
@@ -275,7 +275,7 @@ def test_128_prefixes_of_persons(most: int, gap: float) -> None:
     """0.20 and 0.46 by the optimum for records."""
     workload, moved = prefix(128), Distance(1, replaced=False, groups=most)
     found = persons_by_cell(workload, moved)
-    grid = found.grid_for(workload, moved)
+    grid = found.measurement_for(workload, moved)
     assert found.persons is not None
     cost = found.cost(workload) * (grid.sensitivity * grid.spacing / found.sensitivity) ** 2
     assert found.persons.lower_bound < cost < (1 + gap) * found.persons.lower_bound

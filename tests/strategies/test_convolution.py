@@ -182,7 +182,7 @@ def test_measured_filters_have_their_sensitivity_and_errors(case: str, neighbour
     else:
         workload = CASES[case]
         strategy = convolution(workload)
-    grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+    grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, FilterMeasurement)
     rows = dense_rows(grid).astype(object)
     columns = [list(column) for column in rows.T]
@@ -228,7 +228,7 @@ def test_predicted_costs_are_what_is_published() -> None:
         (CASES["circle"], convolution(CASES["circle"])),
         (one, square_root(one)),
     ):
-        grid, noise = strategy.grid(workload, neighbours="add-remove", most_records=1), Noise(GAUSSIAN, 10**6)
+        grid, noise = strategy.measurement(workload, neighbours="add-remove", most_records=1), Noise(GAUSSIAN, 10**6)
         _, errors = filtered_answers(workload, grid, np.zeros(grid.rows, dtype=np.int64), noise)
         unit = noise.deviation * grid.spacing
         assert float((errors**2).sum()) / unit**2 == pytest.approx(strategy.workload_cost, rel=1e-8)
@@ -259,7 +259,7 @@ def test_what_is_a_filter() -> None:
         square_root(filtered(40, "x0", [coefficients(np.array([1.0, -2.0, 0.0, 0.5]))]))
     with pytest.raises(InvalidInput, match="filter of the past"):
         square_root(CASES["ends"])
-    grid = convolution(CASES["circle"]).grid(CASES["circle"], neighbours="add-remove", most_records=1)
+    grid = convolution(CASES["circle"]).measurement(CASES["circle"], neighbours="add-remove", most_records=1)
     assert grid.sensitivity_squared > 0
 
 

@@ -77,7 +77,7 @@ def unit_noise(grid: DenseMeasurement) -> Noise:
 @pytest.mark.parametrize("name", BUILD)
 def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Workload, name: str) -> None:
     strategy = BUILD[name](workload)
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     reader = reader_of(workload, grid, direct=(not strategy.consistent))
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     z = grid.apply(grid.base.matvec(x))
@@ -98,7 +98,7 @@ def test_without_noise_answers_are_true_and_predicted_cost_is_kept(workload: Wor
 def test_means_of_windows_that_are_measured_one_by_one_are_no_rounding_away(name: str) -> None:
     """A coefficient of 1/300 is rounded by a ten-millionth of itself: it is none of the records that are counted."""
     windows = explicit(np.array([np.roll([1 / 300] * 300 + [0.0] * 30, lag) for lag in range(30)]))
-    grid = BUILD[name](windows).grid(windows, neighbours="add-remove", most_records=1)
+    grid = BUILD[name](windows).measurement(windows, neighbours="add-remove", most_records=1)
     x = np.random.default_rng(3).integers(0, 10**7, 330)
     kind = LAPLACE if name == "laplace" else GAUSSIAN
     measured = ArrayVector(np.asarray(grid.mixing) @ x)
@@ -112,7 +112,7 @@ def test_means_of_windows_that_are_measured_one_by_one_are_no_rounding_away(name
 def test_sensitivity_against_every_pair_of_neighbours(neighbours: str, most: int, name: str) -> None:
     for workload in (prefix(4), explicit(np.array([[1, -1, 0, 2], [0, 3, 0, -1]])), marginals((2, 2), (0, 1))):
         strategy = BUILD[name](workload)
-        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+        grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks())).astype(object)
         base = grid.base.dense().astype(np.int64).astype(object)
         mixing = grid.mixing.astype(object)
@@ -135,8 +135,8 @@ def test_more_cells_or_steps_reach_as_far_as_as_many_records_of_one_cell_where_n
         Distance(2, replaced=replaced, groups=3, signed=True),
         Distance(2, replaced=replaced, participations=3, separation=2),
     ):
-        grid = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=2)
-        again = strategy.grid(MIXED, neighbours=moved.neighbours, most_records=6)
+        grid = strategy.measurement(MIXED, neighbours=moved.neighbours, most_records=2)
+        again = strategy.measurement(MIXED, neighbours=moved.neighbours, most_records=6)
         assert grid.with_contributions(moved) == replace(grid, sensitivity_squared=again.sensitivity_squared)
 
 
@@ -181,7 +181,7 @@ def test_sensitivity_of_integers_by_hand() -> None:
 def test_answers_of_one_estimate_are_consistent() -> None:
     workload = marginals(DOMAIN, (0, 1, 2))
     strategy = coa(workload)
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     reader = reader_of(workload, grid, direct=False)
     z = np.random.default_rng(0).integers(-(2**40), 2**40, grid.rows)
     answers, _, _ = reader.answers(0, workload.shape[0], reader.estimate(z), unit_noise(grid))
@@ -206,7 +206,7 @@ def test_empirical_covariance_matches_the_predicted_one(name: str) -> None:
     strategy = BUILD[name](MIXED)
     pure = strategy.norm == "l1"
     budget, runs = Loss.laplace(Fraction(1, 3)) if pure else Loss.gaussian(Fraction(1, 20)), 400
-    grid = strategy.grid(MIXED, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(MIXED, neighbours="add-remove", most_records=1)
     noise = grid.noise(budget)
     reader = reader_of(MIXED, grid, direct=(not strategy.consistent))
     x = np.random.default_rng(1).integers(0, 500, MIXED.shape[1])
@@ -246,16 +246,16 @@ def test_empirical_covariance_matches_the_predicted_one(name: str) -> None:
 
 def test_measuring_refuses_what_it_cannot_read() -> None:
     strategy = DenseStrategy("total", Total(4))
-    grid = strategy.grid(prefix(4), neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(prefix(4), neighbours="add-remove", most_records=1)
     with pytest.raises(InvalidInput, match="does not determine every answer"):
         reader_of(prefix(4), grid, direct=False)
     with pytest.raises(InvalidInput, match="at least one record"):
-        strategy.grid(prefix(4), neighbours="add-remove", most_records=0)
+        strategy.measurement(prefix(4), neighbours="add-remove", most_records=0)
 
 
 def test_grid_digest_binds_the_strategy() -> None:
     one, other = coa(prefix(5)), coa(prefix(5), tolerance=1e-3)
-    grids = [s.grid(prefix(5), neighbours="add-remove", most_records=1) for s in (one, one, other)]
+    grids = [s.measurement(prefix(5), neighbours="add-remove", most_records=1) for s in (one, one, other)]
     assert grids[0].digest == grids[1].digest != grids[2].digest
 
 
@@ -270,7 +270,7 @@ def test_decimals() -> None:
 def test_conditioning_is_the_conditional_distribution() -> None:
     """Against the textbook: mean and covariance of a normal vector given linear facts about it."""
     strategy = coa(MIXED)
-    grid = strategy.grid(MIXED, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(MIXED, neighbours="add-remove", most_records=1)
     reader = reader_of(MIXED, grid, direct=False)
     noise = unit_noise(grid)
     known = (*marginals(DOMAIN, 0).blocks, *predicates(DOMAIN, ["sex == 'f' and work == 'b'"]).blocks)

@@ -74,7 +74,7 @@ def test_a_conjunction_is_a_marginal() -> None:
 def test_measured_characters(neighbours: str, most: int) -> None:
     workload = union(EITHER, dnf(DOMAIN, [["young"], ["rich", "ill"]]), weights=(1.0, 2.0))
     assert workload.kind.is_dyadic
-    grid = convolution(workload).grid(workload, neighbours=neighbours, most_records=most)
+    grid = convolution(workload).measurement(workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, HadamardMeasurement)
     rows = np.stack([grid.measure(column) for column in np.eye(8, dtype=np.int64)], axis=1)
     columns = [[int(v) for v in column] for column in rows.T]
@@ -103,7 +103,7 @@ def test_many_attributes_cost_a_transform(monkeypatch: pytest.MonkeyPatch) -> No
     strategy = convolution(workload)
     assert compared_mechanisms("auto", "l2", workload) == ("convolution", "identity", "gaussian")
     assert "cannot beat" in exclusion_reasons("l2", workload)["coa"]
-    grid = strategy.grid(workload, neighbours="replace-one", most_records=1)
+    grid = strategy.measurement(workload, neighbours="replace-one", most_records=1)
     assert isinstance(grid, HadamardMeasurement)
     x = np.random.default_rng(1).integers(0, 50, 2**16)
     answers, errors = formula_answers(workload, grid, grid.measure(x), Noise(GAUSSIAN, 1))

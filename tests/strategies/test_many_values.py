@@ -66,7 +66,7 @@ def test_a_whole_table_is_measured_cell_by_cell(shape: tuple[int, ...], home: Pa
     assert isinstance(found.operator, Identity)
     assert (found.name, found.workload_cost) == ("marginals", 4.0 * math.prod(shape))
     assert 0 <= found.gap <= 2e-12
-    grid = found.grid(workload, neighbours="add-remove", most_records=1)
+    grid = found.measurement(workload, neighbours="add-remove", most_records=1)
     assert grid.sensitivity_squared == grid.mixing[0] ** 2
     least = mechanism_of("marginals").plan(Request(workload, worst=True), planning(home))
     assert least.solve is not None
@@ -166,7 +166,7 @@ def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch
     for through in (0, 10**6):
         monkeypatch.setattr(over_orbits, "LOOKED_THROUGH", through)
         strategy = symmetric(workload)
-        grid: Any = strategy.grid(workload, neighbours="add-remove", most_records=1)
+        grid: Any = strategy.measurement(workload, neighbours="add-remove", most_records=1)
         counts = np.random.default_rng(0).integers(0, 50, workload.domain.cells)
         told = grid.answers(workload, ArrayVector(grid.measure(counts)), noise, AnswerRequest("answers"), MEMORY)
         np.testing.assert_allclose(to_array(told.answer), workload.unweighted.matvec(counts), rtol=1e-9, atol=1e-6)
@@ -210,8 +210,8 @@ def test_the_sensitivity_of_whole_tables_is_added_up_table_by_table(
     few = Sizes(pair_cells=1, pair_work=1)
     for each in (workload, weighted):
         grids = [
-            (gaussian(each).grid(each, neighbours=neighbours, most_records=1), column_norms.sensitivity_squared),
-            (laplace(each).grid(each, neighbours=neighbours, most_records=1), column_norms.l1_sensitivity),
+            (gaussian(each).measurement(each, neighbours=neighbours, most_records=1), column_norms.sensitivity_squared),
+            (laplace(each).measurement(each, neighbours=neighbours, most_records=1), column_norms.l1_sensitivity),
         ]
         for grid, sensitivity in grids:
             assert isinstance(grid, DenseMeasurement)

@@ -128,7 +128,7 @@ if installed_mechanisms("weighted-design"):
 def test_grids_carry_the_sensitivity_of_their_rows(name: str) -> None:
     strategy, workload = GRIDS[name]
     for neighbours, most in EVERY:
-        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+        grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks()))
         if grid.norm == "l1":
             assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
@@ -180,7 +180,7 @@ def test_characters() -> None:
     workload = dnf(2, [["x0"], ["x0", "x1"]])
     strategy = convolution(workload)
     for neighbours, most in EVERY:
-        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+        grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
         rows = (to_array(grid.weights)[:, None] * Hadamard(len(grid.axes)).dense())[grid.characters]
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=2)
 
@@ -203,7 +203,7 @@ def test_terms_with_their_rounding() -> None:
     workload = marginals(domain, (1, 2))
     state = np.random.default_rng(2)
     for neighbours, most in EVERY:
-        grid = marginal_optimum(workload).grid(workload, neighbours=neighbours, most_records=most)
+        grid = marginal_optimum(workload).measurement(workload, neighbours=neighbours, most_records=most)
         assert isinstance(grid, TermMeasurement)
 
         def measure(x: Matrix, grid: TermMeasurement = grid) -> list[int]:
@@ -223,7 +223,7 @@ def test_real_filters(make: object) -> None:
     workload = filtered(3, "x0", [running_sum(3) if make is convolution else exponential(0.7, 3)])
     strategy = make(workload)
     for neighbours, most in EVERY:
-        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+        grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
         assert isinstance(grid, FilterMeasurement)
         assert brute_force_sensitivity(unit_rows(grid), neighbours, most, power=2) <= grid.sensitivity_squared
 
@@ -233,7 +233,7 @@ def test_weighted_predicates() -> None:
     workload = predicates(Domain((Attribute("a", edges=(0, 1, 2, 3)),)), ["a == 0", "a == 1", "a >= 1"])
     strategy = DirectStrategy("direct", workload.unweighted, norm="l1")
     for neighbours, most in EVERY:
-        grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+        grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
         rows = np.concatenate(list(grid.row_blocks()))
         assert grid.sensitivity_squared == brute_force_sensitivity(rows, neighbours, most, power=1) ** 2
 

@@ -66,7 +66,7 @@ def test_the_optimum_over_orbits_is_that_over_cells(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_the_sensitivity_is_that_of_every_pair_of_cells(name: str, neighbours: Neighbours) -> None:
-    grid = symmetric(WORKLOADS[name], tolerance=1e-3).grid(WORKLOADS[name], neighbours=neighbours, most_records=1)
+    grid = symmetric(WORKLOADS[name], tolerance=1e-3).measurement(WORKLOADS[name], neighbours=neighbours, most_records=1)
     columns = grid.measure(np.eye(WORKLOADS[name].shape[1], dtype=np.int64)).T.astype(object)
     squares = [sum(int(v) ** 2 for v in column) for column in columns]
     if neighbours == "add-remove":
@@ -83,7 +83,7 @@ def test_the_sensitivity_of_many_orbits_is_never_less(name: str, monkeypatch: py
     strategy, asked = symmetric(WORKLOADS[name], tolerance=1e-3), WORKLOADS[name]
 
     def squared(neighbours: Neighbours) -> int:
-        return strategy.grid(asked, neighbours=neighbours, most_records=1).sensitivity_squared
+        return strategy.measurement(asked, neighbours=neighbours, most_records=1).sensitivity_squared
 
     whole = squared("replace-one")
     monkeypatch.setattr(grids, "PAIRS_AT_ONCE", 1)
@@ -161,7 +161,7 @@ def test_the_census_tables_are_solved_over_orbits(census: Workload) -> None:
     assert compared_mechanisms("auto", "l2", workload) == ("symmetric", "identity", "gaussian")
     assert mechanism_of("symmetric").reason_refused(workload) is None
     x = np.random.default_rng(0).integers(0, 5, workload.shape[1])
-    grid = found.grid(workload, neighbours="add-remove", most_records=1)
+    grid = found.measurement(workload, neighbours="add-remove", most_records=1)
     assert abs(grid.sensitivity_squared * grid.spacing**2 - 1) < 1e-6
     assert grid.measure(x).size == grid.rows
 

@@ -166,7 +166,7 @@ def test_cost_is_the_dense_optimum(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_without_noise_answers_are_true_and_errors_as_predicted(case: str) -> None:
     workload, strategy = CASES[case]
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermMeasurement)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
@@ -192,7 +192,7 @@ def test_five_attributes_of_which_one_range_is_asked_are_read_back() -> None:
     """What nobody asks for keeps a few of the 13 bits that each factor has, so that the rounded rows tell all cells apart."""
     names = [f"x{place}" for place in range(5)]
     workload = ranges_of(Domain.of_shape((4,) * 5), tuple(names), intervals={name: [(0, 2)] for name in names})
-    grid = residual(workload).grid(workload, neighbours="add-remove", most_records=1)
+    grid = residual(workload).measurement(workload, neighbours="add-remove", most_records=1)
     x = np.random.default_rng(0).integers(0, 1000, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
     answers, errors = of_block(grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), noise)
@@ -206,7 +206,7 @@ def test_five_attributes_of_which_one_range_is_asked_are_read_back() -> None:
 def test_sensitivity_against_neighbouring_histograms(neighbours: str, most: int, case: str) -> None:
     """z of a random histogram with up to k more records in each cell; the bound holds and is nearly reached."""
     workload, strategy = CASES[case]
-    grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+    grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
     assert isinstance(grid, TermMeasurement)
     cells, shape = workload.shape[1], workload.domain.shape
     x = np.random.default_rng(3).integers(0, 50, cells)
@@ -309,7 +309,7 @@ def test_domains_that_can_never_be_written_down() -> None:
     sizes = (10,) * 17
     workload = marginals(sizes, (1, 2))
     strategy = marginal_optimum(workload)
-    grid = strategy.grid(workload, neighbours="replace-one", most_records=3)
+    grid = strategy.measurement(workload, neighbours="replace-one", most_records=3)
     assert isinstance(grid, TermMeasurement)
     assert grid.rows == 1 + 17 * 9 + 136 * 81
     assert len(grid.tables) == 136
@@ -375,12 +375,12 @@ def test_refusals() -> None:
         kronecker(marginals(DOMAIN, (1, 2)))
     many = Term(tuple(range(6)), tuple(contrasts(4) for _ in range(6)))
     with pytest.raises(InvalidInput, match="11 bits for each"):
-        TermStrategy("x", many.operator((4,) * 6), terms=(many,)).grid(
+        TermStrategy("x", many.operator((4,) * 6), terms=(many,)).measurement(
             marginals((4,) * 6, 1), neighbours="add-remove", most_records=1
         )
     either = predicates(DOMAIN, ["sex == 'm' or work == 'a'"])
     workload, strategy = CASES["marginals"]
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermMeasurement)
     with pytest.raises(InvalidInput, match="not a product over attributes"):
         of_block(grid, either.blocks[0], np.zeros(grid.rows, dtype=np.int64), Noise(GAUSSIAN, 1))
@@ -398,7 +398,7 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
     if solve is kronecker and len(workload.blocks) > 1:
         return
     strategy = solve(workload)
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermMeasurement)
     x = np.random.default_rng(5).integers(0, 2**31 // 30, workload.shape[1])
     noise = Noise(GAUSSIAN, round(grid.sensitivity))
@@ -412,7 +412,7 @@ def test_answers_are_unbiased_however_many_records(solve: Any, workload: Workloa
 def test_what_is_known_exactly_stays_known_given_the_number_of_records() -> None:
     """A query that counts nothing has no error: an interval of no width, and no division by it."""
     workload = marginals((4, 3), (1,))
-    grid = residual(workload).grid(workload, neighbours="add-remove", most_records=1)
+    grid = residual(workload).measurement(workload, neighbours="add-remove", most_records=1)
     noise, errors = Noise(GAUSSIAN, round(grid.sensitivity)), np.array([0.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0])
     before = Answers(ArrayVector(np.zeros(7)), ArrayVector(errors), ArrayVector(1.96 * errors))
     after = grid.answers_given_total(workload, before, ArrayVector(np.zeros(grid.rows)), noise, 0.0)
@@ -430,7 +430,7 @@ def test_large_products_cost_seconds() -> None:
         coa(all_ranges(64)).workload_cost * coa(all_ranges(48)).workload_cost,
         rel=1e-5,
     )
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     assert isinstance(grid, TermMeasurement)
     x = np.random.default_rng(0).integers(0, 2**20, workload.shape[1])
     answers, _ = of_block(grid, workload.blocks[0], tables_of(grid, x, workload.domain.shape), Noise(GAUSSIAN, 2**31))

@@ -69,8 +69,8 @@ def reader_of(workload: Workload, grid: Any, *, direct: bool) -> LeastSquares | 
 
 def of_block(grid: TermMeasurement, block: Block, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
     """Answers of a block of queries and their standard errors, from a grid over tables."""
-    terms = grid.measured_terms
-    return block_answers(block, read_terms(terms, inverses_of(terms), z, noise), terms.directions)
+    inverses = inverses_of(grid.terms, grid.directions)
+    return block_answers(block, read_terms(grid.terms, inverses, z, noise), grid.directions)
 
 
 def filtered_answers(workload: Workload, grid: FilterMeasurement, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:

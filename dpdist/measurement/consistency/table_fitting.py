@@ -20,9 +20,9 @@ import numpy as np
 from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, batches, to_array
 from dpdist.measurement.consistency.answer_fit import AnswerFit, PreparedFit, answer_fit_for
-from dpdist.measurement.joint_measurement import JOINT_CELLS
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
+from dpdist.reconstruction.joint_estimate import JOINT_CELLS
 from dpdist.reconstruction.nonnegative_cells import RULE, ZERO_ERROR, Effect, covering_half_widths, ratios
 from dpdist.reconstruction.nonnegative_tables import TableFamily, fit_tables, threshold
 from dpdist.workloads import Block, Workload

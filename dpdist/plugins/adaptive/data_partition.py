@@ -23,7 +23,7 @@ class DawaStrategy(Strategy):
     def worst(self, workload: Workload) -> float | None:
         return None
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         return dawa_measurement(workload, neighbours, most_records)
 
 

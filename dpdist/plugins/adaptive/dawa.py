@@ -210,11 +210,9 @@ def greedy_steps(gram: Matrix) -> Matrix:
         node_buckets = slice(*order[position])
         child_inverse, queries = inverse[node_buckets, node_buckets], gram[node_buckets, node_buckets]
         ones = child_inverse.sum(axis=1)
-        whole, weighted_sum, total = (
-            float(np.einsum("ij,ij->", child_inverse, queries)),
-            float(ones @ queries @ ones),
-            float(ones.sum()),
-        )
+        whole = float(np.einsum("ij,ij->", child_inverse, queries))
+        weighted_sum = float(ones @ queries @ ones)
+        total = float(ones.sum())
         errors = (whole - odds * weighted_sum / (1 + odds * total)) / (1 - fractions) ** 2
         pick = int(np.argmin(errors))
         steps[position] = pick

@@ -155,11 +155,9 @@ def _implementation(certificate: dict[str, Any]) -> dict[str, str]:
 
 def _declaration_text(certificate: dict[str, Any]) -> str:
     """Where the attributes' values come from."""
-    names, edges, noise = (
-        certificate.get("selections", ()),
-        certificate.get("chosen_edges", ()),
-        certificate["privacy"]["noise"],
-    )
+    names = certificate.get("selections", ())
+    edges = certificate.get("chosen_edges", ())
+    noise = certificate["privacy"]["noise"]
     selection_texts = [
         f"the names of {facts['attribute']!r}: {noise} thresholding selected them under rho = {facts['rho']} and delta = "
         f"{facts['delta']:.3g}, which are part of the loss"

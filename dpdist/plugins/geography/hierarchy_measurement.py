@@ -22,7 +22,6 @@ from dpdist.api.mechanisms import (
     Form,
     Identity,
     IdentityFactor,
-    JointMeasurement,
     Kronecker,
     Layout,
     Matrix,
@@ -178,7 +177,7 @@ LINE_COPIES = 8
 
 
 @dataclass(frozen=True)
-class HierarchyMeasurement(TransformedMeasurement, JointMeasurement):
+class HierarchyMeasurement(TransformedMeasurement):
     """Weighted sums over nodes, of every column of a table: those of one column follow each other, the root first.
 
     Attributes:

@@ -249,7 +249,7 @@ class NestedStrategy(Strategy):
         )
         return self.l2_sensitivity / SPACING * math.sqrt(largest)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         squared = int(self.node_rows.column_squares.max()) * most_records**2
         sides = 1 if neighbours == "add-remove" else 2
         domain = workload.domain

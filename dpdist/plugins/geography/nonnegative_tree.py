@@ -82,10 +82,8 @@ def nearest_counts(  # pragma: no cover - compiled
             count[node] = goal[node] if positive else 0.0
             slopes[node] = 1.0 / weights[node] if positive else 0.0
         for i in range(inner - 1, -1, -1):
-            children, child_slope = (
-                slice(first_child[i], first_child[i + 1]),
-                slopes[first_child[i] : first_child[i + 1]].sum(),
-            )
+            children = slice(first_child[i], first_child[i + 1])
+            child_slope = slopes[first_child[i] : first_child[i + 1]].sum()
             scale = 1.0 + child_slope * weights[i]
             count[i] = (count[children].sum() + child_slope * weights[i] * goal[i]) / scale
             slopes[i] = child_slope / scale

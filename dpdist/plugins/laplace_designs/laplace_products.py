@@ -93,7 +93,7 @@ class ProductsStrategy(TermStrategy):
             largest = max(largest, *(float(block_variances(workload.blocks[i], [inverted_term]).max()) for i in group))
         return self.unit_error * math.sqrt(largest)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         domain, groups = workload.domain, self.groups
         return laplace_term_measurement(self.terms, domain, neighbours=neighbours, most_records=most_records, groups=groups)
 
@@ -143,7 +143,7 @@ class WeightedMarginalsStrategy(TermStrategy):
             largest = max(largest, float(block_variances(block, inverted_terms).max()))
         return self.unit_error * math.sqrt(largest)
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         domain = workload.domain
         return laplace_term_measurement(
             self.terms,

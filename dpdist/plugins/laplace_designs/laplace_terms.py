@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +27,6 @@ from dpdist.api.mechanisms import (
     Norm,
     ProductSpace,
     ProgressCallback,
-    SeparateProducts,
     Term,
     TermMeasurement,
     Total,
@@ -38,12 +37,12 @@ from dpdist.api.mechanisms import (
     block_answers,
     contrast_subsets,
     grid_bits,
-    inverses_of,
     invert_terms,
     read_term,
     round_term,
     row_fourths,
     row_squares,
+    split_by_term,
     stored_answers,
     term_l1,
     to_array,
@@ -86,9 +85,7 @@ class LaplaceTermMeasurement(TermMeasurement):
 
     def total_variance(self, workload: Workload, work: Workspace) -> float:
         """Of every group by the one term that answers it."""
-        term_groups = zip(
-            invert_terms(self.measured_terms, work.largest(inverses_of, self.measured_terms)), self.groups, strict=True
-        )
+        term_groups = zip(invert_terms(self.terms, self.inverses(work)), self.groups, strict=True)
         return sum(
             total_variance(workload.blocks[number], [inverted_term])
             for inverted_term, group in term_groups
@@ -105,12 +102,12 @@ class LaplaceTermMeasurement(TermMeasurement):
         report_progress: ProgressCallback | None = None,
     ) -> Answers:
         """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
-        values, inverses = to_array(z), work.largest(inverses_of, self.measured_terms)
+        values, inverses = to_array(z), self.inverses(work)
         block_results: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
-        for (term, value_slice), term_inverses, group in zip(
-            self.measured_terms.slices(), inverses, self.groups, strict=True
+        for (term, measured), term_inverses, group in zip(
+            split_by_term(self.terms, values), inverses, self.groups, strict=True
         ):
-            measured_term = read_term(term, values[value_slice], term_inverses, noise)
+            measured_term = read_term(term, measured, term_inverses, noise)
             for number in group:
                 block = workload.blocks[number]
                 answer, error = block_answers(block, [measured_term])
@@ -129,9 +126,7 @@ class LaplaceTermMeasurement(TermMeasurement):
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         product_space = super().measured_space(measured, shape, most_bytes)
         tables = all(isinstance(factor, IdentityFactor) for term in product_space.terms for factor in term.factors)
-        if tables or len(product_space.terms) == 1:
-            return product_space
-        return SeparateProducts(product_space.terms, shape, product_space.values, product_space.directions)
+        return replace(product_space, separate=not tables and len(product_space.terms) > 1)
 
 
 @dataclass(frozen=True)
@@ -256,9 +251,7 @@ def concentration(block: Block, axes: Subset, inverses: tuple[Matrix, ...]) -> M
 
 def _tables_by_axes(grid: MarginalMeasurement, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
     """The measured marginals."""
-    return {
-        term.axes: (term, measured[value_slice].reshape(term.shape)) for term, value_slice in grid.measured_terms.slices()
-    }
+    return {term.axes: (term, values.reshape(term.shape)) for term, values in split_by_term(grid.terms, measured)}
 
 
 def combine_marginals(

@@ -68,10 +68,8 @@ def p_identity_products(workload: Workload, *, seed: int = 0) -> ProductsStrateg
     _, products, groups = best
     scales = [product.cost ** (1.0 / 3.0) for product in products]
     terms = tuple(Term(p.axes, p.factors, scale / sum(scales)) for p, scale in zip(products, scales, strict=True))
-    operator, record = (
-        stack_terms(terms, workload.domain.shape),
-        Solve("products for pure epsilon", "converged", tuple(steps)),
-    )
+    operator = stack_terms(terms, workload.domain.shape)
+    record = Solve("products for pure epsilon", "converged", tuple(steps))
     return ProductsStrategy("p-identity-products", operator, best[0], None, record, terms=terms, groups=groups)
 
 

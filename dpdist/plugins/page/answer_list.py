@@ -113,10 +113,8 @@ def _encode_answers(answers: Matrix) -> dict[str, Any]:
 def _factor_texts(texts: list[str]) -> list[list[str]]:
     """Texts of two pieces, such as days and times of day, as the product of these, if it is not much longer; else the texts themselves."""
     partitions = [text.rpartition(", ") for text in texts]
-    heads, tails = (
-        list(dict.fromkeys(partition[0] for partition in partitions)),
-        sorted({partition[2] for partition in partitions}),
-    )
+    heads = list(dict.fromkeys(partition[0] for partition in partitions))
+    tails = sorted({partition[2] for partition in partitions})
     return [heads, tails] if all(heads) and len(heads) * len(tails) <= 2 * len(texts) else [texts]
 
 

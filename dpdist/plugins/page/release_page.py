@@ -226,11 +226,9 @@ def _groups_without_card(content: ReleaseContent, words: ChartWords) -> set[int]
 
     A mean asks for the sums that another group may ask for; where the mechanism makes all answers agree, both are the same.
     """
-    first_blocks, cardless_groups, is_consistent = (
-        dict[str, Block](),
-        set[int](),
-        content.certificate["mechanism"]["consistent"],
-    )
+    first_blocks = dict[str, Block]()
+    cardless_groups = set[int]()
+    is_consistent = content.certificate["mechanism"]["consistent"]
     for block_index, block in enumerate(content.workload.blocks):
         earlier_block = first_blocks.setdefault(block.name, block)
         is_repeated = (

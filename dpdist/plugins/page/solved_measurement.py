@@ -19,9 +19,7 @@ from dpdist.api.measurements import (
     MeasuredSpace,
     ProductSpace,
     RowSpace,
-    SeparateProducts,
     SubsetRows,
-    WideCircularFilter,
     lapack,
     unit_direction,
 )
@@ -77,11 +75,10 @@ def solve_measurement(space: MeasuredSpace, *, normal: bool) -> SolvedMeasuremen
     Args:
         normal: whether the noise is normal, so that nobody needs to know of how many draws the noise in an answer is made.
     """
-    # a question is read from one of their parts, never from all together
-    if space.rows_depend_on_noise or isinstance(space, SeparateProducts):
+    if space.rows_depend_on_noise:  # a question is read from one of their parts, never from all together
         return None
     if isinstance(space, ProductSpace):
-        return _solve_products(space, normal=normal)
+        return None if space.separate else _solve_products(space, normal=normal)
     return _solve_rows(space, normal=normal) if isinstance(space, RowSpace) else None
 
 
@@ -89,11 +86,10 @@ def _solve_products(space: ProductSpace, *, normal: bool) -> SolvedMeasurement |
     numbers = sum(
         math.prod(factor.shape) for term in space.terms for factor in term.factors if not isinstance(factor, IdentityFactor)
     )
-    wide = any(isinstance(factor, WideCircularFilter) for term in space.terms for factor in term.factors)
     tables = len(space.terms) > 1 and any(
         isinstance(factor, IdentityFactor) for term in space.terms for factor in term.factors
     )
-    if wide or numbers + space.values.size > MOST_NUMBERS or (tables and not normal):
+    if space.has_padded_circle or numbers + space.values.size > MOST_NUMBERS or (tables and not normal):
         return None
     whole, blocks, weight_arrays = tables or len(space.terms) == 1, [], dict[bytes, Matrix]()
     for term in space.terms:

@@ -111,10 +111,8 @@ def statistic_value_labels(domain: Domain, shown: Domain, words: ChartWords) -> 
     labels_by_column = {}
     for axis, (file_attribute, shown_attribute) in enumerate(zip(domain.attributes, shown.attributes, strict=True)):
         if file_attribute.values <= MOST_LABELS:
-            value_labels, pairs = (
-                _value_labels(shown, words, axis),
-                zip(file_attribute.labels, shown_attribute.labels, strict=True),
-            )
+            value_labels = _value_labels(shown, words, axis)
+            pairs = zip(file_attribute.labels, shown_attribute.labels, strict=True)
             labels_by_column[column_of(file_attribute.name)] = {text: value_labels.get(name, name) for text, name in pairs}
     return labels_by_column
 

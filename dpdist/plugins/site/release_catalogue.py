@@ -79,10 +79,8 @@ def catalogue_entries(editions: Sequence[Edition]) -> list[CatalogueEntry]:
         published = (
             date(*citation["issued"]["date-parts"][0]) if "issued" in citation else period and date.fromisoformat(period)
         )
-        replaces, replaced_by = (
-            revisions[revision_index - 1] if revision_index else "",
-            revisions[revision_index + 1] if revision_index + 1 < len(revisions) else "",
-        )
+        replaces = revisions[revision_index - 1] if revision_index else ""
+        replaced_by = revisions[revision_index + 1] if revision_index + 1 < len(revisions) else ""
         release_entries.append(
             CatalogueEntry(
                 edition, citation.get("title", edition.release), published or None, revision_index + 1, replaces, replaced_by

@@ -137,11 +137,9 @@ class _RowSearch:
         """
         rows = self.build_rows(entries)
         error_rows, query_response = self.query_filter.matvec(rows.inverse), self.query_filter.matvec(rows.solved_ones)
-        whole, along, times = (
-            float(rows.solved_ones.sum()),
-            float(query_response @ query_response),
-            rows.far_product / (1.0 - rows.fraction),
-        )
+        whole = float(rows.solved_ones.sum())
+        along = float(query_response @ query_response)
+        times = rows.far_product / (1.0 - rows.fraction)
         error = float(np.einsum("ij,ij->", error_rows, error_rows)) + times * along
         longest, weighed, of_far = self._longest(rows, sharpness)
         slope = 2.0 / longest * _product(rows.factor, weighed)

@@ -211,10 +211,8 @@ def banded(workload: Workload, work: Workspace = MEMORY, name: str = "", *, move
     (stream_filter,), weight = workload.kind.filters, workload.blocks[0].weight
     values, facts = work.find_vector(name) or (None, {}) if name else (None, {})
     if values is None:
-        query_coefficients, persons = (
-            padded_coefficients(stream_filter, stream_filter.n),
-            StreamParticipation.of(workload, moved),
-        )
+        query_coefficients = padded_coefficients(stream_filter, stream_filter.n)
+        persons = StreamParticipation.of(workload, moved)
         band = _best_band(query_coefficients, persons)
         length = math.sqrt(float(band @ band))
         errors = divide_series(query_coefficients, np.pad(band, (0, stream_filter.n - band.size))) ** 2

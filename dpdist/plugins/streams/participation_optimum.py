@@ -64,10 +64,8 @@ def answers_participation(workload: Workload, moved: Distance) -> bool:
     """Whether the optimum is found: for few steps, where the longest person is known and the products of steps may be below zero."""
     series_workload = single_series_workload(workload)
     axis, axes, _ = workload.kind.filters_along_axis
-    steps, series = (
-        series_workload.shape[1],
-        math.prod(workload.domain.shape[attribute] for attribute in axes if attribute != axis),
-    )
+    steps = series_workload.shape[1]
+    series = math.prod(workload.domain.shape[attribute] for attribute in axes if attribute != axis)
     max_steps = fitting_participations(moved.participations or 1, moved.separation, steps)
     allows_negative = max_steps > 1 and series == 1 and not (moved.signed or moved.replaced)
     return allows_negative and _is_enumerable(steps, max_steps, moved.separation)
@@ -118,10 +116,8 @@ def steps_bound(workload: Workload, moved: Distance) -> PersonsBound:
     """
     series_workload = single_series_workload(workload)
     axis, axes, _ = workload.kind.filters_along_axis
-    steps, series = (
-        series_workload.shape[1],
-        math.prod(workload.domain.shape[attribute] for attribute in axes if attribute != axis),
-    )
+    steps = series_workload.shape[1]
+    series = math.prod(workload.domain.shape[attribute] for attribute in axes if attribute != axis)
     max_steps = fitting_participations(moved.participations or 1, moved.separation, steps)
     if _is_enumerable(steps, max_steps, moved.separation):
         proof = replace(_solve_participation(series_workload.gram(), moved, BOUND_GAP, BOUND_ROUNDS).bound, axis=axis)

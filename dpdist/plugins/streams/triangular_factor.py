@@ -58,7 +58,7 @@ class TriangularStrategy(Strategy):
         error_rows = stream_filter.matvec(lapack.solve_triangular(self.factor, np.eye(stream_filter.n), lower=True))
         return self.unit_error * math.sqrt(float(np.einsum("ij,ij->i", error_rows, error_rows).max()))
 
-    def _grid(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
+    def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         axis, axes, _ = workload.kind.filters_along_axis
         shape, sizes = tuple(workload.domain.shape[table_axis] for table_axis in axes), workload.domain.sizes
         step_axis = axes.index(axis)

@@ -80,10 +80,8 @@ class SyntheticRecords:
     @property
     def never_measured(self) -> list[str]:
         """The pairs of attributes that no measured table holds together."""
-        names, inside = (
-            (attribute.name for attribute in self.attributes),
-            {pair for axes in self.measured for pair in combinations(axes, 2)},
-        )
+        names = (attribute.name for attribute in self.attributes)
+        inside = {pair for axes in self.measured for pair in combinations(axes, 2)}
         pairs = combinations(enumerate(names), 2)
         return [
             f"{name} x {other_name}" for (axis, name), (other_axis, other_name) in pairs if (axis, other_axis) not in inside
@@ -310,10 +308,8 @@ def _information(table: Matrix, axes: Axes, axis: int, earlier_axes: Axes) -> tu
         )
     )
     used_axes = [other_axis for other_axis in axes if other_axis == axis or other_axis in earlier_axes]
-    own_position, other_positions = (
-        used_axes.index(axis),
-        tuple(position for position, other_axis in enumerate(used_axes) if other_axis != axis),
-    )
+    own_position = used_axes.index(axis)
+    other_positions = tuple(position for position, other_axis in enumerate(used_axes) if other_axis != axis)
     independent = (
         joint.sum(axis=own_position, keepdims=True) * joint.sum(axis=other_positions, keepdims=True) / max(joint.sum(), 1e-9)
     )

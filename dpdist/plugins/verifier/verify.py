@@ -488,10 +488,8 @@ def minimum_over_shares(steps: Array, smoothing: float, times: Array | float = 1
     if not squares.size:
         return 0.0
     s = np.exp(LOGARITHMS)
-    log_values, m = (
-        2 * np.log(s * (smoothing + s)) - np.log(smoothing + 2 * s),
-        2 * float((times * squares ** (1 / 3)).sum()) ** 3,
-    )
+    log_values = 2 * np.log(s * (smoothing + s)) - np.log(smoothing + 2 * s)
+    m = 2 * float((times * squares ** (1 / 3)).sum()) ** 3
     for _ in range(40):
         s = np.exp(np.interp(np.log(squares / m), log_values, LOGARITHMS))  # where d^2 / (s (spread + s)) + m s is least
         value = float((times * squares / (s * (smoothing + s))).sum() + m * ((times * s).sum() - 1))
@@ -548,10 +546,8 @@ def ratio(values: Array, joint: Array, width: float, value_range: tuple[float, f
         return float(np.clip(quotient, low, high)), None, low, high
     discriminant_root = math.sqrt(max(middle**2 - square * constant, 0.0))
     value = float(np.clip(quotient, low, high))  # an interval about a value beyond the range moves into it with the value
-    low_end, high_end = (
-        max((middle - discriminant_root) / square + value - quotient, low),
-        min((middle + discriminant_root) / square + value - quotient, high),
-    )
+    low_end = max((middle - discriminant_root) / square + value - quotient, low)
+    high_end = min((middle + discriminant_root) / square + value - quotient, high)
     error = math.sqrt(max(joint[0, 0] - 2 * quotient * joint[0, 1] + quotient**2 * joint[1, 1], 0.0)) / abs(below)
     return value, min(error, (high - low) / 2) if low < quotient < high else None, low_end, high_end
 
@@ -620,10 +616,8 @@ D = -121665 * pow(121666, -1, P) % P
 def add(first_point: Point, second_point: Point) -> Point:
     """The sum of two points (section 5.1.4)."""
     product = D * first_point[0] * first_point[1] * second_point[0] * second_point[1]
-    x, y = (
-        first_point[0] * second_point[1] + first_point[1] * second_point[0],
-        first_point[1] * second_point[1] + first_point[0] * second_point[0],
-    )
+    x = first_point[0] * second_point[1] + first_point[1] * second_point[0]
+    y = first_point[1] * second_point[1] + first_point[0] * second_point[0]
     return x * pow(1 + product, -1, P) % P, y * pow(1 - product, -1, P) % P
 
 
@@ -796,10 +790,8 @@ class ReleaseClaims:
     @cached_property
     def answers(self) -> list[tuple[Array, Array, Array]]:
         """Of each group the answers, their variances, and how near one draw their noise is (fourth powers over squared squares)."""
-        shares_per_record, alone = (
-            float(self.facts["queries"]["shares"]),
-            self.is_adaptive or self.mechanism["name"] == "p-identity-products",
-        )
+        shares_per_record = float(self.facts["queries"]["shares"])
+        alone = self.is_adaptive or self.mechanism["name"] == "p-identity-products"
         is_separable = self.terms and all(group.separable for group in self.groups) and (alone or self.is_orthogonal)
         estimates = self.by_terms(alone or len(self.terms) == 1) if is_separable else self.by_cells()
         return [
@@ -887,10 +879,8 @@ class ReleaseClaims:
                 elif np.abs(weights @ term.factor_of_axis(axis, 0).dense).max() <= 1e-9 * np.abs(group_factor.dense).max():
                     return 0.0, 0.0, np.ones(1), False
                 else:
-                    operands, powers = (
-                        [*operands, weights, [output_labels[axis], axis]],
-                        [(weights**n).sum(axis=1) for n in (2, 4)],
-                    )
+                    operands = [*operands, weights, [output_labels[axis], axis]]
+                    powers = [(weights**n).sum(axis=1) for n in (2, 4)]
             else:
                 weights, exact = group_factor.dense @ self.unit_direction(axis), bool((group_factor.dense == 1).all())
                 operands, powers = [*operands, weights, [output_labels[axis]]], [weights**2, weights**4]
@@ -984,10 +974,8 @@ class ReleaseClaims:
             if shares is not None:
                 raise UncheckedClaim(NO_SINGLE_SHARE)
             return self.totals_sensitivity(replaced)
-        k, cells = (
-            int(privacy["most_records_of_one_person"]) * (shares or self.shares_per_record),
-            self.groups_of_person(privacy),
-        )
+        k = int(privacy["most_records_of_one_person"]) * (shares or self.shares_per_record)
+        cells = self.groups_of_person(privacy)
         if (steps := privacy.get("participations_of_one_person")) is not None:
             return self.steps_sensitivity(k, int(steps), int(privacy["separation"]), replaced)
         # cells that are measured one by one are orthogonal: of several a squared length adds up
@@ -1754,13 +1742,11 @@ class ReleaseClaims:
             )
             return bool(is_near and table[row]["group"].lstrip("'") == names[place].lstrip("'"))
 
-        taken, choices, failed, place, row = (
-            np.zeros(len(values), dtype=bool),
-            list[tuple[int, int]](),
-            set[tuple[int, int]](),
-            0,
-            0,
-        )
+        taken = np.zeros(len(values), dtype=bool)
+        choices = list[tuple[int, int]]()
+        failed = set[tuple[int, int]]()
+        place = 0
+        row = 0
         while place < len(values) or row < len(table):
             if place < len(values) and may[place] and row < len(table) and (place, row) not in failed and fits(place, row):
                 if not must[place]:
@@ -1818,10 +1804,8 @@ class ReleaseClaims:
             return columns[column]
         ends, tolerance = [columns[name] for name in ("low_95", "high_95")], 2 * 10.0 ** -int(self.certificate["decimals"])
         half = np.maximum(np.mean(ends[1], axis=0) - answers, answers - np.mean(ends[0], axis=0))
-        tolerance, widest = (
-            tolerance + 2 * any("whole numbers" in text for text in self.certificate["post_processing"]),
-            half.copy(),
-        )
+        tolerance = tolerance + 2 * any("whole numbers" in text for text in self.certificate["post_processing"])
+        widest = half.copy()
         stop = 0
         for group in self.groups:
             start, stop = stop, stop + group.rows
@@ -1901,10 +1885,8 @@ class ReleaseClaims:
             axes for axes, _ in queried_sets if len(axes) > 1 and not any({*axes} <= {*term.axes} for term in self.terms)
         }
         near(sorted(self.model_error_bounds), sorted(unmeasured), label="tables that come from a model: ")
-        last_axes, ones = (
-            round_terms[-1].axes,
-            [np.maximum(self.z[i:j] / first_weight, 0.0) for i, j in itertools.pairwise(ends)],
-        )
+        last_axes = round_terms[-1].axes
+        ones = [np.maximum(self.z[i:j] / first_weight, 0.0) for i, j in itertools.pairwise(ends)]
         value_shares = {axis: marginal / max(float(marginal.sum()), 1.0) for axis, marginal in zip(alone, ones, strict=True)}
         penalties = {
             axes: noise_penalty([value_shares[axis] for axis in axes], records, math.sqrt(2 / math.pi) * error)
@@ -1932,11 +1914,9 @@ class ReleaseClaims:
         spans = dict[int, tuple[float, float]]()
         for axis, entry in enumerate(self.facts["attributes"]):
             if entry["name"] in columns:
-                first_amount, step, amounts = (
-                    Fraction(entry["amounts"]["first"]),
-                    Fraction(entry["amounts"]["step"]),
-                    entry["amounts"],
-                )
+                first_amount = Fraction(entry["amounts"]["first"])
+                step = Fraction(entry["amounts"]["step"])
+                amounts = entry["amounts"]
                 low, high = (
                     first_amount + step * int(amounts.get(*end)) for end in (("low", 0), ("high", amounts["steps"]))
                 )
@@ -1997,10 +1977,8 @@ class ReleaseClaims:
         """Check that an accountant who adds the release as dp_event.json has it learns at least as much as the guarantee says."""
         if "dp_event.json" not in self.certificate["files"]:
             raise UncheckedClaim("none is published")
-        event_file, failure = (
-            read_json(self.folder / "dp_event.json"),
-            sum((float(selection["delta"]) for selection in self.selections), 0.0),
-        )
+        event_file = read_json(self.folder / "dp_event.json")
+        failure = sum((float(selection["delta"]) for selection in self.selections), 0.0)
         for name in ("unit", "neighbours"):
             near(event_file[name], self.privacy[name], label=f"{name}: ")
         for name in ("epsilon", "delta"):
@@ -2055,12 +2033,10 @@ class ReleaseClaims:
         """Check that the ledger charged this release, and that its rows are chained by their digests."""
         if self.export is None:
             raise UncheckedClaim("no export of the ledger's rows was given")
-        text, previous_digest, facts_by_event, losses = (
-            self.export.read_text(encoding="utf-8"),
-            "",
-            dict[str, list[Any]](),
-            dict[str, Facts](),
-        )
+        text = self.export.read_text(encoding="utf-8")
+        previous_digest = ""
+        facts_by_event = dict[str, list[Any]]()
+        losses = dict[str, Facts]()
         rows = (
             json.loads(text)["entries"]
             if text.startswith("{\n")
@@ -2081,10 +2057,8 @@ class ReleaseClaims:
             if row["event"] == "reserved" and row["release"].partition("~")[0] == self.certificate["release"]:
                 losses[row["release"]] = row["facts"]["loss"]  # names, bounds and what they leave out are charged apart
         near({"reserved", "committed"} <= set(facts_by_event), True, label="a committed charge of the release: ")
-        charged, spent = (
-            facts_by_event["reserved"][-1],
-            sum(Fraction(x["rho"]) + Fraction(x["pure"]) ** 2 / 2 for x in losses.values()),
-        )
+        charged = facts_by_event["reserved"][-1]
+        spent = sum(Fraction(x["rho"]) + Fraction(x["pure"]) ** 2 / 2 for x in losses.values())
         committed = facts_by_event["committed"][-1]["measurement_digest"], spent
         stated = self.digest, Fraction(self.privacy["rho"]), self.privacy["neighbours"]
         near(stated, (*committed, charged["protection"]["neighbours"]), label="measurement, rho and neighbours: ")
@@ -2149,10 +2123,8 @@ class ReleaseClaims:
         times = 1 + (self.privacy["neighbours"] == "replace-one")
         check_cost(self, facts, scale, times * absolute, times * squared, "what bounds leave out")
         values, deviation = np.array(facts["values"], dtype=np.float64), scale * (math.sqrt(2) if self.laplace else 1)
-        thresholds, recomputed = (
-            (LAPLACE_95, math.sqrt(32)) if self.laplace else (NORMAL_95, 4.0),
-            dict[str, Any](amounts={}),
-        )
+        thresholds = (LAPLACE_95, math.sqrt(32)) if self.laplace else (NORMAL_95, 4.0)
+        recomputed = dict[str, Any](amounts={})
         if max_count is not None:
             rungs = rungs_to(int(max_count))
             recomputed["persons"], values = (
@@ -2174,10 +2146,8 @@ class ReleaseClaims:
         facts = self.certificate.get("completeness")
         if facts is None:
             return ""
-        persons, times = (
-            bool(self.privacy["bound_enforced_while_counting"]),
-            1 + (self.privacy["neighbours"] == "replace-one"),
-        )
+        persons = bool(self.privacy["bound_enforced_while_counting"])
+        times = 1 + (self.privacy["neighbours"] == "replace-one")
         moved = 1 if persons else math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
         near(facts["of"], "persons" if persons else "records", label="what is counted: ")
         near(facts["moved"], moved, label="what one change moves: ")
@@ -2371,10 +2341,8 @@ def amount_bound_loss(
         totals.append(
             (float((sums * rungs)[: last_rung + 1].sum()), deviation / 2 * float(np.linalg.norm(rungs[: last_rung + 1])))
         )
-    value, half_width = (
-        (totals[0][0] - totals[1][0]) * amount_unit,
-        width * math.hypot(totals[0][1], totals[1][1]) * amount_unit,
-    )
+    value = (totals[0][0] - totals[1][0]) * amount_unit
+    half_width = width * math.hypot(totals[0][1], totals[1][1]) * amount_unit
     return {**estimates, "excess": {"estimate": value, "low_95": value - half_width, "high_95": value + half_width}}
 
 
@@ -2915,10 +2883,8 @@ FITTED = (
 def check_post_processing(release: ReleaseClaims) -> str:
     """What was done to answers: every sentence is one of dpdist's, and stands there if and only if its numbers do."""
     certificate, left = release.certificate, list(release.certificate["post_processing"])
-    rule, others = (
-        certificate.get("suppression"),
-        [name for name in certificate["measurements"] if name != certificate["release"]],
-    )
+    rule = certificate.get("suppression")
+    others = [name for name in certificate["measurements"] if name != certificate["release"]]
     wanted = {
         WINDOWS: "whole_windows" in certificate,
         TOGETHER.format(names=", ".join(others)): bool(others),
@@ -4320,10 +4286,8 @@ def meaning_of(release: ReleaseClaims, column: str) -> str | None:
             return f"{told}; empty where records are counted"
     for name, facts in method["attributes"].items():
         if column in (name, f"{name}_"):
-            unit, what = (
-                f", in {facts['unit']}" if facts.get("unit") else "",
-                facts.get("title") or f"value or bin of {name!r}",
-            )
+            unit = f", in {facts['unit']}" if facts.get("unit") else ""
+            what = facts.get("title") or f"value or bin of {name!r}"
             return f"{what}{unit}: {facts.get('values', '')}; empty where the query does not name it"
     for name, facts in method["attributes"].items():
         for level in facts.get("levels", {}):
@@ -4529,10 +4493,8 @@ def unchecked_lines(folder: Path | str, lines: Mapping[str, str]) -> list[str]:
     """
     try:
         certificate = read_json(Path(folder) / "release.json")
-        parts, files = (
-            unchecked_leaves(certificate, lines),
-            [name for name in UNCHECKED_FILES if name in certificate["files"]],
-        )
+        parts = unchecked_leaves(certificate, lines)
+        files = [name for name in UNCHECKED_FILES if name in certificate["files"]]
     except (WrongClaim, *DAMAGED):
         return ["release.json, which cannot be read"]
     reasons = dict[str, list[str]]()

@@ -74,11 +74,9 @@ class Runs:
             number: of the first of two draws.
             end: an end of the range once more, with the score that it has for targets beyond all records.
         """
-        first_values, times, scores = (
-            self.first_values.tolist(),
-            self.times.tolist(),
-            self.scores(units_per_record, target).tolist(),
-        )
+        first_values = self.first_values.tolist()
+        times = self.times.tolist()
+        scores = self.scores(units_per_record, target).tolist()
         if end is not None:
             first_values, times, scores = [*first_values, end[0]], [*times, 1], [*scores, end[1]]
         index = choose(scores, rate, key, number, times)

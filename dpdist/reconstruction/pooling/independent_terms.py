@@ -11,8 +11,9 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
+from dpdist.reconstruction.axis_factors import IdentityFactor
 from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import IdentityFactor, ProductSpace
+from dpdist.reconstruction.product_space import ProductSpace
 from dpdist.reconstruction.row_space import RowSpace, SubsetRows
 
 Axes = tuple[int, ...]

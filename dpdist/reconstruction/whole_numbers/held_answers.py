@@ -80,7 +80,7 @@ def select_held(
         if not tables:
             if set(reduced.block.axes) & asked:
                 refused[candidate.source] = "they are no sums over the tables that this release asks for"
-        elif any(not can_hold(table) for table in tables):
+        elif any(not _can_hold(table) for table in tables):
             refused[candidate.source] = "no rounding can hold them together with the other numbers that are held"
         else:
             try:
@@ -93,7 +93,7 @@ def select_held(
     return held, refused
 
 
-def can_hold(table: JointTable) -> bool:
+def _can_hold(table: JointTable) -> bool:
     """Whether a rounding of a joint table can hold all sums that are to be held."""
     return (
         table.kind != "other" or replace(table, sums=tuple(sums for sums in table.sums if sums.number < 0)).kind != "other"

@@ -90,7 +90,7 @@ def _category_level(attribute: Attribute, name: str, groups: Mapping[str, Sequen
     return Level(name, tuple(groups), tuple(group_of[value] for value in values))
 
 
-def levels_of_file(attribute: Attribute, path: Path) -> dict[str, dict[str, list[str]]]:
+def _levels_of_file(attribute: Attribute, path: Path) -> dict[str, dict[str, list[str]]]:
     """The levels in a CSV file: values in the first column, a level in each other one. Raises: InvalidInput."""
     try:
         if path.stat().st_size > FILE_BYTES:
@@ -203,7 +203,7 @@ class LabelledValues(Values):
     def with_levels(self, attribute: Attribute, folder: Path, group_bounds: Mapping[str, int] | None = None) -> Attribute:
         if self.levels is None:
             return attribute
-        levels_by_name = levels_of_file(attribute, folder / self.levels) if isinstance(self.levels, str) else self.levels
+        levels_by_name = _levels_of_file(attribute, folder / self.levels) if isinstance(self.levels, str) else self.levels
         labels = () if isinstance(attribute.labels, BinLabels | TimeLabels) else attribute.labels[: attribute.values]
         levels = tuple(level_of(attribute, level_name, groups) for level_name, groups in levels_by_name.items())
         return replace(

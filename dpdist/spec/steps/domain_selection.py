@@ -61,7 +61,7 @@ def _selections_of_attributes(spec: ReleaseSpec, kind: type[PrivateEdges | Priva
     """A selection for each attribute whose values are found in the records in one way."""
     for name, attribute_spec in spec.domain.items():
         if isinstance(attribute_spec.values, kind):
-            yield StepDeclaration(attribute_spec.values.selection, partial(changed_domain, spec.domain, name), name)
+            yield StepDeclaration(attribute_spec.values.selection, partial(_changed_domain, spec.domain, name), name)
 
 
 class EdgesChoice(PrivateChoice):
@@ -126,7 +126,7 @@ class EdgesChoice(PrivateChoice):
         ]
 
 
-def changed_domain(domain: Mapping[str, AttributeSpec], attribute: str, values: Any) -> Mapping[str, Any]:
+def _changed_domain(domain: Mapping[str, AttributeSpec], attribute: str, values: Any) -> Mapping[str, Any]:
     """The attributes of a spec, one of them with what was found, or with placeholders for it (None)."""
     return {"domain": {**domain, attribute: domain[attribute].with_selected_values(values)}}
 

@@ -212,7 +212,7 @@ class ThresholdedRows(BudgetedStep):
         width = noise.half_width_95(1.0) * noise.deviation
         # without columns there is one total, and a space has one column or more
         space = KeySpace({name: self.space.columns[name] for name in names}) if names else None
-        measured_steps, row_steps = (whole_thousandths(published_numbers[name]) for name in ("rest", "values"))
+        measured_steps, row_steps = (_whole_thousandths(published_numbers[name]) for name in ("rest", "values"))
         published_steps = np.zeros_like(measured_steps)
         np.add.at(
             published_steps, self.space.project(np.array(published_numbers["cells"], dtype=np.int64), names), row_steps
@@ -239,7 +239,7 @@ class ThresholdedRows(BudgetedStep):
         """The published rows in the order of their cells, with intervals that hold the true count given that the row is shown."""
         spec, noise = self.step_spec, self.rule.noise
         # intervals follow from the numbers that are published
-        values = whole_thousandths(published_numbers["values"]) / 10**DECIMALS
+        values = _whole_thousandths(published_numbers["values"]) / 10**DECIMALS
         errors, limits = np.full(values.size, noise.deviation / 2**UNIT_BITS), np.full(values.size, float(spec.at_least))
         low, high = truncated_intervals(values, errors, limits, noise.kind) if values.size else (values, values)
         low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)  # no count is below 0
@@ -264,7 +264,7 @@ class ThresholdedRows(BudgetedStep):
         return [*sentences, f"each total {which} is \u00b1 {width:,.3g} records"]
 
 
-def whole_thousandths(values: list[int]) -> Integers:
+def _whole_thousandths(values: list[int]) -> Integers:
     """Noisy counts as they are published, in whole thousandths of a record."""
     counts = np.array(values, dtype=np.float64) / 2**UNIT_BITS
     thousandths: Integers = np.rint(counts * 10**DECIMALS).astype(np.int64)

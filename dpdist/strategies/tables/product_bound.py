@@ -397,11 +397,9 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
         assert solved.solve is not None
         assert solved.workload_cost is not None
         last_step = solved.solve.history[-1]
-        upper, lower, cost = (
-            upper * last_step.objective,
-            lower * last_step.objective / (1.0 + last_step.gap),
-            cost * solved.workload_cost,
-        )
+        upper = upper * last_step.objective
+        lower = lower * last_step.objective / (1.0 + last_step.gap)
+        cost = cost * solved.workload_cost
         stop = solved.solve.stop if solved.solve.stop != "converged" else stop
         factors.append(_full_column_rank(solved.matrix()))
         proofs[axis] = solved.solve.largest

@@ -17,7 +17,7 @@ from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.engine import Engine
-from dpdist.measurement import dense_measurement, joint_measurement
+from dpdist.measurement import dense_measurement, integer_measurement
 from dpdist.measurement.consistency import table_fitting
 from dpdist.measurement.consistency.table_fitting import fit_answers, special_fit
 from dpdist.operators import Matrix
@@ -152,7 +152,7 @@ LEVELS = {
 @pytest.mark.parametrize("most", [10**6, 1])
 def test_a_release_of_levels_adds_up_and_is_not_negative(most: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_plan, "has_few_cells", lambda _: False)
-    for module in (dense_measurement, joint_measurement):
+    for module in (dense_measurement, integer_measurement):
         monkeypatch.setattr(module, "JOINT_CELLS", 1)
     monkeypatch.setattr(table_fitting, "MAX_IN_MEMORY", most)
     state = np.random.default_rng(4)

@@ -87,7 +87,7 @@ STRATEGIES: dict[str, tuple[Workload, Strategy]] = {
 @pytest.mark.parametrize("most", [1, 2])
 def test_the_l1_sensitivity_covers_every_neighbour(name: str, neighbours: Neighbours, most: int) -> None:
     workload, strategy = STRATEGIES[name]
-    grid = strategy.grid(workload, neighbours=neighbours, most_records=most)
+    grid = strategy.measurement(workload, neighbours=neighbours, most_records=most)
     shape = workload.domain.shape
     cells = int(np.prod(shape))
     base = np.random.default_rng(0).integers(0, 9, cells)
@@ -110,7 +110,7 @@ def test_the_l1_sensitivity_covers_every_neighbour(name: str, neighbours: Neighb
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_answers_and_variances_are_those_of_dense_algebra(name: str) -> None:
     workload, strategy = STRATEGIES[name]
-    grid = strategy.grid(workload, neighbours="add-remove", most_records=1)
+    grid = strategy.measurement(workload, neighbours="add-remove", most_records=1)
     shape = workload.domain.shape
     noise = Noise(LAPLACE, 1000)
 
@@ -181,7 +181,7 @@ def test_the_cost_that_is_claimed_is_that_of_the_answers_as_they_are_read(sizes:
     workload = tables(sizes, (1,), 1)
     found = p_identity_products(workload)
     assert len(found.terms) == len(sizes)
-    grid = found.grid(workload, neighbours="add-remove", most_records=1)
+    grid = found.measurement(workload, neighbours="add-remove", most_records=1)
     noise = Noise(LAPLACE, grid.sensitivity)
     nothing = ArrayVector(np.zeros(grid.rows, dtype=np.int64))
     errors = to_array(grid.answers(workload, nothing, noise, AnswerRequest("everything"), InMemory()).error)

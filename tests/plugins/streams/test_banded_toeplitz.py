@@ -50,7 +50,7 @@ def person(most: int, separation: int, *, replaced: bool = False) -> Distance:
 
 def error(strategy: Strategy, workload: Workload, moved: Distance) -> float:
     """Root mean squared error of a step when the noise is that of the integers that are measured, at multiplier 1."""
-    grid = strategy.grid_for(workload, moved)
+    grid = strategy.measurement_for(workload, moved)
     assert strategy.workload_cost is not None
     return math.sqrt(strategy.workload_cost / workload.shape[0]) * grid.sensitivity * grid.spacing / strategy.sensitivity
 

@@ -32,7 +32,7 @@ def test_running_sums_of_persons_in_several_steps(steps: int, most: int, separat
     """Squared error on the whole numbers that are measured: 230 and 529 by the best strategies before, for 12 and 24 steps."""
     workload, moved = filtered(steps, "x0", [running_sum(steps)]), visiting(most, separation)
     found = strategy_over_series(workload, optimise_participation(workload, moved))
-    grid = found.grid_for(workload, moved)
+    grid = found.measurement_for(workload, moved)
     assert found.workload_cost is not None
     assert found.persons is not None
     cost = found.workload_cost * (grid.sensitivity * grid.spacing / found.sensitivity) ** 2

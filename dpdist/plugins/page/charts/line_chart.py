@@ -86,11 +86,9 @@ def _panels(figure: Figure, chart_width: int) -> RenderedChart:
     measure = f"{figure.measure} ({value_scale.word})" if value_scale.word else figure.measure
     top = 13.0 + len(wrap_text(measure, chart_width)[0]) * LINE_HEIGHT
     panel_width = (chart_width - left_edge - 8 - (columns - 1) * PANEL_GAP) / columns
-    sides, ends, domain = (
-        (left_edge, left_edge + panel_width),
-        (top + LINE_HEIGHT, top + LINE_HEIGHT + PANEL_HEIGHT),
-        _domain(figure),
-    )
+    sides = (left_edge, left_edge + panel_width)
+    ends = (top + LINE_HEIGHT, top + LINE_HEIGHT + PANEL_HEIGHT)
+    domain = _domain(figure)
     plot = _Plot(figure, value_scale, sides, ends, domain)
     row_height = PANEL_HEIGHT + 2 * LINE_HEIGHT + 22
     offsets = [(s % columns * (panel_width + PANEL_GAP), s // columns * row_height) for s in range(len(figure.series))]

@@ -15,9 +15,9 @@ import pytest
 
 import dpdist as dp
 from dpdist.errors import DpdistError, InvalidSpec
-from dpdist.pipeline import extract_files
 from dpdist.privacy.keys import Secret
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
+from dpdist.runtime import extract_files
 from dpdist.runtime.context import open_context
 from dpdist.sources.frames import write_records
 from dpdist.sources.verified_files import hash_with_tags

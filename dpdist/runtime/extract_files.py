@@ -32,7 +32,7 @@ _UNFINISHED_STATES = {"reserved", "drawing", "committed"}
 """States of a charge whose release may still have to be finished: one that is committed may not be published yet."""
 
 
-def folder_of(home: Path, release: str) -> Path:
+def _folder_of(home: Path, release: str) -> Path:
     """Where the records of a release are kept, closed to everybody else."""
     for folder in (home / "records", home / "records" / "of", home / "records" / "of" / release):
         private_folder(folder)
@@ -65,7 +65,7 @@ def extract_folder(context: Context, release: str, *, finishes: bool = True) -> 
 def _mark_folder_used(home: Path, release: str, lease: str) -> Path:
     """A new mark in the folder of a release, that a living run uses it."""
     while True:
-        lease_file = folder_of(home, release) / f"{lease}.used"
+        lease_file = _folder_of(home, release) / f"{lease}.used"
         with suppress(FileNotFoundError):  # another run's sweep has just removed the folder
             private_file(lease_file)
             return lease_file

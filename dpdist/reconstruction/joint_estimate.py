@@ -1,19 +1,17 @@
-"""Measurements that one least-squares estimate can join, and that estimate over several releases."""
+"""One least-squares estimate of all cells from several measurements of the same records, whose rows are written down."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from dpdist.arrays import lapack
 from dpdist.arrays.array_workspace import Workspace
 from dpdist.arrays.lazy_vector import Vector, to_array
-from dpdist.measurement.integer_measurement import (
-    IntegerMeasurement,
-    NoisyMeasurement,
-)
 from dpdist.operators import Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.least_squares import Estimate, LeastSquares
@@ -21,6 +19,22 @@ from dpdist.workloads import Workload, integer_basis
 
 JOINT_CELLS = 4096
 """Up to here measurements are combined: every cell is written down."""
+
+
+class MeasuredRows(Protocol):
+    """What is measured, as rows over all cells where it is linear in the counts."""
+
+    def row_blocks(self) -> Iterator[Matrix] | None:
+        """The measured rows, (k, cells), block by block."""
+
+
+@dataclass(frozen=True)
+class NoisyMeasurement:
+    """What was measured on some rows, and the noise in it."""
+
+    grid: MeasuredRows
+    values: Vector
+    noise: Noise
 
 
 def joint_estimate(workload: Workload, measurements: Sequence[NoisyMeasurement], work: Workspace) -> Estimate:
@@ -37,26 +51,8 @@ def joint_estimate(workload: Workload, measurements: Sequence[NoisyMeasurement],
     return Estimate(reader, values, measurements[0].noise)
 
 
-class JointMeasurement(IntegerMeasurement):
-    """A grid whose rows are written down where the cells of a domain are few, and then joined with other measurements."""
-
-    def allows_estimate(self, cells: int, *, jointly: bool) -> bool:
-        return cells <= JOINT_CELLS
-
-    def estimate(
-        self,
-        workload: Workload,
-        measured: Vector,
-        noise: Noise,
-        other_measurements: Sequence[NoisyMeasurement],
-        work: Workspace,
-    ) -> Estimate:
-        """Least squares over all rows, and over other measurements of the same records: the cells are written down."""
-        return joint_estimate(workload, (NoisyMeasurement(self, measured, noise), *other_measurements), work)
-
-
 def _join_measurements(
-    workload: Workload, measurements: Sequence[tuple[IntegerMeasurement, Matrix, Noise]]
+    workload: Workload, measurements: Sequence[tuple[MeasuredRows, Matrix, Noise]]
 ) -> tuple[LeastSquares, Matrix]:
     rows = np.concatenate(
         [block.astype(np.float64) / noise.deviation for grid, _, noise in measurements for block in grid.row_blocks() or ()]
