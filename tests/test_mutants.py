@@ -23,6 +23,8 @@ SAID = {
     "a representation": ("class C:\n def __repr__(self): return 'a' * 2", "class C:\n def __repr__(self): return 'a' * 3"),
     "the size of a cache": ("@lru_cache(maxsize=64)\ndef f(): pass", "@lru_cache(maxsize=65)\ndef f(): pass"),
     "what type checkers read": ("if TYPE_CHECKING: import pyarrow", "if not TYPE_CHECKING: import pyarrow"),
+    "slots": ("@dataclass(frozen=True, slots=True)\nclass C: pass", "@dataclass(frozen=True, slots=False)\nclass C: pass"),
+    "a field by name": ("class C:\n x: int = field(kw_only=True)", "class C:\n x: int = field()"),
     "a comment": ("x = 1  # one", "x = 1  # two"),
 }
 ACTS = {
@@ -88,6 +90,9 @@ def test_every_module_of_the_program_gets_faults() -> None:
         "dpdist/plugins/verifier/verify.py",
     } <= set(found)
     assert len(found) == len({*found}) > 300
+    folders = {module.split("/")[1] for module in faults.modules("dpdist/privacy/", "dpdist/counting/")}
+    assert folders == {"privacy", "counting"}
+    assert faults.modules("dpdist/privacy/noise.py") == ["dpdist/privacy/noise.py"]
 
 
 def test_a_sample_is_fixed_and_goes_by_lines() -> None:

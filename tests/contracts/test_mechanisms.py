@@ -87,12 +87,29 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
         assert compared.worst * planned.noise_multiplier == pytest.approx(exact.max(), rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "name", always(("weighted-marginals", "residual", "marginals", "kronecker", "coa over cells"), UNBIASED)
+SMALLEST = always(
+    [
+        (each, ages)
+        for each, ages in [
+            ("weighted-marginals", 1),
+            ("residual", 1),
+            ("marginals", 1),
+            ("kronecker", 1),
+            ("coa over cells", 1),
+            ("eigen", 2),
+            ("low-rank", 2),
+            ("p-identity", 2),
+        ]
+        if each in UNBIASED
+    ],
+    [(name, ages) for name in UNBIASED for ages in (1, 2)],
 )
-def test_attributes_of_one_value_are_nothing_new(name: str, tmp_path: Path) -> None:
+
+
+@pytest.mark.parametrize(("name", "ages"), SMALLEST)
+def test_attributes_of_one_or_two_values_are_nothing_new(name: str, ages: int, tmp_path: Path) -> None:
     """Wherever it stands the mechanism gives the truth and the errors that it says, or refuses the workload in a line."""
-    pipeline = Pipeline(CASES[name], tmp_path, 1)
+    pipeline = Pipeline(CASES[name], tmp_path, ages)
     try:
         pipeline.plan("add-remove")
     except InvalidSpec:

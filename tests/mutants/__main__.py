@@ -264,14 +264,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=37, help="of the draw of the lines")
     parser.add_argument("--cpu", type=float, default=40, help="CPU seconds of the tests that a fault is given to")
     parser.add_argument("--since", help="a revision: lines that are newer are three times as likely")
-    parser.add_argument("--module", choices=modules(), help="only this one")
+    parser.add_argument("--module", nargs="+", default=[], help="only modules whose path begins so, such as a folder's")
     given = parser.parse_args()
-    os.setpriority(os.PRIO_PROCESS, 0, 15)
+    os.setpriority(os.PRIO_PROCESS, 0, 10)
     until = time.monotonic() + 60 * given.minutes
     warmed()
     KEPT.mkdir(parents=True, exist_ok=True)
     new = lines_since(given.since) if given.since else ()
-    sample = list(islice(drawn([given.module] if given.module else modules(), given.seed, new), given.sample))
+    sample = list(islice(drawn(modules(*given.module), given.seed, new), given.sample))
     print(f"{len(sample)} faults, seed {given.seed}", flush=True)
     known, ends = equivalents(EQUIVALENT), dict[str, list[Mutant]]()
     with tempfile.TemporaryDirectory(prefix="dpdist-mutants-") as folder:

@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("dpdist", "flows")
 
 
-def modules() -> list[str]:
-    """All modules of the program."""
-    return sorted(str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+def modules(*beginnings: str) -> list[str]:
+    """All modules of the program; where there are beginnings of paths, such as folders, those whose path begins with one of them."""
+    found = sorted(str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+    return [module for module in found if module.startswith(beginnings or "")]
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ def differs(source: str, changed: str) -> bool:
     """Whether a changed module can do anything else, beside what it says of itself.
 
     Left out are annotations, texts of errors and assertions, ``__repr__`` and ``__str__``, the sizes of caches, what only
-    type checkers read, that dataclasses are frozen (tests/test_contributing_rules.py) and that arguments are given by name. The guards
-    before an error, and the numbers that they compare, are not.
+    type checkers read, that dataclasses are frozen (tests/test_contributing_rules.py) or have slots, and that arguments and fields are given
+    by name. The guards before an error, and the numbers that they compare, are not.
     """
     try:
         return ast.dump(_Acting().visit(ast.parse(source))) != ast.dump(_Acting().visit(ast.parse(changed)))
@@ -150,7 +151,7 @@ class _Acting(ast.NodeTransformer):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         for decorator in (each for each in node.decorator_list if isinstance(each, ast.Call)):
-            decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg != "frozen"]
+            decorator.keywords = [keyword for keyword in decorator.keywords if keyword.arg not in ("frozen", "slots")]
         return self.generic_visit(node)
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:
@@ -184,6 +185,8 @@ class _Acting(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Name) and node.func.id == "lru_cache":
             return node.func
+        if isinstance(node.func, ast.Name) and node.func.id == "field":
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "kw_only"]
         return self.generic_visit(node)
 
 

@@ -32,7 +32,7 @@ WAITS = 30
 """Seconds after which a test without a fault is given up: it catches nothing. With a fault, it has three times as
 many, and ten times its CPU time."""
 LONGEST = 60.0
-"""Seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
+"""CPU seconds of a file of tests that is run without a fault: those of its tests that come later catch nothing."""
 SPARE = 10.0
 """CPU seconds that a test may take beyond three times what it takes without a fault."""
 
@@ -69,7 +69,7 @@ class LineCoverage:
 
     def __init__(self, tree: Path) -> None:
         self.tree, self.without = tree, set[str]()
-        self.cpu, self.began = dict[str, float](), time.monotonic()
+        self.cpu, self.began = dict[str, float](), spent()
         self.coverage = Coverage(
             data_file=None, config_file=False, messages=False, include=[f"{tree}/{name}/*" for name in PACKAGES]
         )
@@ -84,7 +84,7 @@ class LineCoverage:
         signal.alarm(0)
         self.coverage.switch_context("")
         self.cpu[item.nodeid] = round(spent() - before, 3)
-        if time.monotonic() - self.began > LONGEST:
+        if spent() - self.began > LONGEST:
             item.session.shouldstop = "this file has had its time"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -131,6 +131,35 @@ def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
 
 
+def too_many(folder: Path, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(integer_measurement, "MOST_RECORDS", 1)
+    return written(folder, spec, with_last())
+
+
+def none_at_all(folder: Path, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = written(folder, spec, with_last())
+    for file in (folder / "visits").iterdir():
+        file.write_text(file.read_text().partition("\n")[0] + "\n")
+    return path
+
+
+NUMBERS = {"without overflow": too_many, "no record in": none_at_all}
+"""How many records there are, by what the refusal says."""
+
+
+@pytest.mark.parametrize("said", NUMBERS)
+@pytest.mark.parametrize("found", [*((name,) for name in FOUND), ()], ids=" ".join)
+def test_too_many_records_or_none_are_refused_before_any_charge(
+    found: tuple[str, ...], said: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whatever reads them first, whichever part of the budget that is: the measurement would refuse them after a charge."""
+    path = NUMBERS[said](home.parent / "data", spec_of(found), monkeypatch)
+    with pytest.raises(DpdistError, match=said):
+        small.run(path, home)
+    with open_ledger(home) as ledger:
+        assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
+
+
 @pytest.mark.parametrize("found", [TOGETHER[0], pytest.param(TOGETHER[4], marks=pytest.mark.slow)], ids=" ".join)
 def test_completed_records_are_published_under_the_same_id(found: tuple[str, ...], home: Path) -> None:
     """With little noise: under a rho of 1 a bound is often chosen so large that no name of sixty persons is frequent enough."""

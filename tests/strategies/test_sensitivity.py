@@ -109,6 +109,18 @@ def test_random_rows_of_both_signs(seed: int) -> None:
                 assert truths[0] <= length == 2 * brute_force_sensitivity(dense(mixing, base), "add-remove", most, power=1)
 
 
+@pytest.mark.parametrize("neighbours", BOTH)
+@pytest.mark.parametrize("seed", range(4))
+def test_entries_whose_sums_are_no_number_of_double_precision(seed: int, neighbours: Neighbours) -> None:
+    """Odd numbers of 55 bits, whose absolute values are added up, and of 45, whose squares are: not one is lost."""
+    state = np.random.default_rng(seed)
+    for power, bits, sensitivity in ((1, 55, l1_sensitivity), (2, 45, sensitivity_squared)):
+        mixing = state.integers(-(2**bits), 2**bits, (3, 5)) | 1
+        truth = brute_force_sensitivity(mixing, neighbours, 1, power=power)
+        found = sensitivity(mixing, Identity(5), neighbours)
+        assert found == truth or (power == 2 and neighbours == "replace-one" and close(found, truth, 1))
+
+
 GRIDS: dict[str, tuple[Strategy, Workload]] = {
     "identity": (identity(3), prefix(3)),
     "identity, L1": (identity(3, norm="l1"), prefix(3)),

@@ -124,10 +124,13 @@ def run(
     step: StepRunner = run_directly,
     where: engine.Engine | None = None,
 ) -> Release:
-    """The release, all in this process or on an engine."""
+    """The release, all in this process or on an engine; whatever it publishes, it leaves no records on the way in the store."""
     context = Context(home, Store(home / "store", sizes), where or engine.inline(), progress)
     try:
-        return release_run.release(context, load(path, sizes=sizes), step=step)
+        done = release_run.release(context, load(path, sizes=sizes), step=step)
+        scratch = home / "store" / "scratch" / (context.store.lease or "")
+        assert not [file for file in scratch.rglob("*") if file.is_file()]
+        return done
     finally:
         context.close()
 
