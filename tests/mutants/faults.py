@@ -131,8 +131,8 @@ def differs(source: str, changed: str) -> bool:
     """Whether a changed module can do anything else, beside what it says of itself.
 
     Left out are annotations, texts of errors and assertions, ``__repr__`` and ``__str__``, the sizes of caches, what only
-    type checkers read, that dataclasses are frozen (tests/test_contributing_rules.py) or have slots, and that arguments and fields are given
-    by name. The guards before an error, and the numbers that they compare, are not.
+    type checkers read, that dataclasses are frozen (tests/test_contributing_rules.py) or have slots, and that arguments and fields are
+    given by name. The guards before an error, and the numbers that they compare, are not.
     """
     try:
         return ast.dump(_Acting().visit(ast.parse(source))) != ast.dump(_Acting().visit(ast.parse(changed)))

@@ -133,11 +133,11 @@ def test_records_that_are_refused_are_refused_before_any_charge(found: tuple[str
 
 def too_many(folder: Path, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(integer_measurement, "MOST_RECORDS", 1)
-    return written(folder, spec, with_last())
+    return written(folder, spec, added_records())
 
 
 def none_at_all(folder: Path, spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = written(folder, spec, with_last())
+    path = written(folder, spec, added_records())
     for file in (folder / "visits").iterdir():
         file.write_text(file.read_text().partition("\n")[0] + "\n")
     return path
@@ -155,7 +155,7 @@ def test_too_many_records_or_none_are_refused_before_any_charge(
     """By whatever reads them first, whichever part of the budget that is: the measurement would refuse them after a charge."""
     path = NUMBERS[said](home.parent / "data", spec_of(found), monkeypatch)
     with pytest.raises(DpdistError, match=said):
-        small.run(path, home)
+        small_release.run(path, home)
     with open_ledger(home) as ledger:
         assert not [entry for entry in ledger.entries() if entry["event"] != "declared"]
 

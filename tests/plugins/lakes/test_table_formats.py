@@ -359,9 +359,9 @@ def test_a_table_of_iceberg_without_the_snapshot_is_refused(tmp_path: Path, monk
     """Neither one that was never written to, nor one that does not keep the snapshot that is named."""
     iceberg(tmp_path, monkeypatch).catalog.create_table("shop.empty", RECORDS.schema)
     with pytest.raises(InvalidSpec, match="shop.empty has no snapshot yet; write records into it first"):
-        read(IcebergTable("lake.shop.empty", None), tmp_path / "home", uses=USES)
+        extract_records(IcebergTable("lake.shop.empty", None), tmp_path / "home", uses=USES)
     with pytest.raises(InvalidSpec, match="shop.visits has no snapshot 7; name one that it keeps"):
-        read(IcebergTable("lake.shop.visits", 7), tmp_path / "home", uses=USES)
+        extract_records(IcebergTable("lake.shop.visits", 7), tmp_path / "home", uses=USES)
 
 
 def test_files_of_iceberg_that_are_not_parquet_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
