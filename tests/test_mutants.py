@@ -169,7 +169,7 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     """What was caught stands while its test does; a survivor is tried again when a test near it has changed."""
     monkeypatch.setattr(command, "KEPT", tmp_path)
     runs, near = command.Runs(tmp_path, 1.0), ["tests/privacy/test_risk_in_words.py"]
-    monkeypatch.setattr(command, "nearest", lambda module: near)
+    monkeypatch.setattr(command, "nearest_tests", lambda module: near)
     monkeypatch.setattr(command, "files_of_tests", list)
     first, second = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 2)
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
@@ -246,7 +246,7 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(tmp_path: Path, mon
     runs, given = command.Runs(tmp_path, 40.0), list[list[str]]()
     monkeypatch.setattr(command, "KEPT", tmp_path)
     monkeypatch.setattr(command, "content", lambda *names: "")
-    monkeypatch.setattr(command, "nearest", lambda module: ["a", "b"])
+    monkeypatch.setattr(command, "nearest_tests", lambda module: ["a", "b"])
     monkeypatch.setattr(command, "files_of_tests", lambda: ["a", "b", "c", "d"])
     for file in rows:
         runs._measured_at(file).touch()
