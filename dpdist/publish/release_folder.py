@@ -235,8 +235,18 @@ def open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
 
     They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
     """
+    return [open_parquet_file(file) for file in parquet_files(folder)]
+
+
+def open_parquet_file(path: Path, metadata: pyarrow.parquet.FileMetaData | None = None) -> pyarrow.parquet.ParquetFile:
+    """One file of a published table; of which the metadata are known, these are not read again."""
     import pyarrow.parquet
 
+    return pyarrow.parquet.ParquetFile(path, read_dictionary=["group"], metadata=metadata)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The files of the published table, in order. Raises: StoreError when the release has none."""
     table = folder / "answers.parquet"
     if not table.exists():
         other_files = " or ".join(
@@ -245,8 +255,7 @@ def open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
         raise StoreError(
             f"{folder} has no Parquet table, which is the one that is read here (output.formats left it out); read its {other_files}"
         )
-    files = sorted(table.glob("*.parquet")) if table.is_dir() else [table]
-    return [pyarrow.parquet.ParquetFile(file, read_dictionary=["group"]) for file in files]
+    return sorted(table.glob("*.parquet")) if table.is_dir() else [table]
 
 
 def table_shape(folder: Path) -> tuple[pa.Schema, int]:
