@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dpdist.content.table_rows import STATISTIC_NUMBERS, column_of, parse_number, quantiles_group, short_rows, unescape_text
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.process.threads import map_in_order
+from dpdist.publish.table_rows import open_parquet_files
 from dpdist.size_limits import SIZES
 from dpdist.storage.documents import check_form
 from dpdist.storage.objects import Folder, Missing, StorageLocation, parse_location
@@ -228,34 +229,6 @@ def load_release(folder: Path, columns: Sequence[str] | None = None) -> tuple[pa
     certificate = certificate_of(folder)
     wanted = None if columns is None else list(columns)
     return pa.concat_tables(table.read(wanted) for table in open_parquet_files(folder)), certificate
-
-
-def open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
-    """The files of the published table, in order. Raises: StoreError when the release has none.
-
-    They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
-    """
-    return [open_parquet_file(file) for file in parquet_files(folder)]
-
-
-def open_parquet_file(path: Path, metadata: pyarrow.parquet.FileMetaData | None = None) -> pyarrow.parquet.ParquetFile:
-    """One file of a published table; of which the metadata are known, these are not read again."""
-    import pyarrow.parquet
-
-    return pyarrow.parquet.ParquetFile(path, read_dictionary=["group"], metadata=metadata)
-
-
-def parquet_files(folder: Path) -> list[Path]:
-    """The files of the published table, in order. Raises: StoreError when the release has none."""
-    table = folder / "answers.parquet"
-    if not table.exists():
-        other_files = " or ".join(
-            file_name for file_name in ("answers.csv", "answers.zarr") if (folder / file_name).exists()
-        )
-        raise StoreError(
-            f"{folder} has no Parquet table, which is the one that is read here (output.formats left it out); read its {other_files}"
-        )
-    return sorted(table.glob("*.parquet")) if table.is_dir() else [table]
 
 
 def table_shape(folder: Path) -> tuple[pa.Schema, int]:

@@ -1,4 +1,4 @@
-"""Some rows of a published table, without the others."""
+"""The Parquet files of a published table, and some of its rows without the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpdist.publish.release_folder import open_parquet_file, parquet_files
+from dpdist.errors import StoreError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,3 +68,31 @@ class PublishedTable:
                 ]
             start = int(ends[-1])
         return pa.concat_tables(parts)
+
+
+def open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
+    """The files of the published table, in order. Raises: StoreError when the release has none.
+
+    They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
+    """
+    return [open_parquet_file(file) for file in parquet_files(folder)]
+
+
+def open_parquet_file(path: Path, metadata: pyarrow.parquet.FileMetaData | None = None) -> pyarrow.parquet.ParquetFile:
+    """One file of a published table; of which the metadata are known, these are not read again."""
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetFile(path, read_dictionary=["group"], metadata=metadata)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The files of the published table, in order. Raises: StoreError when the release has none."""
+    table = folder / "answers.parquet"
+    if not table.exists():
+        other_files = " or ".join(
+            file_name for file_name in ("answers.csv", "answers.zarr") if (folder / file_name).exists()
+        )
+        raise StoreError(
+            f"{folder} has no Parquet table, which is the one that is read here (output.formats left it out); read its {other_files}"
+        )
+    return sorted(table.glob("*.parquet")) if table.is_dir() else [table]

@@ -9,8 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from dpdist.publish import table_rows
-from dpdist.publish.release_folder import open_parquet_file
-from dpdist.publish.table_rows import PublishedTable
+from dpdist.publish.table_rows import PublishedTable, open_parquet_file
 
 
 def test_rows_are_read_from_their_groups_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
