@@ -7,7 +7,7 @@ from dpdist.planner.certificate import meaning_digest
 from dpdist.planner.preprocessing_steps import charged_ids
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.publish import release_folder
-from dpdist.publish.table_rows import load_rows
+from dpdist.publish.table_rows import PublishedTable
 from dpdist.reconstruction.measured_space import Functionals
 from dpdist.runtime.context import Context
 from dpdist.spec import Job

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from dpdist.content.table_rows import STATISTIC_NUMBERS, column_of, parse_number, quantiles_group, short_rows, unescape_text
 from dpdist.errors import InvalidInput, StoreError
 from dpdist.process.threads import map_in_order
+from dpdist.publish.table_rows import open_parquet_files
 from dpdist.size_limits import SIZES
 from dpdist.storage.documents import check_form
 from dpdist.storage.objects import Folder, Missing, StorageLocation, parse_location
@@ -228,25 +229,6 @@ def load_release(folder: Path, columns: Sequence[str] | None = None) -> tuple[pa
     certificate = certificate_of(folder)
     wanted = None if columns is None else list(columns)
     return pa.concat_tables(table.read(wanted) for table in open_parquet_files(folder)), certificate
-
-
-def open_parquet_files(folder: Path) -> list[pyarrow.parquet.ParquetFile]:
-    """The files of the published table, in order. Raises: StoreError when the release has none.
-
-    They are read one by one: ``read_table`` and ``pyarrow.dataset`` import pandas, which takes longer than the reading.
-    """
-    import pyarrow.parquet
-
-    table = folder / "answers.parquet"
-    if not table.exists():
-        other_files = " or ".join(
-            file_name for file_name in ("answers.csv", "answers.zarr") if (folder / file_name).exists()
-        )
-        raise StoreError(
-            f"{folder} has no Parquet table, which is the one that is read here (output.formats left it out); read its {other_files}"
-        )
-    files = sorted(table.glob("*.parquet")) if table.is_dir() else [table]
-    return [pyarrow.parquet.ParquetFile(file, read_dictionary=["group"]) for file in files]
 
 
 def table_shape(folder: Path) -> tuple[pa.Schema, int]:

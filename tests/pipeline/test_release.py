@@ -143,7 +143,8 @@ def test_filtered_series(home: Path, mechanism: str, filters: dict[str, Any], ne
     done = run(path, home)
     table, certificate = release_folder.load_release(done.folder)
     name = certificate["mechanism"]["name"]
-    assert name == (mechanism if mechanism != "auto" else "kronecker" if filters.get("by") else "coa")
+    alone = "smoothing" if neighbours == "replace-one" else "coa"  # where records are replaced, its rows cost 2 % less
+    assert name == (mechanism if mechanism != "auto" else "kronecker" if filters.get("by") else alone)
     assert_release_fits(done, table, truth_of(path))
     predicted = certificate["mechanism"]["rmse"]
     assert np.sqrt(np.mean(table["standard_error"].to_numpy() ** 2)) == pytest.approx(predicted, rel=0.01)

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdist.publish.table_rows import load_rows
+from dpdist.publish import table_rows
+from dpdist.publish.table_rows import PublishedTable, open_parquet_file
 
 
 def test_rows_are_read_from_their_groups_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,8 +24,15 @@ def test_rows_are_read_from_their_groups_alone(tmp_path: Path, monkeypatch: pyte
         return read(file, number, columns)
 
     monkeypatch.setattr(pyarrow.parquet.ParquetFile, "read_row_group", read_noted)
-    rows = load_rows(tmp_path, [4, 5, 7], ["answer", "group"])
+    published = PublishedTable.of_release(tmp_path)
+    assert (published.columns, published.row_count) == (["group", "answer", "query"], 10)
+    opened = []
+    monkeypatch.setattr(table_rows, "open_parquet_file", lambda *given: opened.append(given) or open_parquet_file(*given))
+    rows = published.load_rows([4, 5, 7], ["answer", "group"])
     assert rows["answer"].to_pylist() == [4, 5, 7]
     assert rows["group"].to_pylist() == ["g1", "g1", "g1"]
-    assert [number for number, _ in groups] == [0, 2, 0]
-    assert load_rows(tmp_path, [], ["answer"]).num_rows == 0
+    assert [number for number, _ in groups] == [2, 0]
+    assert published.load_rows([], ["answer"]).num_rows == 0
+    assert published.load_rows(range(6, 10), ["answer"])["answer"].to_pylist() == [6, 7, 8, 9]
+    assert [path.name for path, metadata in opened] == ["0.parquet", "1.parquet", "0.parquet", "1.parquet"]
+    assert all(metadata is not None for _, metadata in opened)

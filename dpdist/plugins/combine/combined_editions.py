@@ -27,7 +27,7 @@ from dpdist.api.queries import (
     read_queries,
 )
 from dpdist.api.queries import arrow_compute as pc
-from dpdist.api.releases import NUMBERS, load_rows, release_folder
+from dpdist.api.releases import NUMBERS, PublishedTable, release_folder
 
 METHOD_FACTS = ("counted", "persons", "missing_persons", "record", "sums")
 """What the certificates of releases that are combined must agree on, beside their attributes."""
@@ -104,12 +104,17 @@ class CombinedEdition:
         return not (self.certificate["post_processing"] or self.certificate["mechanism"]["biased"])
 
     @cached_property
+    def table(self) -> PublishedTable:
+        """Its published table. Raises: StoreError when it has none."""
+        return PublishedTable.of_release(self.folder)
+
+    @cached_property
     def row_ranges(self) -> dict[str, range]:
         """Where the rows of each group stand in its table."""
         counts: dict[str, int] = {}
-        rows = release_folder.table_shape(self.folder)[1]
-        for start in range(0, rows, BATCH_ROWS):
-            names = load_rows(self.folder, np.arange(start, min(start + BATCH_ROWS, rows)), ["group"])["group"]
+        for start in range(0, self.table.row_count, BATCH_ROWS):
+            places = np.arange(start, min(start + BATCH_ROWS, self.table.row_count))
+            names = self.table.load_rows(places, ["group"])["group"]
             for entry in pc.value_counts(names).to_pylist():
                 counts[entry["values"]] = counts.get(entry["values"], 0) + entry["counts"]
         ends = np.cumsum([0, *counts.values()]).tolist()
@@ -118,7 +123,7 @@ class CombinedEdition:
     @property
     def text_columns(self) -> list[str]:
         """The columns of its table that are no numbers."""
-        return [name for name in release_folder.table_shape(self.folder)[0].names if name not in NUMBERS]
+        return [name for name in self.table.columns if name not in NUMBERS]
 
     @cached_property
     def groups(self) -> tuple[AskedGroup, ...]:
@@ -148,7 +153,7 @@ class CombinedEdition:
     def rows(self, group: AskedGroup, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
         """Some rows of a group."""
         first = self.row_ranges[group.name].start
-        return load_rows(self.folder, np.arange(first + start, first + stop), columns)
+        return self.table.load_rows(np.arange(first + start, first + stop), columns)
 
     def terms(self) -> list[IndependentTerm]:
         """What it measured, over the attributes of all releases. Raises: InvalidInput where that was not published."""

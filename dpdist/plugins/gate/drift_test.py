@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from dpdist.plugins.gate.linear_forecasts import MOST_PERIODS_A_YEAR, YEAR_HARMONICS, harmonics, walk_covariance
+
 Answers = NDArray[np.float64]
 
 WINDOWS = (8, 16, 26)
@@ -25,9 +27,6 @@ WALKS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Variances of a step of the level, in those of an answer's own error."""
 LIKELY = 3.0
 """A walk counts if the logarithm of its likelihood is at most so much smaller than that of the best one."""
-MOST_PERIODS_A_YEAR = 100
-"""Of series with more periods a year too few years are compared to know the season."""
-HARMONICS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,7 @@ def find_drifts(answers: Answers, deviations: Answers, periods_a_year: float, le
         level: the probability of an alarm for one answer that does not drift.
     """
     drifts: dict[int, tuple[float, UnlikelySlope]] = {}
-    if periods_a_year > MOST_PERIODS_A_YEAR:
-        return []
-    for window in WINDOWS:
+    for window in WINDOWS if has_drift_windows(len(answers), periods_a_year) else ():
         if len(answers) < periods_a_year + window:
             continue
         design = _design(len(answers), window, periods_a_year)
@@ -71,11 +68,15 @@ def find_drifts(answers: Answers, deviations: Answers, periods_a_year: float, le
     return [drift for _, (_, drift) in sorted(drifts.items())]
 
 
+def has_drift_windows(periods: int, periods_a_year: float) -> bool:
+    """Whether so many periods are enough to look for drifts."""
+    return periods_a_year <= MOST_PERIODS_A_YEAR and periods >= periods_a_year + WINDOWS[0]
+
+
 def _design(periods: int, window: int, periods_a_year: float) -> Answers:
     """A line, the season and, as the last column, the slope that begins with the window."""
     time = np.arange(periods, dtype=np.float64)
-    angles = [2 * np.pi * harmonic * time / periods_a_year for harmonic in HARMONICS]
-    seasons = [wave(angle) for angle in angles for wave in (np.cos, np.sin)]
+    seasons = harmonics(periods, periods_a_year, YEAR_HARMONICS)
     return np.column_stack([np.ones(periods), time / periods, *seasons, np.maximum(0, time - (periods - 1 - window))])
 
 
@@ -109,5 +110,4 @@ def _fits(answers: Answers, design: Answers, noise: Answers) -> Iterator[tuple[A
 @lru_cache(maxsize=len(WALKS))
 def _whitening(periods: int, walk: float) -> Answers:
     """The matrix that makes answers independent whose level walks: the inverse of the factor of their covariance."""
-    steps = np.minimum.outer(np.arange(periods), np.arange(periods)).astype(np.float64)
-    return np.linalg.inv(np.linalg.cholesky(np.eye(periods) + walk * steps))
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(walk_covariance(periods, walk))))

@@ -1,15 +1,15 @@
 """Whether an answer of the newest period is an outlier beside those of earlier periods, with a stated rate of false alarms.
 
-An answer y is compared with a forecast f of it from the answers of earlier periods. The forecast is the one, of a few simple ones, that
-had the least squared error so far. If the errors of a forecast are independent and normal, (y - f) / s follows Student's t distribution,
-with one degree of freedom less than there are errors in the root mean square s. An answer is an outlier where the probability of such a
-distance is at most the level: false alarms a year, divided by the comparisons of a year (Bonferroni: these may depend on each other in
-any way) and by ``CHOICES``. The noise that was added to the answers is known, and is the least that s can be.
+An answer y is compared with a forecast f of it from the answers of earlier periods. If the errors of a forecast are independent and
+normal, (y - f) / s follows Student's t distribution, with one degree of freedom less than there are errors in the root mean square s.
+Errors of the same size in all periods and errors in proportion to the answer give two s. Of all forecasts with their s those count whose
+likelihood so far is about that of the best one, and of these the one that makes the answer least certain to be an outlier. It is one where
+the probability of such a distance is at most the level: false alarms a year, divided by the comparisons of a year (Bonferroni: these may
+depend on each other in any way) and by ``CHOICES``. The noise that was added to the answers is known, and is the least that s can be.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,19 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from dpdist.plugins.gate.linear_forecasts import linear_forecasts
+
 Answers = NDArray[np.float64]
 
-RECENT = (1, 4)
-"""Forecasts are the mean of so many last periods, for a series without seasons,"""
-SEASONS = (4, 7, 12, 52)
-"""or the answer of as many periods ago, as it was or with the change since then of the period before."""
-CHOICES = 4
-"""By so much smaller is the level of each comparison, because the forecast with the least error so far has smaller errors by chance. Found
-by simulation (``python -m benchmarks.gate``)."""
-RECENT_ERRORS = 8
-"""The root mean square of the last errors counts where it is larger: series are calmer at some times of the year than at others."""
-LEAST_ERRORS = 5
-"""A forecast is used that had so many errors at least: fewer say too little of their size."""
+CHOICES = 1.5
+"""By so much smaller is the level of each comparison, because the likeliest forecast has smaller errors by chance. Found by simulation
+(``python -m benchmarks.gate``)."""
+NEAR = 0.03
+"""A forecast counts whose errors are larger by such a part at most than those of the best one, in the geometric mean over periods."""
 
 
 @dataclass(frozen=True)
@@ -38,67 +34,65 @@ class UnlikelyAnswer:
 
     Attributes:
         index: of the answer among those that are compared.
-        distance: in standard errors of the forecast.
     """
 
     index: int
     answer: float
     forecast: float
     half_width: float
-    distance: float
 
 
-def find_outliers(
-    history: Answers, deviations: Answers, answers: Answers, deviation: Answers, level: float
-) -> list[UnlikelyAnswer]:
-    """The answers that are outliers beside their history.
+def find_outliers(answers: Answers, deviations: Answers, periods_a_year: float, level: float) -> list[UnlikelyAnswer]:
+    """The answers of the newest period that are outliers beside those before.
 
     Args:
-        history: answers of earlier periods, one a row, the newest last.
+        answers: one period a row, the newest last.
         deviations: standard deviations of their noise.
-        answers, deviation: those of the newest period.
         level: the probability of an alarm for one answer that is none.
     """
-    outliers = []
-    for index in range(answers.size):
-        known = _best_forecast(history[:, index])
-        if known is None:
-            continue
-        forecast, errors, periods = known
-        noise = math.hypot(deviation[index], float(np.sqrt((deviations[-periods:, index] ** 2).mean() / periods)))
-        spread = max(float(np.sqrt((errors**2).mean())), float(np.sqrt((errors[-RECENT_ERRORS:] ** 2).mean())), noise)
-        limit = -float(stdtrit(errors.size - 1, level / 2))
-        if abs(answers[index] - forecast) > limit * spread:
-            distance = abs(answers[index] - forecast) / spread
-            outliers.append(UnlikelyAnswer(index, float(answers[index]), forecast, limit * spread, float(distance)))
-    return outliers
+    compared = list(_comparisons(answers, deviations, periods_a_year, level))
+    if not compared:
+        return []
+    distances, limits, sizes = (np.array(rows) for rows in zip(*compared, strict=True))
+    is_likely = sizes <= sizes.min(axis=0) + NEAR
+    certainty = np.abs(distances) / np.maximum(limits, 1e-300)
+    chosen, columns = np.where(is_likely, certainty, np.inf).argmin(axis=0), np.arange(answers.shape[1])
+    newest, distance, limit = answers[-1], distances[chosen, columns], limits[chosen, columns]
+    return [
+        UnlikelyAnswer(int(index), *(float(values[index]) for values in (newest, newest - distance, limit)))
+        for index in np.flatnonzero(np.abs(distance) > limit)
+    ]
 
 
-def _best_forecast(history: Answers) -> tuple[float, Answers, int] | None:
-    """The forecast of the next answer with the least squared error so far, its errors, and how many periods it is the mean of."""
-    best: tuple[float, tuple[float, Answers, int]] | None = None
-    for forecasts, next_forecast, periods in _forecasts(history):
-        if forecasts.size < LEAST_ERRORS:
-            continue
-        errors = history[-forecasts.size :] - forecasts
-        square = float((errors**2).mean())
-        if best is None or square < best[0]:
-            best = square, (next_forecast, errors, periods)
-    return None if best is None else best[1]
+def _comparisons(
+    answers: Answers, deviations: Answers, periods_a_year: float, level: float
+) -> Iterator[tuple[Answers, Answers, Answers]]:
+    """For each forecast and law of its errors: the newest errors, what they may be, and the logarithm of the size of those before."""
+    for forecast in linear_forecasts(len(answers), periods_a_year):
+        errors = forecast.errors @ (answers - answers[0])  # which changes no error, but those of rounding
+        forecasts = answers[-len(errors) :] - forecast.scales[:, None] * errors
+        scale, noise = forecast.scales[-1], forecast.errors[-1] ** 2 @ deviations**2
+        limit = -float(stdtrit(len(errors) - 2, level / 2))
+        for variance, logarithm in _error_variances(errors, forecasts, deviations):
+            least = np.maximum(noise, 1e-300)
+            size = (np.maximum(logarithm, np.log(least)) / 2) + np.log(forecast.scales[:-1]).mean() + np.log(limit)
+            yield scale * errors[-1], limit * scale * np.sqrt(np.maximum(variance, noise)), size
 
 
-def _forecasts(history: Answers) -> Iterator[tuple[Answers, float, int]]:
-    """Forecasts of the last answers from those before each, that of the next one, and of how many periods each is the mean."""
-    for periods in RECENT:
-        if history.size >= periods:
-            means = np.convolve(history, np.full(periods, 1 / periods), mode="valid")
-            yield means[:-1], float(means[-1]), periods
-    for season in SEASONS:
-        if history.size > season:
-            yield history[:-season], float(history[-season]), 1
-        if history.size > season + 1:
-            moved = history[1:-season] + history[season:-1] - history[: -season - 1]
-            yield moved, float(history[-season] + history[-1] - history[-season - 1]), 1
+def _error_variances(errors: Answers, forecasts: Answers, deviations: Answers) -> Iterator[tuple[Answers, Answers]]:
+    """Variances of the newest errors, and mean logarithms of those before: of equal errors, and of errors in proportion to forecasts.
+
+    Args:
+        errors, forecasts: (errors, answers).
+        deviations: of the noise, (periods, answers).
+    """
+    squares, noise = errors[:-1] ** 2, deviations[-len(errors) :] ** 2
+    equal = squares.mean(axis=0)
+    yield equal, np.log(np.maximum(equal, 1e-300))
+    beside_noise, sizes = np.maximum(equal - noise[:-1].mean(axis=0), 0.0), forecasts**2
+    variances = np.maximum(noise + beside_noise * sizes / np.maximum(sizes[:-1].mean(axis=0), 1e-300), 1e-300)
+    ratios = (squares / variances[:-1]).mean(axis=0)
+    yield ratios * variances[-1], np.log(np.maximum(ratios, 1e-300)) + np.log(variances[:-1]).mean(axis=0)
 
 
 def comparison_level(false_alarms: float, periods_a_year: float, comparisons: int) -> float:

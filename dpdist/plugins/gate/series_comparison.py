@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dpdist.plugins.gate.repeated_period import RepeatedPeriod
 
 DRIFT_PART, REPEAT_PART, SHARES_PART = 0.25, 0.1, 0.2
-"""Parts of the false alarms a year: for slow drifts, for periods that equal an earlier one, and for shares of groups where there are some;
-the rest is for single answers."""
+"""Parts of the false alarms a year: for slow drifts where periods are enough, for periods that equal an earlier one, and for shares of
+groups where there are some; the rest is for single answers."""
 
 
 @dataclass(frozen=True)
@@ -77,42 +77,35 @@ def find_unlikely(series: Sequence[Series], false_alarms: float) -> list[Unlikel
     Args:
         false_alarms: so many a year are expected at most, over everything.
     """
-    from dpdist.plugins.gate.outlier_test import comparison_level, periods_a_year  # it imports scipy.special
+    from dpdist.plugins.gate.drift_test import find_drifts, has_drift_windows  # it imports scipy.special, as the others do
+    from dpdist.plugins.gate.outlier_test import comparison_level, find_outliers, periods_a_year
     from dpdist.plugins.gate.repeated_period import find_repeated_period
 
     shares = [[each.shares_within(group) for group in each.groups] for each in series]
     shares_compared = sum(each.newest.size for of_groups in shares for each in of_groups)
-    answers_part = 1 - DRIFT_PART - REPEAT_PART - (SHARES_PART if shares_compared else 0.0)
+    follows_drifts = any(has_drift_windows(len(each.days), periods_a_year(each.days)) for each in series)
+    answers_part = 1 - REPEAT_PART - DRIFT_PART * follows_drifts - SHARES_PART * bool(shares_compared)
     answers_compared = sum(each.newest.size for each in series)
     unlikely = []
     for each, shares_of_groups in zip(series, shares, strict=True):
         a_year, repeated = periods_a_year(each.days), None
         if not each.is_share:
             repeated = find_repeated_period(each.answers, each.deviations, REPEAT_PART * false_alarms / a_year)
-        outliers = _outliers(each, comparison_level(answers_part * false_alarms, a_year, answers_compared))
+        level = comparison_level(answers_part * false_alarms, a_year, answers_compared)
+        outliers = find_outliers(each.answers, each.deviations, a_year, level)
         named = {outlier.index for outlier in outliers}
         drift_level = min(0.5, DRIFT_PART * false_alarms / (a_year * max(answers_compared, 1)))
-        drifts = [drift for drift in _drifts(each, a_year, drift_level) if drift.index not in named]
+        drifts = find_drifts(each.answers, each.deviations, a_year, drift_level)
+        drifts = [drift for drift in drifts if drift.index not in named]
         unlikely.append(UnlikelyPeriod(each, outliers, drifts, repeated))
         named |= {drift.index for drift in drifts}
         share_level = comparison_level(SHARES_PART * false_alarms, a_year, shares_compared)
         for group, group_series in zip(each.groups, shares_of_groups, strict=True):
             # where an answer of the group is named already, it is what moves the shares
             if named.isdisjoint(range(group.first, group.end)):
-                unlikely.append(UnlikelyPeriod(group_series, _outliers(group_series, share_level), []))
+                moved = find_outliers(group_series.answers, group_series.deviations, a_year, share_level)
+                unlikely.append(UnlikelyPeriod(group_series, moved, []))
     return unlikely
-
-
-def _outliers(series: Series, level: float) -> list[UnlikelyAnswer]:
-    from dpdist.plugins.gate.outlier_test import find_outliers
-
-    return find_outliers(series.answers[:-1], series.deviations[:-1], series.newest, series.deviations[-1], level)
-
-
-def _drifts(series: Series, periods_a_year: float, level: float) -> list[UnlikelySlope]:
-    from dpdist.plugins.gate.drift_test import find_drifts
-
-    return find_drifts(series.answers, series.deviations, periods_a_year, level)
 
 
 def unlikely_sentences(found: UnlikelyPeriod, width: float) -> list[str]:

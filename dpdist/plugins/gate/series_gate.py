@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpdist.api.gates import Context, StoreError, load_rows, parse_location, release_folder
+from dpdist.api.gates import Context, PublishedTable, StoreError, parse_location, release_folder
 from dpdist.plugins.gate.file_gate import record_files
 from dpdist.plugins.gate.gate_section import gate_of
 from dpdist.plugins.gate.group_shares import DividedGroup, divided_groups
@@ -163,11 +163,12 @@ def _published_edition(ledger: Any, name: str, release: Release, compared: Place
             return None
         with location.local_copy() as folder:
             release_folder.certificate_of(Path(folder))
-            is_complete = release_folder.table_shape(Path(folder))[1] == release.columns.answer.size
-            table = load_rows(Path(folder), compared, COLUMNS) if is_complete else None
+            table = PublishedTable.of_release(Path(folder))
+            is_complete = table.row_count == release.columns.answer.size
+            answers = table.load_rows(compared, COLUMNS) if is_complete else None
     except (StoreError, OSError, ValueError, KeyError):
         return None  # a release that was moved away, or that is damaged, is no evidence
-    return PublishedPeriod(datetime.date.fromisoformat(other["period"]), other, table)
+    return PublishedPeriod(datetime.date.fromisoformat(other["period"]), other, answers)
 
 
 def _is_earlier(other: Any, certificate: Any) -> bool:

@@ -136,8 +136,8 @@ def first_table_rows(listed_groups: Sequence[ListedGroup]) -> list[tuple[str, st
 
 
 def _interval_text(low: float, high: float) -> str:
-    return (
-        say("{low} to {high}", low=format_number(low, 1), high=format_number(high, 1))
-        if math.isfinite(low)
-        else say("not known")
-    )
+    if math.isfinite(low) and math.isfinite(high):
+        return say("{low} to {high}", low=format_number(low, 1), high=format_number(high, 1))
+    if math.isfinite(low):
+        return say("at least {low}", low=format_number(low, 1))
+    return say("at most {high}", high=format_number(high, 1)) if math.isfinite(high) else say("not known")

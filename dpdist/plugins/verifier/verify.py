@@ -3775,6 +3775,7 @@ SCRIPTS_TEXT = """
     53162470bbcd87672760a7714b806fde da12bde35e6051d63b387e8b594a486c 70f263a04f5e030e5c39d43e336ef114 bed37ef9b6f4a886eda03f7d3d5b60fb
     469205f4a2decd3776f0fa6864f79f76 4a47faf419e0c45768956aae5faad0bb 9d0d5f07d7a960fb2b9392168739ea5a 9b01feccb6364962f5f4674aa7de6c67
     53cdf91ac0cbf357d644b4f398569cc2 08c873c68c2d09c1d670398bffd0fe91 959fc4cebc6390d11a092607c1a2a67a
+    38ca08e3b7a80261bf43d19abd1cd03d 4f1e00512d584557005a1a6370f3e4e5
 """
 SCRIPTS = frozenset(SCRIPTS_TEXT.split())
 """The first half of the SHA-256 of every script that a page of this version or of an earlier one holds: nothing else of a page runs."""
@@ -3785,6 +3786,7 @@ STYLES_TEXT = """
     ea102fa0ebd0697e86c738b5bf6b1466 7a64e6e0d129944c35dde04cd2071d88 47dc3d52fffe84150e001292d3648b58 f697db2d34ee371d09cd15871f7b1804
     d4e6889583284be6503d20fcdff98020 3f41a36c9dd37eaa469040451ba66fa3 176bcd19e77851846f86376e8720c22f 65cb7f715ce9b49eb07bf03a9e970a37
     45ff58a60e7f4d51b9120cabbcb86fb7 b30affb39307cc46d9bbff93edeb547f 60714d337dfaa1264b7ad22ae10046cb f444e1ca98683029b30400050a6b454d
+    57282e913e6996977adf37f8733d4037
 """
 STYLES = frozenset(STYLES_TEXT.split())
 """The same of styles, without the publisher's colours and font before them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -113,5 +114,10 @@ def test_correlations_of_noise_are_those_of_the_normal_equations(
         covariance = queries @ inverse @ queries.T
         deviations = np.sqrt(np.diag(covariance))
         np.testing.assert_allclose(group.correlations, covariance / np.outer(deviations, deviations), atol=1e-9)
-    monkeypatch.setattr(group_shares_module, "MOST_ROW_BYTES", 1)
-    assert noise_correlations(plan, blocks[0]) is None
+    needed = 8 * blocks[0].queries * sum(shape[axis] for axis in blocks[0].axes)
+    with mock.patch.object(type(plan.grid), "measured_space", side_effect=AssertionError("rows were not limited before")):
+        monkeypatch.setattr(group_shares_module, "MOST_ROW_BYTES", needed - 1)
+        assert noise_correlations(plan, blocks[0]) is None
+        monkeypatch.setattr(group_shares_module, "MOST_ROW_BYTES", needed)
+        with pytest.raises(AssertionError, match="rows were not limited before"):
+            noise_correlations(plan, blocks[0])

@@ -43,10 +43,11 @@ def test_rows_of_two_releases_are_linked(days: list[editions.Edition], monkeypat
     assert len(re.findall(r'<th scope="row">', page)) == len(both)
     for edition in days:
         assert page.count(f'href="{edition.release}/index.html') == len(both)
+    assert "largest newest counts" not in page  # all are shown
     monkeypatch.setattr(repeated_rows, "MOST_LINKED_ROWS", 1)
-    (shown,) = re.findall(
-        r'<th scope="row">([^<]+)', (site_pages.write_site("daily", days, [], folder) / "rows.html").read_text()
-    )
+    page = (site_pages.write_site("daily", days, [], folder) / "rows.html").read_text()
+    assert "Shown are the 1 with the largest newest counts." in page
+    (shown,) = re.findall(r'<th scope="row">([^<]+)', page)
     assert shown == ", ".join(rows[0].keys)
 
 

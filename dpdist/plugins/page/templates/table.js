@@ -17,9 +17,14 @@
   const $ = (id) => document.getElementById(id);
   const words = data.query.map((text) => text.toLowerCase());
   let shown = [], page = 0, column = -1, up = true;
-  const interval = (i) => data.low[i] === null ? say("not known") : say("{low} to {high}", { low: number(data.low[i], 1), high: number(data.high[i], 1) });
+  const isKnown = (end) => Number.isFinite(end);
+  const interval = (i) => {
+    const [low, high] = [data.low[i], data.high[i]], [from, to] = [low, high].map((end) => isKnown(end) ? number(end, 1) : "");
+    if (isKnown(low)) return isKnown(high) ? say("{low} to {high}", { low: from, high: to }) : say("at least {low}", { low: from });
+    return isKnown(high) ? say("at most {high}", { high: to }) : say("not known");
+  };
   const keys = [
-    (i) => data.query[i], (i) => data.answer[i], (i) => data.low[i] === null ? Infinity : data.high[i] - data.low[i], (i) => data.error[i] ?? Infinity,
+    (i) => data.query[i], (i) => data.answer[i], (i) => isKnown(data.low[i]) && isKnown(data.high[i]) ? data.high[i] - data.low[i] : Infinity, (i) => data.error[i] ?? Infinity,
   ];
   function choose() {
     const find = $("find").value.trim().toLowerCase().split(/,?\s+/).filter(Boolean), group = $("group").value;
