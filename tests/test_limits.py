@@ -90,8 +90,6 @@ WHY_NOT = {
     "privacy.noise_distributions.BATCH": REACHED,
     "sources.formats.json_lines.LONGEST_BYTES": REFUSAL,
     "reconstruction.pooling.pooled_measurement.DENSE_COPIES": MEMORY,
-    "counting.histogram_counting.BESIDE": "whether records are read once or twice: tests compare both",
-    "counting.contribution_bounding.PART_BYTES": "in how many parts persons are dealt out: tests deal them out in one and in many",
     "counting.partial_counts.DENSE_COPIES": "whether tasks write pairs: tests count both ways",
     "sources.formats.column_conversion._PLAIN_DIGITS": REACHED,
     "planner.size_estimate.ANSWERS": EXTENT,
