@@ -142,8 +142,8 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
     return design.with_integer_costs(context, workload)
 
 
-SMALL_BYTES = 2**26
-"""What planning a mechanism may take in any case: every worker has as much."""
+SPARED_BYTES = 2**26
+"""What planning a mechanism takes at most so that it is never left out: every worker has as much."""
 
 
 def _planned_strategies(context: Context, job: Job, names: Sequence[str], norm: Norm) -> list[Strategy]:
@@ -157,7 +157,7 @@ def _planned_strategies(context: Context, job: Job, names: Sequence[str], norm: 
     for name in names:
         proven = [mechanism_of(each.name) for each in planned if each.gap <= EQUALLY_GOOD] if proof_decides else []
         needed_bytes = mechanism_of(name).planning_bytes(queries)
-        if not proven or needed_bytes <= max(SMALL_BYTES, *(each.planning_bytes(queries) for each in proven)):
+        if not proven or needed_bytes <= max(SPARED_BYTES, *(each.planning_bytes(queries) for each in proven)):
             planned.append(plan_strategy(context, job, name, norm))
     return planned
 

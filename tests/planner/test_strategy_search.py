@@ -101,7 +101,7 @@ def test_what_cannot_win_against_a_proven_optimum_takes_no_memory(
         return
     planned = [plan(context, job) for context in contexts]
     assert [[strategy.name for strategy in each.compared] for each in planned] == [["convolution", "identity"]] * 2
-    assert wavelet_bytes > release_plan.SMALL_BYTES
+    assert wavelet_bytes > release_plan.SPARED_BYTES
     reasons = exclusion_reasons("l2", job.workload.queries, spared=lambda name: name == "wavelet")
     assert reasons["wavelet"].startswith("cannot be better than one that reaches a lower bound")
 
