@@ -76,6 +76,7 @@ WHY_NOT = {
     "measurement.consistency.table_fitting.FEW_CELLS": "which of two fits is taken, as the certificate says; each has tests of its own",
     "reconstruction.measured_space.MISSING_ENTRIES": REFUSAL,
     "reconstruction.measured_space.MOST_PRODUCTS": REFUSAL,
+    "planner.release_plan.SPARED_BYTES": COMPARED,
     "mechanisms.mechanism.DENSE_CELLS": COMPARED,
     "mechanisms.mechanism.AUTO_MEMORY_BYTES": COMPARED,
     "content.measurement_file.MOST_ENTRIES": "beyond it the queries are not written down, and the verifier says so",

@@ -33,13 +33,16 @@ HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("cell", "<i8")])
 """A record that is dealt out: the keyed hash of its person, and its cell."""
 DEALT_BYTES = 8
 """What a byte of a file of records becomes at most when it is dealt out: a record takes three bytes or more there."""
+PART_BYTES = 2**26
+"""Of a part at most, as far as file sizes tell: the records of larger ones are put in order in five times the time, because they are
+gathered from all over the memory (benchmarks/page_views.py)."""
 PART_COPIES = 6
 """Arrays of a part's records while persons are distinguished."""
 
 
 def choose_part_count(source: Source, engine: Engine, tasks: int) -> int:
     """How many parts records are dealt out to: as many for every task as bring a part into a quarter of a worker's memory."""
-    part_bytes = max(1, engine.memory_bytes // 4 // PART_COPIES)
+    part_bytes = max(1, min(engine.memory_bytes // 4 // PART_COPIES, PART_BYTES))
     return tasks * max(1, math.ceil(DEALT_BYTES * sum(tags.size for tags in source.tags) / part_bytes / tasks))
 
 
@@ -213,28 +216,35 @@ def _count_parts(
 ) -> tuple[CountSummary, list[DealtObject]]:
     """Keep the chosen records of each person and count them, part after part."""
     number, part_range, key = task
-    in_groups = source.person is not None and source.person.most_groups is not None
     tallies = [CountSummary()]
 
     def batches() -> Iterator[Batch]:
         opened = shuffle_index.open_parts(counter.store, key)
         for part_number in part_range:
             rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.rows_of_part(part_number)])
-            for number, table in enumerate(domain.person_tables):
-                placed = rows_in_groups(rows, domain, table)
-                counted_rows = placed.take(select_records(with_group_bound(source, domain, table), domain, placed))
-                if number == 0:
-                    repeated = (
-                        count_repetitions(rows, groups_of(rows, domain)) if in_groups and source.most_records == 1 else 0
-                    )
-                    tallies.append(CountSummary(beyond_bound=rows.size - counted_rows.size - repeated, repeated=repeated))
-                yield (
-                    counted_rows["cell"] if counter.divided is None else scale_to_total(counted_rows, counter.divided),
-                    None,
-                )
+            yield from batches_of_persons(source, domain, counter, rows, tallies)
 
     dealt = counter.count(number, key, batches())
     return sum(tallies, CountSummary()), dealt
+
+
+def batches_of_persons(
+    source: Source, domain: Domain, counter: Counter, rows: Rows, tallies: list[CountSummary]
+) -> Iterator[Batch]:
+    """The chosen records of each person of a part, once for each table in which persons are counted by themselves.
+
+    Args:
+        rows: all records of these persons, in the order of files and rows.
+        tallies: what becomes of the others is appended.
+    """
+    in_groups = source.person is not None and source.person.most_groups is not None
+    for number, table in enumerate(domain.person_tables):
+        placed = rows_in_groups(rows, domain, table)
+        counted_rows = placed.take(select_records(with_group_bound(source, domain, table), domain, placed))
+        if number == 0:
+            repeated = count_repetitions(rows, groups_of(rows, domain)) if in_groups and source.most_records == 1 else 0
+            tallies.append(CountSummary(beyond_bound=rows.size - counted_rows.size - repeated, repeated=repeated))
+        yield (counted_rows["cell"] if counter.divided is None else scale_to_total(counted_rows, counter.divided), None)
 
 
 def select_records(source: Source, domain: Domain, rows: Rows) -> NDArray[np.int64]:
@@ -306,7 +316,7 @@ def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     # values are sorted in a fifth of the time of places: the last bits of each hash give way to the place
     place_bits = np.uint64((1 << max(1, rows.size - 1).bit_length()) - 1)
     order = (np.sort(rows["high"] & ~place_bits | np.arange(rows.size, dtype=np.uint64)) & place_bits).astype(np.int64)
-    high, low = rows["high"][order], rows["low"][order]
+    high, low = rows["high"].take(order), rows["low"].take(order)
     differs = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
     if (differs & ((high[1:] ^ high[:-1]) <= place_bits)).any():  # two persons who share the bits that are left
         order = np.lexsort((rows["low"], rows["high"]))

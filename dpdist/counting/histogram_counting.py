@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -41,6 +41,8 @@ from dpdist.sources.record_sources import Source, check_columns, group_partition
 from dpdist.storage.array_store import ArrayPlan, Store, StoredArray
 
 PARTS_A_WORKER = 4
+BESIDE = 16
+"""A part of this size of a task's memory may be a histogram that is counted beside something else."""
 
 
 def count(
@@ -61,12 +63,90 @@ def count(
     Returns: (counts,) int64 in the order of ``Layout``, in the store under ``histograms/<commitment to source and domain>``, and the tally.
     Raises: UnknownValue, InvalidSpec (missing columns), InvalidInput (more than 2^63 cells).
     """
-    layout = Layout(domain.shape, tables, domain.shares_per_record, domain.max_abs_shares)
-    _check_totals(source, domain)
-    name = f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
+    name = _histogram_name(source, domain, tables, root)
     if store.exists(name):
         stored = store.open(name)
         return stored, CountSummary(**stored.facts["private_tally"])
+    draft, key = _draft_of(name, source, domain, store, engine, tables), RunKey.generate()
+    try:
+        tasks = engine.workers * PARTS_A_WORKER
+        groups = group_partitions(partitions_of(source), tasks)
+        if source.person is not None:
+            tally, dealt = count_by_person(source, domain, draft.counter, engine, key, groups, tasks, report_progress)
+        else:
+            tasks = len(groups)
+            items = [(number, group, key) for number, group in enumerate(groups)]
+            counted = engine.map(
+                partial(_count_partitions, draft.source, domain, draft.counter), items, report_progress=report_progress
+            )
+            tally = sum((tally for tally, _ in counted), CountSummary())
+            dealt = [dealt_block for _, task_dealt in counted for dealt_block in task_dealt]
+        if source.counts is not None or row_format(source.files[0][0]) is None:
+            check_record_limit(tally.read)  # before sums of them could overflow
+        stored = _sum_partials(draft.counter, draft.plan, engine, tally, key, tasks, dealt)
+    finally:
+        store.delete(draft.counter.work)
+    return stored, tally
+
+
+@dataclass(frozen=True)
+class HistogramDraft:
+    """A histogram that is not in the store yet: what tasks need to count it.
+
+    Attributes:
+        source: without files.
+        counter: where partial counts go.
+        plan: of the array.
+    """
+
+    source: Source
+    domain: Domain
+    counter: Counter
+    plan: ArrayPlan
+
+    def finish(self, engine: Engine, tally: CountSummary, key: RunKey, tasks: int) -> None:
+        """Store what so many tasks counted."""
+        try:
+            _sum_partials(self.counter, self.plan, engine, tally, key, tasks, ())
+        finally:
+            self.counter.store.delete(self.counter.work)
+
+
+def draft_beside(
+    source: Source, domain: Domain, store: Store, engine: Engine, *, root: Secret, tables: tuple[tuple[int, ...], ...]
+) -> HistogramDraft | None:
+    """A histogram to be counted in the same reading as something else; None where it is counted already, or must be by itself.
+
+    Arguments and errors: as of ``count``.
+    """
+    name, layout = _histogram_name(source, domain, tables, root), _layout_of(domain, tables)
+    is_small = DENSE_COPIES * 8 * layout.size <= bytes_beside(engine)
+    is_of_records = source.counts is None and all(row_format(path) for path, _ in source.files)
+    if store.exists(name) or not is_small or not is_of_records:
+        return None
+    draft = _draft_of(name, source, domain, store, engine, tables)
+    return replace(draft, counter=replace(draft.counter, sparse=False))  # it is small, also beside a batch of records
+
+
+def bytes_beside(engine: Engine) -> int:
+    """What a task takes for a histogram that is counted beside something else."""
+    return engine.memory_bytes // BESIDE
+
+
+def _histogram_name(source: Source, domain: Domain, tables: tuple[tuple[int, ...], ...], root: Secret) -> str:
+    return f"histograms/{keys.commitment(root, 'histogram', _count_digest(source, domain, tables))[:32]}"
+
+
+def _layout_of(domain: Domain, tables: tuple[tuple[int, ...], ...]) -> Layout:
+    return Layout(domain.shape, tables, domain.shares_per_record, domain.max_abs_shares)
+
+
+def _draft_of(
+    name: str, source: Source, domain: Domain, store: Store, engine: Engine, tables: tuple[tuple[int, ...], ...]
+) -> HistogramDraft:
+    """Raises: as ``count``, what can be refused before records are read."""
+    layout = _layout_of(domain, tables)
+    _check_totals(source, domain)
     check_columns(source, domain)
     path, tags = source.files[0][0], source.tags[0]
     needed_bytes = 0 if row_format(path) else part_bytes(path, tags)
@@ -80,26 +160,7 @@ def count(
     shards = max(1, min(plan.shards // max(1, engine.workers), engine.memory_bytes // 4 // (8 * plan.shard_rows)))
     sparse, divided = is_sparse(layout, engine), domain if domain.amounts else None
     counter = Counter(layout, store, store.scratch(), plan.shard_rows * shards, sparse, divided)
-    key = RunKey.generate()
-    try:
-        tasks = engine.workers * PARTS_A_WORKER
-        groups = group_partitions(partitions_of(source), tasks)
-        if source.person is not None:
-            tally, dealt = count_by_person(source, domain, counter, engine, key, groups, tasks, report_progress)
-        else:
-            tasks = len(groups)
-            items = [(number, group, key) for number, group in enumerate(groups)]
-            counted = engine.map(
-                partial(_count_partitions, without_files(source), domain, counter), items, report_progress=report_progress
-            )
-            tally = sum((tally for tally, _ in counted), CountSummary())
-            dealt = [dealt_block for _, task_dealt in counted for dealt_block in task_dealt]
-        if source.counts is not None or row_format(source.files[0][0]) is None:
-            check_record_limit(tally.read)  # before sums of them could overflow
-        stored = _sum_partials(counter, plan, engine, tally, key, tasks, dealt)
-    finally:
-        store.delete(counter.work)
-    return stored, tally
+    return HistogramDraft(without_files(source), domain, counter, plan)
 
 
 def summary_of(source: Source, domain: Domain, engine: Engine) -> CountSummary:

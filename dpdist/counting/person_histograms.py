@@ -26,6 +26,7 @@ from dpdist.counting.contribution_bounding import (
     pending_rows,
     select_records,
 )
+from dpdist.counting.histogram_counting import HistogramDraft
 from dpdist.counting.person_keys import PersonKey
 from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
 from dpdist.domain import Attribute, Domain
@@ -60,6 +61,7 @@ class PartitionedRecords:
         complete: columns of which every record within the domain must have an amount, now or for something that is found later: each
             reading refuses what a later one would, so that nothing is charged before.
         person_key: makes the hashes of persons that decide which names of a person count: the same whenever the release is run.
+        beside: the histogram of the release, which a reading of all records may count, too.
     """
 
     source: Source
@@ -68,6 +70,7 @@ class PartitionedRecords:
     engine: Engine
     person_key: PersonKey
     complete: tuple[Attribute, ...] = ()
+    beside: HistogramDraft | None = None
 
     def record_batches(self, *columns: Attribute) -> Generator[tuple[Rows, tuple[Values, ...], int]]:
         """Some records within the domain after others: all of each of their persons, the amounts of some columns, and how many were read.

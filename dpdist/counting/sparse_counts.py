@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 
 from dpdist.counting.contribution_bounding import (
     HASHED,
+    batches_of_persons,
     check_complete,
     choose_part_count,
     divide_by_person,
     pending_rows,
-    person_rows,
 )
 from dpdist.counting.group_choice import choose_groups, mix_bits
+from dpdist.counting.histogram_counting import HistogramDraft, bytes_beside
+from dpdist.counting.partial_counts import Batch
 from dpdist.counting.person_histograms import PartitionedRecords
 from dpdist.counting.person_keys import PersonKey, person_hashes
 from dpdist.counting.record_cells import CountSummary, cells_of, tables_of
@@ -46,6 +48,8 @@ PENDING_COPIES = 4
 """Of rows that wait to be dealt out: as they came, in one array, in the order of their parts, and sealed."""
 
 Integers = NDArray[np.int64]
+KEYED = np.dtype([*HASHED.descr, ("key", "<i8")])
+"""A record that is dealt out by person: beside its cell of the domain its cell of the key space, -1 where it has none."""
 CELL_COUNT = np.dtype([("cell", "<i8"), ("count", "<i8")])
 """A cell and a number of records in it, as they are dealt out."""
 
@@ -132,32 +136,44 @@ def count_cells(
         part_count,
         min(part_count, shards),
         pending_rows(store.sizes, engine),
+        records.beside,
     )
     try:
         parts_per_task = part_count // tasks
-        read = engine.map(counting.deal_records, [(group, keys) for group in partitions])
-        records_read = sum(number for number, _, _ in read)
-        summary = sum((task_summary for _, task_summary, _ in read), CountSummary())
-        dealt_counts = [entry for _, _, entries in read for entry in entries]
+        read = engine.map(counting.deal_records, [(number, group, keys) for number, group in enumerate(partitions)])
+        records_read = sum(number for number, *_ in read)
+        summary = sum((task_summary for _, task_summary, _, _ in read), CountSummary())
+        tally = sum((task_tally for _, _, task_tally, _ in read), CountSummary())
+        dealt_counts = [entry for *_, entries in read for entry in entries]
+        counting_tasks = len(partitions)
         if cells_per_person is not None:
-            index = gather(store, counting.work, keys.run, part_count, dealt_counts)
+            index, counting_tasks = gather(store, counting.work, keys.run, part_count, dealt_counts), tasks
             ranges = [range(task * parts_per_task, (task + 1) * parts_per_task) for task in range(tasks)]
-            bounded = engine.map(partial(counting.bound_persons, index), [(numbers, keys) for numbers in ranges])
-            dealt_counts = [entry for entries in bounded for entry in entries]
+            bounded = engine.map(
+                partial(counting.bound_persons, index), [(number, parts, keys) for number, parts in enumerate(ranges)]
+            )
+            tally = sum((task_tally for task_tally, _ in bounded), tally)
+            dealt_counts = [entry for _, entries in bounded for entry in entries]
+        if records.beside is not None:
+            records.beside.finish(engine, tally, keys.run, counting_tasks)
         index = gather(store, counting.work, keys.run, counting.cell_parts, dealt_counts)
         summed = engine.map(partial(counting.add_up, index), [(part, keys) for part in range(counting.cell_parts)])
         index = gather(store, counting.work, keys.run, shards, [entry for entries, _ in summed for entry in entries])
     except BaseException:
         store.delete(counting.work)
+        if records.beside is not None:
+            store.delete(records.beside.counter.work)
         raise
     digest = hashlib.sha256(b"".join(digests for _, digests in summed)).hexdigest()
     return SparseCounts(store, counting.work, shards, index, keys.run, digest, records_read, summary)
 
 
-def task_bytes(engine: Engine, dealt: np.dtype[Any] = HASHED) -> int:
-    """What a task takes: a batch that is read, and rows that wait to be dealt out or those of a part (``choose_part_count``)."""
+def task_bytes(engine: Engine, dealt: np.dtype[Any] = KEYED) -> int:
+    """What a task takes: a batch that is read, rows that wait to be dealt out or those of a part (``choose_part_count``), and the
+    histogram that is counted beside them.
+    """
     waiting = PENDING_COPIES * dealt.itemsize * pending_rows(SIZES, engine)
-    return max(waiting, engine.memory_bytes // 4) + 2 * BATCH_ROWS * 64
+    return max(waiting, engine.memory_bytes // 4) + 2 * BATCH_ROWS * 64 + bytes_beside(engine)
 
 
 def bound_cells(
@@ -165,7 +181,8 @@ def bound_cells(
 ) -> tuple[Integers, Integers]:
     """The cells that count of each person, each once a person, and how many of their records count there."""
     word = person_key.hash_persons([""], purpose=b"cells")[0, 0]
-    cells = rows["cell"]
+    rows = rows if (rows["key"] >= 0).all() else rows.compress(rows["key"] >= 0)
+    cells = rows["key"]
     places, record_counts = choose_groups(rows, cells, mix_bits(cells.astype(np.uint64) ^ word), cells_per_person)
     return cells[places], np.minimum(record_counts, records_per_cell)
 
@@ -220,6 +237,7 @@ class CellCounting:
         part_count: into how many parts persons are dealt.
         cell_parts: into how many parts cells are dealt, each of neighbouring shards.
         pending: rows that a task holds before it deals them out.
+        beside: the histogram of the release, which is counted from the same records.
     """
 
     source: Source
@@ -234,44 +252,69 @@ class CellCounting:
     part_count: int
     cell_parts: int
     pending: int
+    beside: HistogramDraft | None = None
 
-    def deal_records(self, task: tuple[list[Partition], CountingKeys]) -> tuple[int, CountSummary, list[DealtObject]]:
+    def deal_records(
+        self, task: tuple[int, list[Partition], CountingKeys]
+    ) -> tuple[int, CountSummary, CountSummary, list[DealtObject]]:
         """Read some partitions and deal their records out: by person, or by cell where records count.
 
-        Returns: how many records were read, how reading them as cells of the domain went, and what was dealt.
+        Returns: how many records were read, how reading them as cells of the domain went, for this step and for the histogram beside it,
+            and what was dealt.
         """
-        partitions, keys = task
-        read_counts, summaries = [0], [CountSummary()]
+        number, partitions, keys = task
+        read_counts, summaries, tallies = [0], [CountSummary()], [CountSummary()]
+        by_person = self.cells_per_person is not None
+        waiting = self._waiting_records(keys.run) if by_person else self._waiting_cells(keys.run)
 
-        def rows_of_persons() -> Iterator[Rows]:
-            for hashed, cells, numbers, summary in self._tables(partitions, keys.persons):
+        def batches() -> Iterator[Batch]:
+            for rows, numbers, summary, tally in self._tables(partitions, keys.persons):
                 read_counts.append(int(numbers.sum()))
                 summaries.append(summary)
-                yield person_rows(hashed, cells, cells >= 0)
+                tallies.append(tally)
+                is_in_space = rows["key"] >= 0
+                if by_person:
+                    is_counted = is_in_space if self.beside is None else is_in_space | (rows["cell"] >= 0)
+                    waiting.add(rows if is_counted.all() else rows.compress(is_counted))
+                    continue
+                waiting.add(count_rows(rows["key"][is_in_space], numbers[is_in_space]))
+                yield rows["cell"], None
 
-        def cell_rows() -> Iterator[Rows]:
-            for _, cells, numbers, summary in self._tables(partitions, keys.persons):
-                read_counts.append(int(numbers.sum()))
-                summaries.append(summary)
-                yield count_rows(cells[cells >= 0], numbers[cells >= 0])
+        self._count_beside(number, keys, batches(), counts=not by_person)
+        return sum(read_counts), sum(summaries, CountSummary()), sum(tallies, CountSummary()), waiting.finish()
 
-        if self.cells_per_person is None:
-            dealt = self._waiting_cells(keys.run).deal_all(cell_rows())
-        else:
-            waiting = PendingRows(self.store, self.work, keys.run, self.part_count, self.pending, HASHED, divide_by_person)
-            dealt = waiting.deal_all(rows_of_persons())
-        return sum(read_counts), sum(summaries, CountSummary()), dealt
-
-    def bound_persons(self, index: ShuffleIndex, task: tuple[range, CountingKeys]) -> list[DealtObject]:
-        """Deal out by cell what counts of the persons of some parts."""
-        part_range, keys = task
+    def bound_persons(
+        self, index: ShuffleIndex, task: tuple[int, range, CountingKeys]
+    ) -> tuple[CountSummary, list[DealtObject]]:
+        """Deal out by cell what counts of the persons of some parts. Returns: this, and how bounding them for the histogram went."""
+        number, part_range, keys = task
         assert self.cells_per_person is not None
-        opened = index.open_parts(self.store, keys.run)
-        parts = (np.concatenate([np.zeros(0, dtype=HASHED), *opened.rows_of_part(number)]) for number in part_range)
-        bounded = (
-            count_rows(*bound_cells(rows, self.cells_per_person, self.records_per_cell, keys.persons)) for rows in parts
+        waiting, tallies, bounds = (
+            self._waiting_cells(keys.run),
+            [CountSummary()],
+            (self.cells_per_person, self.records_per_cell),
         )
-        return self._waiting_cells(keys.run).deal_all(bounded)
+
+        def batches() -> Iterator[Batch]:
+            opened = index.open_parts(self.store, keys.run)
+            for part_number in part_range:
+                rows = np.concatenate([np.zeros(0, dtype=KEYED), *opened.rows_of_part(part_number)])
+                waiting.add(count_rows(*bound_cells(rows, *bounds, keys.persons)))
+                if self.beside is not None:
+                    is_counted, beside = rows["cell"] >= 0, self.beside
+                    counted = rows if is_counted.all() else rows.compress(is_counted)
+                    yield from batches_of_persons(beside.source, beside.domain, beside.counter, counted, tallies)
+
+        self._count_beside(number, keys, batches(), counts=True)
+        return sum(tallies, CountSummary()), waiting.finish()
+
+    def _count_beside(self, number: int, keys: CountingKeys, batches: Iterator[Batch], *, counts: bool) -> None:
+        """Go through some batches, and count them into the histogram where there is one."""
+        if self.beside is None or not counts:
+            for _ in batches:
+                pass
+        else:
+            self.beside.counter.count(number, keys.run, batches)
 
     def add_up(self, index: ShuffleIndex, task: tuple[int, CountingKeys]) -> tuple[list[DealtObject], bytes]:
         """Write the sums of the cells of a part, by shard; and the digest of each of its shards."""
@@ -296,10 +339,16 @@ class CellCounting:
 
         return PendingRows(self.store, self.work, key, self.cell_parts, self.pending, CELL_COUNT, divide)
 
+    def _waiting_records(self, key: RunKey) -> PendingRows:
+        """Records that wait to be dealt out by person."""
+        return PendingRows(self.store, self.work, key, self.part_count, self.pending, KEYED, divide_by_person)
+
     def _tables(
         self, partitions: list[Partition], person_key: PersonKey
-    ) -> Iterator[tuple[NDArray[np.uint64], Integers, Integers, CountSummary]]:
-        """The hash of each row's person, its cell, -1 where it has none, how many records it stands for, and how reading went."""
+    ) -> Iterator[tuple[Rows, Integers, CountSummary, CountSummary]]:
+        """The rows of each table with the hash of their person, their cell and their key; how many records each stands for; and how
+        reading went, for this step and for the histogram beside it, which does not count records that are dropped without a person.
+        """
         source, domain = self.source, self.domain
         for partition in partitions:
             for table_index, read_table in enumerate(tables_of(source, domain, partition)):
@@ -307,16 +356,18 @@ class CellCounting:
                 if source.counts is not None:
                     table, numbers = counted_rows(read_table, source.counts, partition.source_label)
                 # what counting will refuse later is refused before anything is charged
-                domain_cells, summary = cells_of(table, source, domain, partition.source_label)
-                check_complete(table, self.complete, source, domain_cells, partition.source_label)
+                cells, summary = cells_of(table, source, domain, partition.source_label)
+                check_complete(table, self.complete, source, cells, partition.source_label)
                 with reading(partition.source_label):
                     key_numbers = {
                         name: key_numbers_of(table[source.columns.get(name, name)], keys)
                         for name, keys in self.space.columns.items()
                     }
-                cells = self.space.cells_of(key_numbers)
-                hashed = np.zeros((table.num_rows, 2), dtype=np.uint64)
+                rows, tally = np.zeros(table.num_rows, dtype=KEYED), summary
+                rows["cell"], rows["key"] = cells, self.space.cells_of(key_numbers)
                 if source.person is not None:
                     hashed, dropped = person_hashes(table, source, partition, table_index, person_key)
-                    cells = np.where(dropped, -1, cells)
-                yield hashed, cells, numbers, summary
+                    rows["high"], rows["low"] = hashed[:, 0], hashed[:, 1]
+                    tally = replace(summary, dropped=summary.dropped + int((dropped & (cells >= 0)).sum()))
+                    rows["cell"][dropped], rows["key"][dropped] = -1, -1
+                yield rows, numbers, summary, tally

@@ -1,9 +1,9 @@
 """Rows that tasks deal out to other tasks, through objects of the store: no folder is shared, and nothing is listed.
 
 A task writes its rows as one object, those of one part behind those of another, and returns where each part ends. What all tasks
-returned becomes one index in the store; whoever gathers a part reads the part's lines of the index, and then its rows. All of it is
-sealed (AES-256-GCM) under a key of the run, which exists in memory only: whoever reads the store, then or after the run was killed,
-learns how large the objects are, and what was altered is never used.
+returned becomes one index in the store; whoever gathers a part reads the part's lines of the index, and then its rows. All of it, also
+what tasks return, which goes through the store, is sealed (AES-256-GCM) under a key of the run, which exists in memory only: whoever
+reads the store, then or after the run was killed, learns how large the objects are, and what was altered is never used.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SEAL_BYTES = 16
 SEED_BYTES = 16
 _INDEX_TYPE = np.dtype([("object", "<u4"), ("rows", "<i8"), ("place", "<i8")])
 """Of the index: how many rows of a part an object holds, and at which byte."""
-_HEADER = 2**32 - 1
-"""The number under which the head of an index is sealed; parts have smaller ones."""
+_HEADER, _ENDS = 2**32 - 1, 2**32 - 2
+"""The numbers under which the head of an index, and the ends of parts, are sealed; parts have smaller ones."""
 
 Rows = NDArray[Any]
 """A structured array."""
@@ -66,19 +66,20 @@ class DealtObject(NamedTuple):
     Attributes:
         seed: of its key; random, so that a task that runs twice seals nothing twice.
         dtype: of its rows.
-        ends: rows up to the end of each part; private.
+        sealed_ends: rows up to the end of each part, sealed: how many rows a part has depends on the records.
     """
 
     name: str
     seed: bytes
     dtype: list[Any]
-    ends: NDArray[np.int64]
+    sealed_ends: bytes
 
-    def index_lines(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The parts that have rows, how many, and the byte at which they begin."""
-        rows = np.diff(self.ends, prepend=0)
+    def index_lines(self, key: RunKey) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The parts that have rows, how many, and the byte at which they begin. Raises: StoreError where the ends were altered."""
+        ends = np.frombuffer(_unseal(key.cipher(self.seed), _ENDS, memoryview(self.sealed_ends), self.name), dtype="<i8")
+        rows = np.diff(ends, prepend=0)
         (part_numbers,) = np.nonzero(rows)
-        before = self.ends[part_numbers] - rows[part_numbers]
+        before = ends[part_numbers] - rows[part_numbers]
         return (
             part_numbers,
             rows[part_numbers],
@@ -98,8 +99,10 @@ def deal(
     # small numbers are sorted in a fifth of the time, and to take rows is half of indexing them
     narrow_numbers = part_numbers.astype(np.min_scalar_type(part_count))
     ordered = rows if part_count == 1 else rows.take(np.argsort(narrow_numbers, kind="stable"))
-    dealt_object = DealtObject(f"{folder}/{uuid.uuid4().hex}", os.urandom(SEED_BYTES), ordered.dtype.descr, ends)
-    cipher, sealed_bytes = key.cipher(dealt_object.seed), bytearray()
+    seed, sealed_bytes = os.urandom(SEED_BYTES), bytearray()
+    cipher = key.cipher(seed)
+    sealed_ends = cipher.encrypt(_nonce(_ENDS), ends.astype("<i8").tobytes(), None)
+    dealt_object = DealtObject(f"{folder}/{uuid.uuid4().hex}", seed, ordered.dtype.descr, sealed_ends)
     for number in np.flatnonzero(np.diff(ends, prepend=0)):
         block = ordered[ends[number - 1] if number else 0 : ends[number]]
         sealed_bytes += cipher.encrypt(_nonce(int(number)), block.view(np.uint8).data, None)
@@ -178,7 +181,7 @@ class ShuffledParts:
 
     def __init__(self, store: Store, key: RunKey, index: DealtObject, objects: tuple[DealtObject, ...]) -> None:
         self._store, self._key, self._objects = store, key, objects
-        self._index = (index, *index.index_lines())
+        self._index = (index, *index.index_lines(key))
 
     def rows_of_part(self, part_number: int) -> Iterator[Rows]:
         """The rows of a part, those of one object after those of another, in the order in which they were dealt.
@@ -206,7 +209,7 @@ class ShuffledParts:
 
 def gather(store: Store, folder: str, key: RunKey, part_count: int, dealt: Sequence[DealtObject]) -> ShuffleIndex:
     """Write the index of what tasks dealt out to so many parts, in their order."""
-    line_columns = [entry.index_lines() for entry in dealt]
+    line_columns = [entry.index_lines(key) for entry in dealt]
     index_lines = np.zeros(sum(numbers.size for numbers, _, _ in line_columns), dtype=_INDEX_TYPE)
     part_numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for numbers, _, _ in line_columns)])
     index_lines["object"] = np.repeat(np.arange(len(dealt)), [numbers.size for numbers, _, _ in line_columns])
@@ -215,7 +218,7 @@ def gather(store: Store, folder: str, key: RunKey, part_count: int, dealt: Seque
     index, seed = deal(store, folder, key, part_count, part_numbers, index_lines), os.urandom(SEED_BYTES)
     head = {
         "index": _encode_object(index),
-        "objects": [_encode_object(entry._replace(ends=entry.ends[:0])) for entry in dealt],
+        "objects": [_encode_object(entry._replace(sealed_ends=b"")) for entry in dealt],
     }
     sealed = key.cipher(seed).encrypt(_nonce(_HEADER), json.dumps(head).encode(), None)
     name = f"{folder}/{uuid.uuid4().hex}"
@@ -224,12 +227,12 @@ def gather(store: Store, folder: str, key: RunKey, part_count: int, dealt: Seque
 
 
 def _encode_object(dealt: DealtObject) -> list[Any]:
-    return [dealt.name, dealt.seed.hex(), dealt.dtype, dealt.ends.tolist()]
+    return [dealt.name, dealt.seed.hex(), dealt.dtype, dealt.sealed_ends.hex()]
 
 
 def _decode_object(written: list[Any]) -> tuple[Any, ...]:
-    name, seed, dtype, ends = written
-    return name, bytes.fromhex(seed), [tuple(type_field) for type_field in dtype], np.asarray(ends, dtype=np.int64)
+    name, seed, dtype, sealed_ends = written
+    return name, bytes.fromhex(seed), [tuple(type_field) for type_field in dtype], bytes.fromhex(sealed_ends)
 
 
 def _nonce(number: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,8 @@ from dpdist.mechanisms.mechanism_registry import AUTO, REGISTRY, mechanism_of
 from dpdist.strategies.solver_resources import NO_LIMITS, Effort, Limits
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Workload
+
+REACHED_BEFORE = "cannot be better than one that reaches a lower bound and takes less memory; ask for it by name to compare"
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,23 @@ def compared_for_norms(
 
 
 def exclusion_reasons(
-    norm: Norm, workload: Workload, limits: Limits = NO_LIMITS, setting: PlanSetting = SINGLE_RECORD
+    norm: Norm,
+    workload: Workload,
+    limits: Limits = NO_LIMITS,
+    setting: PlanSetting = SINGLE_RECORD,
+    *,
+    spared: Callable[[str], bool] = lambda _: False,
 ) -> dict[str, str]:
-    """Mechanisms that ``auto`` does not compare for a workload, with the reason."""
+    """Mechanisms that ``auto`` does not compare for a workload, with the reason.
+
+    Args:
+        spared: whether a mechanism was left out when one before it had reached a lower bound.
+    """
     question = _auto_comparison(norm, workload, limits, setting)
-    reasons = {name: _reason_not_compared(mechanism, question) for name, mechanism in REGISTRY.items()}
+    reasons = {
+        name: _reason_not_compared(mechanism, question) or (REACHED_BEFORE if spared(name) else None)
+        for name, mechanism in REGISTRY.items()
+    }
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 

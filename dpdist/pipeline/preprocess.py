@@ -11,10 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dpdist.counting.histogram_counting import summary_of
+from dpdist.counting.histogram_counting import draft_beside, summary_of
 from dpdist.counting.person_histograms import PartitionedRecords, steps_of_amounts
 from dpdist.counting.person_keys import PersonKey
 from dpdist.counting.record_cells import CountSummary
+from dpdist.domain import Layout
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.measurement.integer_measurement import MOST_RECORDS, check_record_limit
 from dpdist.pipeline.distributed_noise import Claim
@@ -88,9 +89,11 @@ def _check_missing_ahead(context: Context, job: Job, release: str, summary: Coun
 
 
 @private_files()
-def run_budgeted_steps(context: Context, job: Job) -> Job:
+def run_budgeted_steps(context: Context, job: Job, layout: Layout | None = None) -> Job:
     """The release with all that is found for it; each is drawn once, however often this is called.
 
+    Args:
+        layout: of the histogram of the release, where it is known already: rows of a thresholded histogram are counted together with it.
     Raises: BudgetExceeded, ReleaseConflict, KeyUnavailable, InvalidInput for more records than a release counts: before the charge;
         InvalidInput when no name is frequent enough.
     """
@@ -100,7 +103,7 @@ def run_budgeted_steps(context: Context, job: Job) -> Job:
         if not checked and (known is None or known.state != "committed"):
             _check_later(context, job)
             checked = True
-        job = _run_next_step(context, job, step)
+        job = _run_next_step(context, job, step, layout)
     return job
 
 
@@ -111,7 +114,7 @@ def _check_later(context: Context, job: Job) -> None:
         later.check_later(records)
 
 
-def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
+def _run_next_step(context: Context, job: Job, step: BudgetedStep, layout: Layout | None) -> Job:
     """The release with what is found next."""
     root, source = keys.load(context.home), digested_files(context, job.source)
     check_pair(context.store, context.ledger)
@@ -124,7 +127,11 @@ def _run_next_step(context: Context, job: Job, step: BudgetedStep) -> Job:
     if is_first and not isinstance(step, ThresholdedRows):
         _check_missing_ahead(context, job, step.release)
     errors = step.errors(partial(planned_errors, context, step))
-    counted = step.count_records(records_in_parts(context, job))
+    records = records_in_parts(context, job)
+    if isinstance(step, ThresholdedRows) and layout is not None:
+        beside = draft_beside(records.source, records.domain, context.store, context.engine, root=root, tables=layout.tables)
+        records = replace(records, beside=beside)
+    counted = step.count_records(records)
     try:
         if is_first and isinstance(step, ThresholdedRows):  # which comes last, and reads the records by the whole domain
             _check_missing_ahead(context, job, step.release, counted.summary)

@@ -274,8 +274,9 @@ def _plan_with_found(context: Context, planned: ReleasePlan, step: StepRunner, f
     declared_job = planned.job.declared_job
     read_job = _extract_records(context, declared_job, step, folder)
     with _explain_changed_rows(declared_job, read_job):
-        job = step("select", lambda: run_budgeted_steps(context, read_job))
-    if not planned.job.has_placeholders or all(found_step.is_independent for found_step, _ in job.found_steps):
+        is_planned = not planned.job.has_placeholders or all(each.is_independent for each in read_job.steps_to_find)
+        job = step("select", lambda: run_budgeted_steps(context, read_job, planned.layout if is_planned else None))
+    if is_planned:
         return replace(planned, job=job)
     return step("plan", lambda: plan_as_charged(context, job))
 

@@ -114,7 +114,7 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
             "no mechanism that answers these queries is within 'limits': raise them, or name one as 'mechanism'"
         )
     grid_of = _grids(job)
-    compared = _strategies_for_fit(job, [plan_strategy(context, job, name, norm) for name in names], grid_of)
+    compared = _strategies_for_fit(job, _planned_strategies(context, job, names, norm), grid_of)
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = lower_bound_bytes(workload, norm, compared)
     Planning(context).check_memory("the bound that no strategy can beat", bound_bytes)
@@ -140,6 +140,26 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
         strategy, table, effort, grid, noise, grid.loss(budget_loss, noise), tuple(compared), measured.domain.scale, persons
     )
     return design.with_integer_costs(context, workload)
+
+
+SPARED_BYTES = 2**26
+"""What planning a mechanism takes at most so that it is never left out: every worker has as much."""
+
+
+def _planned_strategies(context: Context, job: Job, names: Sequence[str], norm: Norm) -> list[Strategy]:
+    """The strategies that are compared, in their order, without those that cannot be better than one before them and take more memory.
+
+    A strategy whose cost reaches a lower bound is as good as any. What is left out follows from that proof and from what planning takes
+    by the workload alone, so that every machine compares the same, and one that has memory for the optimum is not refused for the rest.
+    """
+    queries, planned = job.workload.queries, list[Strategy]()
+    proof_decides = job.workload.objective != "worst" and not job.outputs.fits_estimate and _costs_decide(job)
+    for name in names:
+        proven = [mechanism_of(each.name) for each in planned if each.gap <= EQUALLY_GOOD] if proof_decides else []
+        needed_bytes = mechanism_of(name).planning_bytes(queries)
+        if not proven or needed_bytes <= max(SPARED_BYTES, *(each.planning_bytes(queries) for each in proven)):
+            planned.append(plan_strategy(context, job, name, norm))
+    return planned
 
 
 def _mechanism_names(job: Job, norm: Norm) -> tuple[str, ...]:
@@ -171,15 +191,17 @@ def _strategies_for_fit(
 
 def _reaches(job: Job, compared: Sequence[Strategy], grid_of: Callable[[Strategy], IntegerMeasurement]) -> dict[str, float]:
     """How far one change moves what each strategy measures, over how far one record does, where it moves more than one cell."""
-    moved = job.moved
-    if (
-        moved.participations is None
-        and not job.measured.has_bounded_total
-        and Optimality(job.workload.queries, moved).of_one_cell
-    ):
+    if _costs_decide(job):
         return {}
     grids = ((strategy, grid_of(strategy)) for strategy in compared)
     return {strategy.name: grid.sensitivity / column_norm(strategy, grid) for strategy, grid in grids}
+
+
+def _costs_decide(job: Job) -> bool:
+    """Whether one change moves one cell, as the costs of strategies take for granted."""
+    moved = job.moved
+    of_one_cell = Optimality(job.workload.queries, moved).of_one_cell
+    return moved.participations is None and not job.measured.has_bounded_total and of_one_cell
 
 
 EQUALLY_GOOD = 1e-4

@@ -5,9 +5,9 @@ Imported by the first large draw: Numba and its compiler take longer than a smal
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import numba
@@ -16,10 +16,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from dpdist.privacy.kernel_files import keep_kernel
 from dpdist.privacy.noise_distributions import BATCH, FAST, FAST_TABLE, GAUSSIAN, Kind
 
-_CACHES_KERNELS = "NUMBA_CACHE_DIR" in os.environ
-"""Whether compiled samplers are kept on disk: only in a folder that was named, because what lies there is run."""
 _GROUP = 6
 """Thresholds a loop: LLVM unrolls and vectorises six, not eighteen (benchmarks/noise_samplers.py: 5 x on Laplace)."""
 _BLOCK_SIZE = 512
@@ -81,7 +80,7 @@ def _compare(v: Any, thresholds: Any, widths: Any) -> Any:
     return k, start, tie
 
 
-@numba.njit(nogil=True, cache=_CACHES_KERNELS)
+@numba.njit(nogil=True)
 def _append_accepted(decided: Any, doubtful: bool, first_attempt: int, into: Any, filled: int) -> tuple[int, int]:
     """Append the accepted samples of a piece, from one on; returns how many ``into`` holds, and the undecided one, or _PIECE."""
     if not doubtful and first_attempt == 0 and into.size - filled > _BLOCK_SIZE:
@@ -114,7 +113,7 @@ def _kernel(kind: Kind, *, whole: bool) -> Callable[..., tuple[int, int]]:
     terms = len(table)
     near, middle, far = (table * 3)[:_GROUP], (table * 3)[_GROUP : 2 * _GROUP], (table * 3)[2 * _GROUP : 3 * _GROUP]
 
-    @numba.njit(nogil=True, error_model="numpy", cache=_CACHES_KERNELS)
+    @numba.njit(nogil=True, error_model="numpy")
     def decide(
         raw: Any,
         first_attempt: int,
@@ -173,6 +172,7 @@ def _kernel(kind: Kind, *, whole: bool) -> Callable[..., tuple[int, int]]:
                 return filled, begin + j
         return filled, BATCH
 
+    keep_kernel(decide, f"{kind}-{'whole' if whole else 'fraction'}", Path(__file__), (BATCH, table))
     return cast(Callable[..., tuple[int, int]], decide)
 
 

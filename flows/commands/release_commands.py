@@ -97,8 +97,12 @@ def plan(
         refused = [str(refusal) for refusal in find_refusals(context, planned.as_charged(context))]
         remaining_releases = more_releases(context.ledger, planned.job, planned.options)
         tradeoffs = None if assumptions is None else assumptions.compare_bounds(context)
+    compared_names = {strategy.name for strategy in planned.compared}
     not_compared = (
-        exclusion_reasons(planned.grid.norm, queries, job.workload.limits, job.setting)
+        exclusion_reasons(
+            *(planned.grid.norm, queries, job.workload.limits, job.setting),
+            spared=lambda name: name not in compared_names and not job.outputs.fits_estimate,
+        )
         if job.workload.mechanism == "auto"
         else {}
     )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpdist.engine.result_encoding import encode
 from dpdist.engine.shuffle import DealtObject, RunKey, ShuffleIndex, deal, gather
 from dpdist.errors import StoreError
 from dpdist.storage.array_store import Store
@@ -74,3 +75,21 @@ def test_a_task_that_runs_twice_seals_nothing_twice(tmp_path: Path) -> None:
     assert one.name != two.name
     assert one.seed != two.seed
     assert (tmp_path / "store" / one.name).read_bytes() != (tmp_path / "store" / two.name).read_bytes()
+
+
+def test_what_a_task_returns_tells_no_number_of_rows(tmp_path: Path) -> None:
+    """It goes through the store as a document and arrays."""
+    store, key = Store(tmp_path), RunKey.generate()
+    rows = np.zeros(48_611, dtype=[("cell", "<i8")])
+    part_numbers = np.repeat([0, 1], [19_457, 29_154])
+    dealt, again = (deal(store, "work", key, 2, part_numbers, rows) for _ in range(2))
+    returned = encode(dealt)
+    for number in (19_457, 29_154, 48_611):
+        assert all(int(number).to_bytes(width, "little") not in returned for width in (4, 8))
+        assert str(number).encode() not in returned
+    assert dealt.sealed_ends != again.sealed_ends
+    assert [each.sum() for each in dealt.index_lines(key)] == [1, 48_611, 8 * 19_457 + 16]
+    altered = dealt._replace(sealed_ends=again.sealed_ends)
+    for other, its_key in ((altered, key), (dealt, RunKey.generate())):
+        with pytest.raises(StoreError, match="truncated or altered"):
+            gather(store, "work", its_key, 2, [other])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,16 @@ import pytest
 
 from dpdist import engine
 from dpdist.content.table_rows import read_thresholded_rows
+from dpdist.counting import histogram_counting
+from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, ReleaseConflict
 from dpdist.page import domain_text
+from dpdist.pipeline import release_run
 from dpdist.planner.release_plan import stage_memory
 from dpdist.privacy.ledger.budget_ledger import open_ledger
+from dpdist.runtime.context import Context, ignore_progress
+from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from tests.support import small_release
 from tests.support.forked_programs import exit_code, killed_run
 from tests.support.verifier_findings import verifier
@@ -121,6 +128,25 @@ def test_rows_are_published_charged_and_drawn_once(
         assert list(charges) == ["small-1~thresholded", "small-1"]
     again = small_release.run(done.job.declared_job.source.folder / "release.yaml", home)
     assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(folder))
+
+
+@pytest.mark.parametrize("persons", [True, False])
+def test_records_are_read_once_for_rows_and_answers(home: Path, persons: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = changes() if persons else {**changes(), "records": {"path": "records.parquet"}}
+    if not persons:
+        del spec["thresholded"]["cells_per_person"]
+    path = small_release.write(home.parent / "data", table=views(600), **spec)
+    shutil.copytree(home, home.parent / "alone")
+    context = Context(home.parent / "alone", Store(home.parent / "alone" / "store"), engine.inline(), ignore_progress)
+    plain = {key: value for key, value in spec.items() if key != "thresholded"}
+    alone = release_run.count_only(context, load(small_release.write(home.parent / "plain", table=views(600), **plain)))
+    context.close()
+    for name in ("count_by_person", "_count_partitions"):
+        monkeypatch.setattr(histogram_counting, name, None)  # a second reading would call one of them
+    done = small_release.run(path, home)
+    beside = Store(home / "store").open(alone.name)
+    assert (beside.content_digest, beside.facts) == (alone.content_digest, alone.facts)
+    assert done.tally == CountSummary(**alone.facts["private_tally"])
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dpdist.engine import Engine
+from dpdist.errors import OutOfMemory
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.mechanisms import dense_mechanisms
-from dpdist.planner import strategy_search
+from dpdist.mechanisms.comparison import exclusion_reasons
+from dpdist.mechanisms.mechanism_registry import mechanism_of
+from dpdist.planner import release_plan, strategy_search
 from dpdist.planner.release_plan import plan
+from dpdist.runtime.context import Context
 from dpdist.spec import load
+from dpdist.storage.array_store import Store
 from dpdist.strategies import Strategy
 from dpdist.strategies.representations import DenseStrategy, DirectStrategy
 from tests.properties.compositions import context_of_all
@@ -52,6 +59,55 @@ def test_what_takes_long_is_said_before_it_starts_with_what_spares_it(
     plan(context, load(asked))
     assert lines[0].startswith("optimising")
     assert told in lines[0]
+
+
+CIRCULAR = {"filters": {"of": "step", "apply": [{"window": 7}], "circular": True}}
+CAUSAL = {"filters": {"of": "step", "apply": [{"window": 7}]}}
+
+
+@pytest.mark.parametrize(
+    ("query", "changed", "spared"),
+    [
+        (CIRCULAR, {}, True),
+        (CAUSAL, {}, False),  # 0.15 % above its bound: others may be better
+        # the costs are those of one cell
+        pytest.param(CIRCULAR, {"neighbours": "replace-one"}, False, marks=pytest.mark.slow),
+        # one estimate may need another strategy
+        pytest.param(CIRCULAR, {"postprocess": {"non_negative": True}}, False, marks=pytest.mark.slow),
+    ],
+)
+def test_what_cannot_win_against_a_proven_optimum_takes_no_memory(
+    query: dict[str, Any], changed: dict[str, Any], spared: bool, tmp_path: Path
+) -> None:
+    """On a worker that has memory for the optimum, and on every other one alike."""
+    asked = {
+        "release": "long",
+        "records": {"path": "records.parquet"},
+        "domain": {"step": {"from": 0, "to": 4095}},
+        "workload": [query],
+        "budget": {"rho": 0.1},
+        "ledger": {"dataset": "long", "cap": {"rho": 0.1}},
+        **changed,
+    }
+    job = load(asked)
+    wavelet_bytes = mechanism_of("wavelet").planning_bytes(job.workload.queries)
+    contexts = [
+        Context(tmp_path / str(size), Store(tmp_path / str(size)), worker_of(size), lambda *_: None)
+        for size in (wavelet_bytes - 1, 2 * wavelet_bytes)
+    ]
+    if not spared:
+        with pytest.raises(OutOfMemory, match="planning 'wavelet' needs"):
+            plan(contexts[0], job)
+        return
+    planned = [plan(context, job) for context in contexts]
+    assert [[strategy.name for strategy in each.compared] for each in planned] == [["convolution", "identity"]] * 2
+    assert wavelet_bytes > release_plan.SPARED_BYTES
+    reasons = exclusion_reasons("l2", job.workload.queries, spared=lambda name: name == "wavelet")
+    assert reasons["wavelet"].startswith("cannot be better than one that reaches a lower bound")
+
+
+def worker_of(memory_bytes: int) -> Engine:
+    return Engine(workers=1, memory_bytes=memory_bytes, threads=1, connect=None, local=True)
 
 
 def test_marginals_of_many_cells_are_bounded_without_their_gram(monkeypatch: pytest.MonkeyPatch) -> None:

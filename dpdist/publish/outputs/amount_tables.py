@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from dpdist.content.destination import WrittenFile
 from dpdist.content.table_rows import THRESHOLDED_FILE
 from dpdist.page.statistic_tables import write_rows
+from dpdist.process import arrow_arrays
 from dpdist.publish.output_file import Output, ReleaseDraft
 from dpdist.statistics.statistic import MEANS, VARIANCES
 
@@ -74,7 +76,11 @@ class ThresholdedTable(Output):
             }
         written: list[WrittenFile] = []
         for file_name, columns in tables.items():
-            types = [pa.string() if name in facts["of"] else pa.float64() for name in columns]
-            arrays = [pa.array(column, kind) for column, kind in zip(columns.values(), types, strict=True)]
-            written += write_statistics(release, file_name, pa.table(arrays, names=list(columns)))
+            table = {
+                name: arrow_arrays.texts(column)
+                if name in facts["of"]
+                else arrow_arrays.numbers(np.array(column, np.float64))
+                for name, column in columns.items()
+            }
+            written += write_statistics(release, file_name, pa.table(table))
         return written
