@@ -147,7 +147,7 @@ def test_the_decision_says_of_charts_what_their_table_does() -> None:
 
 def test_the_decision_says_of_opening_pages_what_their_table_does() -> None:
     page = (ROOT / "docs" / "decisions" / "0016-page.md").read_text()
-    busy = [float(seconds) for _, _, _, seconds, *_ in rows_of("opening.md")]
+    busy = [float(seconds) for _, _, _, seconds, *_ in rows_of("page_opening.md")]
     assert len(busy) == 12
     assert f"busy for {min(busy):.2f} to {max(busy):.2f} CPU seconds" in page
     assert max(busy) <= 0.5
@@ -242,7 +242,7 @@ def test_a_section_takes_the_place_of_the_one_that_its_command_printed() -> None
     assert again == text.replace("## one\n\n1\n\n`python a.py one --size 1`, at noon\n\nnotes", told.strip())
     assert merged(again, told) == again
     assert sections["headed"](again, "# Other\n\nwords") == again.replace("# Results", "# Other\n\nwords", 1)
-    assert sections["others"](again, ["`python a.py one --size 1`", "`python a.py two --size 1`"]) == [
+    assert sections["unprinted_headings"](again, ["`python a.py one --size 1`", "`python a.py two --size 1`"]) == [
         "## By hand",
         "## one",
     ]

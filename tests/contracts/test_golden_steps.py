@@ -20,7 +20,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.storage.array_store import Store
 from tests.contracts.golden import known_key
-from tests.pipeline.test_refused_records import FOUND, spec_of, with_last, written
+from tests.pipeline.test_refused_records import FOUND, spec_of, added_records, written
 from tests.support import small_release
 
 FILE = Path(__file__).with_name("golden_steps.json")
@@ -51,7 +51,7 @@ def test_what_is_found_first_is_drawn_as_ever(found: str, tmp_path: Path, monkey
         mock.patch("dpdist.privacy.ledger.budget_ledger._new_salt", return_value=bytes(range(32))),
         mock.patch("dpdist.privacy.keys.release_key", make_key),
     ):
-        done = small_release.run(written(tmp_path / "data", spec, with_last()), home)
+        done = small_release.run(written(tmp_path / "data", spec, added_records()), home)
     with open_ledger(home) as ledger:
         receipts = [ledger.receipt(step.release) for step, _ in done.job.found_steps]
     store = Store(home / "store")

@@ -21,7 +21,7 @@ from dpdist.engine import Engine
 from dpdist.privacy.keys import Secret
 from dpdist.sources import record_sources
 from dpdist.storage.array_store import Store
-from tests.case_selection import first_of
+from tests.case_selection import slow_after_first
 from tests.support import small_release
 
 ROOT, SHARDS = Secret(bytes(range(32))), 3
@@ -56,7 +56,7 @@ WAYS: dict[str, tuple[dict[str, Any], int | None]] = {
 
 
 @pytest.mark.parametrize("tables", [(), ((0,), (0, 1))])
-@pytest.mark.parametrize(("parts", "workers"), first_of(1, [(5, 2), (1, 1)]))
+@pytest.mark.parametrize(("parts", "workers"), slow_after_first(1, [(5, 2), (1, 1)]))
 @pytest.mark.parametrize("way", WAYS)
 def test_counts_are_those_of_a_reading_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, parts: int, workers: int, tables: tuple[tuple[int, ...], ...]

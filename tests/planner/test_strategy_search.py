@@ -134,13 +134,13 @@ def test_marginals_of_many_cells_are_bounded_without_their_gram(monkeypatch: pyt
 def test_every_compared_strategy_is_put_into_whole_numbers_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """How far a person reaches in several groups decides which is best; what the best one measures is not made again."""
     made: list[str] = []
-    true = Strategy.grid
+    true = Strategy.measurement
 
     def counted(strategy: Strategy, *arguments: Any, **options: Any) -> IntegerMeasurement:
         made.append(strategy.name)
         return true(strategy, *arguments, **options)
 
-    monkeypatch.setattr(Strategy, "grid", counted)
+    monkeypatch.setattr(Strategy, "measurement", counted)
     asked = {
         "release": "groups",
         "records": {"path": "records.parquet", "person": {"column": "who", "most_groups": 2, "most_records": 2}},

@@ -15,14 +15,14 @@ from dpdist.plugins.page.charts import Axis, Figure
 from dpdist.workloads import marginals
 
 
-def test_an_interval_without_a_lower_end_is_not_known() -> None:
+def test_of_an_interval_without_a_lower_end_the_upper_one_is_shown() -> None:
     """As where cells may hold less than nothing: nothing cuts what Laplace noise alone may have made."""
     block = replace(marginals((3,), 1).blocks[0], names=("age",))
     numbers = (*(np.full(3, value) for value in (30.0, 12.0, np.nan, -np.inf, 40.0)),)
     listed = ListedGroup(0, block, numbers, (-math.inf, math.inf))
     data = json.loads(embed_json(listed.data()))
     assert (data["low"], data["high"]) == ([None] * 3, [40.0] * 3)
-    assert [row[2] for row in first_table_rows([listed])] == ["not known"] * 3
+    assert [row[2] for row in first_table_rows([listed])] == ["at most 40.0"] * 3
 
 
 def test_bars_of_which_some_are_suppressed_show_the_others() -> None:
