@@ -20,7 +20,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.storage.array_store import Store
 from tests.contracts.golden import known_key
-from tests.pipeline.test_refused_records import FOUND, spec_of, added_records, written
+from tests.pipeline.test_refused_records import FOUND, added_records, spec_of, written
 from tests.support import small_release
 
 FILE = Path(__file__).with_name("golden_steps.json")
