@@ -108,7 +108,7 @@ def test_whatever_else_is_asked_together_is_refused_or_published(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     draw = Wider(seed)
-    draw.write_matrices(tmp_path)
+    draw.write_named_files(tmp_path)
     refused_or_published(draw, tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_what_was_once_called_wrong_is_published(seed: int, tmp_path: Path, monk
     """Specs whose honest releases the verifier once refused, or whose pages named a question that they do not answer."""
     monkeypatch.chdir(tmp_path)
     draw = Wider(seed)
-    draw.write_matrices(tmp_path)
+    draw.write_named_files(tmp_path)
     refused_or_published(draw, tmp_path)
 
 

@@ -77,7 +77,7 @@ class Wider(Draw):
             self.declared[name].pop("level_titles", None)
         return super()._content(seed)
 
-    def write_matrices(self, folder: Path) -> None:
+    def write_named_files(self, folder: Path) -> None:
         """The files that queries and filters name."""
         (folder / "keys.txt").write_bytes(KEYS)
         for name, shape in FILES.items():

@@ -91,8 +91,8 @@ def integers(planned: ReleasePlan, content: Content, records: pa.Table, folder: 
     """What is measured of a file, without noise, as integers of any size."""
     context = context_of_all()
     folder.mkdir()
-    for matrix in folder.parent.glob("*.npy"):
-        shutil.copy(matrix, folder)
+    for named in (*folder.parent.glob("*.npy"), *folder.parent.glob("keys.txt")):
+        shutil.copy(named, folder)
     pyarrow.parquet.write_table(records, folder / "records.parquet", row_group_size=7)
     (folder / "release.yaml").write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
     job = load(folder / "release.yaml")
@@ -146,7 +146,7 @@ def test_neighbours_of_what_else_is_asked_together_are_covered(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     draw = Wider(seed)
-    draw.write_matrices(tmp_path)
+    draw.write_named_files(tmp_path)
     check_covered(draw, tmp_path)
 
 
