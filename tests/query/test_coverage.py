@@ -29,7 +29,9 @@ from dpdist.statistics.ratio_intervals import fieller
 from tests.case_selection import slow_after_first
 
 RELEASES = 4000
-LOW, HIGH = 0.94, 0.965
+LOW, HIGH = 0.93, 0.967
+"""Shares of releases that 95 % intervals cover: those beyond which a right one falls in about one of a million runs, where the critical
+value is simulated with an error of 0.01, which moves the share by 0.001."""
 
 
 def simulated(
@@ -151,7 +153,7 @@ def test_all_differences_lie_within_the_critical_value_at_once(
     root = np.eye(groups) + 0.3 * state.standard_normal((groups, groups)) / np.sqrt(groups)
     covariance = root @ root.T
     critical, errors = critical_value(covariance), simultaneous_intervals.difference_errors(covariance)
-    draws = state.standard_normal((2000, groups)) @ root.T
+    draws = state.standard_normal((RELEASES, groups)) @ root.T
     apart = np.array([np.abs((each[:, None] - each) / errors).max() for each in draws])
     covered = np.mean(apart <= critical)
     assert covered >= LOW
