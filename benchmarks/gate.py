@@ -277,9 +277,9 @@ def _alarms(history: np.ndarray, answers: np.ndarray, a_year: int) -> set[tuple[
     return found
 
 
-def shares_caught(a_year: int = 52, *, stride: int = 1) -> dict[str, float]:
+def shares_caught(a_year: int = 52, *, stride: int = 1, seed: int = SEED) -> dict[str, float]:
     """How often records that are counted as another series are seen in answers alone, and with shares; and false alarms a year."""
-    state = np.random.default_rng(SEED)
+    state = np.random.default_rng(seed)
     series = drawn(3 * a_year, a_year, state, TOGETHER)
     counts, noisy = series.counts, series.noisy
     compared, alarms, caught = range(a_year, 3 * a_year, stride), 0, {"answers alone": 0, "with shares": 0}

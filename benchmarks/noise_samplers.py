@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,9 +66,11 @@ def rates(contestants: dict[str, tuple[Callable[[int], object], int]], repeats: 
 
 
 def first_call(kind: str, scale: int) -> tuple[float, float]:
-    """Seconds to import the kernels, and from there to the first sample, in a fresh process."""
+    """Seconds to import the kernels, and from there to the first sample, in a fresh process that finds no compiled kernel on disk."""
     command = [sys.executable, "-c", FIRST_CALL, f"discrete_{kind}", str(scale)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory() as empty:
+        environment = os.environ | {"NUMBA_CACHE_DIR": empty}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     imported, called = done.stdout.split()
     return float(imported), float(called)
 

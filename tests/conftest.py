@@ -6,9 +6,10 @@ import os
 import random
 import re
 import shutil
+import sys
 import tempfile
 import urllib.request
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -80,6 +81,8 @@ ENGINE_OF = database._sqlite
 """Of a ledger: those of tests share what they compile (``pytest_sessionstart``)."""
 ROOT_KEY = "5c" * 32 + "\n"
 DEFAULT_RNG = np.random.default_rng
+SHARED_GENERATORS: list[tuple[np.random.Generator, Mapping[str, object]]] = []
+"""Those of files of tests, with the states in which they were imported."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -109,9 +112,16 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on garbage is collected, among what the tests make."""
+    """From here on garbage is collected, among what the tests make; and generators that a file of tests shares stand where it left them."""
     gc.freeze()
     gc.enable()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tests."):
+            SHARED_GENERATORS.extend(
+                (value, value.bit_generator.state)
+                for value in vars(module).values()
+                if isinstance(value, np.random.Generator)
+            )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -229,6 +239,13 @@ def environment() -> Iterator[None]:
             os.environ[name] = before[name]
         else:
             del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def rewound_generators() -> None:
+    """What a test draws from a generator that its file shares depends on no other test."""
+    for generator, state in SHARED_GENERATORS:
+        generator.bit_generator.state = state
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
 import subprocess
 import time
 import urllib.request
@@ -358,12 +357,12 @@ def test_no_telemetry() -> None:
     assert forked_programs.finished(script).stdout.split() == ["False", "False", "False"]
 
 
-def test_a_prefect_server_keeps_the_run_and_its_progress(work_folder: Path) -> None:
-    home = work_folder / "served"
-    with flow_server(work_folder / "server") as (api, _):
-        assert dpdist("keys", "init", home=home, cwd=work_folder).returncode == 0
-        shutil.rmtree(work_folder / "releases", ignore_errors=True)
-        ran = dpdist("run", "data/release.yaml", home=home, cwd=work_folder, PREFECT_API_URL=api)
+def test_a_prefect_server_keeps_the_run_and_its_progress(tmp_path: Path) -> None:
+    small_release.write(tmp_path / "data")
+    home = tmp_path / "served"
+    with flow_server(tmp_path / "server") as (api, _):
+        assert dpdist("keys", "init", home=home, cwd=tmp_path).returncode == 0
+        ran = dpdist("run", "data/release.yaml", home=home, cwd=tmp_path, PREFECT_API_URL=api)
         assert ran.returncode == 0, ran.stderr
 
         def ask(what: str) -> list[dict[str, Any]]:

@@ -154,7 +154,6 @@ def _private_folder() -> Iterator[str]:
 def _settings(folder: str) -> dict[str, Any]:
     return {
         "temporary-directory": folder,
-        "distributed.comm.require-encryption": True,
         "distributed.worker.memory.target": False,  # results are small: none is ever spilled to disk
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.pause": False,  # nothing is spilled: waiting frees nothing

@@ -168,6 +168,15 @@ def test_another_user_cannot_run_code(tmp_path: Path) -> None:
     assert found == {"in the clear": REFUSED, "its own certificate": REFUSED}
 
 
+def test_a_cluster_of_somebody_else_s_may_be_started_beside_it() -> None:
+    """In the clear, as in a notebook: that worker processes of dpdist are encrypted says nothing of other clusters of the process."""
+    with engine.open_engine(workers=1) as started:
+        assert started.map(abs, [-1]) == [1]
+        with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster:
+            assert not speaks_tls(int(cluster.scheduler_address.rsplit(":", 1)[1]))
+        assert started.map(abs, [-2]) == [2]
+
+
 def end_first(marker: str) -> int:
     """Ends its process with SIGKILL the first time."""
     if not Path(marker).exists():

@@ -121,14 +121,14 @@ def test_the_tail_of_the_discrete_gaussian_is_below_the_normal_one(scale: int) -
 @pytest.mark.statistical
 @pytest.mark.parametrize("deviations", [-2, -1, 0, 1, 2])
 def test_the_probability_of_a_selection_is_the_closed_form(deviations: int) -> None:
-    """Exact binomial test of 20,000 real draws at each count, two-sided at 1e-4; a threshold off by a fifth of a deviation moves the share
-    by nine standard errors or more, so that it is missed once in 10^6 runs."""
-    rule = selection(Fraction(1, 200), Fraction(1, 10**4), Distance(1, False), 10)
+    """Exact binomial test of 100,000 real draws at each count, two-sided at 1e-4; a threshold off by a tenth of a deviation moves the share
+    by more than ten standard errors, so that it is missed less than once in 10^6 runs."""
+    rule, trials = selection(Fraction(1, 200), Fraction(1, 10**4), Distance(1, False), 10), 5 * TRIALS
     count = round((rule.threshold + deviations * rule.noise.scale) / 2**UNIT_BITS)
-    found = int(passed(rule, (count,)).sum())
-    assert scipy.stats.binomtest(found, TRIALS, rule.chance(count)).pvalue > WRONG
-    wrong = replace(rule, threshold=rule.threshold - rule.noise.scale // 5)
-    assert scipy.stats.binomtest(int(passed(wrong, (count,)).sum()), TRIALS, rule.chance(count)).pvalue < WRONG
+    selected = int(passed(rule, (count,), trials).sum())
+    assert scipy.stats.binomtest(selected, trials, rule.chance(count)).pvalue > WRONG
+    wrong = replace(rule, threshold=rule.threshold - rule.noise.scale // 10)
+    assert scipy.stats.binomtest(int(passed(wrong, (count,), trials).sum()), trials, rule.chance(count)).pvalue < WRONG
 
 
 def audited(rule: Selection, own: tuple[int, ...], delta: float) -> bool:

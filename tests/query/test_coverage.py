@@ -28,8 +28,8 @@ from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.statistics.ratio_intervals import fieller
 from tests.case_selection import slow_after_first
 
-RELEASES = 4000
-LOW, HIGH = 0.93, 0.967
+RELEASES = 14_000
+LOW, HIGH = 0.94, 0.965
 """Shares of releases that 95 % intervals cover: those beyond which a right one falls in about one of a million runs, where the critical
 value is simulated with an error of 0.01, which moves the share by 0.001."""
 
@@ -166,7 +166,7 @@ def test_all_differences_lie_within_the_critical_value_at_once(
 def test_all_differences_of_laplace_sums_lie_within_the_critical_value_at_once(groups: int) -> None:
     """Of any weights: the first group has one draw, the others none or one. Exact for two groups, of which one is known."""
     root = np.diag(np.arange(groups) != 1).astype(float)
-    covariance, draws = root @ root.T, np.random.default_rng(8).laplace(scale=0.5**0.5, size=(4000, groups)) @ root.T
+    covariance, draws = root @ root.T, np.random.default_rng(8).laplace(scale=0.5**0.5, size=(RELEASES, groups)) @ root.T
     errors = simultaneous_intervals.difference_errors(covariance)
     apart = np.array([np.abs((each[:, None] - each) / errors).max() for each in draws])
     covered = np.mean(apart <= critical_value(covariance, LAPLACE))

@@ -50,12 +50,12 @@ def test_shares_of_independent_answers() -> None:
 
 @pytest.mark.statistical
 def test_false_alarms_are_as_rare_as_stated_and_shares_see_what_totals_hide() -> None:
-    """Of the two years every third week is compared, so that at most 2/3 of an alarm is expected. Alarms of a week come together, as its
-    counts do: of 48 drawn histories 47 had at most three and one had four. A gate with ten a year would have six or seven.
+    """Of two years in three histories every third week is compared, so that at most two alarms are expected. Alarms of a week come
+    together, as its counts do, so that eight are let pass; a gate with ten a year would have twenty.
     """
-    found = shares_caught(stride=3)
-    assert found["false_alarms_a_year"] <= 5 * 52 / 35
-    assert found["with shares"] >= found["answers alone"] + 0.1
+    histories = [shares_caught(stride=3, seed=seed) for seed in range(3)]
+    assert sum(history["false_alarms_a_year"] for history in histories) <= 8 * 52 / 35
+    assert np.mean([history["with shares"] - history["answers alone"] for history in histories]) >= 0.1
 
 
 def test_a_share_that_moves_while_the_total_stays_is_named_with_both_intervals() -> None:
