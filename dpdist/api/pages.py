@@ -20,7 +20,6 @@ from dpdist.content.suppression import suppression_sentence
 from dpdist.content.table_rows import MOST_QUERIES, VALUES, column_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import FINER_THAN_DAYS, CalendarUnit, Times
-from dpdist.domain.map_boundaries import Boundaries, Names, Ring
 from dpdist.domain.numeric_columns import AMOUNT, PRESENCE
 from dpdist.language import (
     current_language,
@@ -53,5 +52,4 @@ from dpdist.query.simultaneous_intervals import simultaneous_half_widths
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS
 from dpdist.statistics.statistic import MEANS, VARIANCES
 from dpdist.statistics.value_powers import bin_summands, range_of
-from dpdist.theme import DEFAULT_THEME, THEME_FILE, Theme
 from dpdist.workloads import Block, Workload

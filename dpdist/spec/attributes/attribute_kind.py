@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute, BinLabels, Level, TimeLabels
 from dpdist.domain.calendar import CalendarUnit, Times
-from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import InvalidInput
 from dpdist.size_limits import SIZES, Sizes
 from dpdist.sources.column_types import Column
@@ -148,8 +147,8 @@ class Values(SpecKind):
         """
         return attribute
 
-    def boundaries(self, folder: Path) -> Boundaries | None:
-        """Where the values lie on a map, where the spec says it. Files are taken from the folder. Raises: InvalidInput."""
+    def boundaries(self, folder: Path) -> Any:
+        """Where the values lie on a map (``MapSection.boundaries``), where the spec says it; else None. Raises: InvalidInput."""
         return None
 
     def facts(self) -> dict[str, Any]:

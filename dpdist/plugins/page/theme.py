@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpdist.errors import InvalidInput
+from dpdist.api import InvalidInput
 
 LIGHT = {
     "ink": "#1b2430", "soft": "#4a5666", "line": "#d5dbe3", "axis": "#7b8794", "paper": "#ffffff", "raised": "#f4f6f9",
