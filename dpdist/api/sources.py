@@ -8,7 +8,7 @@ from dpdist.extracts.record_sorting import environment_limit, open_connection
 from dpdist.extracts.table_extracts import RecordTable, TableFiles, UnreadRecords, read_table_files, reraise_first_failure
 from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
-from dpdist.sources.column_types import Column, ColumnKind, ColumnType
+from dpdist.sources.column_types import ColumnType
 from dpdist.sources.file_listing import locate_records, refuse_pattern
 from dpdist.sources.formats import csv_batches
 from dpdist.sources.formats.column_conversion import ARROW, family_of, numbers_as_texts

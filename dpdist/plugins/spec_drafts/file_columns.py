@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from dpdist.api import InvalidSpec
 from dpdist.api.sources import (
     DEFAULT_GRAMMAR,
-    Column,
-    ColumnKind,
     File,
     Grammar,
     TypedFormat,
@@ -24,6 +22,7 @@ from dpdist.api.sources import (
     reading,
     row_format,
 )
+from dpdist.plugins.spec_drafts.declared_values import Column, ColumnKind
 
 if TYPE_CHECKING:
     import pyarrow as pa

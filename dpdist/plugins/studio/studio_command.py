@@ -14,7 +14,7 @@ from flows.api.commands import Delimiter, EngineAddress, NamesInFirstRow, Period
 
 if TYPE_CHECKING:
     from dpdist.api.planning import Grammar
-    from dpdist.api.sources import Column
+    from dpdist.plugins.spec_drafts.declared_values import Column
 
 
 def studio(

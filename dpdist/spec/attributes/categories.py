@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
-from dpdist.process.yaml_text import quoted
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.column_types import Column
 from dpdist.spec.attributes.attribute_kind import LISTED_VALUES, LabelledValues, Values
 from dpdist.spec.sections.plugin_sections import MapSection, SectionKey
 from dpdist.spec.sections.private_bounds import PRIVATE
@@ -20,8 +18,6 @@ from dpdist.spec.value_types import Text
 
 class Categories(LabelledValues):
     """Listed values."""
-
-    to_declare: ClassVar[tuple[str, ...]] = ("categories: CATEGORIES   # texts: [Centre, North, Harbour]",)
 
     categories: tuple[Text, ...] = Field(
         description="all values of an attribute that has no order. Or 'private': frequent names are selected from the records, as "
@@ -54,16 +50,3 @@ class Categories(LabelledValues):
     def words(self) -> str:
         shown, count = ", ".join((self.labels or self.categories)[:LISTED_VALUES]), len(self.categories)
         return f"{count:,} categories: {shown}" + (f" and {count - LISTED_VALUES:,} more" if count > LISTED_VALUES else "")
-
-    @classmethod
-    def outline(cls, column: Column) -> Sequence[str]:
-        if column.kind == "boolean":
-            return ("categories: ['false', 'true']",)
-        if column.kind != "text":
-            return ()
-        if column.values:
-            return f"categories: [{', '.join(map(quoted, column.values))}]", "other: other"
-        return (
-            "categories: CATEGORIES   # all of them: [Centre, North, Harbour]",
-            "other: other             # the label of records with any other text",
-        )
