@@ -3,7 +3,6 @@
 from dpdist.arrays import lapack
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content.answer_tables import query_names
-from dpdist.content.certificate_fields import Certificate
 from dpdist.content.feasible_intervals import CellConstraints, Ends
 from dpdist.content.measurement_file import Measurement
 from dpdist.content.number_format import capitalised, digits_for, format_number, join_with_and, number_text, with_interval

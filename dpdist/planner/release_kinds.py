@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
-from dpdist.content.certificate_fields import Claims
 from dpdist.content.release_content import versions
 from dpdist.content.release_summary import summary_line
 from dpdist.digests import compute_digest
@@ -68,7 +67,7 @@ class ReleasePlan(IntegerPlan):
         *,
         ledger: str | None = None,
         rounding: RoundingRule | None = None,
-    ) -> Claims:
+    ) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
         Args:
@@ -80,7 +79,7 @@ class ReleasePlan(IntegerPlan):
         rounding = rounding or self.planned_rounding
         job, guarantee = self.job, self.job.guarantee
         series = guarantee.release_mode.facts(self.cells)
-        claims = {
+        return {
             "release": job.release,
             **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
             "period": guarantee.day,
@@ -106,7 +105,6 @@ class ReleasePlan(IntegerPlan):
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible_counts(job).facts()},
             "versions": versions(),
         }
-        return cast("Claims", claims)
 
     @property
     def planned_rounding(self) -> RoundingRule | None:
