@@ -39,12 +39,10 @@ from dpdist.page.domain_text import (
     exclusion_sentences,
     selection_sentences,
     thresholded_sentences,
-    values_from_records,
 )
 from dpdist.page.edition_text import edition_sentences
 from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import Words, describes_time_steps, question_texts, title_of, titles_by_name
-from dpdist.page.statistic_tables import page_rows, value_column, with_value_labels
 from dpdist.page.truncation_text import INTERVALS_OF_COUNTED, bound_loss_sentences, count_clause, counts_persons, share_text
 from dpdist.privacy.noise_distributions import NORMAL_95
 from dpdist.query.simultaneous_intervals import simultaneous_half_widths
