@@ -5,7 +5,7 @@ from dpdist.arrays.lazy_vector import batches
 from dpdist.content.answer_tables import query_names
 from dpdist.content.feasible_intervals import CellConstraints, Ends
 from dpdist.content.measurement_file import Measurement
-from dpdist.content.number_format import capitalised, digits_for, format_number, join_with_and, number_text, with_interval
+from dpdist.content.number_format import capitalised, digits_for, format_number, join_with_and, number_text
 from dpdist.content.release_content import ReleaseContent, formats_of
 from dpdist.content.release_summary import (
     compared_error_text,

@@ -21,6 +21,6 @@ from dpdist.sources.optional_packages import package
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import ArrowStream, Source, column_names, partitions_of, source_of
 from dpdist.sources.source_labels import File, SourceLabel
-from dpdist.spec.sections.sources import CsvLocation, Location
+from dpdist.spec.sections.sources import CsvLocation, CsvSpec, Location
 from dpdist.spec.value_types import PathText
 from dpdist.storage.objects import parse_location

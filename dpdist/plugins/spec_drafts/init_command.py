@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from dpdist.api import InvalidInput
-from flows.api.commands import Delimiter, NamesInFirstRow, console, grammar_of
+from dpdist.plugins.spec_drafts.csv_options import Delimiter, NamesInFirstRow, grammar_of
+from flows.api.commands import console
 
 if TYPE_CHECKING:
     from dpdist.plugins.spec_drafts.declared_values import Column, ColumnKind

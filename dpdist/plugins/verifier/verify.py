@@ -683,7 +683,7 @@ class ReleaseClaims:
         self.laplace, self.scale = self.privacy["noise"] == "Laplace", int(self.privacy["noise_scale_on_grid"])
         self.power, self.squared = 1 if self.laplace else 2, int(self.privacy["sensitivity_squared_on_grid"])
         self.deviation, self.width = deviation_of(self.scale, self.laplace), LAPLACE_95 if self.laplace else NORMAL_95
-        self.sides = 1 + (self.privacy["neighbours"] == "replace-one")
+        self.sides = 2 if self.privacy["neighbours"] == "replace-one" else 1
 
     @property
     def is_adaptive(self) -> bool:
