@@ -315,8 +315,7 @@ class StreamPlan(ReleasePlan):
         stream, former_plan, releases = self.stream, self.former_plan, self._stream_releases(ledger)
         if former_plan is not None and not releases:
             raise InvalidInput(
-                f"stream {stream.name!r} of {self.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out "
-                "'extended_from'"
+                f"stream {stream.name!r} of {self.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out 'extended_from'"
             )
         own_starts = (stream_part.start for receipt, stream_part in releases if receipt.release == self.job.release)
         start = next(own_starts, releases[-1][1].stop if releases else 0)
@@ -369,8 +368,7 @@ class StreamPlan(ReleasePlan):
         if (released[0] != released[1]).any():
             raise InvalidInput(
                 f"the records of steps that stream {stream_part.stream!r} has released were changed since {previous_receipt.release!r}; "
-                "its past is "
-                "final: give the records as they were, or publish the correction as another release"
+                "its past is final: give the records as they were, or publish the correction as another release"
             )
 
     def due_integers(self, exact: Vector, stream_part: StreamPart | None) -> Vector:

@@ -134,9 +134,8 @@ def _check_colour(field_name: str, colour: str) -> None:
     if (ratio := contrast(colour, ground)) < min_contrast:
         direction = "darker" if theme is LIGHT else "lighter"
         raise InvalidInput(
-            f"{field_name}: {colour} has a contrast of {int(100 * ratio) / 100:.2f}:1 with the background {ground}, and "
-            f"{min_contrast:g}:1 is needed "
-            f"(WCAG 2.2, level AA); take a {direction} one"
+            f"{field_name}: {colour} has a contrast of {int(100 * ratio) / 100:.2f}:1 with the background {ground}, and {min_contrast:g}:1 "
+            f"is needed (WCAG 2.2, level AA); take a {direction} one"
         )
 
 

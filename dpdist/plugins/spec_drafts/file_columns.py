@@ -133,8 +133,7 @@ def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str,
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
             f"the first row of {file.source_label} seems to be a record, or names a column twice or not at all; name all {len(names)} "
-            "columns "
-            "with --header"
+            "columns with --header"
         )
     return names
 
