@@ -1,4 +1,4 @@
-"""Write the reference pages that follow from the code: spec keys, commands and mechanisms; and the types of certificates.
+"""Write the reference pages that follow from the code: spec keys, commands and mechanisms.
 
 Run it after a change of a spec's model, of a command's help or of the registry of mechanisms:
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import keyword
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +23,10 @@ HOW = "<!-- Written by docs/generate.py. Change the code that it reads, and run 
 
 def pages() -> dict[str, str]:
     """What is generated: paths from docs, and their text."""
-    types = "../dpdist/content/certificate_fields.py"
     return {
         "reference/spec.md": spec_page(),
         "reference/commands.md": commands_page(),
         "mechanisms.md": mechanisms_page(),
-        types: certificate_types(),
     }
 
 
@@ -270,81 +267,6 @@ def _option_line(option: Any) -> str:
     if option.envvar:
         notes.append(f"Environment variable: `{option.envvar}`.")
     return " ".join([f"`{name}{value}`: {_sentence(option.help or '')}", *notes])
-
-
-CERTIFICATE = DOCS / "certificate.schema.json"
-PUBLISHED = ("format", "suppression", "means", "variances", "measurement", "measurements", "decimals", "files")
-"""What only a published release says; all else a plan says, too."""
-NAMES = {"integer": "int", "number": "float", "string": "str", "boolean": "bool", "null": "None"}
-TYPES_HEAD = '''"""The fields of certificates with their types. Written by docs/generate.py from docs/certificate.schema.json."""
-
-from __future__ import annotations
-
-from typing import Any, Literal, NotRequired, TypedDict
-'''
-
-
-def certificate_types() -> str:
-    """The module of the types."""
-    schema = json.loads(CERTIFICATE.read_text(encoding="utf-8"))
-    out: list[str] = []
-    claims = {key: facts for key, facts in schema["properties"].items() if key not in PUBLISHED}
-    published = {key: facts for key, facts in schema["properties"].items() if key in PUBLISHED}
-    for name, facts in schema.get("$defs", {}).items():
-        out += _class(_facts_class(name), name, facts)
-    for facts, name, base, about in (
-        (claims, "Claims", "TypedDict", "What a plan claims of its release."),
-        (published, "Certificate", "Claims", "The certificate of a published release."),
-    ):
-        out += _class(name, "", {"properties": facts, "required": schema["required"]}, base, about)
-    return TYPES_HEAD + "\n\n".join(["", *out])
-
-
-def _class(name: str, path: str, node: dict[str, Any], base: str = "TypedDict", about: str = "") -> Iterator[str]:
-    fields = {}
-    for key, facts in node["properties"].items():
-        kind, before = _python_type(f"{path}.{key}" if path else key, facts)
-        yield from before
-        fields[key] = kind if key in node.get("required", []) else f"NotRequired[{kind}]"
-    if any(map(keyword.iskeyword, fields)):
-        lines = "".join(f'        "{key}": {_quoted(kind)},\n' for key, kind in fields.items())
-        yield f'{name} = TypedDict(\n    "{name}",\n    {{\n{lines}    }},\n)\n"""``{path}`` of a certificate."""\n'
-        return
-    lines = "".join(f"    {key}: {kind}\n" for key, kind in fields.items())
-    yield f'class {name}({base}):\n    """{about or f"``{path}`` of a certificate."}"""\n\n{lines}'
-
-
-def _quoted(kind: str) -> str:
-    return f'"{kind}"' if "Facts" in kind else kind
-
-
-def _python_type(path: str, facts: dict[str, Any]) -> tuple[str, list[str]]:
-    """What a field's type is called, and the classes that it needs."""
-    if "$ref" in facts:
-        return _facts_class(facts["$ref"].rpartition("/")[2]), []
-    if "const" in facts or "enum" in facts:
-        allowed = ", ".join(json.dumps(each) for each in facts.get("enum", [facts.get("const")]))
-        return f"Literal[{allowed}]", []
-    kinds = facts.get("type", [])
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    found, before = [], list[str]()
-    for kind in kinds:
-        if kind == "object" and "properties" in facts:
-            before += _class(_facts_class(path), path, facts)
-            found.append(_facts_class(path))
-        elif kind in ("object", "array"):
-            inner, more = _python_type(f"{path}[]", facts.get("additionalProperties" if kind == "object" else "items") or {})
-            before += more
-            found.append(f"dict[str, {inner}]" if kind == "object" else f"list[{inner}]")
-        else:
-            found.append(NAMES[kind])
-    return " | ".join(found) or "Any", before
-
-
-def _facts_class(path: str) -> str:
-    """``mechanism.compared[]`` is ComparedFacts."""
-    name = path.rpartition(".")[2].removesuffix("[]")
-    return "".join(part.capitalize() for part in name.split("_")) + "Facts"
 
 
 def main() -> None:

@@ -61,7 +61,6 @@ class Plugin:
         outputs: references of ``Output`` objects, which write files of every release, in this order.
         pages: references of ``Output`` objects that are written last, for they list what there is; they stand in place of the plain page.
         notebook_charts: references of functions that turn a page into images for notebooks.
-        maps: references of functions that find the outlines of the values of an attribute (``Boundaries``).
         mechanisms: references of ``Mechanism`` objects, each after those that it follows.
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         spaces: functions that read what was measured in rounds, by what only these facts of a strategy say: references.
@@ -90,7 +89,6 @@ class Plugin:
     outputs: Sequence[str] = ()
     pages: Sequence[str] = ()
     notebook_charts: Sequence[str] = ()
-    maps: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     strategies: Mapping[str, str] = field(default_factory=dict)
     efforts: Mapping[str, str] = field(default_factory=dict)

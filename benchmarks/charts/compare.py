@@ -37,7 +37,7 @@ from dpdist.plugins.page.charts import NARROW, STYLE, WIDE, Axis, Figure, draw
 from dpdist.plugins.page.charts.chart_data import Outlines
 from dpdist.plugins.page.charts.heat_map import cell_classes, class_limits
 from dpdist.plugins.page.map_outlines import boundaries
-from dpdist.theme import DEFAULT_THEME
+from dpdist.plugins.page.theme import DEFAULT_THEME
 
 HERE = Path(__file__).parent
 MEASURE = "People"

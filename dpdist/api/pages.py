@@ -3,10 +3,9 @@
 from dpdist.arrays import lapack
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content.answer_tables import query_names
-from dpdist.content.certificate_fields import Certificate
 from dpdist.content.feasible_intervals import CellConstraints, Ends
 from dpdist.content.measurement_file import Measurement
-from dpdist.content.number_format import capitalised, digits_for, format_number, join_with_and, number_text, with_interval
+from dpdist.content.number_format import capitalised, digits_for, format_number, join_with_and, number_text
 from dpdist.content.release_content import ReleaseContent, formats_of
 from dpdist.content.release_summary import (
     compared_error_text,
@@ -20,7 +19,6 @@ from dpdist.content.suppression import suppression_sentence
 from dpdist.content.table_rows import MOST_QUERIES, VALUES, column_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import FINER_THAN_DAYS, CalendarUnit, Times
-from dpdist.domain.map_boundaries import Boundaries, Names, Ring
 from dpdist.domain.numeric_columns import AMOUNT, PRESENCE
 from dpdist.language import (
     current_language,
@@ -41,17 +39,14 @@ from dpdist.page.domain_text import (
     exclusion_sentences,
     selection_sentences,
     thresholded_sentences,
-    values_from_records,
 )
 from dpdist.page.edition_text import edition_sentences
 from dpdist.page.guarantee_text import guarantee_text
 from dpdist.page.headings import Words, describes_time_steps, question_texts, title_of, titles_by_name
-from dpdist.page.statistic_tables import page_rows, value_column, with_value_labels
 from dpdist.page.truncation_text import INTERVALS_OF_COUNTED, bound_loss_sentences, count_clause, counts_persons, share_text
 from dpdist.privacy.noise_distributions import NORMAL_95
 from dpdist.query.simultaneous_intervals import simultaneous_half_widths
 from dpdist.reconstruction.measured_space import MOST_PRODUCTS
 from dpdist.statistics.statistic import MEANS, VARIANCES
 from dpdist.statistics.value_powers import bin_summands, range_of
-from dpdist.theme import DEFAULT_THEME, THEME_FILE, Theme
 from dpdist.workloads import Block, Workload

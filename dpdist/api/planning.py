@@ -19,7 +19,6 @@ from dpdist.session.declarations import drop_none, validate_section
 from dpdist.session.predicted_errors import PredictedErrors, format_table
 from dpdist.sources.formats.csv_grammar import Grammar
 from dpdist.spec import json_schema
-from dpdist.spec.attributes import ATTRIBUTES
 from dpdist.spec.compile import compile_job
 from dpdist.spec.load import PERIOD, load
 from dpdist.spec.queries import QuerySpec

@@ -8,8 +8,8 @@ from dpdist.content.table_rows import (
     VALUES,
     ThresholdedRow,
     read_thresholded_rows,
-    read_value_labels,
     titled_query,
+    unescape_text,
 )
 from dpdist.operators import Matrix
 from dpdist.privacy.accounting import Loss

@@ -8,7 +8,7 @@ from dpdist.extracts.record_sorting import environment_limit, open_connection
 from dpdist.extracts.table_extracts import RecordTable, TableFiles, UnreadRecords, read_table_files, reraise_first_failure
 from dpdist.process.threads import map_in_order
 from dpdist.sources import file_listing
-from dpdist.sources.column_types import Column, ColumnKind, ColumnType
+from dpdist.sources.column_types import ColumnType
 from dpdist.sources.file_listing import locate_records, refuse_pattern
 from dpdist.sources.formats import csv_batches
 from dpdist.sources.formats.column_conversion import ARROW, family_of, numbers_as_texts
@@ -21,6 +21,6 @@ from dpdist.sources.optional_packages import package
 from dpdist.sources.reader_errors import reading
 from dpdist.sources.record_sources import ArrowStream, Source, column_names, partitions_of, source_of
 from dpdist.sources.source_labels import File, SourceLabel
-from dpdist.spec.sections.sources import CsvLocation, Location
+from dpdist.spec.sections.sources import CsvLocation, CsvSpec, Location
 from dpdist.spec.value_types import PathText
 from dpdist.storage.objects import parse_location

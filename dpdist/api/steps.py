@@ -27,11 +27,11 @@ from dpdist.spec.job_histogram import CountedCells
 from dpdist.spec.queries import QuerySpec
 from dpdist.spec.release_spec import ReleaseSpec
 from dpdist.spec.sections.amount_columns import ColumnSpec, SumSpec
-from dpdist.spec.sections.plugin_sections import PluginSection
+from dpdist.spec.sections.plugin_sections import AppearanceSection, MapSection, PluginSection
 from dpdist.spec.sections.private_bounds import SHARE_DESCRIPTION, RangeSelection, ShareSpec
 from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.steps.domain_selection import PrivateChoice
-from dpdist.spec.value_types import Exact
+from dpdist.spec.value_types import Exact, PathText, SpecPart, Text
 from dpdist.stability import Neighbours
 from dpdist.statistics.interval_estimates import EstimatedShare, IntervalEstimate
 from dpdist.workloads import Workload

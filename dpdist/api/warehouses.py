@@ -4,10 +4,7 @@ from dpdist.pipeline.warehouse_delivery import synthetic_rows
 from dpdist.sources.optional_packages import package
 from dpdist.spec.value_types import PathText
 from dpdist.spec.warehouse_target import (
-    PACKAGE_PURPOSE,
     TARGETS,
     PublishedRows,
     TargetKind,
-    other_columns,
-    translate_target_errors,
 )

@@ -18,7 +18,6 @@ from dpdist.content.release_content import ReleaseContent, formats_of
 from dpdist.content.table_rows import FORMULA, column_of
 from dpdist.process import arrow_arrays
 from dpdist.process import arrow_compute as pc
-from dpdist.theme import DEFAULT_THEME
 from dpdist.workloads import Block
 
 NUMBERS = ("answer", "standard_error", "half_width_95")
@@ -29,7 +28,7 @@ def write_tables(content: ReleaseContent, digits: int, destination: Destination,
     """The files of answers that the release asks for."""
     formats, written_files = formats_of(content), list[WrittenFile]()
     content_for_tasks = replace(
-        content, certificate={}, measurements={}, statistics={}, about={}, theme=DEFAULT_THEME, boundaries={}
+        content, certificate={}, measurements={}, statistics={}, about={}, theme=None, boundaries={}
     )  # tasks carry it
     if "parquet" in formats:
         written_files += _write_parquet(content_for_tasks, digits, destination, task_map)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from dpdist.language import MINUS, localize_number, say
 
@@ -31,18 +30,6 @@ def digits_for(half: float, value: float = 0.0) -> int:
     if not math.isfinite(half) or half <= 0:
         return 0 if float(value).is_integer() or abs(value) >= 1000 else 2
     return max(0, 1 - math.floor(math.log10(half))) if half < 10 else 0
-
-
-def with_interval(value: float, half: float, sides: Sequence[float] = ()) -> str:
-    """``4,829 ± 27``; the number alone where no interval is known or it is exact; ``4.1 (3.9 to 4.5)`` if sides are given."""
-    digits = digits_for(half, value)
-    if not math.isfinite(half) or half <= 0:
-        return format_number(value, digits)
-    digits = min(digits, 1) if abs(value) >= 100 else digits
-    if sides:
-        low, high = (format_number(interval_end, digits) for interval_end in sides)
-        return f"{format_number(value, digits)} ({say('{low} to {high}', low=low, high=high)})"
-    return f"{format_number(value, digits)} ± {format_number(half, digits)}"
 
 
 def join_with_and(texts: list[str]) -> str:

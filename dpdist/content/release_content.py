@@ -16,10 +16,8 @@ from dpdist.content.feasible_intervals import ANYWHERE, Ends
 from dpdist.content.measurement_file import FILE, Evidence, Measurement
 from dpdist.content.release_summary import count_unanswered
 from dpdist.content.suppression import Suppression
-from dpdist.domain.map_boundaries import Boundaries
 from dpdist.operators import Matrix, Toeplitz
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.theme import DEFAULT_THEME, Theme
 from dpdist.version import version
 from dpdist.workloads import Block, Workload
 
@@ -88,7 +86,7 @@ class ReleaseContent:
         verifier: whether a copy of the verifier lies beside the files.
         ends: of each block where its true answers can lie, and intervals are cut; () for anywhere.
         counted: of each block of the workload whether its answers are numbers of records, which suppression compares; () for all.
-        theme: what the publisher gives of its own to the page.
+        theme: what the publisher gives of its own to the page, which a plugin writes; None where that is nothing.
         boundaries: where values lie on a map, by attribute.
         answered_steps: of each block the rows that are answered, where its filters may reach beyond the series; () for all.
     """
@@ -111,8 +109,8 @@ class ReleaseContent:
     counted: tuple[bool, ...] = ()
     ends: tuple[Ends, ...] = ()
     answered_steps: tuple[AnsweredSteps | None, ...] = ()
-    theme: Theme = DEFAULT_THEME
-    boundaries: Mapping[str, Boundaries] = field(default_factory=dict)
+    theme: Any = None
+    boundaries: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def measurement(self) -> Measurement | None:

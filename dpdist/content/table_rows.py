@@ -97,15 +97,6 @@ def column_of(name: str) -> str:
     return f"attribute_{name}" if name in reserved else name
 
 
-def read_value_labels(path: Path) -> dict[str, dict[str, str]]:
-    """What the page of a release calls the texts of each column, from its file (``dpdist.publish.outputs.value_names``)."""
-    labels: dict[str, dict[str, str]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for column, text, label in (map(unescape_text, row.values()) for row in csv.DictReader(file)):
-            labels.setdefault(column, {})[text] = label
-    return labels
-
-
 def titled_query(row: Mapping[str, Any], titles: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:
     """The query of a published row as its page lists it; as it is where it has a name of its own.
 

@@ -100,13 +100,6 @@ def edges_sentences(certificate: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def values_from_records(certificate: Mapping[str, Any]) -> str:
-    """Which values of attributes were found in the records; empty where all were declared."""
-    names, edges = certificate.get("selections", ()), certificate.get("chosen_edges", ())
-    name_texts = [say("the names of {attribute}", attribute=facts["attribute"]) for facts in names]
-    return ", ".join([*name_texts, *(say("the bins of {attribute}", attribute=facts["of"]) for facts in edges)])
-
-
 MISSING_PERSON_TEXTS = {
     "drop": translatable("Records that name no person are left out of all answers."),
     "each": translatable("Each record that names no person is counted as a person of its own."),

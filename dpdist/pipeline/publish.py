@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,7 +14,6 @@ import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.content.answer_tables import is_long
-from dpdist.content.certificate_fields import Claims
 from dpdist.content.destination import PartReport, PartWriter, TaskMap, UploadRecords, WrittenFile, map_in_threads
 from dpdist.content.measurement_file import FILE as MEASUREMENT_FILE
 from dpdist.content.measurement_file import HORIZON, MOST_BYTES, Evidence, Measurement
@@ -110,7 +109,7 @@ def publish(
     planned: ReleasePlan,
     measured: StoredArray,
     answers: Answers,
-    certificate: Claims,
+    certificate: Mapping[str, Any],
     measurements: dict[str, str],
 ) -> StorageLocation:
     """The files a reader gets; a finished folder is left as it is.

@@ -58,9 +58,8 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
     for other_release, _ in companion_releases:
         if other_release.noise.kind != noise_kind:
             raise InvalidInput(
-                f"release {other_release.job.release!r} has {other_release.noise.kind.label} noise and this one {noise_kind.label} "
-                "noise, which cannot be "
-                f"combined: set 'noise: {other_release.noise.kind}'"
+                f"release {other_release.job.release!r} has {other_release.noise.kind.label} noise and this one {noise_kind.label} noise, "
+                f"which cannot be combined: set 'noise: {other_release.noise.kind}'"
             )
     if not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True):
         plans = (planned, *(other_release for other_release, _ in companion_releases))

@@ -6,14 +6,13 @@ references to stored arrays and returns some; each can be run again at any time 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
-from dpdist.content.certificate_fields import Claims
 from dpdist.content.release_summary import summary_line
 from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import InvalidInput, ReleaseConflict
@@ -80,7 +79,7 @@ class Release:
     charged: bool
     tally: CountSummary
     budget: DatasetBudget
-    certificate: Claims
+    certificate: Mapping[str, Any]
 
     @property
     def job(self) -> Job:
@@ -239,7 +238,7 @@ def _measure_and_answer(
     certificate = planned.certificate(budget, answers.effect, ledger=name, rounding=answers.rounding)
     revised = revised_groups(context, planned, companion_plans, answers)
     if revised:
-        certificate = cast("Claims", {**certificate, "revises": revised})
+        certificate["revises"] = revised
     location = published_at(job.release, job.outputs.output.folder)
     measurements = {
         job.release: measured.digest,

@@ -183,6 +183,5 @@ def _check_formats(formats: tuple[Format, ...] | None, answers: int) -> None:
     tables = [name for name in formats or () if name != "zarr"]
     if tables and answers > PARQUET_ROWS:
         raise InvalidInput(
-            f"{answers:,} answers are not written as {' and '.join(tables)} (up to {PARQUET_ROWS:,} are); set "
-            "'output.formats' to [zarr]"
+            f"{answers:,} answers are not written as {' and '.join(tables)} (up to {PARQUET_ROWS:,} are); set 'output.formats' to [zarr]"
         )

@@ -230,9 +230,8 @@ def post_processing(
         )
     if options.non_negative:
         sentences.append(
-            f"{_fit_sentence(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, "
-            "and each "
-            "interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
+            f"{_fit_sentence(effect, options)}: small counts are biased upwards; standard errors are those of the unbiased estimate, and "
+            "each interval holds that of the unbiased answer, cut at what is possible, so that it covers at least what it says"
         )
     if rounding is not None:
         sentences += _rounding_sentences(rounding)

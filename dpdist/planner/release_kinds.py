@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
-from dpdist.content.certificate_fields import Claims
 from dpdist.content.release_content import versions
 from dpdist.content.release_summary import summary_line
 from dpdist.digests import compute_digest
@@ -68,7 +67,7 @@ class ReleasePlan(IntegerPlan):
         *,
         ledger: str | None = None,
         rounding: RoundingRule | None = None,
-    ) -> Claims:
+    ) -> dict[str, Any]:
         """What is guaranteed, to whom, and at what cost: public facts only.
 
         Args:
@@ -80,7 +79,7 @@ class ReleasePlan(IntegerPlan):
         rounding = rounding or self.planned_rounding
         job, guarantee = self.job, self.job.guarantee
         series = guarantee.release_mode.facts(self.cells)
-        claims = {
+        return {
             "release": job.release,
             **({} if job.outputs.language == "en" else {"language": job.outputs.language}),
             "period": guarantee.day,
@@ -106,7 +105,6 @@ class ReleasePlan(IntegerPlan):
             "confidence": {"level": 0.95, "columns": ["low_95", "high_95"], **certificate.possible_counts(job).facts()},
             "versions": versions(),
         }
-        return cast("Claims", claims)
 
     @property
     def planned_rounding(self) -> RoundingRule | None:
@@ -317,8 +315,7 @@ class StreamPlan(ReleasePlan):
         stream, former_plan, releases = self.stream, self.former_plan, self._stream_releases(ledger)
         if former_plan is not None and not releases:
             raise InvalidInput(
-                f"stream {stream.name!r} of {self.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out "
-                "'extended_from'"
+                f"stream {stream.name!r} of {self.job.guarantee.dataset!r} has not begun, so nothing is extended: leave out 'extended_from'"
             )
         own_starts = (stream_part.start for receipt, stream_part in releases if receipt.release == self.job.release)
         start = next(own_starts, releases[-1][1].stop if releases else 0)
@@ -371,8 +368,7 @@ class StreamPlan(ReleasePlan):
         if (released[0] != released[1]).any():
             raise InvalidInput(
                 f"the records of steps that stream {stream_part.stream!r} has released were changed since {previous_receipt.release!r}; "
-                "its past is "
-                "final: give the records as they were, or publish the correction as another release"
+                "its past is final: give the records as they were, or publish the correction as another release"
             )
 
     def due_integers(self, exact: Vector, stream_part: StreamPart | None) -> Vector:

@@ -105,9 +105,8 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
     if workload.kind.is_long and not (names and all(mechanism_of(name).supports_out_of_core for name in names)):
         able_mechanisms = " or ".join(repr(name) for name, mechanism in REGISTRY.items() if mechanism.supports_out_of_core)
         raise InvalidInput(
-            f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able_mechanisms} with Gaussian "
-            "noise, found "
-            f"{repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
+            f"filters and formulas over more than {long:,} steps or cells are answered by mechanism {able_mechanisms} with Gaussian noise, "
+            f"found {repr(names[0]) if names else 'Laplace noise'}; set 'mechanism: auto' and a budget with delta or rho, or merge steps"
         )
     if not names:
         raise InvalidInput(

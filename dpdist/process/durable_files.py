@@ -64,9 +64,8 @@ def _restrict_mode(path: Path, mode: int) -> None:
     shown = f"{stat.S_IMODE(status.st_mode):04o}"
     if status.st_mode & stat.S_ISVTX or status.st_uid != os.geteuid() != 0:
         raise StoreError(
-            f"{path} has mode {shown}, so other users can reach the private files in it, and this user may not "
-            "change that; choose a folder "
-            f"of your own, or have its owner run: chmod {mode:04o} {path}"
+            f"{path} has mode {shown}, so other users can reach the private files in it, and this user may not change that; choose a "
+            f"folder of your own, or have its owner run: chmod {mode:04o} {path}"
         )
     path.chmod(mode)
     logging.getLogger(__name__).warning("%s had mode %s: other users could read it; it is %04o now", path, shown, mode)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content import measurement_file
-from dpdist.content.certificate_fields import Certificate
 from dpdist.content.feasible_intervals import CellConstraints, interval
 from dpdist.content.measurement_file import Measurement
 from dpdist.content.release_summary import difference_notes
@@ -98,7 +97,7 @@ def _format_value(value: float | str | None) -> str:
     return "" if value is None else value if isinstance(value, str) else f"{value:,.6g}"
 
 
-UNPUBLISHED = cast("Certificate", {})
+UNPUBLISHED: Mapping[str, Any] = {}
 """In place of the certificate, where a measurement is asked before it is published."""
 
 
@@ -111,7 +110,7 @@ class PublishedRelease:
         measurement: its noisy integers and their strategy.
     """
 
-    certificate: Certificate
+    certificate: Mapping[str, Any]
     measurement: Measurement = field(repr=False)
 
     @property
@@ -447,4 +446,4 @@ def load_published(location: StorageLocation) -> PublishedRelease:
                 f"release {certificate['release']!r} answers no further questions: {about['why']}; only its published answers can be read"
             )
         loaded_measurement = measurement_file.read_measurement(local / measurement_file.FILE)
-    return PublishedRelease(cast("Certificate", certificate), loaded_measurement)
+    return PublishedRelease(certificate, loaded_measurement)

@@ -62,9 +62,8 @@ def check_pair(store: Store, ledger: Ledger) -> None:
     check_form(recorded_checkpoint.get("format"), f"the store {store.location}", FORMAT)
     if recorded_checkpoint.get("format") != FORMAT:
         raise StoreError(
-            f"the store {store.location} has format {recorded_checkpoint.get('format')!r}, and this version of dpdist reads {FORMAT}: "
-            "use the version "
-            "that wrote it, or name an empty place (DPDIST_STORE)"
+            f"the store {store.location} has format {recorded_checkpoint.get('format')!r}, and this version of dpdist reads {FORMAT}: use "
+            "the version that wrote it, or name an empty place (DPDIST_STORE)"
         )
     if ledger.digest_of(1) != recorded_checkpoint["first"]:
         raise LedgerError(
@@ -73,9 +72,8 @@ def check_pair(store: Store, ledger: Ledger) -> None:
         )
     if ledger.digest_of(recorded_checkpoint["sequence"]) != recorded_checkpoint["head"]:
         raise LedgerError(
-            f"the ledger is older than the store {store.location}, or was changed: the store knows a row "
-            f"{recorded_checkpoint['sequence']} that the "
-            f"ledger does not have. {_RESTORE}"
+            f"the ledger is older than the store {store.location}, or was changed: the store knows a row {recorded_checkpoint['sequence']} "
+            f"that the ledger does not have. {_RESTORE}"
         )
 
 

@@ -92,6 +92,14 @@ class StepRule(Protocol):
         """What it reveals of one change."""
 
 
+class NoisyRule(StepRule, Protocol):
+    """How it is found from noisy counts."""
+
+    @property
+    def noise(self) -> Noise:
+        """What is drawn."""
+
+
 @dataclass(frozen=True)
 class StepDeclaration:
     """What a spec asks a part of its budget to find.
@@ -321,12 +329,20 @@ class NoisyStep(BudgetedStep):
 
     @property
     @abstractmethod
+    def rule(self) -> NoisyRule: ...
+
+    @property
     def noise(self) -> Noise:
         """What is drawn."""
+        return self.rule.noise
 
     @property
     def draw_facts(self) -> Mapping[str, Any]:
         return {"noise": self.noise.kind, "scale": self.noise.scale}
+
+    def values_to_store(self, counted: Any, key: bytes, errors: CandidateErrors | None) -> Any:
+        rule: Any = self.rule  # whose noisy counts are all that is stored
+        return {"values": rule.noisy(counted.counts, self.samples(key)).tolist()}
 
     def samples(self, key: bytes) -> Draw:
         """Gives samples of the key's noise."""

@@ -22,7 +22,6 @@ from dpdist.spec.sections.amount_columns import ColumnSpec
 from dpdist.spec.sections.budgets import ReleaseBudgetSpec
 from dpdist.spec.sections.thresholded_cells import KeySpec
 from dpdist.spec.steps.step_registry import step_classes
-from dpdist.theme import DEFAULT_THEME
 
 NONE = Fraction(0)
 Before = Mapping[type[BudgetedStep], int]
@@ -116,7 +115,7 @@ def compile_job(
             spec.output,
             spec.postprocess,
             spec.about,
-            DEFAULT_THEME if spec.site is None else spec.site.theme(files),
+            None if spec.site is None else spec.site.theme(files),
             {
                 name: drawn
                 for name, content in spec.domain.items()

@@ -144,8 +144,7 @@ def _check_companions(job: Job) -> None:
         ):
             raise InvalidInput(
                 f"release {companion_job.release!r} cannot be combined: it needs the same domain, without names that are selected "
-                "privately, the "
-                "same data set, counts, and the same kind of noise"
+                "privately, the same data set, counts, and the same kind of noise"
             )
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from dpdist.digests import compute_digest
 from dpdist.domain import Attribute, Domain
-from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.mechanisms.mechanism import PlanSetting
@@ -37,7 +36,6 @@ from dpdist.spec.sections.plugin_sections import PluginSection
 from dpdist.spec.sections.records import Person
 from dpdist.stability import Distance, Neighbours
 from dpdist.statistics.statistic import ReleaseTraits
-from dpdist.theme import Theme
 from dpdist.workloads import Block, Workload, filtered, predicates, union
 from dpdist.workloads.product_queries import listed_marginals
 
@@ -225,7 +223,7 @@ class Outputs:
     """What is done to the answers, which files are written, and where they go.
 
     Attributes:
-        theme: what the publisher gives of its own to the page.
+        theme: what the publisher gives of its own to the page (``AppearanceSection.theme``), None where that is nothing.
         boundaries: where values lie on a map, by attribute.
         companions: the releases that this one is made consistent with.
         gate: what is done where answers are very unlikely beside those of earlier periods.
@@ -237,8 +235,8 @@ class Outputs:
     output: OutputSpec
     postprocess: PostprocessSpec
     about: AboutSpec | None
-    theme: Theme
-    boundaries: Mapping[str, Boundaries]
+    theme: Any
+    boundaries: Mapping[str, Any]
     companions: tuple[Job, ...]
     gate: PluginSection | None = None
 

@@ -13,8 +13,8 @@ from dpdist.spec.sections.amount_columns import SumSpec
 from dpdist.spec.sections.budgets import LedgerSpec, ReleaseBudgetSpec
 from dpdist.spec.sections.calendar_steps import StreamSpec
 from dpdist.spec.sections.optimizer import LimitsSpec, Mechanism, SeparationSpec
-from dpdist.spec.sections.output import AboutSpec, Language, OutputSpec, PostprocessSpec, SiteSpec
-from dpdist.spec.sections.plugin_sections import PluginSection, SectionKey
+from dpdist.spec.sections.output import AboutSpec, Language, OutputSpec, PostprocessSpec
+from dpdist.spec.sections.plugin_sections import AppearanceSection, PluginSection, SectionKey
 from dpdist.spec.sections.records import RecordsSpec
 from dpdist.spec.sections.thresholded_cells import ThresholdedSpec
 from dpdist.spec.value_types import SpecPart
@@ -128,11 +128,7 @@ class ReleaseSpec(SpecPart):
         None,
         description="what the publisher says of the data product: the release then carries deployment.yaml and CITATION.cff, too",
     )
-    site: SiteSpec | None = Field(
-        None,
-        description="how the page and the site of the data set look: the publisher's name, logo, colours and font. They are part of every "
-        "page, which loads nothing from anywhere",
-    )
+    site: Annotated[AppearanceSection | None, SectionKey("spec.site")] = None
     gate: Annotated[PluginSection | None, SectionKey("gate")] = None
     output: OutputSpec = Field(
         default_factory=lambda: OutputSpec.model_validate({}), description="where the published files go"

@@ -194,6 +194,7 @@ def _schema_of(family: Family[Any], handler: GetJsonSchemaHandler) -> tuple[dict
     for schema in schemas:
         for key, facts in schema["properties"].items():
             schemas_by_key[key] += [] if facts in schemas_by_key[key] else [facts]
+    schemas_by_key = {key: several for key, several in schemas_by_key.items() if several}  # others need a missing plugin
     forms = []
     for schema in schemas:
         own_schemas = {key: facts for key, facts in schema["properties"].items() if len(schemas_by_key[key]) > 1}

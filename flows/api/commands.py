@@ -3,7 +3,7 @@
 from dpdist.process.resource_limits import check_program
 from flows import ledger_access
 from flows.commands.console_output import GROUPS, console, error_console, progress, shown
-from flows.commands.options import Delimiter, EngineAddress, NamesInFirstRow, Period, ReleaseName, grammar_of
+from flows.commands.options import EngineAddress, Period, ReleaseName
 from flows.ledger_access import open_local_ledger
 from flows.prefect.prefect_settings import resume_runs
 from flows.release_services import SERVICE

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpdist.errors import InvalidInput
 from flows.commands.console_output import day_of
-
-if TYPE_CHECKING:
-    from dpdist.sources.formats.csv_grammar import Grammar
 
 SpecPath = Annotated[Path, typer.Argument(help="the release spec, a YAML file")]
 EngineAddress = Annotated[
@@ -29,28 +26,8 @@ Period = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
 Csv = Annotated[bool, typer.Option("--csv", help="print CSV, for spreadsheets and programs")]
-Delimiter = Annotated[
-    str | None, typer.Option("--delimiter", help="the character between the values of CSV files. Default: a comma")
-]
-NamesInFirstRow = Annotated[
-    bool,
-    typer.Option("--names-in-first-row", help="the first row of CSV files holds the columns' names, and is no record"),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", help="print only errors, and JSON if --json is given")]
 ReleaseName = Annotated[str, typer.Argument(help="the id of a release, or the folder or URL of a published release")]
-
-
-def grammar_of(delimiter: str | None) -> Grammar:
-    """How CSV files are written. Raises: InvalidInput for what can be no delimiter."""
-    from pydantic import ValidationError
-
-    from dpdist.sources.formats.csv_grammar import DEFAULT_GRAMMAR
-    from dpdist.spec.sections.sources import CsvSpec
-
-    try:
-        return DEFAULT_GRAMMAR if delimiter is None else CsvSpec.model_validate({"delimiter": delimiter}).grammar
-    except ValidationError as error:
-        raise InvalidInput(f"--delimiter: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
 def check_format(*, as_json: bool, as_csv: bool) -> None:

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import scipy
 from hypothesis import given
@@ -15,8 +14,6 @@ from hypothesis import strategies as st
 from dpdist.content.feasible_intervals import ANYWHERE, CellConstraints, half_width, interval
 from dpdist.operators import Dense, Dyadic, Identity, Kronecker, Operator, Padded, Prefix, Sparse, TallMatrix, Toeplitz
 from dpdist.operators.out_of_core import as_row_source
-from dpdist.page import statistic_tables
-from dpdist.page.headings import Words
 from dpdist.publish import release_folder
 from dpdist.query.published_release import load_published
 from dpdist.storage.objects import parse_location
@@ -75,13 +72,6 @@ def test_published_intervals_are_cut_everywhere(home: Path) -> None:
     (found,) = load_published(parse_location(done.folder)).ask("sum of age>=11")
     assert isinstance(found.low, float)
     assert found.low >= 0
-
-
-@pytest.mark.parametrize(("error", "shown"), [(None, "not known"), (0.25, "0.25")])
-def test_a_mean_s_standard_error_is_shown_where_it_is_known(error: float | None, shown: str) -> None:
-    row = {"group": "g", "query": "q", "mean": 3.0, "low_95": 2.51, "high_95": 3.49, "standard_error": error}
-    (texts,) = statistic_tables.page_rows(pa.Table.from_pylist([row]), Words("records", {}), ())
-    assert texts["standard_error"] == shown
 
 
 def test_half_widths_are_those_before_the_cut() -> None:

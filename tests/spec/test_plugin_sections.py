@@ -26,6 +26,7 @@ KEYS = {
     "quantiles": {"of": {"age": {"from": 0, "to": 11}}},
     "assume": {"records": 100},
     "gate": {"completeness": {}},
+    "spec.site": {"name": "Office"},
 }
 PERSON = {"path": "records.parquet", "person": {"column": "person", "most_records": 2}}
 CHOSEN = {"column": "person", "most_records": "private", "selection": {"most": 9}}
@@ -46,10 +47,20 @@ def without_plugins(work: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("key", KEYS)
 def test_a_section_of_a_missing_plugin_is_refused_in_one_line(key: str) -> None:
     plugin = next(name for name, words in OFFERED.items() if key in words)
-    line = f"spec: {key}: '{key}' needs the plugin '{plugin}' of dpdist, which is not installed here; install it, or leave '{key}' out"
-    assert without_plugins(lambda: load(small_release.spec(records=PERSON, **{key: KEYS[key]}))) == line
-    assert without_plugins(lambda: load(small_release.spec(records=PERSON, **{key: None}))).guarantee.next_step is None
-    assert key not in without_plugins(json_schema)["properties"]
+    name = key.rpartition(".")[2]
+    line = f"spec: {name}: '{name}' needs the plugin '{plugin}' of dpdist, which is not installed here; install it, or leave '{name}' out"
+    assert without_plugins(lambda: load(small_release.spec(records=PERSON, **{name: KEYS[key]}))) == line
+    assert without_plugins(lambda: load(small_release.spec(records=PERSON, **{name: None}))).guarantee.next_step is None
+    assert name not in without_plugins(json_schema)["properties"]
+
+
+def test_a_map_without_its_plugin_is_refused_in_one_line() -> None:
+    values = {"sex": {"categories": ["DE", "FR"], "map": "countries"}, "age": {"from": 0, "to": 11}}
+    refused = without_plugins(lambda: load(small_release.spec(domain=values)))
+    assert refused == (
+        "spec: domain.sex.map: 'map' needs the plugin 'page' of dpdist, which is not installed here; install it, or leave 'map' out"
+    )
+    assert "map" not in without_plugins(json_schema)["$defs"]["AttributeSpec"]["properties"]
 
 
 @pytest.mark.parametrize(

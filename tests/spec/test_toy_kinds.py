@@ -22,7 +22,7 @@ from dpdist.errors import InvalidSpec
 from dpdist.extracts.column_projection import Use
 from dpdist.extracts.table_extracts import RecordTable
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.column_types import Column, ColumnType
+from dpdist.sources.column_types import ColumnType
 from dpdist.sources.record_sources import ArrowStream
 from dpdist.spec import error_messages, json_schema, load
 from dpdist.spec.attributes import ATTRIBUTES
@@ -36,7 +36,6 @@ from dpdist.spec.value_types import SpecPart
 from dpdist.statistics.statistic_registry import STATISTICS
 from dpdist.workloads import Filter, Workload, predicates
 from tests.support import small_release
-from tests.support.complete_tree import needs_plugin, plugin_object
 
 EVERY = {"every": {"of": "age", "step": 3}}
 AGES = {"age": {"from": 0, "to": 11}}
@@ -67,8 +66,6 @@ class EveryQuery(OrderedQuery):
 class Letters(Values):
     """Letters of the alphabet."""
 
-    to_declare = ("letters: LAST",)
-
     letters: str = Field(min_length=1, max_length=1, description="the last of the letters from a on", examples=["z"])
 
     def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
@@ -76,10 +73,6 @@ class Letters(Values):
 
     def words(self) -> str:
         return f"the letters from a to {self.letters}"
-
-    @classmethod
-    def outline(cls, column: Column) -> tuple[str, ...]:
-        return ("letters: LAST",) if column.kind == "boolean" else ()
 
 
 class Difference(FilterKind):
@@ -206,14 +199,6 @@ def test_a_kind_of_values_is_counted_and_described(home: Path) -> None:
     done = small_release.run(path, home)
     assert done.certificate["method"]["attributes"]["work"]["values"] == "the letters from a to d"
     assert done.answers.arrow["work"].to_pylist() == ["a", "b", "c", "d", "others"]
-
-
-@needs_plugin("init")
-def test_a_kind_of_values_is_part_of_drafts() -> None:
-    asked = plugin_object("dpdist.plugins.spec_drafts.spec_template:OutlineRequest")("records.parquet", "small")
-    outline = plugin_object("dpdist.plugins.spec_drafts.spec_template:outline")
-    columns = [Column("flag", "text"), Column("odd", "unknown")]
-    assert "    # letters: LAST" in outline(columns, asked, schema="x", public=False)
 
 
 def test_a_kind_of_filter_is_asked_and_described(tmp_path: Path) -> None:

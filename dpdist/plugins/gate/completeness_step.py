@@ -14,7 +14,6 @@ from dpdist.api import InvalidInput
 from dpdist.api.steps import (
     COMPLETENESS,
     UNIT_BITS,
-    CandidateErrors,
     CountedCells,
     CountedSizes,
     Draw,
@@ -91,19 +90,12 @@ class CompletenessMeasurement(NoisyStep):
         return NoisyRecordClasses(moved, noise, loss)
 
     @property
-    def noise(self) -> Noise:
-        return self.rule.noise
-
-    @property
     def binding_facts(self) -> Mapping[str, Any]:
         rule = {"moved": self.rule.moved, "noise": self.noise.kind, "scale": self.noise.scale, "unit": UNIT_BITS}
         return {"person": self.job.guarantee.person, "classes": CLASSES, "rule": rule, **self.record_facts}
 
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
         return count_completeness(records)
-
-    def values_to_store(self, counted: CountedSizes, key: bytes, errors: CandidateErrors | None) -> Any:
-        return {"values": self.rule.noisy(counted.counts, self.samples(key)).tolist()}
 
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
         if published_numbers is None:

@@ -10,6 +10,9 @@ PLUGIN = Plugin(
         "dpdist.plugins.page.page_outputs:APPEARANCE",
         "dpdist.plugins.page.page_outputs:PAGE",
     ),
-    maps=("dpdist.plugins.page.map_outlines:boundaries",),
+    sections={
+        "spec.site": "dpdist.plugins.page.page_sections:SiteSpec",
+        "domain.map": "dpdist.plugins.page.page_sections:MapSpec",
+    },
     notebook_charts=("dpdist.plugins.page.notebook_charts:chart_images",),
 )

@@ -22,8 +22,6 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from dpdist.api.pages import (
-    DEFAULT_THEME,
-    Theme,
     capitalised,
     compared_error_text,
     count_answered,
@@ -46,6 +44,7 @@ from dpdist.api.pages import (
     with_superscripts,
 )
 from dpdist.plugins.page.charts.svg_frame import STYLE
+from dpdist.plugins.page.theme import DEFAULT_THEME, Theme
 
 _PACKAGE = "dpdist.plugins.page"
 _DATE = r"\b\d{1,2}\.? (?:de )?[^\W\d]+\.? (?:de )?\d{4}\b"
@@ -69,15 +68,15 @@ class Assets:
     publisher: Theme
 
 
-def page_assets(*more: str, publisher: Theme = DEFAULT_THEME, package: str = _PACKAGE) -> Assets:
+def page_assets(*more: str, publisher: Theme | None = None, package: str = _PACKAGE) -> Assets:
     """Those of pages in the language that is spoken.
 
     Args:
         more: scripts that this page needs beside those of charts and tables.
-        publisher: whose name, logo, colours and font the page has.
+        publisher: whose name, logo, colours and font the page has. Default: dpdist's own.
         package: whose folder ``templates`` holds these scripts.
     """
-    return _build_assets(current_language().code, package, more, publisher)
+    return _build_assets(current_language().code, package, more, publisher or DEFAULT_THEME)
 
 
 @cache

@@ -24,12 +24,12 @@ from dpdist.api.pages import (
     say,
     translatable,
     translate_group_name,
-    with_interval,
 )
 from dpdist.plugins.page.chart_words import ChartWords
 from dpdist.plugins.page.charts import Axis, Figure
 from dpdist.plugins.page.charts.area_map import MOST_PANELS
 from dpdist.plugins.page.charts.chart_data import CumulativeKind, Outlines
+from dpdist.plugins.page.charts.text_layout import with_interval
 from dpdist.plugins.page.map_outlines import join_groups
 
 MOST_SERIES = 4

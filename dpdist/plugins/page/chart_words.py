@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.api.pages import Attribute, Boundaries, Domain, Matrix, Words, number_text, say
+from dpdist.api.pages import Attribute, Domain, Matrix, Words, number_text, say
 from dpdist.plugins.page.charts import Axis, Clock
+from dpdist.plugins.page.map_outlines import Boundaries
 
 MOST_LABELS = 100_000
 """Bins that are named for readers."""

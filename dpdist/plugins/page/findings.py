@@ -19,9 +19,9 @@ from dpdist.api.pages import (
     say,
     simultaneous_half_widths,
     translatable,
-    with_interval,
 )
 from dpdist.plugins.page.charts import Figure
+from dpdist.plugins.page.charts.text_layout import with_interval
 
 _MEASURE_NAMES = {
     "density": translatable("the density"),

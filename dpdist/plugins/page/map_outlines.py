@@ -10,7 +10,7 @@ import importlib.resources
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.api import InvalidInput
-from dpdist.api.pages import Boundaries, Names, Ring
 
 COUNTRIES = "countries"
 """In place of a file: Natural Earth's countries at 1:110,000,000, in the public domain, by ISO 3166-1 (tools/countries.py)."""
@@ -35,6 +34,25 @@ LEAST_GAP = 30.0
 """Degrees of longitude without any area, from which on a map that reaches over 180 degrees is cut there instead."""
 
 _Rings = list[NDArray[np.float64]]
+Ring = tuple[tuple[int, int], ...]
+Names = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """The areas of an attribute.
+
+    Attributes:
+        areas: the rings of each value that is on the map, in steps of a grid, downwards.
+        others: rings of areas that are no value.
+        size: of the grid, across and down.
+        names: what values are called, by the code of a language; by an empty text in all languages.
+    """
+
+    areas: tuple[tuple[str, tuple[Ring, ...]], ...]
+    others: tuple[Ring, ...]
+    size: tuple[int, int]
+    names: Names = field(default_factory=dict, hash=False)
 
 
 def join_groups(boundaries: Boundaries, groups: Mapping[str, str]) -> Boundaries:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dpdist.api.outputs import Output, ReleaseDraft, WrittenFile, arrow_arrays, json_text, write_statistics
-from dpdist.api.pages import DEFAULT_THEME, MOST_QUERIES, THEME_FILE, VALUES, use_language
+from dpdist.api.pages import MOST_QUERIES, VALUES, use_language
 from dpdist.plugins.page.chart_words import ChartWords
 from dpdist.plugins.page.release_page import release_page
+from dpdist.plugins.page.theme import DEFAULT_THEME, THEME_FILE
 from dpdist.plugins.page.value_labels import column_value_labels
 
 
@@ -43,7 +44,9 @@ class Appearance(Output):
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         theme = release.content.theme
-        return [] if theme == DEFAULT_THEME else [release.destination.write_bytes(THEME_FILE, json_text(theme.facts()))]
+        return (
+            [] if theme in (None, DEFAULT_THEME) else [release.destination.write_bytes(THEME_FILE, json_text(theme.facts()))]
+        )
 
 
 class WebPage(Output):

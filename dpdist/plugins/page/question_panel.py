@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from dpdist.api.pages import (
     AllRanges,
     Attribute,
     CellConstraints,
-    Certificate,
     Identity,
     Matrix,
     Measurement,
@@ -151,7 +150,7 @@ _VALUES = (Identity, Prefix, AllRanges)
 """Queries that tell values apart, and all of them together."""
 
 
-def _chosen_quantiles(certificate: Certificate | dict[str, Any], words: ChartWords) -> Iterator[dict[str, Any]]:
+def _chosen_quantiles(certificate: Mapping[str, Any], words: ChartWords) -> Iterator[dict[str, Any]]:
     """The quantiles that were chosen and published: which question asks for them, and the answers of all groups."""
     facts = certificate.get("quantiles")
     if facts is None:

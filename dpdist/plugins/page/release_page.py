@@ -33,10 +33,7 @@ from dpdist.api.pages import (
     thresholded_sentences,
     translatable,
     use_language,
-    value_column,
-    with_value_labels,
 )
-from dpdist.api.pages import page_rows as listed_means
 from dpdist.plugins.page import printed_summary
 from dpdist.plugins.page.answer_list import ListedGroup, Numbers, first_table_rows, script_tables
 from dpdist.plugins.page.assets import embed_json, load_template, page_assets
@@ -48,6 +45,7 @@ from dpdist.plugins.page.charts.budget_timeline import Spending, budget_timeline
 from dpdist.plugins.page.charts.chart_data import Axis, Figure
 from dpdist.plugins.page.charts.sparkline import draw_sparkline
 from dpdist.plugins.page.findings import MOST_FINDINGS, finding_sentence
+from dpdist.plugins.page.listed_statistics import listed_rows, value_column, with_value_labels
 from dpdist.plugins.page.printed_summary import Sheet
 from dpdist.plugins.page.question_panel import build_page_questions, example_question
 from dpdist.plugins.page.value_labels import relabel_for_tables, statistic_value_labels, with_place_names
@@ -91,7 +89,7 @@ def _render_page(content: ReleaseContent, digits: int, files: Sequence[str]) -> 
     page_questions = build_page_questions(content, words)
     script_data = None if page_questions is None else page_questions.data
     statistics = {
-        table: listed_means(with_value_labels(rows, table_labels), words, domain.columns)
+        table: listed_rows(with_value_labels(rows, table_labels), words, domain.columns)
         for table, rows in content.statistics.items()
     }
     sheet = Sheet.of(

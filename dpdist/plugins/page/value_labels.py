@@ -8,7 +8,6 @@ from dataclasses import replace
 from dpdist.api.pages import (
     Attribute,
     Block,
-    Boundaries,
     Circulant,
     Domain,
     Operator,
@@ -22,6 +21,7 @@ from dpdist.api.pages import (
     say,
 )
 from dpdist.plugins.page.chart_words import MOST_LABELS, ChartWords
+from dpdist.plugins.page.map_outlines import Boundaries
 
 
 def with_place_names(workload: Workload, boundaries: Mapping[str, Boundaries]) -> Workload:

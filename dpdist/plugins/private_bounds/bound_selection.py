@@ -20,7 +20,6 @@ from dpdist.api.steps import (
     CountedCells,
     CountedSizes,
     Job,
-    Noise,
     NoisyStep,
     PartitionedRecords,
     PlannedErrors,
@@ -57,10 +56,6 @@ class BoundChoice(NoisyStep):
     @abstractmethod
     def rule(self) -> CountsBySize:
         """The noisy counts that the bound is chosen from."""
-
-    @property
-    def noise(self) -> Noise:
-        return self.rule.noise
 
     @property
     def binding_facts(self) -> Mapping[str, Any]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dpdist.api import InvalidInput, StoreError
-from dpdist.api.pages import DEFAULT_THEME, THEME_FILE, Theme
 from dpdist.api.releases import ThresholdedRow, read_thresholded_rows, release_folder, version
+from dpdist.plugins.page.theme import DEFAULT_THEME, THEME_FILE, Theme
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.api.pages import Words, format_number, say, simultaneous_half_widths, with_interval
+from dpdist.api.pages import Words, format_number, say, simultaneous_half_widths
 from dpdist.plugins.page.assets import embed_json, load_template, page_assets
 from dpdist.plugins.page.chart_embedding import embed_chart
 from dpdist.plugins.page.charts import Axis, Figure
+from dpdist.plugins.page.charts.text_layout import with_interval
 from dpdist.plugins.site.editions import Edition
 from dpdist.plugins.site.trends import Answers, draw_names, group_comparable, may_share_noise
 

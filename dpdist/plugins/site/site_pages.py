@@ -15,7 +15,7 @@ import numpy as np
 
 from dpdist.api import InvalidInput
 from dpdist.api.holds import ReleaseHold
-from dpdist.api.pages import Words, exclusion_sentences, say, use_language, values_from_records
+from dpdist.api.pages import Words, exclusion_sentences, say, use_language
 from dpdist.api.releases import DatasetBudget, atomic_folder, release_folder
 from dpdist.plugins.page.assets import embed_json, format_day, load_template, page_assets
 from dpdist.plugins.page.chart_embedding import embed_chart
@@ -244,7 +244,7 @@ def methodology_page(name: str, editions: Sequence[Edition], budgets: Sequence[D
         facts=newest.certificate,
         words=Words.of(newest.certificate),
         exclusions=exclusion_sentences(newest.certificate),
-        found=values_from_records(newest.certificate),
+        found=_values_from_records(newest.certificate),
         releases=len(editions),
         budgets=budgets,
     )
@@ -319,3 +319,10 @@ def _table_data(table: Mapping[str, Any], links: Mapping[str, str]) -> dict[str,
         "value": [value for value, _ in pairs],
         "half": [None if math.isnan(half) else round(half, 6) for _, half in pairs],
     }
+
+
+def _values_from_records(certificate: Mapping[str, Any]) -> str:
+    """Which values of attributes were found in the records; empty where all were declared."""
+    names, edges = certificate.get("selections", ()), certificate.get("chosen_edges", ())
+    name_texts = [say("the names of {attribute}", attribute=facts["attribute"]) for facts in names]
+    return ", ".join([*name_texts, *(say("the bins of {attribute}", attribute=facts["of"]) for facts in edges)])

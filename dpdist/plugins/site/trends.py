@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +18,6 @@ from dpdist.api.pages import (
     simultaneous_half_widths,
     titles_by_name,
     translatable,
-    with_interval,
 )
 from dpdist.api.releases import (
     MOST_QUERIES,
@@ -24,12 +25,13 @@ from dpdist.api.releases import (
     VALUES,
     Matrix,
     half_width,
-    read_value_labels,
     release_folder,
     titled_query,
+    unescape_text,
 )
 from dpdist.plugins.page.assets import format_day
 from dpdist.plugins.page.charts import Axis, Clock, Figure
+from dpdist.plugins.page.charts.text_layout import with_interval
 from dpdist.plugins.site.editions import ComparisonKey, Edition
 
 MOST_CURVES = 4
@@ -227,3 +229,12 @@ def _largest_change(
         counted=counted,
         before=format_day(older_period),
     )
+
+
+def read_value_labels(path: Path) -> dict[str, dict[str, str]]:
+    """What the page of a release calls the texts of each column, from its file (``dpdist.plugins.page.page_outputs.ValueLabels``)."""
+    labels: dict[str, dict[str, str]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for column, text, label in (map(unescape_text, row.values()) for row in csv.DictReader(file)):
+            labels.setdefault(column, {})[text] = label
+    return labels

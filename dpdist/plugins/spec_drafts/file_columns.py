@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from dpdist.api import InvalidSpec
 from dpdist.api.sources import (
     DEFAULT_GRAMMAR,
-    Column,
-    ColumnKind,
     File,
     Grammar,
     TypedFormat,
@@ -24,6 +22,7 @@ from dpdist.api.sources import (
     reading,
     row_format,
 )
+from dpdist.plugins.spec_drafts.declared_values import Column, ColumnKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,8 +133,7 @@ def _header(file: File, header: tuple[str, ...], grammar: Grammar) -> tuple[str,
     if any(_VALUE.fullmatch(name) for name in names) or len(set(names)) < len(names):
         raise InvalidSpec(
             f"the first row of {file.source_label} seems to be a record, or names a column twice or not at all; name all {len(names)} "
-            "columns "
-            "with --header"
+            "columns with --header"
         )
     return names
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from dpdist.api import InvalidInput
-from flows.api.commands import Delimiter, NamesInFirstRow, console, grammar_of
+from dpdist.plugins.spec_drafts.csv_options import Delimiter, NamesInFirstRow, grammar_of
+from flows.api.commands import console
 
 if TYPE_CHECKING:
-    from dpdist.api.sources import Column, ColumnKind
+    from dpdist.plugins.spec_drafts.declared_values import Column, ColumnKind
 
 NO_PERSON = "none"
 """In place of a column of persons."""
@@ -134,7 +135,7 @@ def _of_kinds(columns: list[Column], types: list[str]) -> list[Column]:
 
 def _kinds() -> list[str]:
     """What a column may be said to hold."""
-    from dpdist.api.sources import ColumnKind
+    from dpdist.plugins.spec_drafts.declared_values import ColumnKind
 
     return [kind for kind in get_args(ColumnKind) if kind not in ("unknown", "other")]
 

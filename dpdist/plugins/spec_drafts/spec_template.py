@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdist.api.planning import ATTRIBUTES, MOST_STEPS, yaml_text
-from dpdist.api.sources import Column, ColumnKind
+from dpdist.api.planning import MOST_STEPS, yaml_text
 from dpdist.plugin_registry import missing_plugin
+from dpdist.plugins.spec_drafts.declared_values import Column, ColumnKind, value_lines
 
 WORDS: dict[ColumnKind, str] = {
     "text": "texts",
@@ -173,15 +173,7 @@ def _attribute(name: str, column: Column) -> list[str]:
         else f"  {name}:   # take the # away from the lines that fit"
     )
     title = [f"    title: {yaml_text.quoted(column.name)}"] if column.name != name else []
-    return [head, *title, *(f"    {value_line}" for value_line in _values(column)), MISSING]
-
-
-def _values(column: Column) -> Sequence[str]:
-    """The lines that say which values an attribute has: those of the first kind that is for such a column."""
-    kinds = list(ATTRIBUTES.kinds.values())
-    if column.kind == "unknown":
-        return [f"# {value_line}" for kind in kinds for value_line in kind.to_declare]
-    return next((kind_lines for kind in kinds if (kind_lines := kind.outline(column))), ())
+    return [head, *title, *(f"    {value_line}" for value_line in value_lines(column)), MISSING]
 
 
 def _sum(name: str, column: Column, *, alone: bool) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdist.api import InvalidInput
-from flows.api.commands import Delimiter, EngineAddress, NamesInFirstRow, Period, error_console, grammar_of
+from dpdist.plugins.spec_drafts.csv_options import Delimiter, NamesInFirstRow, grammar_of
+from flows.api.commands import EngineAddress, Period, error_console
 
 if TYPE_CHECKING:
     from dpdist.api.planning import Grammar
-    from dpdist.api.sources import Column
+    from dpdist.plugins.spec_drafts.declared_values import Column
 
 
 def studio(

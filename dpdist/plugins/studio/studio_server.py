@@ -25,8 +25,8 @@ from fastapi.responses import JSONResponse, Response
 
 from dpdist.api import DpdistError, InvalidInput
 from dpdist.api.planning import PlannedRelease, yaml_text
-from dpdist.api.sources import Column
 from dpdist.plugin_registry import missing_plugin
+from dpdist.plugins.spec_drafts.declared_values import Column
 from dpdist.plugins.spec_drafts.file_columns import is_person
 from dpdist.plugins.studio import draft_view
 

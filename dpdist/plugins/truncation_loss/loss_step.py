@@ -13,12 +13,10 @@ from dpdist.api import InvalidInput
 from dpdist.api.steps import (
     BOUND_LOSS,
     LAPLACE,
-    CandidateErrors,
     CountedCells,
     CountedSizes,
     Domain,
     Job,
-    Noise,
     NoisyStep,
     PartitionedRecords,
     RecordsSpec,
@@ -67,10 +65,6 @@ class TruncationLossMeasurement(NoisyStep):
         return calibrate_bound_loss(largest_excess, records, columns, self.step_budget, guarantee.neighbours)
 
     @property
-    def noise(self) -> Noise:
-        return self.rule.noise
-
-    @property
     def binding_facts(self) -> Mapping[str, Any]:
         measured, rule = self.job.measured, self.rule
         return {
@@ -89,9 +83,6 @@ class TruncationLossMeasurement(NoisyStep):
 
     def count_records(self, records: PartitionedRecords) -> CountedSizes:
         return count_truncation_loss(records, self.rule, persons=self.job.measured.persons)
-
-    def values_to_store(self, counted: CountedSizes, key: bytes, errors: CandidateErrors | None) -> Any:
-        return {"values": self.rule.noisy(counted.counts, self.samples(key)).tolist()}
 
     def facts(self, job: Job, published_numbers: Mapping[str, Any] | None) -> dict[str, Any]:
         if published_numbers is None:

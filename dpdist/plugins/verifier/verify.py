@@ -419,6 +419,11 @@ def rho_of_choice(distance: float) -> Fraction:
     return Fraction(low**2 / 2)
 
 
+def rho_of_choices(distances: Sequence[float], laplace: bool) -> Fraction:
+    """The rho of several choices together: epsilons of a pure release add up."""
+    return Fraction((2 * sum(distances)) ** 2 / 2) if laplace else sum(map(rho_of_choice, distances), Fraction(0))
+
+
 NO_SINGLE_SHARE = "no single share moves what is measured of a person whose amounts are bounded in all"
 """Why the cost of a release is not computed."""
 
@@ -458,6 +463,11 @@ def log_tail(x: float) -> float:
 def log_laplace_tail(x: float) -> float:
     """ln P(X <= x) of a Laplace distributed X of deviation 1."""
     return math.log(0.5) + math.sqrt(2) * x if x <= 0 else math.log1p(-0.5 * math.exp(-math.sqrt(2) * x))
+
+
+def deviation_of(scale: int, laplace: bool) -> float:
+    """The standard deviation of noise on whole numbers."""
+    return 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if laplace else float(scale)
 
 
 def roots(matrix: Array) -> tuple[Array, Array]:
@@ -672,7 +682,8 @@ class ReleaseClaims:
         self.digest = claims["measurements"][claims["release"]]
         self.laplace, self.scale = self.privacy["noise"] == "Laplace", int(self.privacy["noise_scale_on_grid"])
         self.power, self.squared = 1 if self.laplace else 2, int(self.privacy["sensitivity_squared_on_grid"])
-        self.deviation = 1 / (math.sqrt(2) * math.sinh(0.5 / self.scale)) if self.laplace else float(self.scale)
+        self.deviation, self.width = deviation_of(self.scale, self.laplace), LAPLACE_95 if self.laplace else NORMAL_95
+        self.sides = 2 if self.privacy["neighbours"] == "replace-one" else 1
 
     @property
     def is_adaptive(self) -> bool:
@@ -1163,8 +1174,13 @@ class ReleaseClaims:
     @property
     def l1_sensitivity(self) -> int:
         """The L1 distance by which one change moves the counts of a table."""
-        times = 2 if self.privacy["neighbours"] == "replace-one" else 1
-        return times * math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
+        return self.sides * self.records_of_person
+
+    @property
+    def records_of_person(self) -> int:
+        """What bounds the records of one person: the product of all bounds."""
+        bounds = (f"{name}_of_one_person" for name in ("most_records", "most_groups", "participations"))
+        return math.prod(int(self.privacy.get(name) or 1) for name in bounds)
 
     @property
     def preliminary_rhos(self) -> list[Fraction]:
@@ -1685,7 +1701,7 @@ class ReleaseClaims:
         errors, whole = np.sqrt(variances), any("whole numbers" in text for text in post_processing)
         deviation, moved = self.rounding_deviation, self.rounding_deviation if self.adds_up else 0.0
         values, narrow = np.rint(values) if whole and not moved else values, NORMAL_95 * errors
-        widest = (LAPLACE_95 if self.laplace else NORMAL_95) * errors  # an interval may be as wide as that of one draw
+        widest = self.width * errors  # an interval may be as wide as that of one draw
         half, widest = narrow + (widest - narrow) * draws * (1.44 - 0.44 * draws) + deviation, widest + deviation
         columns = {"answer": (values - moved, values + moved, 0.51), "standard_error": (errors, errors, 0.0051)}
         low, inner_low, inner_high, high = (
@@ -1937,9 +1953,8 @@ class ReleaseClaims:
         ]
         rows = np.stack([entry.dense(self.shape) for entry in taken], axis=1)
         check_size(len(rows), MOST_SHOWN, f"the rows of {title!r}")
-        width = LAPLACE_95 if self.laplace else NORMAL_95
         solved = self.solved(rows.reshape(-1, rows.shape[-1]))
-        return [statistic(statistic_name, *self.covariance(entry, solved), width, [*spans.values()]) for entry in rows]
+        return [statistic(statistic_name, *self.covariance(entry, solved), self.width, [*spans.values()]) for entry in rows]
 
     def check_statistics(self, name: str) -> str:
         near(
@@ -1950,8 +1965,7 @@ class ReleaseClaims:
         facts = self.certificate[name.partition(".")[0]]
         near(facts["file"], name, label="file: ")
         near(sorted({*facts["interval"].split("; ")} - {*INTERVALS[name]}), [], label="words on intervals: ")
-        with (self.folder / name).open(encoding="utf-8", newline="") as file:
-            table = list(csv.DictReader(file))
+        table = table_of(self, name)
         titles = [row["group"].lstrip("'") for row in table]
         expected = []
         for title, rows in itertools.groupby(titles):
@@ -2108,11 +2122,7 @@ class ReleaseClaims:
             return ""
         unit, records, max_count, scale = 2**24, int(facts["records"]), facts["most"], int(facts["scale"])
         columns, record = list(facts["amounts"]), unit // records
-        near(
-            records,
-            math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON),
-            label="records: ",
-        )
+        near(records, self.records_of_person, label="records: ")
         near(max_count is not None, bool(self.privacy["bound_enforced_while_counting"]), label="persons told apart: ")
         near(columns, list(self.certificate["method"].get("sums", {})), label="columns: ")
         per_person = [6 * unit**2, 4 * unit] if max_count is not None else [0, 0]
@@ -2120,10 +2130,9 @@ class ReleaseClaims:
             person_cost + column_cost * len(columns)
             for person_cost, column_cost in zip(per_person, (5 * (records * record) ** 2, 3 * records * record), strict=True)
         )
-        times = 1 + (self.privacy["neighbours"] == "replace-one")
-        check_cost(self, facts, scale, times * absolute, times * squared, "what bounds leave out")
+        check_cost(self, facts, scale, absolute, squared, "what bounds leave out")
         values, deviation = np.array(facts["values"], dtype=np.float64), scale * (math.sqrt(2) if self.laplace else 1)
-        thresholds = (LAPLACE_95, math.sqrt(32)) if self.laplace else (NORMAL_95, 4.0)
+        thresholds = self.width, math.sqrt(32) if self.laplace else 4.0
         recomputed = dict[str, Any](amounts={})
         if max_count is not None:
             rungs = rungs_to(int(max_count))
@@ -2147,16 +2156,15 @@ class ReleaseClaims:
         if facts is None:
             return ""
         persons = bool(self.privacy["bound_enforced_while_counting"])
-        times = 1 + (self.privacy["neighbours"] == "replace-one")
-        moved = 1 if persons else math.prod(int(self.privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
+        moved = 1 if persons else self.records_of_person
         near(facts["of"], "persons" if persons else "records", label="what is counted: ")
         near(facts["moved"], moved, label="what one change moves: ")
         unit, scale = 2**UNIT_BITS, int(facts["scale"])
-        check_cost(self, facts, scale, times * moved * unit, times * (moved * unit) ** 2, "completeness")
+        check_cost(self, facts, scale, moved * unit, (moved * unit) ** 2, "completeness")
         near(len(facts["values"]), 3, label="noisy numbers: ")
         counts, deviation = np.array(facts["values"]) / unit, scale * (math.sqrt(2) if self.laplace else 1) / unit
-        noise, width = [deviation**2 * n for n in (1, 1, 3)], LAPLACE_95 if self.laplace else NORMAL_95
-        shares = [share_with_interval(float(count), float(counts.sum()), noise, width) for count in counts[1:]]
+        noise = [deviation**2 * n for n in (1, 1, 3)]
+        shares = [share_with_interval(float(count), float(counts.sum()), noise, self.width) for count in counts[1:]]
         return near_all(
             {name: facts[name] for name in ("missing", "outside")}, dict(zip(("missing", "outside"), shares, strict=True))
         )
@@ -2166,13 +2174,12 @@ class ReleaseClaims:
         edge_facts = self.certificate.get("chosen_edges", [])
         remark = ""
         for facts in edge_facts:
-            replaced = 2 if self.privacy["neighbours"] == "replace-one" else 1
             alone = (
                 int(self.privacy["most_records_of_one_person"])
                 if self.privacy.get("bound_enforced_while_counting")
                 else None
             )
-            moved = self.l1_sensitivity if alone is None else alone * replaced
+            moved = self.l1_sensitivity if alone is None else alone * self.sides
             near(facts["moved"], moved, label="records that one change moves: ")
             near(
                 [[entry["edge"], entry["level"], entry["at"]] for entry in facts["edge_choices"]],
@@ -2187,10 +2194,11 @@ class ReleaseClaims:
                 )
                 levels[entry["level"]] = max(levels.get(entry["level"], 0.0), loss)
             spent = [*levels.values()]
-            rho = Fraction((2 * sum(spent)) ** 2 / 2) if self.laplace else sum(map(rho_of_choice, spent), Fraction(0))
             charged = Fraction(facts["rho"])
             remark = check_at_least(
-                charged * (1 + Fraction(1, 10**9)), rho, max_excess=charge_excess_of_choices(charged, len(spent))
+                charged * (1 + Fraction(1, 10**9)),
+                rho_of_choices(spent, self.laplace),
+                max_excess=charge_excess_of_choices(charged, len(spent)),
             )
             check_share(self, facts, "the edges")
             first_edge, *_, last_edge = edges = [Fraction(entry) for entry in facts["edges"]]
@@ -2267,10 +2275,6 @@ def mean_of_chain(start_shares: Array, onward: Array, separation: int, max_steps
 
 
 # ---- what bounds leave out ---------------------------------------------------------------------------------------------------------
-
-
-COUNT_OF_PERSON = ("most_records", "most_groups", "participations")
-"""What bounds the records of one person: their product."""
 
 
 def rungs_to(maximum: int) -> Array:
@@ -3263,9 +3267,10 @@ def check_share(release: ReleaseClaims, facts: Facts, what: str) -> None:
     near(part, float(facts["share"]), 1e-6, label=f"share of {what}: ")
 
 
-def least_scale(charged: Fraction, absolute: int, squared: int, *, laplace: bool) -> int:
-    """The least whole scale whose noise costs no more than a rho where one change moves all numbers so far."""
-    if not laplace:
+def least_scale(release: ReleaseClaims, rho: str, absolute: int, squared: int) -> int:
+    """The least whole scale whose noise costs no more than a rho where a unit that is added or removed moves all numbers so far."""
+    charged, absolute, squared = Fraction(rho), release.sides * absolute, release.sides * squared
+    if not release.laplace:
         wanted = squared / (2 * charged)
         return max(1, math.isqrt(math.ceil(wanted) - 1) + 1)
     root = math.isqrt(2 * charged.numerator * charged.denominator)
@@ -3275,10 +3280,13 @@ def least_scale(charged: Fraction, absolute: int, squared: int, *, laplace: bool
 
 
 def check_cost(release: ReleaseClaims, facts: Facts, scale: int, absolute: int, squared: int, what: str) -> None:
-    """Whether the noise of a step costs what it was charged: neither more nor less noise."""
+    """Whether the noise of a step costs what it was charged: neither more nor less noise.
+
+    Args:
+        absolute, squared: how far a unit that is added or removed moves all numbers together.
+    """
     check_share(release, facts, what)
-    least = least_scale(Fraction(facts["rho"]), absolute, squared, laplace=release.laplace)
-    near(scale, least, label=f"scale of the noise of {what}: ")
+    near(scale, least_scale(release, facts["rho"], absolute, squared), label=f"scale of the noise of {what}: ")
 
 
 def starts_of(most: int, parts: int) -> list[int]:
@@ -3298,16 +3306,15 @@ def check_choice(
     Args:
         records: how many numbers one person counts in at most. bounds: what was chosen beneath zero and above. widest: what was considered.
     """
-    times = 2 if release.privacy["neighbours"] == "replace-one" else 1
-    absolute, squared = times * records << UNIT_BITS, times * records**2 << 2 * UNIT_BITS
+    absolute, squared = records << UNIT_BITS, records**2 << 2 * UNIT_BITS
     scale = facts.get("scale")
     deviation = float(facts["deviation"]) * 2**UNIT_BITS
     if scale is None:  # an earlier version did not publish it
         scale = round(deviation / (math.sqrt(2) if release.laplace else 1))
-        least = least_scale(Fraction(facts["rho"]), absolute, squared, laplace=release.laplace)
+        least = least_scale(release, facts["rho"], absolute, squared)
         scale = least if abs(scale - least) <= 2 + 1e-6 * 2**UNIT_BITS else scale  # it was rounded to six digits
     check_cost(release, facts, int(scale), absolute, squared, what)
-    exact = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
+    exact = deviation_of(int(scale), release.laplace)
     near(abs(deviation - exact) <= 0.51e-6 * 2**UNIT_BITS, True, label=f"deviation of the noise of {what}: ")
     names = [name for name, value in facts.items() if isinstance(value, dict)]
     if "values" not in facts:
@@ -3321,14 +3328,14 @@ def check_choice(
     near(len(facts["values"]), firsts.size, label=f"noisy numbers of {what}: ")
     near(bounds[1] in lasts[: len(above)], True, label=f"whether {what} is the end of a bin: ")
     ends = np.where(np.arange(firsts.size) < len(above), bounds[1], bounds[0])
-    counts, width = np.array(facts["values"], dtype=np.float64) / 2**UNIT_BITS, LAPLACE_95 if release.laplace else NORMAL_95
+    counts = np.array(facts["values"], dtype=np.float64) / 2**UNIT_BITS
     low, high = (np.maximum(sides - ends, 0.0) for sides in (firsts, lasts))
     rows = (
         ((firsts > ends).astype(np.float64), np.ones(firsts.size), np.zeros(firsts.size)),
         ((low + high) / 2, (firsts + lasts) / 2, (high - low) / 2),
     )
     for name, (beyond, whole, off) in zip(names, rows, strict=True):
-        near_all(facts[name], share_of_bins(counts, (beyond, whole, off), exact / 2**UNIT_BITS, width), f"{name}: ")
+        near_all(facts[name], share_of_bins(counts, (beyond, whole, off), exact / 2**UNIT_BITS, release.width), f"{name}: ")
 
 
 def share_of_bins(counts: Array, weights: tuple[Array, Array, Array], deviation: float, width: float) -> dict[str, float]:
@@ -3337,16 +3344,9 @@ def share_of_bins(counts: Array, weights: tuple[Array, Array, Array], deviation:
     values, joint = rows @ counts, rows @ rows.T * deviation**2
     if values[1] <= 0:
         return {"share": 0.5, "low_95": 0.0, "high_95": 1.0}
-    value = float(values[0] / values[1])
-    square, middle, constant = (
-        values[one] * values[two] - width**2 * joint[one, two] for one, two in ((1, 1), (0, 1), (0, 0))
-    )
-    inside = min(max(value, 0.0), 1.0)
-    if square <= 0:
-        return {"share": inside, "low_95": 0.0, "high_95": 1.0}
-    spread = math.sqrt(max(middle**2 - square * constant, 0.0))
-    off = float(weights[2] @ np.maximum(counts, 0.0)) / float(values[1])
-    low, high = (middle - spread) / square - off + inside - value, (middle + spread) / square + off + inside - value
+    value, _, low, high = ratio(values, joint, width, (-math.inf, math.inf))
+    inside, off = min(max(value, 0.0), 1.0), float(weights[2] @ np.maximum(counts, 0.0)) / float(values[1])
+    low, high = low - off + inside - value, high + off + inside - value
     return {"share": inside, "low_95": max(low, 0.0), "high_95": min(high, 1.0)}
 
 
@@ -3365,14 +3365,13 @@ def check_bounds(release: ReleaseClaims) -> str:
         step = Fraction(str(column["step"]))
         ends = [Fraction(str(facts[each])) / step for each in ("from", "to", "down_to", "up_to")]
         near(all(each.denominator == 1 for each in ends), True, label=f"whole steps of {facts['of']}: ")
-        records = math.prod(int(privacy.get(f"{name}_of_one_person") or 1) for name in COUNT_OF_PERSON)
         chosen, widest = (int(-ends[0]), int(ends[1])), (int(-ends[2]), int(ends[3]))
         near(
             0 <= chosen[0] <= widest[0] and 0 <= chosen[1] <= widest[1],
             True,
             label=f"a range of {facts['of']} around zero: ",
         )
-        steps.append((facts, f"the range of {facts['of']}", records, chosen, widest))
+        steps.append((facts, f"the range of {facts['of']}", release.records_of_person, chosen, widest))
     names = [facts["of"] for facts in certificate.get("chosen_ranges", [])]
     near(len({*names}), len(names), label="ranges that were chosen once: ")
     unpublished = None
@@ -3454,7 +3453,6 @@ def persons_length_squared(most: int, laplace: bool) -> int:
 def check_selections(release: ReleaseClaims) -> str:
     """Names that were selected: what the noise costs, that the threshold is that of the delta, and how often a name is selected."""
     privacy = release.privacy
-    times = 2 if privacy["neighbours"] == "replace-one" else 1
     enforced = privacy["bound_enforced_while_counting"]
     records = int(privacy["most_records_of_one_person"]) * (
         1 if enforced else int(privacy.get("participations_of_one_person") or 1)
@@ -3464,14 +3462,12 @@ def check_selections(release: ReleaseClaims) -> str:
     for facts in release.selections:
         what = f"the names of {facts['attribute']}"
         scale, threshold, laplace = int(facts["scale"]), float(facts["threshold"]) * 2**UNIT_BITS, release.laplace
-        deviation = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if laplace else scale
-        near(float(facts["deviation"]), deviation / 2**UNIT_BITS, 1e-12, f"deviation of {what}: ")
+        near(float(facts["deviation"]), deviation_of(scale, laplace) / 2**UNIT_BITS, 1e-12, f"deviation of {what}: ")
         check_share(release, facts, what)
         per_person = facts["names_per_person"]
         near(per_person is not None, enforced, label=f"whether persons share weights out among {what}: ")
         squared = (records << UNIT_BITS) ** 2 if per_person is None else persons_length_squared(per_person, laplace)
-        squared *= times**2 if laplace else times
-        least = least_scale(Fraction(facts["rho"]), math.isqrt(squared), squared, laplace=laplace)
+        least = least_scale(release, facts["rho"], math.isqrt(squared), squared)
         near(scale, least, label=f"scale of the noise of {what}: ")
         near(float(facts["delta"]) > 0, True, label=f"a delta of {what}: ")
         fails, below = (
@@ -3544,8 +3540,7 @@ def check_quantiles(release: ReleaseClaims) -> str:
     for name, column in facts["columns"].items():
         words = f"amounts from {column['from']:,.12g} to {column['to']:,.12g} in steps of {column['step']:,.12g}"
         near(column["values"], words, label=f"amounts of {name}: ")
-    rho = Fraction((2 * sum(spent)) ** 2 / 2) if release.laplace else sum(map(rho_of_choice, spent), Fraction(0))
-    check_at_least(charged * (1 + Fraction(1, 10**9)), rho, max_excess=coarse)
+    check_at_least(charged * (1 + Fraction(1, 10**9)), rho_of_choices(spent, release.laplace), max_excess=coarse)
     check_quantile_rows(release, facts)
     return f"{len(facts['rows']):,} rows"
 
@@ -3563,30 +3558,25 @@ def check_thresholded(release: ReleaseClaims) -> str:
     if not enforced:
         cells_of_unit = 1
         records = int(privacy["most_records_of_one_person"]) * int(privacy.get("participations_of_one_person") or 1)
-    changed = cells_of_unit * (2 if privacy["neighbours"] == "replace-one" else 1)
     scale = int(facts["scale"])
     rest, laplace = facts.get("rest"), release.laplace
     (both,) = release.charged_apart["thresholded"]
     check_share(release, {**facts, "rho": both}, "the thresholded histogram")
     near(rest is not None, "thresholded_rest.csv" in certificate["files"], label="whether there is thresholded_rest.csv: ")
-    charged = Fraction(facts["rho"])
     rows = thresholded_rows(release, facts)
     if rest is not None:
         check_unpublished_totals(release, facts, rest, rows, cells_of_unit * records * unit)
-    smallest_scale = least_scale(charged, changed * records * unit, changed * (records * unit) ** 2, laplace=laplace)
+    smallest_scale = least_scale(
+        release, facts["rho"], cells_of_unit * records * unit, cells_of_unit * (records * unit) ** 2
+    )
     near(scale, smallest_scale, label="scale of the noise of the thresholded histogram: ")
-    exact = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
-    near(float(facts["deviation"]) * unit, exact, 1e-9, label="deviation of its noise: ")
+    near(float(facts["deviation"]) * unit, deviation_of(scale, laplace), 1e-9, label="deviation of its noise: ")
     cells = math.prod(map(keys_in, facts["of"].values()))
     near(int(facts["cells"]), cells, label="cells of the thresholded histogram: ")
     at_least = float(facts["at_least"])
 
-    def chance(count: float) -> float:
-        distance = at_least * unit - count * unit
-        if not release.laplace:
-            return math.exp(log_tail(-(distance - 0.5) / scale))
-        upper = math.exp(-max(distance, 1 - distance) / scale) / (1 + math.exp(-1 / scale))
-        return upper if distance > 0 else 1 - upper
+    def chance(count: int) -> float:
+        return passing_chance(count * unit, at_least * unit, scale, laplace)
 
     near(float(facts["expected_false_rows"]), cells * chance(0), 1e-6, label="expected rows without records: ")
     for name, least in (("published_half_of_the_time", 0.5), ("published_almost_always", 0.975)):
@@ -3604,16 +3594,18 @@ def check_unpublished_totals(
     Args:
         moved: by how much all counts of one person move at most, in units: all may be in one total.
     """
-    sides = 2 if release.privacy["neighbours"] == "replace-one" else 1
     scale, unit, charged = int(rest["scale"]), 1 << UNIT_BITS, Fraction(rest["rho"])
     both = charged_together([Fraction(facts["rho"]), charged], laplace=release.laplace)
     share = math.sqrt(charged / both) if release.laplace else float(charged / both)
     near(float(rest["share"]), share, 1e-9, label="share of unpublished totals: ")
-    least = least_scale(charged, sides * moved, sides * moved**2, laplace=release.laplace)
-    near(scale, least, label="scale of the noise of unpublished totals: ")
-    deviation = 1 / (math.sqrt(2) * math.sinh(0.5 / scale)) if release.laplace else float(scale)
-    near(float(rest["deviation"]) * unit, deviation, 1e-9, label="deviation of unpublished totals: ")
-    width = float(rest["deviation"]) * (LAPLACE_95 if release.laplace else NORMAL_95)
+    near(scale, least_scale(release, rest["rho"], moved, moved**2), label="scale of the noise of unpublished totals: ")
+    near(
+        float(rest["deviation"]) * unit,
+        deviation_of(scale, release.laplace),
+        1e-9,
+        label="deviation of unpublished totals: ",
+    )
+    width = float(rest["deviation"]) * release.width
     names = rest["by"]
     near(names, [name for name in facts["of"] if name in names], label="columns of unpublished totals: ")
     near(len(rest["totals"]), math.prod(keys_in(facts["of"][name]) for name in names), label="unpublished totals: ")
@@ -3622,8 +3614,7 @@ def check_unpublished_totals(
     measured, published = "rest" if rest["measured"] == "rest" else "total", Counter[tuple[str, ...]]()
     for each in rows:
         published[tuple(each.keys[name] for name in names)] += round(1000 * each.numbers["value"])
-    with (release.folder / "thresholded_rest.csv").open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
+    table = table_of(release, "thresholded_rest.csv")
     for row, written in zip(rest["totals"], table, strict=True):
         near(
             [written[name].lstrip("'") for name in names], [key.lstrip("'") for key in row["keys"].values()], label="keys: "
@@ -3726,8 +3717,7 @@ def check_thresholded_rows(release: ReleaseClaims, facts: Facts, rows: Sequence[
 
 def check_quantile_rows(release: ReleaseClaims, facts: Facts) -> None:
     """The order of quantiles, that they are steps of their range, and that quantiles.csv says the same."""
-    with (release.folder / "quantiles.csv").open(encoding="utf-8", newline="") as file:
-        table = list(csv.DictReader(file))
+    table = table_of(release, "quantiles.csv")
     near(len(table), len(facts["rows"]), label="rows of quantiles.csv: ")
     wanted = [(each["of"], float(Fraction(each["at"]))) for each in facts["choices"]]
     groups: dict[tuple[Any, ...], list[Facts]] = {}

@@ -9,14 +9,12 @@ from pydantic import Field
 
 from dpdist.api.releases import parse_location
 from dpdist.api.warehouses import (
-    PACKAGE_PURPOSE,
     PathText,
     PublishedRows,
     TargetKind,
-    other_columns,
     package,
-    translate_target_errors,
 )
+from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, other_columns, translate_target_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from dpdist.api import InvalidInput, StoreError
-from dpdist.api.warehouses import PACKAGE_PURPOSE, PublishedRows, TargetKind, other_columns, package, translate_target_errors
+from dpdist.api.warehouses import PublishedRows, TargetKind, package
+from dpdist.plugins.warehouses.target_errors import PACKAGE_PURPOSE, other_columns, translate_target_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,9 +15,8 @@ class PublishedMeasurement(Output):
 
     files = r"(measurement|horizon)\.npz"
     about = (
-        "The noisy measurement with its strategy. With [`dpdist ask`](../guides/ask.md), readers compute answers from it "
-        "that the release did not publish. `horizon.npz` says the same of the whole horizon of a stream, of which its errors are, without "
-        "a value yet."
+        "The noisy measurement with its strategy. With [`dpdist ask`](../guides/ask.md), readers compute answers from it that the release "
+        "did not publish. `horizon.npz` says the same of the whole horizon of a stream, of which its errors are, without a value yet."
     )
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:

@@ -74,9 +74,8 @@ def check_array(path: str, tags: Tags, domain: Domain) -> None:
         raise InvalidSpec(f"{source_label} holds other values than whole numbers, and counts are these: convert it")
     if shape != declared:
         raise InvalidSpec(
-            f"{source_label} has another shape than the domain, which is {declared} ({', '.join(domain.names)}); declare the attributes "
-            "in the "
-            "order of the axes, with all values"
+            f"{source_label} has another shape than the domain, which is {declared} ({', '.join(domain.names)}); declare the attributes in "
+            "the order of the axes, with all values"
         )
     if axes is not None and axes != domain.names:
         raise InvalidSpec(

@@ -14,10 +14,8 @@ from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute, BinLabels, Level, TimeLabels
 from dpdist.domain.calendar import CalendarUnit, Times
-from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import InvalidInput
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.column_types import Column
 from dpdist.spec.sections.calendar_steps import TimeSpec
 from dpdist.spec.sections.private_bounds import PRIVATE
 from dpdist.spec.tagged_unions import SpecKind
@@ -119,9 +117,6 @@ LISTED_VALUES = 12
 class Values(SpecKind):
     """The declared values of an attribute."""
 
-    to_declare: ClassVar[tuple[str, ...]] = ()
-    """Lines of an outline that say what to declare, where nothing is known of a column."""
-
     @abstractmethod
     def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
         """The domain's attribute without levels.
@@ -134,11 +129,6 @@ class Values(SpecKind):
     def words(self) -> str:
         """Which values there are, for readers."""
 
-    @classmethod
-    def outline(cls, column: Column) -> Sequence[str]:
-        """Lines of an outline for a column; none where it has other values."""
-        return ()
-
     def with_levels(self, attribute: Attribute, folder: Path, group_bounds: Mapping[str, int] | None = None) -> Attribute:
         """The attribute with its coarser levels.
 
@@ -148,8 +138,8 @@ class Values(SpecKind):
         """
         return attribute
 
-    def boundaries(self, folder: Path) -> Boundaries | None:
-        """Where the values lie on a map, where the spec says it. Files are taken from the folder. Raises: InvalidInput."""
+    def boundaries(self, folder: Path) -> Any:
+        """Where the values lie on a map (``MapSection.boundaries``), where the spec says it; else None. Raises: InvalidInput."""
         return None
 
     def facts(self) -> dict[str, Any]:

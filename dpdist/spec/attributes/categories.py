@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute
-from dpdist.domain.map_boundaries import Boundaries
-from dpdist.plugin_registry import plugin_objects, require_plugin
-from dpdist.process.yaml_text import quoted
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.column_types import Column
 from dpdist.spec.attributes.attribute_kind import LISTED_VALUES, LabelledValues, Values
+from dpdist.spec.sections.plugin_sections import MapSection, SectionKey
 from dpdist.spec.sections.private_bounds import PRIVATE
-from dpdist.spec.value_types import PathText, SpecPart, Text
-
-
-class MapSpec(SpecPart):
-    """Outlines of areas."""
-
-    file: PathText = Field(
-        description="a GeoJSON file with polygons in degrees (WGS 84), of at most 64 MiB. The page holds them on a grid of half a pixel",
-        examples=["districts.geojson"],
-    )
-    property: Text = Field(description="the property of its features that holds the attribute's value", examples=["code"])
+from dpdist.spec.value_types import Text
 
 
 class Categories(LabelledValues):
     """Listed values."""
-
-    to_declare: ClassVar[tuple[str, ...]] = ("categories: CATEGORIES   # texts: [Centre, North, Harbour]",)
 
     categories: tuple[Text, ...] = Field(
         description="all values of an attribute that has no order. Or 'private': frequent names are selected from the records, as "
@@ -40,12 +25,7 @@ class Categories(LabelledValues):
         examples=[["Centre", "North", "Harbour"]],
     )
 
-    map: Literal["countries"] | MapSpec | None = Field(
-        None,
-        description="where the values lie: the page draws counts by this attribute on a map, too. 'countries' are shapes that come with "
-        "dpdist, for values that are ISO 3166-1 codes of 2 or 3 letters. Or outlines of your own",
-        examples=["countries"],
-    )
+    map: Annotated[MapSection | None, SectionKey("domain.map")] = None
 
     @classmethod
     def is_meant(cls, content: Mapping[str, Any]) -> bool:
@@ -53,8 +33,6 @@ class Categories(LabelledValues):
 
     @model_validator(mode="after")
     def _check_values(self) -> Categories:
-        if self.map is not None:
-            require_plugin("domain.map")
         if not self.categories:
             raise ValueError("'categories' is empty; list every value that the attribute may have")
         return self
@@ -62,13 +40,8 @@ class Categories(LabelledValues):
     def bins(self, name: str, sizes: Sizes = SIZES, **other_options: Any) -> Attribute:
         return Attribute(name, categories=self.categories, labels=self.labels, **other_options)
 
-    def boundaries(self, folder: Path) -> Boundaries | None:
-        if self.map is None:
-            return None
-        map_source, prop = (self.map, "") if isinstance(self.map, str) else (self.map.file, self.map.property)
-        find_boundaries = next(plugin_objects("maps"))
-        found: Boundaries = find_boundaries(map_source, prop, self.categories, folder)
-        return found
+    def boundaries(self, folder: Path) -> Any:
+        return None if self.map is None else self.map.boundaries(self.categories, folder)
 
     @property
     def digest_form(self) -> Values:
@@ -77,16 +50,3 @@ class Categories(LabelledValues):
     def words(self) -> str:
         shown, count = ", ".join((self.labels or self.categories)[:LISTED_VALUES]), len(self.categories)
         return f"{count:,} categories: {shown}" + (f" and {count - LISTED_VALUES:,} more" if count > LISTED_VALUES else "")
-
-    @classmethod
-    def outline(cls, column: Column) -> Sequence[str]:
-        if column.kind == "boolean":
-            return ("categories: ['false', 'true']",)
-        if column.kind != "text":
-            return ()
-        if column.values:
-            return f"categories: [{', '.join(map(quoted, column.values))}]", "other: other"
-        return (
-            "categories: CATEGORIES   # all of them: [Centre, North, Harbour]",
-            "other: other             # the label of records with any other text",
-        )

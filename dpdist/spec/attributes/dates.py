@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
 from dpdist.domain import Attribute, even_edges
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.column_types import Column
 from dpdist.spec.attributes.attribute_kind import LabelledValues, Values
 from dpdist.spec.sections.calendar_steps import DatesSpec
 from dpdist.spec.value_types import DayOrTime
@@ -17,8 +15,6 @@ from dpdist.spec.value_types import DayOrTime
 
 class Dates(LabelledValues):
     """Dates or times, in steps of a calendar."""
-
-    to_declare: ClassVar[tuple[str, ...]] = ("dates: {from: DAY, to: DAY, every: day}",)
 
     dates: DatesSpec = Field(
         description="the steps of time of an attribute that holds dates or times",
@@ -33,23 +29,6 @@ class Dates(LabelledValues):
         times = self.dates.times
         shown = f"{times.steps:,} {times.every}{'s' if times.steps != 1 else ''} from {times.label(0)} to {times.label(times.steps - 1)}"
         return shown if times.zone is None else f"{shown}, by the clock of {times.zone}"
-
-    @classmethod
-    def outline(cls, column: Column) -> Sequence[str]:
-        if column.kind not in ("date", "time"):
-            return ()
-        if column.values:
-            (low, high), zone = column.values, ", zone: UTC" if column.zoned else ""
-            return f"dates: {{from: {low}, to: {high}, every: day{zone}}}", "outside: drop"
-        if column.kind == "date":
-            return (
-                "dates: {from: DAY, to: DAY, every: day}   # or week, month, quarter, year",
-                "outside: drop            # records of other days are left out, and texts in another form than 2026-09-01",
-            )
-        return (
-            "dates: {from: DAY, to: DAY, every: day}   # or hour, week, month; 'zone: Europe/Berlin' if the times carry a zone",
-            "outside: drop            # records of other times are left out, and texts in another form than 2026-09-01T14:30",
-        )
 
     def facts(self) -> dict[str, Any]:
         return {"time": {"start": self.dates.times.start.isoformat(), "step": self.dates.every}}

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from dpdist.domain import Attribute, even_edges
 from dpdist.size_limits import SIZES, Sizes
-from dpdist.sources.column_types import Column
 from dpdist.spec.attributes.attribute_kind import LISTED_VALUES, Numeric, Values
 from dpdist.spec.sections.private_bounds import PRIVATE
 from dpdist.spec.value_types import DayOrTime
 
 WHOLE = 2**53
 """Whole numbers beyond are not exact as floating-point numbers."""
-MOST_WHOLE = 200
-"""Whole numbers that a public column is counted one by one."""
 
 
 class Numbers(Numeric):
     """Whole numbers, each by itself or several in a bin."""
-
-    to_declare: ClassVar[tuple[str, ...]] = ("from: SMALLEST           # whole numbers", "to: LARGEST")
 
     first: int = Field(
         alias="from",
@@ -67,15 +60,6 @@ class Numbers(Numeric):
         span = f"whole numbers from {self.first} to {last_counted}"
         return span if self.width == 1 else f"{span}, {self.width} in each bin"
 
-    @classmethod
-    def outline(cls, column: Column) -> Sequence[str]:
-        if column.kind != "whole":
-            return ()
-        if column.values:
-            low, high = column.values
-            return (f"from: {low}", f"to: {high}") if high - low < MOST_WHOLE else ()
-        return "from: SMALLEST", "to: LARGEST", "outside: clip            # values beyond count at the nearest one"
-
     def steps(self, outside: str, ends: str) -> str:
         step_text = "every number" if self.width == 1 else f"every {self.width} numbers from {self.first % self.width}"
         return f"{step_text}{ends}"
@@ -91,18 +75,8 @@ class Numbers(Numeric):
         return self.first
 
 
-NICE = (1, 2, 5, 10)
-"""Widths of bins, times a power of ten."""
-BINS = 10
-EXAMPLES = {"money": "[0, 20, 50, 100]", "number": "[0, 20000, 40000, 80000]"}
-
-
 class Edges(Numeric):
     """Numbers in bins with edges."""
-
-    to_declare: ClassVar[tuple[str, ...]] = (
-        f"edges: EDGES             # other numbers, by the edges of their bins: {EXAMPLES['number']}",
-    )
 
     edges: tuple[float, ...] = Field(
         description="the edges of the bins of a numeric attribute. A bin holds its lower edge and not its upper edge. Or 'private': edges "
@@ -122,28 +96,5 @@ class Edges(Numeric):
         remainder_text = f" and {count - LISTED_VALUES:,} more" if count > LISTED_VALUES else ""
         return f"{count:,} bins with edges {shown}{remainder_text}; a bin holds its lower edge and not its upper one"
 
-    @classmethod
-    def outline(cls, column: Column) -> Sequence[str]:
-        if column.values and column.kind in ("whole", "number", "money"):
-            low, high = map(float, column.values)
-            return f"edges: {json.dumps(_round_edges(low, high))}", "outside: clip"
-        if column.kind not in EXAMPLES:
-            return ()
-        return (
-            f"edges: EDGES             # of the bins: {EXAMPLES[column.kind]}",
-            "outside: clip            # values beyond count in the first or last bin",
-        )
-
     def steps(self, outside: str, ends: str) -> str:
         return f"steps between {', '.join(f'{edge!r}' for edge in self.edges)}, {outside},"
-
-
-def _round_edges(low: float, high: float) -> list[float]:
-    """About ten even bins with round edges that hold both values."""
-    width = max(high - low, abs(high) * 1e-6, 1e-9) / BINS
-    power = 10.0 ** math.floor(math.log10(width))
-    step = next(nice * power for nice in NICE if nice * power >= width * (1 - 1e-9))
-    first_step = math.floor(low / step)
-    count = max(1, math.floor(high / step) - first_step + 1)
-    edges = [round((first_step + k) * step, 12) for k in range(count + 1)]
-    return [int(edge) for edge in edges] if all(float(edge).is_integer() for edge in edges) else edges

@@ -37,8 +37,7 @@ class FiltersQuery(OrderedQuery):
             if answered_steps is not None and not answered_steps:
                 raise InvalidInput(
                     f"{series_spec.of!r} has {steps:,} steps, on none of which the filter {time_filter.name!r} lies as a whole: take a "
-                    "shorter one, or "
-                    "set 'ends: cut'"
+                    "shorter one, or set 'ends: cut'"
                 )
         if series_spec.around is not None:
             filters = [

@@ -158,9 +158,8 @@ class SumSpec(ColumnSpec):
                 f"{float(amount):,.10g}" for amount in (total, self.last, times * self.last, (times + 1) * self.last)
             )
             raise ValueError(
-                f"'most_per_person' is 'to' or a whole number of times as much, found {total_text} with 'to: {last_text}'; give {lower} "
-                f"or {upper}, "
-                "or another 'to'"
+                f"'most_per_person' is 'to' or a whole number of times as much, found {total_text} with 'to: {last_text}'; give {lower} or "
+                f"{upper}, or another 'to'"
             )
 
     @property

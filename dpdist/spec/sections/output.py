@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from dpdist.errors import InvalidInput
 from dpdist.language import LANGUAGES
 from dpdist.plugin_registry import require_plugin
 from dpdist.spec.tagged_unions import UnionPart
 from dpdist.spec.value_types import PathText, SpecPart, Text
 from dpdist.spec.warehouse_target import TARGETS, TargetKind
-from dpdist.theme import Theme, read_font, read_logo
 
 TableFormat = Literal["parquet", "csv", "zarr"]
 
@@ -69,62 +66,6 @@ class AboutSpec(SpecPart):
     address: Text | None = Field(
         None, description="the URL at which the release will be", examples=["https://example.org/visitors"]
     )
-
-
-class ColoursSpec(SpecPart):
-    """Colours of a publisher, each as '#rrggbb' in quotes: '#' begins a comment elsewhere."""
-
-    accent: str = Field(
-        "", description="of links and buttons on light screens; its contrast must be 4.5:1", examples=["#7a1f3d"]
-    )
-    accent_dark: str = Field("", description="the same on dark screens", examples=["#f2a0b8"])
-    bars: str = Field(
-        "",
-        description="of the first series of charts and, lighter and darker, of maps on light screens; its contrast must be 3:1",
-        examples=["#8f2d56"],
-    )
-    bars_dark: str = Field("", description="the same on dark screens", examples=["#e08aa5"])
-
-
-class SiteSpec(SpecPart):
-    """How pages look. Without a colour or a font, dpdist's own is taken."""
-
-    name: Text = Field(
-        min_length=1, description="the publisher's name, at the head of every page", examples=["City library"]
-    )
-    logo: PathText | None = Field(
-        None,
-        description="a picture beside the name: a PNG, JPEG, WebP or SVG file of at most 32 KiB. It is embedded as an image, which runs no "
-        "script",
-        examples=["logo.svg"],
-    )
-    colours: ColoursSpec = Field(
-        default_factory=lambda: ColoursSpec.model_validate({}),
-        description="colours of the publisher. What readers could not tell from the background (WCAG 2.2, AA) is refused",
-    )
-    font: Text = Field(
-        "",
-        description="fonts of the reader's own machine, by commas, the first that is there is taken",
-        examples=["Georgia, serif"],
-    )
-    font_file: PathText | None = Field(
-        None, description="a font as a WOFF2 file of at most 64 KiB, which every page then holds", examples=["office.woff2"]
-    )
-
-    @model_validator(mode="after")
-    def _check_theme(self) -> SiteSpec:
-        require_plugin("spec.site")
-        try:
-            Theme(self.name, **self.colours.model_dump(), font=self.font)
-        except InvalidInput as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    def theme(self, folder: Path) -> Theme:
-        """What is given, with the files of a folder. Raises: InvalidInput for files that pages cannot hold."""
-        logo = "" if self.logo is None else read_logo(folder / self.logo)
-        face = "" if self.font_file is None else read_font(folder / self.font_file)
-        return Theme(self.name, **self.colours.model_dump(), font=self.font, logo=logo, face=face)
 
 
 class OutputSpec(SpecPart):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import GetJsonSchemaHandler
@@ -20,17 +22,35 @@ class PluginSection(SpecPart):
     Attributes:
         about: what the key is for, in the reference of specs.
         example: what may stand there.
+        words: what may stand there in place of keys.
         steps: references of ``BudgetedStep`` classes that find what it asks for, by parts of the budget.
     """
 
     about: ClassVar[str]
     example: ClassVar[object]
+    words: ClassVar[tuple[str, ...]] = ()
     steps: ClassVar[tuple[str, ...]] = ()
 
     @property
     def uncounted_columns(self) -> Mapping[str, Any]:
         """Columns of the records that are read for it alone, by their names, and counted in no cell."""
         return {}
+
+
+class AppearanceSection(PluginSection):
+    """The section of a spec that says how its pages look."""
+
+    @abstractmethod
+    def theme(self, folder: Path) -> Any:
+        """What pages are given of it, with the files of a folder. Raises: InvalidInput for files that pages cannot hold."""
+
+
+class MapSection(PluginSection):
+    """The section of a spec that says where the values of an attribute lie on a map."""
+
+    @abstractmethod
+    def boundaries(self, values: Sequence[str], folder: Path) -> Any:
+        """What pages draw of the values, with the files of a folder. Raises: InvalidInput."""
 
 
 @dataclass(frozen=True)
@@ -57,5 +77,6 @@ class SectionKey:
         if missing_plugin(self.key):
             raise PydanticOmit  # a schema has the keys that can be used
         section = self.section
-        forms = [handler(section.__pydantic_core_schema__), {"type": "null"}]
+        words = [{"const": word, "type": "string"} for word in section.words]
+        forms = [*words, handler(section.__pydantic_core_schema__), {"type": "null"}]
         return {"anyOf": forms, "description": section.about, "examples": [section.example]}

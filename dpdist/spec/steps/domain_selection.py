@@ -20,7 +20,6 @@ from dpdist.counting.sparse_counts import task_bytes
 from dpdist.engine import Engine
 from dpdist.errors import InvalidInput
 from dpdist.privacy.ledger.charges import EDGES, SELECTIONS
-from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.selection.adaptive_weights import UNIT_BITS
 from dpdist.privacy.selection.partition_selection import Selection, selection
@@ -164,10 +163,6 @@ class NameSelection(NoisyStep):
         names_per_person = None if guarantee.person.column is None else names_spec.names_per_person
         kind = LAPLACE if budget.pure else GAUSSIAN
         return selection(kind, budget, names_spec.delta, moved, names_spec.most, names_per_person)
-
-    @property
-    def noise(self) -> Noise:
-        return self.rule.noise
 
     @property
     def excluded_labels(self) -> frozenset[str]:

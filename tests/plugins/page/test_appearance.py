@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dpdist.errors import InvalidInput
+from dpdist.plugins.page.theme import DARK, LIGHT, Theme, contrast, match_luminance, read_font, read_logo
 from dpdist.spec import load
-from dpdist.theme import DARK, LIGHT, Theme, contrast, match_luminance, read_font, read_logo
 from tests.page.browsing import SCREENS, browser, page, shown, violations
 from tests.support import small_release
 
@@ -97,8 +97,8 @@ def test_files_are_pictures_and_fonts_of_a_size_that_a_page_can_hold(
     ):
         with pytest.raises(InvalidInput, match=told):
             read(path)
-    monkeypatch.setattr("dpdist.theme.MOST_LOGO", 100)
-    monkeypatch.setattr("dpdist.theme.MOST_FONT", 50)
+    monkeypatch.setattr("dpdist.plugins.page.theme.MOST_LOGO", 100)
+    monkeypatch.setattr("dpdist.plugins.page.theme.MOST_FONT", 50)
     for read, path in ((read_logo, logo), (read_font, face)):
         with pytest.raises(InvalidInput, match="every page holds it"):
             read(path)

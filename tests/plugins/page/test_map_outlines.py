@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.domain.map_boundaries import Boundaries, Ring
 from dpdist.errors import InvalidInput
-from dpdist.plugins.page.map_outlines import _projected, boundaries
+from dpdist.plugins.page.map_outlines import Boundaries, Ring, _projected, boundaries
 
 
 def area(rings: tuple[Ring, ...]) -> float:

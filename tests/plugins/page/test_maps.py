@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.domain.map_boundaries import Boundaries
 from dpdist.errors import DpdistError
-from dpdist.plugins.page.map_outlines import boundaries, join_groups
+from dpdist.plugins.page.map_outlines import Boundaries, boundaries, join_groups
 from dpdist.spec import load
 from tests.page.browsing import browser, page, shown, unfolded
 from tests.plugins.page import gallery

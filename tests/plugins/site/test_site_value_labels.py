@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dpdist.content.table_rows import read_value_labels
 from dpdist.plugins.site import editions, site_pages
+from dpdist.plugins.site.trends import read_value_labels
 from tests.plugins.page.test_value_labels import AGE, BORN, born, browser, page
 from tests.support import small_release
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from dpdist.api.pages import Matrix, Ring
+from dpdist.api.pages import Matrix
 from dpdist.plugins.page.charts.chart_data import Figure
 from dpdist.plugins.page.charts.heat_map import cell_classes, class_limits, draw_class_legend, hatch_pattern
 from dpdist.plugins.page.charts.svg_frame import NARROW, RenderedChart, svg_document, svg_group
 from dpdist.plugins.page.charts.text_layout import LINE_HEIGHT, svg_text
+from dpdist.plugins.page.map_outlines import Ring
 
 MOST_PANELS = 12
 """Small maps side by side; of more frames some are picked, evenly."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dpdist.api.pages import with_interval
 from dpdist.plugins.page.charts.axis_ticks import Scale, value_scale_of
 from dpdist.plugins.page.charts.chart_data import Figure
 from dpdist.plugins.page.charts.svg_frame import NARROW, SERIES, RenderedChart, draw_legend, svg_document, svg_group
-from dpdist.plugins.page.charts.text_layout import LINE_HEIGHT, svg_text, text_width, wrap_text
+from dpdist.plugins.page.charts.text_layout import LINE_HEIGHT, svg_text, text_width, with_interval, wrap_text
 
 NAME_ROOM = 250
 """Most pixels of the names beside the bars."""

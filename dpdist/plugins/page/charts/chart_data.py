@@ -10,7 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.api.pages import FINER_THAN_DAYS, CalendarUnit, Matrix, Ring, Times, format_date
+from dpdist.api.pages import FINER_THAN_DAYS, CalendarUnit, Matrix, Times, format_date
+from dpdist.plugins.page.map_outlines import Ring
 
 Kind = Literal["bars", "steps", "curve", "heat", "map"]
 CumulativeKind = Literal["below", "at or below"]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from dpdist.api.pages import DEFAULT_THEME, say
+from dpdist.api.pages import say
 from dpdist.plugins.page.charts.chart_data import Figure
 from dpdist.plugins.page.charts.text_layout import LINE_HEIGHT, text_width
+from dpdist.plugins.page.theme import DEFAULT_THEME
 
 WIDE, NARROW = 720, 350
 """Pixels for which a chart is laid out: for a column of text, and for a phone."""

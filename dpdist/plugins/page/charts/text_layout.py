@@ -1,10 +1,14 @@
-"""How much room a text takes, and how it is broken into lines."""
+"""How much room a text takes, how it is broken into lines, and how numbers are written with their intervals."""
 
 from __future__ import annotations
 
+import math
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
+
+from dpdist.api.pages import digits_for, format_number, say
 
 SIZE = 13
 """Pixels of the letters of a chart. Charts are shown at 0.93 to 1.4 of their size: letters stay above 12."""
@@ -72,3 +76,15 @@ def svg_text(
         for i, text_line in enumerate(text_lines)
     )
     return f'<text x="{x:.1f}" y="{y:.1f}"{attributes}>{tip}{spans}</text>'
+
+
+def with_interval(value: float, half: float, sides: Sequence[float] = ()) -> str:
+    """``4,829 ± 27``; the number alone where no interval is known or it is exact; ``4.1 (3.9 to 4.5)`` if sides are given."""
+    digits = digits_for(half, value)
+    if not math.isfinite(half) or half <= 0:
+        return format_number(value, digits)
+    digits = min(digits, 1) if abs(value) >= 100 else digits
+    if sides:
+        low, high = (format_number(interval_end, digits) for interval_end in sides)
+        return f"{format_number(value, digits)} ({say('{low} to {high}', low=low, high=high)})"
+    return f"{format_number(value, digits)} ± {format_number(half, digits)}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpdist.errors import InvalidInput
+from dpdist.api import InvalidInput
 
 LIGHT = {
     "ink": "#1b2430", "soft": "#4a5666", "line": "#d5dbe3", "axis": "#7b8794", "paper": "#ffffff", "raised": "#f4f6f9",
@@ -134,9 +134,8 @@ def _check_colour(field_name: str, colour: str) -> None:
     if (ratio := contrast(colour, ground)) < min_contrast:
         direction = "darker" if theme is LIGHT else "lighter"
         raise InvalidInput(
-            f"{field_name}: {colour} has a contrast of {int(100 * ratio) / 100:.2f}:1 with the background {ground}, and "
-            f"{min_contrast:g}:1 is needed "
-            f"(WCAG 2.2, level AA); take a {direction} one"
+            f"{field_name}: {colour} has a contrast of {int(100 * ratio) / 100:.2f}:1 with the background {ground}, and {min_contrast:g}:1 "
+            f"is needed (WCAG 2.2, level AA); take a {direction} one"
         )
 
 
