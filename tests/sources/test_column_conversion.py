@@ -20,8 +20,8 @@ from dpdist.counting.record_cells import tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.errors import InvalidSpec
-from dpdist.sources.column_types import ColumnType
 from dpdist.sources import verified_files
+from dpdist.sources.column_types import ColumnType
 from dpdist.sources.formats import arrow_files, json_lines
 from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
 from dpdist.sources.formats.csv_files import dates_of_texts
