@@ -33,9 +33,7 @@ def choose_groups(
     return order[group_starts[is_chosen]], np.diff(group_starts, append=rows.size)[is_chosen]
 
 
-def _order_by_word(
-    starts: NDArray[np.int64], words: NDArray[np.uint64], groups: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _order_by_word(starts: NDArray[np.int64], words: NDArray[np.uint64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """The places of records, person by person, those of each in the order of words, and of groups where words are equal.
 
     Args:

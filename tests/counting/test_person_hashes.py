@@ -81,9 +81,7 @@ def test_which_groups_are_chosen_is_the_order_of_their_words(bits: int | None, m
         )
     order, starts, ordered = contribution_bounding.order_by_person(rows)
     places, counts = choose_groups(ordered, starts, groups[order], words[order], 3)
-    chosen = {
-        (int(who[place]), int(groups[place])): int(count) for place, count in zip(order[places], counts, strict=True)
-    }
+    chosen = {(int(who[place]), int(groups[place])): int(count) for place, count in zip(order[places], counts, strict=True)}
     assert len(chosen) == places.size
     expected = {}
     for person in range(150):
