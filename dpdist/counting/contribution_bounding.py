@@ -221,7 +221,7 @@ def _count_parts(
     def batches() -> Iterator[Batch]:
         opened = shuffle_index.open_parts(counter.store, key)
         for part_number in part_range:
-            rows = np.concatenate([np.zeros(0, dtype=HASHED), *opened.rows_of_part(part_number)])
+            rows = opened.whole_part(part_number, HASHED)
             yield from batches_of_persons(source, domain, counter, rows, tallies)
 
     dealt = counter.count(number, key, batches())
@@ -300,28 +300,35 @@ def count_repetitions(rows: Rows, group: NDArray[np.int64]) -> int:
 
 def number_persons(rows: Rows) -> NDArray[np.int64]:
     """The person of every record: 0, 1, 2, ... in no order that means anything."""
-    (order, starts), number = order_by_person(rows), np.empty(rows.size, dtype=np.int64)
+    (order, starts, _), number = order_by_person(rows), np.empty(rows.size, dtype=np.int64)
     number[order] = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.size)))
     return number
 
 
 def first_records(rows: Rows, record_bound: int) -> NDArray[np.int64]:
     """The places of the first ``record_bound`` records of each person."""
-    order, starts = order_by_person(rows)
+    order, starts, _ = order_by_person(rows)
     return order[starts] if record_bound == 1 else order[_rank_in_runs(starts, rows.size) < record_bound]
 
 
-def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The places of the records in an order in which those of a person follow each other, as they came; and where persons begin in it."""
-    # values are sorted in a fifth of the time of places: the last bits of each hash give way to the place
-    place_bits = np.uint64((1 << max(1, rows.size - 1).bit_length()) - 1)
-    order = (np.sort(rows["high"] & ~place_bits | np.arange(rows.size, dtype=np.uint64)) & place_bits).astype(np.int64)
-    high, low = rows["high"].take(order), rows["low"].take(order)
-    differs = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    if (differs & ((high[1:] ^ high[:-1]) <= place_bits)).any():  # two persons who share the bits that are left
+def order_by_person(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64], Rows]:
+    """The places of the records in an order in which those of a person follow each other, as they came; where persons begin in it; and
+    the records in it. Those that are in such an order already stay in it, which takes a fifth of the time.
+    """
+    if (rows["high"][1:] >= rows["high"][:-1]).all():
+        order, ordered, doubtful_bits = np.arange(rows.size), rows, np.uint64(0)
+    else:  # values are sorted in a fifth of the time of places: the last bits of each hash give way to the place
+        doubtful_bits = np.uint64((1 << max(1, rows.size - 1).bit_length()) - 1)
+        packed = np.sort(rows["high"] & ~doubtful_bits | np.arange(rows.size, dtype=np.uint64))
+        order = (packed & doubtful_bits).astype(np.int64)
+        ordered = rows.take(order)
+    high, low = ordered["high"], ordered["low"]
+    is_other = high[1:] != high[:-1]
+    is_other |= low[1:] != low[:-1]
+    if (is_other & ((high[1:] ^ high[:-1]) <= doubtful_bits)).any():  # two persons who share the bits that are left
         order = np.lexsort((rows["low"], rows["high"]))
-        high, low = rows["high"][order], rows["low"][order]
-    return order, _starts_of_runs(high, low)
+        ordered = rows.take(order)
+    return order, _starts_of_runs(ordered["high"], ordered["low"]), ordered
 
 
 def first_of_groups(rows: Rows, group: NDArray[np.int64], groups: int, record_bound: int) -> NDArray[np.int64]:

@@ -25,6 +25,7 @@ from dpdist.counting.contribution_bounding import (
     choose_part_count,
     divide_by_person,
     number_persons,
+    order_by_person,
     pending_rows,
 )
 from dpdist.counting.group_choice import choose_groups
@@ -82,7 +83,7 @@ class NameCounts:
         """Names and their weights, part by part, in the order of their hashes. Raises: StoreError."""
         opened = self.index.open_parts(self.reader.store, self.tasks[0][1].run)
         for part in range(self.index.part_count):
-            rows = np.concatenate([np.zeros(0, dtype=SUM), *opened.rows_of_part(part)])
+            rows = opened.whole_part(part, SUM)
             yield rows[["name", "rest"]], np.ascontiguousarray(rows["weight"])
 
     def find_texts(self, names: Rows) -> list[str]:
@@ -352,8 +353,8 @@ class NameCounting:
         That is so where the names' persons of this part who come before fill it: with others there would be more of them.
         """
         assert self.weights is not None
-        rows = self._rows(index, part, key, RECORD)
-        places, _ = choose_groups(rows, rows["name"], rows["rest"], self.weights.names_per_person)
+        _, starts, rows = order_by_person(self._rows(index, part, key, RECORD))
+        places, _ = choose_groups(rows, starts, rows["name"], rows["rest"], self.weights.names_per_person)
         person = number_persons(rows[places])
         pairs = np.empty(places.size, dtype=PAIR)
         for column in RECORD.names or ():
@@ -370,7 +371,7 @@ class NameCounting:
         return pairs, shares, returned_shares(_starts(pairs), shares, self.saturation)
 
     def _rows(self, index: ShuffleIndex, part: int, key: RunKey, dtype: np.dtype[np.void]) -> Rows:
-        return np.concatenate([np.zeros(0, dtype=dtype), *index.open_parts(self.store, key).rows_of_part(part)])
+        return index.open_parts(self.store, key).whole_part(part, dtype)
 
     def _waiting(self, dtype: np.dtype[np.void], key: RunKey) -> PendingRows:
         """Rows that wait to be dealt out: by person records and what came back, others by name."""

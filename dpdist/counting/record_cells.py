@@ -17,7 +17,7 @@ from dpdist.errors import DpdistError, InvalidInput, InvalidSpec, UnknownValue
 from dpdist.process import arrow_arrays
 from dpdist.process import arrow_compute as pc
 from dpdist.sources.column_types import ColumnType
-from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
+from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, encoded_texts, family_of, moments_of
 from dpdist.sources.formats.format_registry import row_format
 from dpdist.sources.formats.record_format import BATCH_ROWS, UNREADABLE, Partition, WantedRows
 from dpdist.sources.reader_errors import reading
@@ -154,7 +154,7 @@ def cells_of(
 
 def _has_text(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Where a column of texts holds one; nowhere in other columns."""
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if family_of(column.type) != "text":
         return np.zeros(len(column), dtype=bool)
     return np.array([bool(text and text.strip()) for text in column.to_pylist()], dtype=bool)
 
@@ -223,7 +223,7 @@ def _codes(column: pa.ChunkedArray, attribute: Attribute, kind: ColumnType | Non
         if pa.types.is_integer(column.type) and column.null_count == 0 and _exact(column):
             return attribute.encode(arrow_arrays.values_of(column))  # as below, in less time
         return attribute.encode(arrow_arrays.floats_of(convert_column(column, "number")))
-    encoded = texts_of(column).dictionary_encode()
+    encoded = encoded_texts(column)
     codes_by_text, _ = attribute.encode(np.array(encoded.dictionary.to_pylist() or [""], dtype=str))
     return np.append(codes_by_text, attribute.missing_code)[arrow_arrays.dictionary_indices(encoded)], 0
 

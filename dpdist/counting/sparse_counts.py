@@ -23,6 +23,7 @@ from dpdist.counting.contribution_bounding import (
     check_complete,
     choose_part_count,
     divide_by_person,
+    order_by_person,
     pending_rows,
 )
 from dpdist.counting.group_choice import choose_groups, mix_bits
@@ -37,7 +38,7 @@ from dpdist.engine import Engine
 from dpdist.engine.shuffle import DealtObject, PendingRows, Rows, RunKey, ShuffleIndex, deal, gather
 from dpdist.process import arrow_arrays
 from dpdist.size_limits import SIZES
-from dpdist.sources.formats.column_conversion import Column, short_number_texts, short_numbers, texts_of
+from dpdist.sources.formats.column_conversion import Column, encoded_texts, short_number_texts, short_numbers
 from dpdist.sources.formats.record_format import BATCH_ROWS, Partition
 from dpdist.sources.formats.weighted_rows import counted_rows
 from dpdist.sources.reader_errors import reading
@@ -79,7 +80,7 @@ class SparseCounts:
         """The number, the occupied cells in rising order and the counts of some shards. Raises: StoreError."""
         opened = self.index.open_parts(self.store, self.key)
         for number in numbers:
-            rows = np.concatenate([np.zeros(0, dtype=CELL_COUNT), *opened.rows_of_part(number)])
+            rows = opened.whole_part(number, CELL_COUNT)
             yield number, np.ascontiguousarray(rows["cell"]), np.ascontiguousarray(rows["count"])
 
     def sum_others(self, published_cells: Integers, space: KeySpace, names: Sequence[str]) -> Integers:
@@ -181,9 +182,9 @@ def bound_cells(
 ) -> tuple[Integers, Integers]:
     """The cells that count of each person, each once a person, and how many of their records count there."""
     word = person_key.hash_persons([""], purpose=b"cells")[0, 0]
-    rows = rows if (rows["key"] >= 0).all() else rows.compress(rows["key"] >= 0)
+    _, starts, rows = order_by_person(rows if (rows["key"] >= 0).all() else rows.compress(rows["key"] >= 0))
     cells = rows["key"]
-    places, record_counts = choose_groups(rows, cells, mix_bits(cells.astype(np.uint64) ^ word), cells_per_person)
+    places, record_counts = choose_groups(rows, starts, cells, mix_bits(cells.astype(np.uint64) ^ word), cells_per_person)
     return cells[places], np.minimum(record_counts, records_per_cell)
 
 
@@ -212,7 +213,7 @@ def key_numbers_of(column: Column, keys: Keys) -> Integers:
     """The number of each record's key, -1 where it has none."""
     if isinstance(keys, IntegerKeys) and (values := short_numbers(column)) is not None:
         return keys.key_numbers(values)
-    encoded = texts_of(column).dictionary_encode()
+    encoded = encoded_texts(column)
     texts, codes = encoded.dictionary, arrow_arrays.dictionary_indices(encoded)
     key_numbers = np.full(len(texts) + 1, -1, dtype=np.int64)
     known = key_numbers[:-1]
@@ -298,7 +299,7 @@ class CellCounting:
         def batches() -> Iterator[Batch]:
             opened = index.open_parts(self.store, keys.run)
             for part_number in part_range:
-                rows = np.concatenate([np.zeros(0, dtype=KEYED), *opened.rows_of_part(part_number)])
+                _, _, rows = order_by_person(opened.whole_part(part_number, KEYED))  # once for both that bound persons
                 waiting.add(count_rows(*bound_cells(rows, *bounds, keys.persons)))
                 if self.beside is not None:
                     is_counted, beside = rows["cell"] >= 0, self.beside
@@ -320,7 +321,7 @@ class CellCounting:
         """Write the sums of the cells of a part, by shard; and the digest of each of its shards."""
         part, keys = task
         opened = index.open_parts(self.store, keys.run)
-        rows = np.concatenate([np.zeros(0, dtype=CELL_COUNT), *opened.rows_of_part(part)])
+        rows = opened.whole_part(part, CELL_COUNT)
         rows = sum_by_cell(rows["cell"], rows["count"])
         shard_numbers = rows["cell"] % self.shards
         first, end = (-(-number * self.shards // self.cell_parts) for number in (part, part + 1))

@@ -99,15 +99,18 @@ def deal(
     # small numbers are sorted in a fifth of the time, and to take rows is half of indexing them
     narrow_numbers = part_numbers.astype(np.min_scalar_type(part_count))
     ordered = rows if part_count == 1 else rows.take(np.argsort(narrow_numbers, kind="stable"))
-    seed, sealed_bytes = os.urandom(SEED_BYTES), bytearray()
+    seed, part_numbers = os.urandom(SEED_BYTES), np.flatnonzero(np.diff(ends, prepend=0))
     cipher = key.cipher(seed)
     sealed_ends = cipher.encrypt(_nonce(_ENDS), ends.astype("<i8").tobytes(), None)
     dealt_object = DealtObject(f"{folder}/{uuid.uuid4().hex}", seed, ordered.dtype.descr, sealed_ends)
-    for number in np.flatnonzero(np.diff(ends, prepend=0)):
+    sealed_bytes, offset = np.empty(ordered.nbytes + SEAL_BYTES * part_numbers.size, dtype=np.uint8), 0
+    for number in part_numbers:
         block = ordered[ends[number - 1] if number else 0 : ends[number]]
-        sealed_bytes += cipher.encrypt(_nonce(int(number)), block.view(np.uint8).data, None)
-    if sealed_bytes:
-        store.put_values(dealt_object.name, np.frombuffer(sealed_bytes, dtype=np.uint8))
+        sealed = cipher.encrypt(_nonce(int(number)), block.view(np.uint8).data, None)
+        sealed_bytes[offset : offset + len(sealed)] = np.frombuffer(sealed, dtype=np.uint8)
+        offset += len(sealed)
+    if sealed_bytes.size:
+        store.put_values(dealt_object.name, sealed_bytes)
     return dealt_object
 
 
@@ -139,7 +142,7 @@ class PendingRows:
 
     def finish(self) -> list[DealtObject]:
         """Deal out what still waits. Returns: all that was dealt out."""
-        rows, part_numbers = self.divide(np.concatenate([np.zeros(0, dtype=self.dtype), *self.waiting]), self.part_count)
+        rows, part_numbers = self.divide(concatenate_rows(self.waiting, self.dtype), self.part_count)
         self.waiting.clear()
         self.dealt.append(deal(self.store, self.folder, self.key, self.part_count, part_numbers, rows))
         return self.dealt
@@ -200,11 +203,20 @@ class ShuffledParts:
             index_lines,
         )
 
+    def whole_part(self, part_number: int, dtype: np.dtype[Any]) -> Rows:
+        """All rows of a part, none if it has none. Raises: as ``rows_of_part``."""
+        return concatenate_rows(self.rows_of_part(part_number), dtype)
+
     def _block(self, dealt: DealtObject, part_number: int, rows: int, offset: int) -> Rows:
         size = rows * np.dtype(dealt.dtype).itemsize + SEAL_BYTES
         sealed = self._store.get_values(dealt.name, offset, size)
         content = _unseal(self._key.cipher(dealt.seed), part_number, sealed, dealt.name)
         return np.frombuffer(content, dtype=dealt.dtype)
+
+
+def concatenate_rows(blocks: Iterable[Rows], dtype: np.dtype[Any]) -> Rows:
+    """The rows of some blocks, one after another: copied as bytes, which takes a fifth of the time of structured values."""
+    return np.concatenate([np.zeros(0, dtype=np.uint8), *(block.view(np.uint8) for block in blocks)]).view(dtype)
 
 
 def gather(store: Store, folder: str, key: RunKey, part_count: int, dealt: Sequence[DealtObject]) -> ShuffleIndex:

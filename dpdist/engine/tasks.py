@@ -22,6 +22,7 @@ import threadpoolctl
 from dpdist.engine.result_encoding import decode, encode
 from dpdist.engine.worker_checks import TaskStore
 from dpdist.errors import DpdistError, EngineError, StoreError, TaskFailed
+from dpdist.process.allocator import freed_memory_kept
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")
@@ -134,7 +135,8 @@ def without_data(function: Callable[[Any], _T], item: Any) -> _T | _Refusal:
     errors behind an error.
     """
     try:
-        return function(item)
+        with freed_memory_kept():
+            return function(item)
     except Exception as error:  # noqa: BLE001 - whatever it is
         failure, again = failure_of(error), isinstance(error, COMES_AGAIN)
     failure.__context__ = failure.__cause__ = None

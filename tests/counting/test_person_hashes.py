@@ -79,8 +79,9 @@ def test_which_groups_are_chosen_is_the_order_of_their_words(bits: int | None, m
         monkeypatch.setattr(
             "dpdist.counting.group_choice.mix_bits", lambda word: mix_bits(word) & np.uint64((1 << bits) - 1)
         )
-    places, counts = choose_groups(rows, groups, words, 3)
-    chosen = {(int(who[place]), int(groups[place])): int(count) for place, count in zip(places, counts, strict=True)}
+    order, starts, ordered = contribution_bounding.order_by_person(rows)
+    places, counts = choose_groups(ordered, starts, groups[order], words[order], 3)
+    chosen = {(int(who[place]), int(groups[place])): int(count) for place, count in zip(order[places], counts, strict=True)}
     assert len(chosen) == places.size
     expected = {}
     for person in range(150):

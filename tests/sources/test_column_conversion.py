@@ -16,14 +16,16 @@ import pytest
 
 from dpdist import engine
 from dpdist.counting.histogram_counting import count
+from dpdist.counting.record_cells import tables_of
 from dpdist.domain import Attribute, Domain
 from dpdist.domain.calendar import Times
 from dpdist.errors import InvalidSpec
+from dpdist.sources import verified_files
 from dpdist.sources.column_types import ColumnType
-from dpdist.sources.formats import json_lines
+from dpdist.sources.formats import arrow_files, json_lines
 from dpdist.sources.formats.column_conversion import Unconvertible, convert_column, moments_of, texts_of
 from dpdist.sources.formats.csv_files import dates_of_texts
-from dpdist.sources.record_sources import Source, source_of
+from dpdist.sources.record_sources import Source, partitions_of, source_of
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests.counting.test_histogram_counting import ROOT
@@ -263,3 +265,34 @@ def test_a_release_of_json_lines_and_of_declared_types(home: Path) -> None:
 def test_specs_of_types_that_are_refused(records: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match=said):
         load(small_release.write(tmp_path, records=records))
+
+
+@pytest.mark.parametrize("limit", [-1, 2**16])
+def test_texts_are_counted_alike_where_a_file_has_them_in_a_dictionary(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing, empty and other texts, texts of numbers, and what is none; one row group has more texts than records of a batch."""
+    towns = [["a", "b", "elsewhere", "", None][number % 5] for number in range(3000)]
+    ages = [["17", "30.0", "x", " ", None, "99", "41"][number % 7] for number in range(3000)]
+    many = [f"name {number // 2}" for number in range(3000)]
+    table = pa.table({"town": towns, "age": ages, "name": many})
+    pyarrow.parquet.write_table(table, tmp_path / "r.parquet", row_group_size=1000)
+    monkeypatch.setattr(arrow_files, "DICTIONARY_BYTES", limit)
+    monkeypatch.setattr(arrow_files, "BATCH_ROWS", 300)
+    monkeypatch.setattr(verified_files, "BLOCK_BYTES", 2**10)  # the file is read by row group
+    domain = Domain((category_attribute("town", "a", "b"), AGES, category_attribute("name", "name 0", "name 1499")))
+    source = source_of(tmp_path / "r.parquet", columns={}, attributes=domain.names)
+    partitions = partitions_of(source)
+    assert len(partitions) == 3
+    read = pa.concat_tables(part for partition in partitions for part in tables_of(source, domain, partition))
+    assert pa.types.is_dictionary(read["town"].type) == (limit > 0)
+    store = Store(tmp_path / "store")
+    stored, summary = count(source, domain, store, engine.inline(), root=ROOT)
+    expected = np.zeros(domain.shape, dtype=np.int64)
+    for town, age, name in zip(towns, ages, many, strict=True):
+        years = {"17": 0, "30.0": 1, "41": 1, "99": None}.get(str(age), 2)
+        if years is not None:
+            place = ({"a": 0, "b": 1, "": 3, None: 3}.get(town, 2), years, {"name 0": 0, "name 1499": 1}.get(name, 2))
+            expected[place] += 1
+    np.testing.assert_array_equal(store.read_array(stored).reshape(domain.shape), expected)
+    assert summary.unread == sum(age == "x" for age in ages)

@@ -92,24 +92,13 @@ class ThresholdedHistogram:
         """How many cells a shard has: its number, and every one that is a multiple of the number of shards further on."""
         return -(-(self.cells - shard) // self.shards)
 
-    def draw_rows(self, cells: Integers, counts: Integers, key: bytes) -> tuple[Integers, Integers]:
-        """The published cells in rising order, with their noisy counts in units.
-
-        Args:
-            cells: those with records, in rising order.
-            counts: records of each of them, up to 2^32 as in a release.
-            key: 32 secret bytes of the release.
-        """
-        shards = cells % self.shards
-        return in_order(
-            self.draw_shard(shard, cells[shards == shard], counts[shards == shard], key) for shard in range(self.shards)
-        )
-
     def draw_shard(self, shard: int, cells: Integers, counts: Integers, key: bytes) -> tuple[Integers, Integers]:
         """The published cells of one shard: a function of the key and of the records in the shard.
 
         Args:
             cells: of the shard, those with records, in rising order.
+            counts: records of each of them, up to 2^32 as in a release.
+            key: 32 secret bytes of the release.
         """
         noisy = (counts << UNIT_BITS) + self.noise.draw(_subkey(key, shard, b"occupied"), count=cells.size)
         passed = noisy >= self.threshold

@@ -12,6 +12,10 @@ from dpdist.sources.verified_files import HashedFile, Tags
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
+
+DICTIONARY_BYTES = 2**16
+"""In a file: a larger dictionary would be looked up as a whole for every batch of records."""
 
 
 class Arrow(TypedFormat):
@@ -42,6 +46,20 @@ class Arrow(TypedFormat):
 
     def is_empty(self, file: HashedFile, source_file: File, reading: WantedRows) -> bool:
         return bool(_opened(file).count_rows() == 0)
+
+
+def _encoded_columns(metadata: pq.FileMetaData, group: int) -> list[str]:
+    """The columns of texts that a row group has as places in a small dictionary: their values need not be copied to be counted."""
+    columns = [
+        (metadata.row_group(group).column(number), metadata.schema.column(number)) for number in range(metadata.num_columns)
+    ]
+    return [
+        chunk.path_in_schema
+        for chunk, column in columns
+        if column.logical_type.type == "STRING"
+        and chunk.has_dictionary_page
+        and chunk.data_page_offset - chunk.dictionary_page_offset <= DICTIONARY_BYTES
+    ]
 
 
 def _opened(file: HashedFile | IO[bytes]) -> pa.RecordBatchFileReader:
@@ -80,9 +98,14 @@ class Parquet(TypedFormat):
     def batches(self, file: HashedFile, partition: Partition, reading: WantedRows) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet
 
-        parquet = pyarrow.parquet.ParquetFile(_buffered_file(file, partition.tags), page_checksum_verification=True)
+        opened, group = _buffered_file(file, partition.tags), partition.group
+        metadata = None if group is None else pyarrow.parquet.read_metadata(opened)
+        encoded = None if metadata is None else _encoded_columns(metadata, group)
+        parquet = pyarrow.parquet.ParquetFile(
+            opened, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
+        )
         check_names(parquet.schema_arrow.names, reading.columns, partition.source_label, list(dict(partition.named)))
-        groups = None if partition.group is None else [partition.group]
+        groups = None if group is None else [group]
         yield from parquet.iter_batches(
             BATCH_ROWS, row_groups=groups, columns=list(reading.columns), use_threads=not partition.tags.is_one_block
         )

@@ -120,6 +120,19 @@ def texts_of(column: Column) -> pa.Array:
     return numbers_as_texts(texts) if family in ("number", "decimal") else texts
 
 
+def encoded_texts(column: Column) -> pa.DictionaryArray:
+    """The texts of a column's values as places in a dictionary, which may also have texts that no value has.
+
+    Raises: as ``texts_of``.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    is_encoded = whole.type == pa.dictionary(pa.int32(), pa.string())
+    if is_encoded and len(whole.dictionary) <= len(whole) and not whole.dictionary.null_count:
+        whole.validate(full=True)
+        return whole
+    return texts_of(whole).dictionary_encode()
+
+
 def numbers_as_texts(texts: pa.Array) -> pa.Array:
     """Texts that are numbers, each in the one way to write it."""
     return _convert_each(texts, lambda text: number_text(Decimal(text)), pa.string())
