@@ -71,6 +71,7 @@ MAY_BE_SKIPPED = (
     "a row of counts tells no persons",
     "no (other Python|Python 3)",
     "the shared data is not here",
+    "not a checkout of git",
     r"\w+ cannot be installed here",
     "uv is not installed",
     "a plugin of this distribution is missing",

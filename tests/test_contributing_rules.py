@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -69,6 +70,17 @@ def test_every_command_that_the_pages_name_exists() -> None:
 def test_every_decision_is_on_the_site() -> None:
     listed = set(re.findall(r"decisions/\S+\.md", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {f"decisions/{page.name}" for page in (ROOT / "docs" / "decisions").glob("*.md")}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout of git")
+def test_no_program_or_archive_of_others_is_kept() -> None:
+    """As a wheel that a tool left where it was started: what is installed is named in pyproject.toml."""
+    git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [
+        name
+        for name in git.stdout.split("\0")
+        if Path(name).suffix in {".whl", ".so", ".zip", ".tar", ".tgz", ".jar", ".pyc"}
+    ] == []
 
 
 @pytest.mark.slow
