@@ -33,7 +33,8 @@ class Croissant(Output):
 
     files = r"croissant\.json"
     about = (
-        "Metadata of the answers for data set catalogues ([Croissant](https://docs.mlcommons.org/croissant/docs/croissant-spec.html) 1.0)."
+        "Metadata of the answers for data set catalogues "
+        "([Croissant](https://docs.mlcommons.org/croissant/docs/croissant-spec.html) 1.0)."
     )
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
