@@ -58,7 +58,8 @@ def test_a_map_without_its_plugin_is_refused_in_one_line() -> None:
     values = {"sex": {"categories": ["DE", "FR"], "map": "countries"}, "age": {"from": 0, "to": 11}}
     refused = without_plugins(lambda: load(small_release.spec(domain=values)))
     assert refused == (
-        "spec: domain.sex.map: 'map' needs the plugin 'page' of dpdist, which is not installed here; install it, or leave 'map' out"
+        "spec: domain.sex.map: 'map' needs the plugin 'page' of dpdist, which is not installed here; install it, or leave 'map' out "
+        "(found 'countries')"
     )
     assert "map" not in without_plugins(json_schema)["$defs"]["AttributeSpec"]["properties"]
 

@@ -32,7 +32,10 @@ class Croissant(Output):
     """Metadata of the answers for catalogues."""
 
     files = r"croissant\.json"
-    about = "Metadata of answers for data catalogues ([Croissant](https://docs.mlcommons.org/croissant/docs/croissant-spec.html) 1.0)."
+    about = (
+        "Metadata of the answers for data set catalogues "
+        "([Croissant](https://docs.mlcommons.org/croissant/docs/croissant-spec.html) 1.0)."
+    )
 
     def write(self, release: ReleaseDraft) -> Sequence[WrittenFile]:
         text = json_text(_croissant_facts(release.content, release.digests))
