@@ -49,7 +49,6 @@ def test_what_is_freed_is_kept_and_then_given_back() -> None:
 
 IN_TASKS = """
 import resource
-from dpdist import engine
 from dpdist.engine import tasks
 
 def faults_of_another_block(item):
@@ -58,17 +57,16 @@ def faults_of_another_block(item):
         b"x" * 2**25
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-print(engine.inline().map(faults_of_another_block, [0])[0], tasks.without_data(faults_of_another_block, 0), faults_of_another_block(0))
+print(tasks.without_data(faults_of_another_block, 0), faults_of_another_block(0))
 """
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="memory is kept by glibc's allocator alone")
-def test_every_task_keeps_what_it_frees_on_workers_that_dask_starts_too() -> None:
-    """In this process, and on a worker; Dask's nanny gives its workers a variable with which nothing is kept."""
+def test_every_task_of_a_worker_keeps_what_it_frees() -> None:
+    """Dask's nanny gives the workers that it starts a variable with which nothing is kept."""
     environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
     printed = subprocess.run(
         [sys.executable, "-c", IN_TASKS], capture_output=True, text=True, check=True, env=environment
     ).stdout
-    in_process, on_worker, outside = map(int, printed.split())
-    assert max(in_process, on_worker) < 8
-    assert outside > 8
+    in_task, outside = map(int, printed.split())
+    assert in_task < 8 < outside
