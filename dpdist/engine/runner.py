@@ -16,7 +16,6 @@ from dpdist.engine.cluster_workers import Workforce, losses_told, optimisers, sl
 from dpdist.engine.task_queue import ProgressCallback, WorkerSet
 from dpdist.engine.worker_checks import Admission
 from dpdist.errors import EngineError
-from dpdist.process.allocator import freed_memory_kept
 from dpdist.process.resource_limits import free_bytes
 
 _T = TypeVar("_T")
@@ -88,8 +87,7 @@ class Engine(Workforce):
         if self.client is None:
             results = []
             for position, item in enumerate(items):
-                with freed_memory_kept():
-                    results.append(function(item))
+                results.append(function(item))
                 if report_progress is not None:
                     report_progress(position + 1, len(items))
             return results

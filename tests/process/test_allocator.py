@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 
@@ -44,3 +45,28 @@ def test_what_is_freed_is_kept_and_then_given_back() -> None:
     assert kept < 8
     assert min(outside, after) > 8
     assert given_back > 2**24
+
+
+IN_TASKS = """
+import resource
+from dpdist.engine import tasks
+
+def faults_of_another_block(item):
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        b"x" * 2**25
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(tasks.without_data(faults_of_another_block, 0), faults_of_another_block(0))
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="memory is kept by glibc's allocator alone")
+def test_every_task_of_a_worker_keeps_what_it_frees() -> None:
+    """Dask's nanny gives the workers that it starts a variable with which nothing is kept."""
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536"}
+    printed = subprocess.run(
+        [sys.executable, "-c", IN_TASKS], capture_output=True, text=True, check=True, env=environment
+    ).stdout
+    in_task, outside = map(int, printed.split())
+    assert in_task < 8 < outside
