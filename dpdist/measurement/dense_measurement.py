@@ -179,23 +179,15 @@ class DenseMeasurement(IntegerMeasurement):
         nonzero = squares > squares.size * np.finfo(float).eps * squares[-1]
         return float((squares[nonzero] @ np.square(vectors[:, nonzero].T @ least_squares.inverse)).sum())
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """The cells as they are where they are asked for, read as they are needed; tables of them; else one least-squares estimate."""
         if self.cell_multiple is not None and not workload.kind.is_cells and reads_tables(workload):
             reader = TableReduction(workload, self.spacing)
             task = partial(reader.answers, z, noise)
             queries = workload.shape[0]
-            return Answers(*work.fill(answer_request.names, queries, reader.rows_a_task(), task, report_progress))
+            return answer_request.fill(queries, reader.rows_a_task(), task)
         if not self.gives_cells(workload):
-            return super().answers(workload, z, noise, answer_request, work, report_progress)
+            return super().answers(workload, z, noise, answer_request)
         error = noise.deviation * self.spacing
         half = error * float(noise.half_width_95(1.0))
         return Answers(scaled(z, self.spacing), Constant(error, z.size), Constant(half, z.size))
@@ -285,18 +277,10 @@ class DenseMeasurement(IntegerMeasurement):
 class DirectMeasurement(DenseMeasurement):
     """The workload's own queries, measured one by one: answers are the measurements, without a common estimate."""
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Each measurement in the unit of its query."""
         task = partial(_in_units, z, self.spacing, self._units(workload), noise)
-        return Answers(*work.fill(answer_request.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, report_progress))
+        return answer_request.fill(z.size, max(1, min(DIRECT_ROWS, z.size)), task)
 
     def _units(self, workload: Workload) -> Matrix:
         """How much of its query each row measures: of rows that rounding bent, by their projection, which is all of equal coefficients."""

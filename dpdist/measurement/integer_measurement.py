@@ -121,20 +121,12 @@ class IntegerMeasurement(ABC):
     def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         """z without noise: private. Raises: InvalidInput for more records than the grid can count without overflow."""
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Every answer with its standard error and the half width of its interval, in the order of the workload's queries.
 
         Raises: InvalidInput when the grid does not determine every answer.
         """
-        return self.estimate(workload, z, noise, (), work).answers(answer_request, work, report_progress)
+        return self.estimate(workload, z, noise, (), answer_request.work).answers(answer_request)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:

@@ -249,7 +249,7 @@ def noises_of(planned: Any, draws: int) -> np.ndarray:
     grid, rows = planned.grid, planned.grid.rows
     probes = (2**20 * np.eye(rows)).astype(np.int64)
     read = [
-        grid.answers(planned.workload, ArrayVector(each), planned.noise, AnswerRequest("answers"), Remembering())
+        grid.answers(planned.workload, ArrayVector(each), planned.noise, AnswerRequest("answers", Remembering()))
         for each in probes
     ]
     weights = np.array([to_array(each.answer) for each in read]) / 2**20

@@ -55,7 +55,6 @@ from dpdist.api.mechanisms import (
     margin,
     query_groups,
     rate_for,
-    stored_answers,
     to_array,
 )
 from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding
@@ -171,22 +170,14 @@ class AimMeasurement(IntegerMeasurement):
         weights = self.read_tables(to_array(measured)).weights
         return [SelectedTable(axes, noise.deviation / weight) for axes, weight in weights.items() if len(axes) > 1]
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         needed_bytes = 8 * COPIES * self.rows
-        columns, bounds = work.largest(self.columns, workload, to_array(z), noise, needed_bytes=needed_bytes)
+        columns, bounds = answer_request.work.largest(self.columns, workload, to_array(z), noise, needed_bytes=needed_bytes)
         if bounds:
-            work.write(
+            answer_request.work.write(
                 ArrayVector(np.array([*bounds.values()])), answer_request.bounds, {"tables": [list(axes) for axes in bounds]}
             )
-        return replace(stored_answers(*columns, answer_request, work), modelled=bounds)
+        return replace(answer_request.write(*columns), modelled=bounds)
 
     def columns(
         self, workload: Workload, measured: Matrix, noise: Noise

@@ -126,19 +126,11 @@ class DawaMeasurement(IntegerMeasurement):
     def add_noise(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
         return ArrayVector(measure_buckets(to_array(exact), self.queries, self, budget, key.reveal()))
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """From the buckets' totals, each spread evenly over its cells: that error is not known, so half widths are left out."""
         workload, grid, totals = parse_measurement(to_array(z), workload, self)
-        return replace(grid.estimate(workload, ArrayVector(totals), noise, (), work), biased=True).answers(
-            answer_request, work, report_progress
+        return replace(grid.estimate(workload, ArrayVector(totals), noise, (), answer_request.work), biased=True).answers(
+            answer_request
         )
 
 

@@ -26,7 +26,6 @@ from dpdist.api.mechanisms import (
     Noise,
     Norm,
     ProductSpace,
-    ProgressCallback,
     Term,
     TermMeasurement,
     Total,
@@ -43,7 +42,6 @@ from dpdist.api.mechanisms import (
     row_fourths,
     row_squares,
     split_by_term,
-    stored_answers,
     term_l1,
     to_array,
     total_variance,
@@ -92,17 +90,9 @@ class LaplaceTermMeasurement(TermMeasurement):
             for number in group
         )
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
-        values, inverses = to_array(z), self.inverses(work)
+        values, inverses = to_array(z), self.inverses(answer_request.work)
         block_results: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
         for (term, measured), term_inverses, group in zip(
             split_by_term(self.terms, values), inverses, self.groups, strict=True
@@ -116,12 +106,11 @@ class LaplaceTermMeasurement(TermMeasurement):
                     error,
                     error * noise.half_width_95(concentration(block, term.axes, term_inverses)),
                 )
-                if report_progress is not None:
-                    report_progress(len(block_results), len(workload.blocks))
+                answer_request.show_step(len(block_results), len(workload.blocks))
         answer, error, half = (
             np.concatenate(column) for column in zip(*(block_results[i] for i in sorted(block_results)), strict=True)
         )
-        return stored_answers(answer, error, half, answer_request, work)
+        return answer_request.write(answer, error, half)
 
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         product_space = super().measured_space(measured, shape, most_bytes)
@@ -156,15 +145,7 @@ class MarginalMeasurement(LaplaceTermMeasurement):
         holding_terms = ((term, set(term.axes) - set(subset)) for term in self.terms if set(subset) <= set(term.axes))
         return sum(term.multiplier**2 / math.prod(self.shape[axis] for axis in outside) for term, outside in holding_terms)
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest.
 
         Every marginal that holds the attributes T says what the table of T is once its margins are taken off, with white noise: they are
@@ -178,10 +159,9 @@ class MarginalMeasurement(LaplaceTermMeasurement):
             columns.append(
                 block_answers(block, [measured_terms[subset] for subset in contrast_subsets(block.asked_axes, self.shape)])
             )
-            if report_progress is not None:
-                report_progress(completed, len(workload.blocks))
+            answer_request.show_step(completed, len(workload.blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return stored_answers(answer, error, error * noise.half_width_95(1.0), answer_request, work)
+        return answer_request.write(answer, error, error * noise.half_width_95(1.0))
 
 
 def laplace_term_measurement(
