@@ -32,6 +32,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     ),
     "languages": ("language",),
     "lakes": ("records.delta", "records.iceberg", "records.snapshot"),
+    "oblique_products": ("mechanism.oblique",),
     "observability": ("metrics",),
     "page": ("export", "domain.map", "spec.site"),
     "private_bounds": ("bounds.private", "records.person.selection", "sums.selection"),

@@ -26,7 +26,7 @@ from dpdist.measurement.integer_measurement import (
     grid_bits,
     shard_bytes,
 )
-from dpdist.measurement.integer_terms import IntegerTerm, round_term, split_by_term
+from dpdist.measurement.integer_terms import IntegerTerm, coprime_pair, round_term, split_by_term
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
 from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, exact_gram, number_of_sets, squared_cells_bound
@@ -63,7 +63,7 @@ from dpdist.mechanisms.mechanism import (
     reason_slow,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.product_mechanisms import UnionMechanism
+from dpdist.mechanisms.product_mechanisms import Residual, UnionMechanism
 from dpdist.mechanisms.strategy_cache import get_dense_strategy, get_term_strategy, name_person_strategy, name_strategy
 from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Stack, Total, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
@@ -74,14 +74,14 @@ from dpdist.privacy.selection.exponential_mechanism import RATE_BITS, choose, ra
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import (
+    Directions,
     Term,
     block_variances,
-    contrast_subsets,
     contrasts,
-    row_fourths,
     row_squares,
     subsets,
     total_variance,
+    unit_direction,
 )
 from dpdist.reconstruction.least_squares import SharedArray, left_inverse
 from dpdist.reconstruction.measured_space import Functionals, MeasuredSpace, NotMeasured, TableEstimates, largest_sets
@@ -106,6 +106,7 @@ from dpdist.strategies.dual_certificates import (
 from dpdist.strategies.filter_strategies import (
     answers_growing,
     coefficients_of,
+    filter_strategy,
     finite_series_bound,
     has_square_root,
     rows_over_cells,
@@ -151,6 +152,8 @@ from dpdist.strategies.strategy import (
     proven_root_trace,
 )
 from dpdist.strategies.tables.marginal_optimum import Subset, marginal_weights, residual_strategy
+from dpdist.strategies.tables.product_bound import BlockGrams, GramKey, Slopes, product_bound, sum_of_roots
+from dpdist.strategies.tables.residual_bases import Grams, centre_along, residual_products
 from dpdist.workloads import Filter, Gram, Workload, filtered
 from dpdist.workloads.time_filters import coefficients
 from dpdist.workloads.workload_kind import is_running_sum

@@ -60,7 +60,7 @@ COMPLETION_BITS = 8
 PAIRED_CELLS = 2048
 """Up to here the products of all columns are looked at, for persons in several cells: 32 MiB each."""
 DIGEST_BYTES = 2**29
-"""Grids that measure more cells alike are named by their number and not by all of them."""
+"""Measurements of more cells alike are named by their number and not by all of them."""
 DIGEST_ROWS = 2**16
 """Rows that are hashed at once."""
 
@@ -325,8 +325,9 @@ def round_dense_strategy(
     *,
     neighbours: Neighbours,
     most_records: int,
+    form: type[DenseMeasurement] = DenseMeasurement,
 ) -> DenseMeasurement:
-    """The grid of A = M B for integer rows B.
+    """A = M B in whole numbers, for integer rows B.
 
     Args:
         real: M before it is rounded; None for the identity.
@@ -341,14 +342,14 @@ def round_dense_strategy(
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
     if totals is not None:
-        return DenseMeasurement(mixing, base, spacing, _within_totals(mixing, base, totals, norm, neighbours, sizes), norm)
+        return form(mixing, base, spacing, _within_totals(mixing, base, totals, norm, neighbours, sizes), norm)
     exact = (
         sensitivity_squared(mixing, base, neighbours, sizes)
         if norm == "l2"
         else l1_sensitivity(mixing, base, neighbours, sizes) ** 2
     )
     column = exact if neighbours == "add-remove" else None
-    return DenseMeasurement(mixing, base, spacing, exact * most_records**2, norm, column_bound=column)
+    return form(mixing, base, spacing, exact * most_records**2, norm, column_bound=column)
 
 
 DIFFERING_GROUPS = 4

@@ -28,7 +28,7 @@ class TransformedAnswers:
 
 
 class TransformedMeasurement(IntegerMeasurement):
-    """A grid whose answers are transforms of what was measured."""
+    """A measurement whose answers are transforms of what was measured."""
 
     @property
     @abstractmethod

@@ -34,21 +34,34 @@ from dpdist.api.mechanisms import (
     Workload,
     Workspace,
     block_answers,
-    contrast_subsets,
     grid_bits,
     invert_terms,
     read_term,
     round_term,
-    row_fourths,
     row_squares,
     split_by_term,
+    subsets,
     term_l1,
     to_array,
     total_variance,
 )
-from dpdist.api.pages import Block
+from dpdist.api.pages import Block, Operator
 
 Subset = tuple[int, ...]
+
+
+def contrast_subsets(axes: tuple[int, ...], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """The subsets whose tables without their margins answer a table together: an attribute of one value has no contrast."""
+    return subsets(tuple(axis for axis in axes if sizes[axis] > 1))
+
+
+def _row_fourths(factor: Operator, inverse: Matrix) -> Matrix:
+    """Sums of the fourth powers of the entries in each row of W_i M_i^+, block by block."""
+    blocks = []
+    for start, stop in factor.row_blocks():
+        squares = (factor.rows(start, stop) @ inverse) ** 2
+        blocks.append(np.einsum("ij,ij->i", squares, squares))
+    return np.concatenate(blocks)
 
 
 @dataclass(frozen=True)
@@ -224,21 +237,21 @@ def concentration(block: Block, axes: Subset, inverses: tuple[Matrix, ...]) -> M
             continue
         inverse = by_axis[axis]
         factor = factors_by_axis.get(axis, Total(inverse.shape[0]))
-        ratio = row_fourths(factor, inverse) / np.maximum(row_squares(factor, inverse) ** 2, 1e-300)
+        ratio = _row_fourths(factor, inverse) / np.maximum(row_squares(factor, inverse) ** 2, 1e-300)
         ratios = np.multiply.outer(ratios, ratio).ravel()
     return ratios
 
 
-def _tables_by_axes(grid: MarginalMeasurement, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
+def _tables_by_axes(measurement: MarginalMeasurement, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
     """The measured marginals."""
-    return {term.axes: (term, values.reshape(term.shape)) for term, values in split_by_term(grid.terms, measured)}
+    return {term.axes: (term, values.reshape(term.shape)) for term, values in split_by_term(measurement.terms, measured)}
 
 
 def combine_marginals(
-    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], grid: MarginalMeasurement, noise: Noise
+    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], measurement: MarginalMeasurement, noise: Noise
 ) -> MeasuredTerm:
     """The table of some attributes without its margins, from every marginal that holds them."""
-    shape, precision = grid.shape, grid.precision(subset)
+    shape, precision = measurement.shape, measurement.precision(subset)
     total = np.zeros([shape[axis] for axis in subset])
     for axes, (term, table) in tables.items():
         if not set(subset) <= set(axes):
