@@ -40,9 +40,10 @@ def measured(
 def errors_of(planned: Any, draws: int) -> Matrix:
     """What the noise of so many releases makes of their answers, (draws, queries): measured on the grid, read as answers are."""
     grid, rows = planned.grid, planned.grid.rows
-    wanted, out = AnswerRequest("answers", Remembering()), []
+    out = []
     for number in range(draws):
         z = planned.noise.draw(number.to_bytes(32, "big"), start=0, count=rows)
+        wanted = AnswerRequest("answers", Remembering())
         out.append(to_array(grid.answers(planned.workload, ArrayVector(z), planned.noise, wanted).answer))
     return np.array(out)
 
