@@ -198,7 +198,7 @@ def test_digests_tell_forms_apart(tmp_path: Path) -> None:
     assert grid.digest != in_memory(grid).digest
     assert grid.stream is None
     made = convolution(FILTERS["window"], workspace(tmp_path), "kept")
-    with pytest.raises(OutOfMemory, match="through the store, with its grid") as told:
+    with pytest.raises(OutOfMemory, match="through the store, with its measurement") as told:
         made.matrix()
     assert told.value.needed_bytes == made.coefficients.values.size * np.dtype(np.float64).itemsize
 
