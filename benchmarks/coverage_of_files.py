@@ -36,7 +36,6 @@ import pyarrow.csv
 import pyarrow.parquet
 import yaml
 
-from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.content.measurement_file import MOST_BYTES, Measurement
 from dpdist.pipeline.histogram import count
@@ -120,7 +119,7 @@ class Released:
 
     def _answers_with_widths(self, measured: ArrayVector) -> tuple[np.ndarray, np.ndarray]:
         scaled, noise = scale_to_records(self.planned, measured)
-        found = self.planned.grid.answers(self.planned.workload, scaled, noise, AnswerRequest("answers"), MEMORY)
+        found = self.planned.grid.answers(self.planned.workload, scaled, noise, AnswerRequest("answers"))
         return to_array(found.answer), to_array(found.half_width)
 
     def _means(self, measured: ArrayVector) -> list[Any]:

@@ -27,7 +27,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Attribute, Domain
 from dpdist.measurement.consistency.table_fitting import cut_answers, fit_together, query_groups, tolerance_for
@@ -94,7 +93,7 @@ def released(workload: Workload, codes: np.ndarray, epsilon: float, *, of: Workl
     grid = marginal_optimum(workload).measurement(workload, neighbours="add-remove", most_records=1)
     noise = grid.noise(Loss(rho_for(epsilon, 1e-9)))
     drawn = np.rint(np.random.default_rng(0).standard_normal(grid.rows) * noise.deviation).astype(np.int64)
-    found = grid.answers(of, ArrayVector(drawn), noise, AnswerRequest("x"), MEMORY)
+    found = grid.answers(of, ArrayVector(drawn), noise, AnswerRequest("x"))
     return Answers(ArrayVector(counted(codes, of) + to_array(found.answer)), found.error, found.half_width)
 
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from dpdist.domain import Domain
 from dpdist.operators import AllRanges, Identity, Operator, Prefix
+from dpdist.plugins.oblique_products.oblique_design import oblique
 from dpdist.strategies import coa
-from dpdist.strategies.tables.residual_bases import oblique, residual
+from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Block, Workload
 
 KINDS = {"value": Identity, "prefix": Prefix, "range": AllRanges}

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from dpdist.domain import Domain
 from dpdist.operators import Identity, Prefix
+from dpdist.plugins.oblique_products.oblique_design import oblique
 from dpdist.strategies import coa
-from dpdist.strategies.tables.residual_bases import oblique, residual
+from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Block, Workload
 
 TABLES = {

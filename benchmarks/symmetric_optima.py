@@ -17,9 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpdist.domain import Domain
+from dpdist.plugins.oblique_products.oblique_design import oblique
 from dpdist.spec import load
 from dpdist.strategies.symmetric_optimum import symmetric
-from dpdist.strategies.tables.residual_bases import oblique, residual
+from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Workload, products, union
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "sf1"

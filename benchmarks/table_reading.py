@@ -56,7 +56,7 @@ def measure(shape: tuple[int, ...], tables: int, folder: Path) -> tuple[str, ...
     drawn = LazyVector(workload.shape[1], (), _noisy_cells, 8, "benchmark", np.dtype(np.int64))
     cells = work.write(drawn, "cells")
     started, busy = time.perf_counter(), time.process_time()
-    measurement.answers(workload, cells, NOISE, AnswerRequest("answers"), work)
+    measurement.answers(workload, cells, NOISE, AnswerRequest("answers", work))
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - busy
     memory = TableReduction(workload, measurement.spacing).task_bytes()
     return (

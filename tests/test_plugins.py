@@ -120,6 +120,7 @@ MISSING_KEYS = {
     "mechanism.nested": lambda spec: spec.replace("mechanism: auto", "mechanism: nested"),
     "mechanism.banded": lambda spec: spec.replace("mechanism: auto", "mechanism: banded"),
     "mechanism.weighted-design": lambda spec: spec.replace("mechanism: auto", "mechanism: weighted-design"),
+    "mechanism.oblique": lambda spec: spec.replace("mechanism: auto", "mechanism: oblique"),
     "mechanism.low-rank": lambda spec: spec.replace("mechanism: auto", "mechanism: low-rank"),
     "records.sql": lambda spec: re.sub(r"path: \S+", "sql: SELECT 1", spec),
     "output.verifier": lambda spec: f"{spec}\noutput: {{verifier: true}}\n",

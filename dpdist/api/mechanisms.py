@@ -26,10 +26,10 @@ from dpdist.measurement.integer_measurement import (
     grid_bits,
     shard_bytes,
 )
-from dpdist.measurement.integer_terms import IntegerTerm, round_term, split_by_term
+from dpdist.measurement.integer_terms import IntegerTerm, coprime_pair, round_term, split_by_term
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
-from dpdist.measurement.sensitivity.group_contribution import exact_gram
+from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, exact_gram, number_of_sets, squared_cells_bound
 from dpdist.measurement.sensitivity.participation import (
     Crossing,
     columns_to_the_end,
@@ -45,7 +45,7 @@ from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, invert_terms, read_term
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
-from dpdist.mechanisms.dense_mechanisms import REPLACED, GramMechanism
+from dpdist.mechanisms.dense_mechanisms import REPLACED, Coa, GramMechanism
 from dpdist.mechanisms.filter_mechanisms import StreamMechanism
 from dpdist.mechanisms.marginal_mechanisms import MarginalMechanism
 from dpdist.mechanisms.mechanism import (
@@ -53,6 +53,7 @@ from dpdist.mechanisms.mechanism import (
     AUTO_LIMITS,
     DENSE_CELLS,
     SINGLE_RECORD,
+    SOON,
     AutoComparison,
     Mechanism,
     PlanSetting,
@@ -62,7 +63,7 @@ from dpdist.mechanisms.mechanism import (
     reason_slow,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.product_mechanisms import UnionMechanism
+from dpdist.mechanisms.product_mechanisms import Residual, UnionMechanism
 from dpdist.mechanisms.strategy_cache import get_dense_strategy, get_term_strategy, name_person_strategy, name_strategy
 from dpdist.operators import Dense, Identity, Kronecker, ListedRanges, Matrix, Padded, Product, Sparse, Stack, Total, Tree
 from dpdist.privacy.accounting import Loss, laplace_scale
@@ -70,17 +71,17 @@ from dpdist.privacy.keys import Secret
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import GAUSSIAN, LAPLACE
 from dpdist.privacy.selection.exponential_mechanism import RATE_BITS, choose, rate_for
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import (
+    Directions,
     Term,
     block_variances,
-    contrast_subsets,
     contrasts,
-    row_fourths,
     row_squares,
     subsets,
     total_variance,
+    unit_direction,
 )
 from dpdist.reconstruction.least_squares import SharedArray, left_inverse
 from dpdist.reconstruction.measured_space import Functionals, MeasuredSpace, NotMeasured, TableEstimates, largest_sets
@@ -92,14 +93,20 @@ from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.baselines import BRANCHINGS, hierarchical, largest_tree_rows, wavelet
-from dpdist.strategies.chain_search import best_chain
-from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound
 from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, program_1
 from dpdist.strategies.dense.trace_problem import EPSILON
-from dpdist.strategies.dual_certificates import Contribution, PersonsBound
+from dpdist.strategies.dual_certificates import (
+    Contribution,
+    MarkovChain,
+    PersonsBound,
+    contribution_rows,
+    entries_of_sizes,
+    mean_of,
+)
 from dpdist.strategies.filter_strategies import (
     answers_growing,
     coefficients_of,
+    filter_strategy,
     finite_series_bound,
     has_square_root,
     rows_over_cells,
@@ -142,8 +149,11 @@ from dpdist.strategies.strategy import (
     ignore_step,
     laplace_cost,
     matrix_mechanism_cost,
+    proven_root_trace,
 )
 from dpdist.strategies.tables.marginal_optimum import Subset, marginal_weights, residual_strategy
+from dpdist.strategies.tables.product_bound import BlockGrams, GramKey, Slopes, product_bound, sum_of_roots
+from dpdist.strategies.tables.residual_bases import Grams, centre_along, residual_products
 from dpdist.workloads import Filter, Gram, Workload, filtered
 from dpdist.workloads.time_filters import coefficients
 from dpdist.workloads.workload_kind import is_running_sum

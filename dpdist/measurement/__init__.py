@@ -1,1 +1,1 @@
-"""Grids: what is measured as whole numbers, its exact sensitivity, and how answers are read. One representation a file."""
+"""Measurements: what is measured as whole numbers, its exact sensitivity, and how answers are read. One representation a file."""

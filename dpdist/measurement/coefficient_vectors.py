@@ -124,7 +124,7 @@ class StoredRows(Operator):
         raise self._too_long()
 
     def _too_long(self) -> OutOfMemory:
-        cure = "measure it and read its answers through the store, with its grid"
+        cure = "measure it and read its answers through the store, with its measurement"
         return OutOfMemory("a strategy in the store", 8 * self.coefficients.values.size, 8 * SIZES.long_steps, cure)
 
     def description(self) -> tuple[object, ...]:

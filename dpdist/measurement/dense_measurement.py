@@ -60,7 +60,7 @@ COMPLETION_BITS = 8
 PAIRED_CELLS = 2048
 """Up to here the products of all columns are looked at, for persons in several cells: 32 MiB each."""
 DIGEST_BYTES = 2**29
-"""Grids that measure more cells alike are named by their number and not by all of them."""
+"""Measurements of more cells alike are named by their number and not by all of them."""
 DIGEST_ROWS = 2**16
 """Rows that are hashed at once."""
 
@@ -179,23 +179,15 @@ class DenseMeasurement(IntegerMeasurement):
         nonzero = squares > squares.size * np.finfo(float).eps * squares[-1]
         return float((squares[nonzero] @ np.square(vectors[:, nonzero].T @ least_squares.inverse)).sum())
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """The cells as they are where they are asked for, read as they are needed; tables of them; else one least-squares estimate."""
         if self.cell_multiple is not None and not workload.kind.is_cells and reads_tables(workload):
             reader = TableReduction(workload, self.spacing)
             task = partial(reader.answers, z, noise)
             queries = workload.shape[0]
-            return Answers(*work.fill(answer_request.names, queries, reader.rows_a_task(), task, report_progress))
+            return answer_request.fill(queries, reader.rows_a_task(), task)
         if not self.gives_cells(workload):
-            return super().answers(workload, z, noise, answer_request, work, report_progress)
+            return super().answers(workload, z, noise, answer_request)
         error = noise.deviation * self.spacing
         half = error * float(noise.half_width_95(1.0))
         return Answers(scaled(z, self.spacing), Constant(error, z.size), Constant(half, z.size))
@@ -285,18 +277,10 @@ class DenseMeasurement(IntegerMeasurement):
 class DirectMeasurement(DenseMeasurement):
     """The workload's own queries, measured one by one: answers are the measurements, without a common estimate."""
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Each measurement in the unit of its query."""
         task = partial(_in_units, z, self.spacing, self._units(workload), noise)
-        return Answers(*work.fill(answer_request.names, z.size, max(1, min(DIRECT_ROWS, z.size)), task, report_progress))
+        return answer_request.fill(z.size, max(1, min(DIRECT_ROWS, z.size)), task)
 
     def _units(self, workload: Workload) -> Matrix:
         """How much of its query each row measures: of rows that rounding bent, by their projection, which is all of equal coefficients."""
@@ -341,8 +325,9 @@ def round_dense_strategy(
     *,
     neighbours: Neighbours,
     most_records: int,
+    form: type[DenseMeasurement] = DenseMeasurement,
 ) -> DenseMeasurement:
-    """The grid of A = M B for integer rows B.
+    """A = M B in whole numbers, for integer rows B.
 
     Args:
         real: M before it is rounded; None for the identity.
@@ -357,14 +342,14 @@ def round_dense_strategy(
     else:
         mixing = np.rint(real / spacing).astype(np.int64)
     if totals is not None:
-        return DenseMeasurement(mixing, base, spacing, _within_totals(mixing, base, totals, norm, neighbours, sizes), norm)
+        return form(mixing, base, spacing, _within_totals(mixing, base, totals, norm, neighbours, sizes), norm)
     exact = (
         sensitivity_squared(mixing, base, neighbours, sizes)
         if norm == "l2"
         else l1_sensitivity(mixing, base, neighbours, sizes) ** 2
     )
     column = exact if neighbours == "add-remove" else None
-    return DenseMeasurement(mixing, base, spacing, exact * most_records**2, norm, column_bound=column)
+    return form(mixing, base, spacing, exact * most_records**2, norm, column_bound=column)
 
 
 DIFFERING_GROUPS = 4

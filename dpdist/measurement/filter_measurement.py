@@ -72,7 +72,7 @@ from dpdist.workloads import Workload
 
 
 class SeriesMeasurement(AxisSeries, TransformedMeasurement):
-    """A grid over series: all measured values of a step lie side by side.
+    """A measurement of series: all measured values of a step lie side by side.
 
     Attributes:
         axes: the counted table's attributes.
@@ -91,7 +91,7 @@ class SeriesMeasurement(AxisSeries, TransformedMeasurement):
 
     @abstractmethod
     def measurement_of_steps(self, steps: int) -> Self:
-        """The grid of the first steps."""
+        """The measurement of the first steps."""
 
     @abstractmethod
     def with_sensitivities(self, whole: int, first_squared: int | None) -> Self:
@@ -366,7 +366,7 @@ class FilterMeasurement(SeriesMeasurement):
         return replace(self, sensitivity_squared=whole, first_squared=first_squared)
 
     def measurement_of_steps(self, steps: int) -> FilterMeasurement:
-        """The grid of the first steps."""
+        """The measurement of the first steps."""
         return replace(self, coefficients=ArrayVector(self.coefficients.read(0, steps)), shape=self.shape_of(steps))
 
 
@@ -392,7 +392,7 @@ def table_of(series: Sequence[Vector], steps: int, after: int) -> Vector:
 
 
 def filter_measurement(coefficients: FilterCoefficients, *, neighbours: Neighbours, most_records: int) -> FilterMeasurement:
-    """The integer grid of a filter."""
+    """A filter in whole numbers."""
     whole = coefficients.whole_values
     column = sum_of_squares(coefficients.work, whole)
     distance = column

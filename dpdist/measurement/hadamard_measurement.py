@@ -182,7 +182,7 @@ def _scale_measured(cells: int, start: int, count: int, spectrum: Matrix, weight
 
 
 def hadamard_measurement(coefficients: Coefficients, *, neighbours: Neighbours, most_records: int) -> HadamardMeasurement:
-    """The integer grid of a strategy over the characters of some attributes, each times its scale."""
+    """A strategy in whole numbers, over the characters of some attributes, each times its scale."""
     weights, work = coefficients.whole_values, coefficients.work
     column = sum_of_squares(work, weights)
     distance = column

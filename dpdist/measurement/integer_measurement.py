@@ -1,7 +1,7 @@
-"""Grid: the whole numbers that are measured, their exact sensitivity, and the answers that are made of them.
+"""A strategy in whole numbers: what is measured, the exact sensitivity, and the answers that are made of them.
 
-Every representation of a strategy has a grid of its own. What depends on the representation is a method here: nothing outside asks
-which class a grid has.
+Every representation of a strategy has a measurement of its own. What depends on the representation is a method here: nothing outside asks
+which class a measurement has.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ class SelectedTable:
 
 
 class Stream(Protocol):
-    """A grid whose steps are measured as they become known, each from itself and earlier ones."""
+    """A measurement whose steps are measured as they become known, each from itself and earlier ones."""
 
     def steps_of(self, exact: Vector, start: int, stop: int) -> Vector:
         """The measured values of some steps."""
 
     def first_step_counts(self, table: Matrix, stop: int) -> Matrix:
-        """The counts of the first steps, of the table that the grid measures."""
+        """The counts of the first steps, of the table that is measured."""
 
     def measurement_of_steps(self, steps: int) -> IntegerMeasurement:
-        """The grid of the first steps."""
+        """The measurement of the first steps."""
 
     def with_participations(self, distance: Distance) -> IntegerMeasurement:
-        """The grid for one person in several steps, which ``distance`` bounds."""
+        """The measurement for one person in several steps, which ``distance`` bounds."""
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class IntegerMeasurement(ABC):
     Attributes:
         spacing: grid unit.
         sensitivity_squared: exact bound of the squared distance (L2, or L1 for Laplace noise) between z of neighbouring
-            histograms: what the grid makes of the ``Distance`` that it was built for.
+            histograms: what it makes of the ``Distance`` that it was built for.
         norm: "l2" or "l1", the distance that the noise has to hide.
     """
 
@@ -119,22 +119,14 @@ class IntegerMeasurement(ABC):
 
     @abstractmethod
     def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
-        """z without noise: private. Raises: InvalidInput for more records than the grid can count without overflow."""
+        """z without noise: private. Raises: InvalidInput for more records than z can count without overflow."""
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Every answer with its standard error and the half width of its interval, in the order of the workload's queries.
 
-        Raises: InvalidInput when the grid does not determine every answer.
+        Raises: InvalidInput when it does not determine every answer.
         """
-        return self.estimate(workload, z, noise, (), work).answers(answer_request, work, report_progress)
+        return self.estimate(workload, z, noise, (), answer_request.work).answers(answer_request)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
@@ -158,14 +150,14 @@ class IntegerMeasurement(ABC):
         return None
 
     def with_contributions(self, moved: Distance) -> IntegerMeasurement | None:
-        """The grid for changes in several cells or steps, as much in each as the grid was made for; None where it does not know them."""
+        """The measurement for changes in several cells or steps, as much in each as it was made for; None where it does not know them."""
         if moved.participations is None or moved.groups > 1 or self.stream is None:
             return None
         return self.stream.with_participations(moved)
 
     @property
     def stream(self) -> Stream | None:
-        """The grid as one that is measured step by step, None if it cannot be."""
+        """The same as one that is measured step by step, None if it cannot be."""
         return None
 
     def noise(self, budget: Loss) -> Noise:
@@ -174,7 +166,7 @@ class IntegerMeasurement(ABC):
         return Noise(kind, kind.scale(self.sensitivity_squared, budget))
 
     def loss(self, budget: Loss, noise: Noise) -> Loss:
-        """What the release is charged: its budget, and for Gaussian noise the slack of this grid."""
+        """What the release is charged: its budget, and for Gaussian noise its slack."""
         return noise.kind.loss(budget, self.sensitivity_squared, noise.scale, self.rows)
 
     def add_noise(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:

@@ -30,7 +30,7 @@ from dpdist.measurement.sensitivity.column_norms import exact_norms, row_blocks
 from dpdist.operators import Identity, Kronecker, Matrix, Operator
 from dpdist.operators.orbit_sums import SUMMED
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.kronecker_terms import row_squares
 from dpdist.reconstruction.least_squares import left_inverse
 from dpdist.reconstruction.measured_space import MeasuredSpace
@@ -98,19 +98,11 @@ class OrbitMeasurement(IntegerMeasurement):
             for b, block_variance in zip(workload.blocks, variances, strict=True)
         )
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Every block of queries as the sum of what the components say; their noise is independent, so variances add."""
         if workload.fingerprint != self.symmetry.workload.fingerprint:
             raise InvalidInput("a measurement over orbits answers only the queries that it was made for")
-        values, inverses = to_array(z), work.largest(self.inverses)
+        values, inverses = to_array(z), answer_request.work.largest(self.inverses)
         blocks = workload.blocks
         block_answers = [np.zeros(tuple(f.shape[0] for f in block.factors)) for block in blocks]
         variances = [np.zeros_like(block_array) for block_array in block_answers]
@@ -125,11 +117,10 @@ class OrbitMeasurement(IntegerMeasurement):
                 block_answers[number] += reading.answers(basis_estimate)
                 variances[number] += reading.variances(inverse)
             start = stop
-            if report_progress is not None:
-                report_progress(finished, len(components))
+            answer_request.show_step(finished, len(components))
         answer = np.concatenate([block_array.ravel() for block_array in block_answers])
         error = noise.deviation * np.sqrt(np.concatenate([block_array.ravel() for block_array in variances]))
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), answer_request, work)
+        return answer_request.write(answer, error, error * noise.half_width_95(0.0))
 
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> MeasuredSpace:
         """All rows over the cells, written down: for domains of few cells."""

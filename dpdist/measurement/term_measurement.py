@@ -41,7 +41,7 @@ from dpdist.measurement.term_reconstruction import (
 from dpdist.operators import Matrix, Total
 from dpdist.operators.kronecker_product import largest_tensor_size
 from dpdist.privacy.noise import Noise
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.axis_factors import IdentityFactor, MatrixFactor
 from dpdist.reconstruction.kronecker_terms import NO_DIRECTIONS, Directions, Term, is_identity, total_variance
 from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
@@ -215,26 +215,17 @@ class TermMeasurement(IntegerMeasurement):
         ((term, values),) = ((term, values) for term, values in split_by_term(self.terms, measured) if not term.axes)
         return read_term(term, values, (), noise)
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Every block of queries straight from the measured terms."""
-        inverses, blocks, columns = self.inverses(work), workload.blocks, []
+        inverses, blocks, columns = self.inverses(answer_request.work), workload.blocks, []
         if self.is_streamed:
-            return product_answers(self.terms[0], inverses[0], workload, z, noise, answer_request, work, report_progress)
+            return product_answers(self.terms[0], inverses[0], workload, z, noise, answer_request)
         term_readings = read_terms(self.terms, inverses, to_array(z), noise)
         for completed, block in enumerate(blocks, start=1):
             columns.append(block_answers(block, term_readings, self.directions))
-            if report_progress is not None:
-                report_progress(completed, len(blocks))
+            answer_request.show_step(completed, len(blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), answer_request, work)
+        return answer_request.write(answer, error, error * noise.half_width_95(0.0))
 
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         """The terms; what was measured in two passes is put in the order of the others."""

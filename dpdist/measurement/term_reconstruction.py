@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import Vector
 from dpdist.arrays.transpose_passes import Target, TransformPass
 from dpdist.errors import InvalidInput
@@ -129,8 +128,6 @@ def product_answers(
     z: Vector,
     noise: Noise,
     answer_request: AnswerRequest,
-    work: Workspace,
-    report_progress: ProgressCallback | None,
 ) -> Answers:
     """Answers of one product of queries from a measurement that is too large to be held, in two passes.
 
@@ -158,7 +155,7 @@ def product_answers(
         ),
     ]
     targets = [Target(queries, np.float64, name) for name in answer_request.names]
-    return Answers(*work.run_passes(z, sides, targets, report_progress))
+    return Answers(*answer_request.work.run_passes(z, sides, targets, answer_request.report_progress))
 
 
 FactorInverse = tuple[Operator, Matrix]

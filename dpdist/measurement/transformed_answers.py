@@ -28,7 +28,7 @@ class TransformedAnswers:
 
 
 class TransformedMeasurement(IntegerMeasurement):
-    """A grid whose answers are transforms of what was measured."""
+    """A measurement whose answers are transforms of what was measured."""
 
     @property
     @abstractmethod
@@ -47,17 +47,9 @@ class TransformedMeasurement(IntegerMeasurement):
         spread = None if made.deviations is None else ArrayVector(to_array(made.deviations))
         return TransformedAnswers(ArrayVector(to_array(made.answers)), made.errors, spread)
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Answers with their standard errors and half widths; the answers are computed once."""
-        in_memory = self.form is Form.IN_MEMORY
+        in_memory, work = self.form is Form.IN_MEMORY, answer_request.work
         name = f"{answer_request.folder}/transformed" if in_memory else answer_request.names[0]
         stored_result, stored_errors = work.find_vector(name), work.find_vector(f"{name}-errors")
         if stored_result is None:
@@ -65,7 +57,7 @@ class TransformedMeasurement(IntegerMeasurement):
                 transformed = (
                     work.largest(self.computed, workload, ArrayVector(to_array(z)))
                     if in_memory
-                    else self.transform_answers(workload, inner, z, report_progress)
+                    else self.transform_answers(workload, inner, z, answer_request.report_progress)
                 )
                 facts = {"errors": [error * noise.deviation for error in transformed.errors]}
                 if transformed.deviations is not None:

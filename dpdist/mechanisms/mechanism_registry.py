@@ -11,7 +11,7 @@ from dpdist.mechanisms.dense_mechanisms import Coa, Eigen, PIdentity
 from dpdist.mechanisms.filter_mechanisms import Convolution, SquareRoot
 from dpdist.mechanisms.marginal_mechanisms import Marginals
 from dpdist.mechanisms.mechanism import Mechanism
-from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Oblique, Residual
+from dpdist.mechanisms.product_mechanisms import KroneckerMechanism, Residual
 from dpdist.mechanisms.symmetric_mechanism import Symmetric
 from dpdist.plugin_registry import missing_plugin, missing_plugin_text, plugin_objects
 
@@ -20,7 +20,7 @@ AUTO = "auto"
 
 
 class MechanismRegistry(MutableMapping[str, Mechanism]):
-    """Mechanisms by their names; those of plugins are imported when it is first read."""
+    """Mechanisms by their names; those of plugins are imported when it is first read, and take the place of those of their name."""
 
     def __init__(self, *mechanisms: Mechanism) -> None:
         self._own_mechanisms = mechanisms
@@ -57,7 +57,6 @@ REGISTRY = MechanismRegistry(
     Coa(),
     Eigen(),
     Residual(),
-    Oblique(),
     Convolution(),
     SquareRoot(),
     PIdentity(),

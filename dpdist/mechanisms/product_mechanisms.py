@@ -19,7 +19,7 @@ from dpdist.mechanisms.mechanism import (
 from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_term_strategy, name_strategy
 from dpdist.mechanisms.symmetric_mechanism import prefers_symmetric
-from dpdist.strategies.representations import ObliqueStrategy, TermStrategy
+from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.solver_resources import (
     FULL_RANK_PRODUCTS,
     Effort,
@@ -30,7 +30,7 @@ from dpdist.strategies.solver_resources import (
 )
 from dpdist.strategies.strategy import Strategy
 from dpdist.strategies.tables.product_bound import kronecker, kronecker_worst
-from dpdist.strategies.tables.residual_bases import oblique, residual
+from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Workload
 
 ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
@@ -148,19 +148,3 @@ class Residual(UnionMechanism):
             solve,
             form=self.form,
         )
-
-
-class Oblique(Residual):
-    """Like ``residual``, with contrasts that are optimised, too."""
-
-    name = "oblique"
-    summary = (
-        "like residual, with contrasts that are optimised, too: within 8 % of the optimum where it is known, 2 % in the mean"
-    )
-    supports_fractional_records = False
-    solves = 24
-    find = staticmethod(oblique)
-    form = ObliqueStrategy
-
-    def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
-        return "'oblique' (seconds to minutes; certified by 'dpdist plan')"

@@ -25,7 +25,7 @@ from dpdist.planner.release_plan import plan_as_charged
 from dpdist.privacy import keys
 from dpdist.privacy.noise import Noise
 from dpdist.privacy.noise_distributions import Kind
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.joint_estimate import NoisyMeasurement
 from dpdist.reconstruction.measured_space import NotMeasured
 from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
@@ -125,7 +125,6 @@ def _answer_pooled(
     measurements: Sequence[tuple[ReleasePlan, Vector]],
     requested_columns: AnswerRequest,
     seed: int,
-    work: Workspace,
 ) -> Answers:
     """Answers from several measurements of tables, fitted where that is asked for."""
     workload, options, scale = planned.workload, planned.job.outputs.postprocess, float(planned.scale)
@@ -134,11 +133,11 @@ def _answer_pooled(
     errors = np.sqrt(variances) / scale
     half = errors * planned.noise.half_width_95(0.0 if planned.noise.kind is Kind.GAUSSIAN else 1.0)
     if not options.non_negative:
-        return stored_answers(answers / scale, errors, half, requested_columns, work)
+        return requested_columns.write(answers / scale, errors, half)
     unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased")
-    unbiased = stored_answers(answers / scale, errors, half, unbiased_columns, work)
+    unbiased = unbiased_columns.write(answers / scale, errors, half)
     context.progress("answer", FITTING)
-    return fit_answers(workload, unbiased, possible_counts(planned.job).records, None, requested_columns, seed, work)
+    return fit_answers(workload, unbiased, possible_counts(planned.job).records, None, requested_columns, seed)
 
 
 def _companion(context: Context, other_job: Job, records: str) -> Companion:
@@ -237,14 +236,15 @@ def _unrounded_answers(
     workload = planned.workload
     seed = int(compute_digest("simulation", {**settings, "measurement": measured.digest})[:8], 16)
     with StoreWorkspace(context.store, context.engine).scratch() as work:
+        requested_columns = replace(requested_columns, work=work, report_progress=report_progress)
         if companion_releases and not planned.grid.allows_estimate(workload.shape[1], jointly=True):
             others = [(plan, StoredVector(context.store, stored)) for plan, stored in companion_releases]
-            return _answer_pooled(context, planned, [(planned, values), *others], requested_columns, seed, work)
+            return _answer_pooled(context, planned, [(planned, values), *others], requested_columns, seed)
         z, noise = scale_to_records(planned, values)
         if not companion_releases and skips_cell_estimate(grid, workload, options):
-            return _answer_without_estimate(context, planned, grid, (z, noise), requested_columns, seed, work)
+            return _answer_without_estimate(context, planned, grid, (z, noise), requested_columns, seed)
         if not (companion_releases or options.known or options.non_negative):
-            return grid.answers(workload, z, noise, requested_columns, work, report_progress)
+            return grid.answers(workload, z, noise, requested_columns)
         joined = [
             NoisyMeasurement(plan.grid, *scale_to_records(plan, StoredVector(context.store, stored)))
             for plan, stored in companion_releases
@@ -257,7 +257,7 @@ def _unrounded_answers(
         if options.non_negative:
             context.progress("answer", FITTING)
             estimate = estimate.fit_non_negative(work, requested_columns.cells, seed)
-        return estimate.answers(requested_columns, work, report_progress)
+        return estimate.answers(requested_columns)
 
 
 def _answer_without_estimate(
@@ -267,15 +267,14 @@ def _answer_without_estimate(
     measurement: tuple[Vector, Noise],
     requested_columns: AnswerRequest,
     seed: int,
-    work: Workspace,
 ) -> Answers:
     """Answers that are read from the measurement, and then held to the number of records and fitted, without an estimate of the cells."""
     workload, options, noise = planned.workload, planned.job.outputs.postprocess, measurement[1]
     records = possible_counts(planned.job).records
-    unbiased_columns = replace(requested_columns, folder=f"{requested_columns.folder}/unbiased")
+    unbiased_columns = AnswerRequest(f"{requested_columns.folder}/unbiased")
 
     def read_answers(measured: Vector, records: float | None, inner: Workspace) -> Answers:
-        grid_answers = grid.answers(workload, measured, noise, unbiased_columns, inner)
+        grid_answers = grid.answers(workload, measured, noise, replace(unbiased_columns, work=inner))
         return (
             grid_answers if records is None else grid.answers_given_total(workload, grid_answers, measured, noise, records)
         )
@@ -284,13 +283,13 @@ def _answer_without_estimate(
         drawn = np.rint(noise.kind.simulated(state, (grid.rows,)) * noise.deviation)
         return true + to_array(read_answers(ArrayVector(drawn), None if records is None else 0.0, MEMORY).answer)
 
-    unbiased = read_answers(measurement[0], records, work)
+    unbiased = read_answers(measurement[0], records, requested_columns.work)
     if not options.non_negative:
         columns = [to_array(column) for column in (unbiased.answer, unbiased.error, unbiased.half_width)]
-        return stored_answers(columns[0], columns[1], columns[2], requested_columns, work)
+        return requested_columns.write(columns[0], columns[1], columns[2])
     context.progress("answer", FITTING)
     simulate_or_none = None if grid.allows_estimate(workload.shape[1], jointly=False) else simulate
-    return fit_answers(workload, unbiased, records, simulate_or_none, requested_columns, seed, work)
+    return fit_answers(workload, unbiased, records, simulate_or_none, requested_columns, seed)
 
 
 FITTING = "fitting non-negative answers, and simulating what that does to the errors"

@@ -9,7 +9,6 @@ from typing import Self
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.measurement.consistency.table_fitting import has_few_cells
 from dpdist.measurement.integer_measurement import IntegerMeasurement
@@ -73,7 +72,7 @@ def _integer_largest_variance(queries: Workload, strategy: Strategy, grid: Integ
 def valueless_answers(grid: IntegerMeasurement, queries: Workload, noise: Noise) -> Answers:
     """What would be read of a measurement without a value: its errors are those of every measurement."""
     nothing = ArrayVector(np.zeros(grid.rows, dtype=np.int64))
-    return grid.answers(queries, nothing, noise, AnswerRequest("planned"), MEMORY)
+    return grid.answers(queries, nothing, noise, AnswerRequest("planned"))
 
 
 def adjust_table_to_persons(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpdist.arrays.array_workspace import Workspace
+from dpdist.arrays.array_workspace import MEMORY, Filling, ProgressCallback, Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, Vector
 from dpdist.operators import Matrix
 from dpdist.reconstruction.nonnegative_cells import Effect
@@ -14,13 +14,31 @@ from dpdist.reconstruction.nonnegative_cells import Effect
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """Which answers a release asks for.
+    """Where the answers of a release are computed and kept.
 
     Attributes:
         folder: their vectors are kept below it.
+        work: where they are computed.
+        report_progress: called with the steps that are finished, and with how many there are.
     """
 
     folder: str
+    work: Workspace = field(default=MEMORY, repr=False, compare=False)
+    report_progress: ProgressCallback | None = field(default=None, repr=False, compare=False)
+
+    def show_step(self, finished: int, total: int) -> None:
+        """Report one step of the computation, where that is asked for."""
+        if self.report_progress is not None:
+            self.report_progress(finished, total)
+
+    def write(self, answer: Matrix, error: Matrix, half_width: Matrix) -> Answers:
+        """Answers that were computed in one piece, kept under their names."""
+        columns = zip((answer, error, half_width), self.names, strict=True)
+        return Answers(*(self.work.write(ArrayVector(values), name) for values, name in columns))
+
+    def fill(self, queries: int, rows: int, task: Filling) -> Answers:
+        """Answers that tasks compute, so many queries each, kept under their names."""
+        return Answers(*self.work.fill(self.names, queries, rows, task, self.report_progress))
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -96,11 +114,3 @@ class Answers:
     effect: Effect | None = field(default=None, kw_only=True)
     modelled: Mapping[tuple[int, ...], float] = field(default_factory=dict, kw_only=True)
     rounding: RoundingRule | None = field(default=None, kw_only=True)
-
-
-def stored_answers(answer: Matrix, error: Matrix, half: Matrix, answer_request: AnswerRequest, work: Workspace) -> Answers:
-    """Answers that were computed in one piece, kept under their names."""
-    columns = (answer, error, half)
-    return Answers(
-        *(work.write(ArrayVector(values), name) for name, values in zip(answer_request.names, columns, strict=True))
-    )

@@ -32,7 +32,7 @@ class MeasuredRows(Protocol):
 class NoisyMeasurement:
     """What was measured on some rows, and the noise in it."""
 
-    grid: MeasuredRows
+    measured_rows: MeasuredRows
     values: Vector
     noise: Noise
 
@@ -44,9 +44,9 @@ def joint_estimate(workload: Workload, measurements: Sequence[NoisyMeasurement],
     see ``JOINT_CELLS``.
 
     Args:
-        measurements: all with the same kind of noise, on grids whose rows can be written down.
+        measurements: all with the same kind of noise, whose rows can be written down.
     """
-    inputs = [(measurement.grid, to_array(measurement.values), measurement.noise) for measurement in measurements]
+    inputs = [(measurement.measured_rows, to_array(measurement.values), measurement.noise) for measurement in measurements]
     reader, values = work.largest(partial(_join_measurements, workload), inputs)
     return Estimate(reader, values, measurements[0].noise)
 
@@ -55,7 +55,11 @@ def _join_measurements(
     workload: Workload, measurements: Sequence[tuple[MeasuredRows, Matrix, Noise]]
 ) -> tuple[LeastSquares, Matrix]:
     rows = np.concatenate(
-        [block.astype(np.float64) / noise.deviation for grid, _, noise in measurements for block in grid.row_blocks() or ()]
+        [
+            block.astype(np.float64) / noise.deviation
+            for source, _, noise in measurements
+            for block in source.row_blocks() or ()
+        ]
     )
     values = np.concatenate([measured.astype(np.float64) / noise.deviation for _, measured, noise in measurements])
     squares, vectors = lapack.eigh(rows.T @ rows)

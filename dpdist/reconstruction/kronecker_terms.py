@@ -62,11 +62,6 @@ def subsets(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [s for k in range(len(axes) + 1) for s in combinations(axes, k)]
 
 
-def contrast_subsets(axes: tuple[int, ...], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The subsets whose tables without their margins answer a table together: an attribute of one value has no contrast."""
-    return subsets(tuple(axis for axis in axes if sizes[axis] > 1))
-
-
 def contrasts(size: int) -> Matrix:
     """Orthonormal rows that sum to zero, (size - 1, size): H'H = I - J/size (Helmert's basis)."""
     rows = np.zeros((size - 1, size))
@@ -103,15 +98,6 @@ def row_squares(factor: Operator, inverse: Matrix) -> Matrix:
     for start, stop in factor.row_blocks():
         rows = factor.rows(start, stop) @ inverse
         blocks.append(np.einsum("ij,ij->i", rows, rows))
-    return np.concatenate(blocks)
-
-
-def row_fourths(factor: Operator, inverse: Matrix) -> Matrix:
-    """Sums of the fourth powers of the entries in each row of W_i M_i^+, block by block."""
-    blocks = []
-    for start, stop in factor.row_blocks():
-        squares = (factor.rows(start, stop) @ inverse) ** 2
-        blocks.append(np.einsum("ij,ij->i", squares, squares))
     return np.concatenate(blocks)
 
 

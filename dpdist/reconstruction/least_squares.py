@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from dpdist.arrays import lapack
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.array_workspace import Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.errors import InvalidInput
 from dpdist.operators import Matrix
@@ -169,13 +169,11 @@ class Estimate:
             stored_fit = work.find_vector(name) or stored_fit  # another process may have kept its own first
         return replace(self, cells=to_array(stored_fit[0]), effect=effect_of(stored_fit[1]))
 
-    def answers(
-        self, answer_request: AnswerRequest, work: Workspace, report_progress: ProgressCallback | None = None
-    ) -> Answers:
+    def answers(self, answer_request: AnswerRequest) -> Answers:
         """Every answer, by blocks of queries on the engine."""
         reader = self.least_squares
         queries = reader.workload.shape[0]
-        with work.scratch() as inner:
+        with answer_request.work.scratch() as inner:
             inverse, values, cells = (
                 None if matrix is None else SharedArray(inner.write(ArrayVector(matrix.ravel())), matrix.shape)
                 for matrix in (reader.inverse, self.values, self.cells)
@@ -191,7 +189,7 @@ class Estimate:
                 self.biased,
             )
             rows = min(reader.rows_a_task(), max(1, queries))
-            return Answers(*work.fill(answer_request.names, queries, rows, task, report_progress), effect=self.effect)
+            return replace(answer_request.fill(queries, rows, task), effect=self.effect)
 
 
 @dataclass(frozen=True)

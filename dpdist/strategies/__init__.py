@@ -21,7 +21,7 @@ from dpdist.strategies.symmetric_optimum import symmetric
 from dpdist.strategies.tables.marginal_optimum import marginal_minimax
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum as marginals
 from dpdist.strategies.tables.product_bound import kronecker
-from dpdist.strategies.tables.residual_bases import oblique, residual
+from dpdist.strategies.tables.residual_bases import residual
 
 __all__ = [
     "Effort",
@@ -45,7 +45,6 @@ __all__ = [
     "marginal_minimax",
     "marginals",
     "matrix_mechanism_cost",
-    "oblique",
     "p_identity",
     "residual",
     "singular_value_bound",

@@ -89,14 +89,7 @@ def _extend_strategy(
     filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
     filter_coefficients = replace(filter_coefficients, first_steps=first_steps)
     cost = workload.blocks[0].weight ** 2 * filter_coefficients.series * facts["cost"]
-    return FilterStrategy(
-        own_strategy.name,
-        rows_over_cells(filter_coefficients, workload),
-        cost,
-        own_strategy.lower_bound,
-        CLOSED_FORM,
-        coefficients=filter_coefficients,
-    )
+    return filter_strategy(own_strategy.name, workload, filter_coefficients, cost, own_strategy.lower_bound)
 
 
 def _character_strategy(
@@ -205,14 +198,7 @@ def convolution(
     assert values is not None
     filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=True)
     cost, lower = (filter_coefficients.series * facts[fact_name] for fact_name in ("cost", "lower_bound"))
-    return FilterStrategy(
-        "convolution",
-        rows_over_cells(filter_coefficients, workload),
-        cost,
-        lower or None,
-        CLOSED_FORM,
-        coefficients=filter_coefficients,
-    )
+    return filter_strategy("convolution", workload, filter_coefficients, cost, lower or None)
 
 
 def square_root(
@@ -240,14 +226,7 @@ def square_root(
     assert values is not None
     filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
     cost = workload.blocks[0].weight ** 2 * filter_coefficients.series * facts["cost"]
-    return FilterStrategy(
-        "square-root",
-        rows_over_cells(filter_coefficients, workload),
-        cost,
-        None,
-        CLOSED_FORM,
-        coefficients=filter_coefficients,
-    )
+    return filter_strategy("square-root", workload, filter_coefficients, cost)
 
 
 def has_square_root(workload: Workload) -> bool:
@@ -315,6 +294,14 @@ def coefficients_of(
     return FilterCoefficients(
         values, axes, shape, form, deviations, name, work, circular=circular, step_axis=axes.index(axis)
     )
+
+
+def filter_strategy(
+    name: str, workload: Workload, coefficients: FilterCoefficients, cost: float, lower_bound: float | None = None
+) -> FilterStrategy:
+    """The strategy that is one filter, with its cost for a workload; arguments: as of ``Strategy``."""
+    rows = rows_over_cells(coefficients, workload)
+    return FilterStrategy(name, rows, cost, lower_bound, CLOSED_FORM, coefficients=coefficients)
 
 
 def finite_series_bound(workload: Workload) -> float:

@@ -7,9 +7,9 @@ the array API (``array-api-compat``) to its routines, on their device. Vectors o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from types import EllipsisType
 from typing import Any
 
@@ -170,26 +170,13 @@ def _check_factor(matrix: Array) -> Array:
     return factor
 
 
-@dataclass(frozen=True)
-class FactoredMatrix:
-    """A positive definite matrix that is ready to be solved with."""
-
-    decomposition: Any
-
-    def solve(self, rhs: Array) -> Array:
-        """The solution of matrix x = right."""
-        if isinstance(self.decomposition, tuple):
-            return lapack.cho_solve(self.decomposition, rhs)
-        return namespace(self.decomposition).linalg.solve(self.decomposition, rhs)
-
-
-def factor_matrix(matrix: Array, *, overwrite: bool = False) -> FactoredMatrix:
-    """The matrix, factored. Raises: NotPositiveDefinite."""
+def factor_matrix(matrix: Array, *, overwrite: bool = False) -> Callable[[Array], Array]:
+    """What solves matrix x = right for x, with a positive definite matrix that is factored once. Raises: NotPositiveDefinite."""
     if not is_numpy(matrix):
         _check_factor(matrix)
-        return FactoredMatrix(matrix)
+        return partial(namespace(matrix).linalg.solve, matrix)
     try:
-        return FactoredMatrix(lapack.cho_factor(matrix, overwrite_a=overwrite))
+        return partial(lapack.cho_solve, lapack.cho_factor(matrix, overwrite_a=overwrite))
     except scipy.linalg.LinAlgError as error:
         raise NotPositiveDefinite(INDEFINITE) from error
 

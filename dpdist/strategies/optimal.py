@@ -55,7 +55,7 @@ def solve(
 
 def objective_and_gradient(gram: Matrix, x: Matrix) -> tuple[float, Matrix, Matrix]:
     """tr(V X^-1), its gradient -X^-1 V X^-1, and X^-1."""
-    inverse = linear_algebra.factor_matrix(x).solve(linear_algebra.identity(x, x.shape[0]))
+    inverse = linear_algebra.factor_matrix(x)(linear_algebra.identity(x, x.shape[0]))
     inverse = (inverse + inverse.T) * 0.5
     half = gram @ inverse
     return linear_algebra.trace(half), -inverse @ half, inverse
@@ -119,11 +119,11 @@ def _armijo(gram: Matrix, x: Matrix, direction: Matrix, objective: float, slope:
     while length > 1e-14:
         trial = x + length * direction
         try:
-            factor = linear_algebra.factor_matrix(trial)
+            solve_with_trial = linear_algebra.factor_matrix(trial)
         except NotPositiveDefinite:
             length *= ARMIJO_SHRINK
             continue
-        value = linear_algebra.trace(factor.solve(gram))
+        value = linear_algebra.trace(solve_with_trial(gram))
         if value <= objective + length * ARMIJO_SLOPE * slope:
             return trial
         length *= ARMIJO_SHRINK

@@ -1,10 +1,11 @@
-"""Representations of strategies: each says its sensitivity, the error of its worst query, and the grid it is measured on."""
+"""Representations of strategies: each says its sensitivity, the error of its worst query, and what is measured of it in whole numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,10 +121,8 @@ class DirectStrategy(Strategy):
         else:
             base, real = workload.unweighted, np.repeat(self.scales, [block.queries for block in workload.blocks])
         unit, domain = self.sensitivity, workload.domain
-        dense = round_dense_strategy(base, real, unit, self.norm, domain, neighbours=neighbours, most_records=most_records)
-        return DirectMeasurement(
-            dense.mixing, dense.base, dense.spacing, dense.sensitivity_squared, dense.norm, column_bound=dense.column_bound
-        )
+        rounded = partial(round_dense_strategy, neighbours=neighbours, most_records=most_records, form=DirectMeasurement)
+        return rounded(base, real, unit, self.norm, domain)
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,20 +176,6 @@ class TermStrategy(Strategy):
     def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         directions, domain = self.directions, workload.domain
         return term_measurement(self.terms, domain, neighbours=neighbours, most_records=most_records, directions=directions)
-
-
-@dataclass(frozen=True, repr=False)
-class ObliqueStrategy(TermStrategy):
-    """Terms whose rows are orthogonal to a direction of each attribute instead of summing to zero."""
-
-    supports_fractional_records: ClassVar[bool] = False
-
-    def form_facts(self) -> dict[str, Any]:
-        return {"directions": {str(axis): numbers.tolist() for axis, numbers in self.directions.items()}}
-
-    @classmethod
-    def restored_options(cls, facts: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
-        return {"directions": {int(axis): np.array(row, dtype=np.int64) for axis, row in facts["directions"].items()}}
 
 
 @dataclass(frozen=True, repr=False)

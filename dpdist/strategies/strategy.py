@@ -279,7 +279,7 @@ def matrix_mechanism_cost(precision: Matrix, gram: Matrix) -> float:
     try:
         pivots = linear_algebra.diagonal(linear_algebra.cholesky(precision))
         if pivots.min() > WELL_CONDITIONED * pivots.max():
-            return largest * float(linear_algebra.trace(linear_algebra.factor_matrix(precision).solve(gram)))
+            return largest * float(linear_algebra.trace(linear_algebra.factor_matrix(precision)(gram)))
     except NotPositiveDefinite:
         pass
     values, vectors = linear_algebra.eigh(precision)

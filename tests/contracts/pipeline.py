@@ -78,7 +78,7 @@ class Pipeline:
         """The answers of ``answers`` without the store."""
         return to_array(
             planned.grid.answers(
-                planned.workload, ArrayVector(z), planned.noise, AnswerRequest("answers"), Remembering()
+                planned.workload, ArrayVector(z), planned.noise, AnswerRequest("answers", Remembering())
             ).answer
         )
 

@@ -27,6 +27,6 @@ def test_without_noise_the_cells_come_back(found: Strategy) -> None:
     """Only a strategy whose measurements are the cells may give them out as answers."""
     grid = found.measurement(WORKLOAD, neighbours="add-remove", most_records=1)
     z = np.concatenate([block @ COUNTS for block in grid.row_blocks() or ()])
-    answers = grid.answers(WORKLOAD, ArrayVector(z), Noise(GAUSSIAN, 1), AnswerRequest("answers"), Remembering())
+    answers = grid.answers(WORKLOAD, ArrayVector(z), Noise(GAUSSIAN, 1), AnswerRequest("answers", Remembering()))
     np.testing.assert_allclose(to_array(answers.answer), COUNTS, rtol=1e-12, atol=1e-9)
     assert grid.gives_cells(WORKLOAD) == (found.name == "identity")

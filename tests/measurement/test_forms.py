@@ -141,8 +141,8 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(in_the_other_order(grid, z), same.measure(table))
 
     noisy = z + NOISE.draw(b"1" * 32, start=0, count=z.size)
-    answers = grid.answers(workload, work.write(ArrayVector(noisy)), NOISE, AnswerRequest("stored"), work)
-    others = same.answers(workload, ArrayVector(in_the_other_order(grid, noisy)), NOISE, AnswerRequest("held"), work)
+    answers = grid.answers(workload, work.write(ArrayVector(noisy)), NOISE, AnswerRequest("stored", work))
+    others = same.answers(workload, ArrayVector(in_the_other_order(grid, noisy)), NOISE, AnswerRequest("held", work))
     scale = float(np.abs(to_array(others.answer)).max())
     np.testing.assert_allclose(to_array(answers.answer), to_array(others.answer), rtol=1e-9, atol=1e-9 * scale)
     np.testing.assert_allclose(to_array(answers.error), to_array(others.error), rtol=1e-9)
@@ -150,7 +150,7 @@ def test_both_forms_are_one(name: str, tmp_path: Path) -> None:
     assert float(to_array(answers.error).max()) == pytest.approx(
         max(strategy.coefficients.deviations) * NOISE.deviation * GRID_UNIT, rel=1e-3
     )
-    quiet = grid.answers(workload, exact, NOISE, AnswerRequest("quiet"), work)
+    quiet = grid.answers(workload, exact, NOISE, AnswerRequest("quiet", work))
     shape = workload.domain.shape
     spread = [size if axis in grid.axes else 1 for axis, size in enumerate(shape)]
     whole = np.zeros(shape)
@@ -198,7 +198,7 @@ def test_digests_tell_forms_apart(tmp_path: Path) -> None:
     assert grid.digest != in_memory(grid).digest
     assert grid.stream is None
     made = convolution(FILTERS["window"], workspace(tmp_path), "kept")
-    with pytest.raises(OutOfMemory, match="through the store, with its grid") as told:
+    with pytest.raises(OutOfMemory, match="through the store, with its measurement") as told:
         made.matrix()
     assert told.value.needed_bytes == made.coefficients.values.size * np.dtype(np.float64).itemsize
 

@@ -19,7 +19,7 @@ from dpdist.mechanisms.mechanism_registry import REGISTRY, markdown_table
 from dpdist.operators import Dense, Matrix
 from dpdist.privacy.noise import Noise
 from dpdist.publish import release_folder
-from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, stored_answers
+from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.spec import load
 from dpdist.stability import Neighbours
 from dpdist.strategies.strategy import CLOSED_FORM, Strategy
@@ -53,22 +53,14 @@ class StarGrid(IntegerMeasurement):
         cells = counts.cells()
         return ArrayVector(np.append(cells, cells.sum()))
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Least squares: (I + 11')^-1 = I - 11' / (1 + n)."""
         measured, queries = to_array(z).astype(float), workload.unweighted.dense()
         cells = measured.size - 1
         inverse = np.eye(cells) - 1.0 / (1 + cells)
         answer = queries @ (inverse @ (measured[:-1] + measured[-1]))
         error = noise.deviation * np.sqrt(np.einsum("ij,jk,ik->i", queries, inverse, queries))
-        return stored_answers(answer, error, error * noise.half_width_95(0.0), answer_request, work)
+        return answer_request.write(answer, error, error * noise.half_width_95(0.0))
 
 
 @dataclass(frozen=True, repr=False)

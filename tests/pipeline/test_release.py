@@ -268,7 +268,11 @@ def test_a_data_dependent_release(home: Path) -> None:
     [
         ("marginals", [{"marginals": {"ways": [0, 1, 2]}}]),
         ("kronecker", [{"cdf": {"of": "age", "by": ["sex"]}}]),
-        ("oblique", [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}]),
+        pytest.param(
+            "oblique",
+            [{"marginals": {"ways": [1, 2]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}],
+            marks=needs_plugin("mechanism.oblique"),
+        ),
     ],
 )
 @pytest.mark.parametrize("neighbours", slow_after_first(1, ["add-remove", "replace-one"]))

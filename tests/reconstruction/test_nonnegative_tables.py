@@ -12,7 +12,6 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.measurement.consistency import table_fitting
 from dpdist.measurement.consistency.table_fitting import classify_block, fit_answers, fit_together, query_groups
@@ -178,7 +177,6 @@ def test_weighted_tables_far_from_zero_are_fitted_by_weighted_least_squares() ->
         None,
         AnswerRequest("x"),
         0,
-        MEMORY,
     )
     weights = np.concatenate([np.full(block.queries, block.weight) for block in workload.blocks])
     cells = np.linalg.lstsq(weights[:, None] * queries, weights * y, rcond=1e-10)[0]
@@ -194,7 +192,7 @@ def test_groups_by_themselves_and_together_are_fitted_alike(records: float | Non
     made = []
     for most in (table_fitting.MAX_IN_MEMORY, 1):
         monkeypatch.setattr(table_fitting, "MAX_IN_MEMORY", most)
-        done = fit_answers(workload, unbiased, records, None, AnswerRequest("x"), 0, MEMORY)
+        done = fit_answers(workload, unbiased, records, None, AnswerRequest("x"), 0)
         made.append(to_array(done.answer))
     np.testing.assert_allclose(*made, atol=1e-9)
     assert (made[0] >= 0).all()
@@ -211,7 +209,7 @@ def test_groups_of_fewer_records_are_not_raised_to_all(most: int, monkeypatch: p
     _, unbiased = answers(workload)
     given = to_array(unbiased.answer)
     for records in (5.0, 1000.0):
-        done = to_array(fit_answers(workload, unbiased, records, None, AnswerRequest("x"), 0, MEMORY).answer)
+        done = to_array(fit_answers(workload, unbiased, records, None, AnswerRequest("x"), 0).answer)
         for part in query_groups(workload):
             own, before = done[part.start : part.stop], given[part.start : part.stop]
             total = records if part.kind == "table" else min(records, max(before.sum(), 0.0))
@@ -227,7 +225,7 @@ def test_answers_that_may_be_negative_and_their_intervals_are_left_as_they_are(v
     given, errors = np.full(SIGNED.shape[0], value), np.full(SIGNED.shape[0], 4.0)
     unbiased = Answers(ArrayVector(given), ArrayVector(errors), ArrayVector(1.96 * errors))
     assert {part.kind for part in query_groups(SIGNED)} == {"any"}
-    done = fit_answers(SIGNED, unbiased, None, None, AnswerRequest("x"), 0, MEMORY)
+    done = fit_answers(SIGNED, unbiased, None, None, AnswerRequest("x"), 0)
     np.testing.assert_array_equal(to_array(done.answer), given)
     np.testing.assert_allclose(to_array(done.half_width), to_array(unbiased.half_width), rtol=1e-12)
 
@@ -235,7 +233,7 @@ def test_answers_that_may_be_negative_and_their_intervals_are_left_as_they_are(v
 def test_intervals_hold_those_of_the_unbiased_answers() -> None:
     workload = marginals((5, 4), 2)
     truth, unbiased = answers(workload, 3)
-    done = fit_answers(workload, unbiased, None, None, AnswerRequest("x"), 0, MEMORY)
+    done = fit_answers(workload, unbiased, None, None, AnswerRequest("x"), 0)
     fitted, half = to_array(done.answer), to_array(done.half_width)
     low, high = (np.maximum(to_array(unbiased.answer) + side * to_array(unbiased.half_width), 0) for side in (-1, 1))
     assert (fitted - half <= low).all()
@@ -251,9 +249,7 @@ def test_the_effect_is_simulated_from_a_public_seed() -> None:
     def simulate(true: np.ndarray, state: np.random.RandomState) -> np.ndarray:
         return np.asarray(true + 4 * state.standard_normal(true.size))
 
-    first, second = (
-        fit_answers(workload, unbiased, None, simulate, AnswerRequest("x"), seed, MEMORY).effect for seed in (1, 2)
-    )
+    first, second = (fit_answers(workload, unbiased, None, simulate, AnswerRequest("x"), seed).effect for seed in (1, 2))
     assert first is not None
     assert first.total is not None
     assert second is not None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain
 from dpdist.operators import Dense, Identity, Matrix
@@ -107,7 +106,7 @@ def test_a_measurement_of_cells_builds_no_row_for_its_tables(monkeypatch: pytest
 
     monkeypatch.setattr(Workload, "rows", refuse, raising=False)
     monkeypatch.setattr(LeastSquares, "answers", refuse)
-    answers = measurement.answers(workload, ArrayVector(cells), NOISE, AnswerRequest("answers"), MEMORY)
+    answers = measurement.answers(workload, ArrayVector(cells), NOISE, AnswerRequest("answers"))
     for column, expected_column in zip((answers.answer, answers.error, answers.half_width), expected, strict=True):
         np.testing.assert_array_equal(to_array(column), expected_column)
 

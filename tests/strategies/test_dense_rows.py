@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, Constant, to_array
 from dpdist.content.release_content import decimals_of
 from dpdist.domain import Attribute, Domain
@@ -102,7 +101,7 @@ def test_means_of_windows_that_are_measured_one_by_one_are_no_rounding_away(name
     x = np.random.default_rng(3).integers(0, 10**7, 330)
     kind = LAPLACE if name == "laplace" else GAUSSIAN
     measured = ArrayVector(np.asarray(grid.mixing) @ x)
-    answers = grid.answers(windows, measured, Noise(kind, 2**30), AnswerRequest("answers"), MEMORY)
+    answers = grid.answers(windows, measured, Noise(kind, 2**30), AnswerRequest("answers"))
     np.testing.assert_allclose(to_array(answers.answer), windows.unweighted.dense() @ x, rtol=1e-12)
 
 

@@ -26,7 +26,7 @@ OPTIMISERS = ["coa", "eigen_design", "p_identity", *installed_strategies("low_ra
 BOUNDS = ["singular_value_bound", "laplace_bound"]
 WORKLOADS_ALONE = [
     "symmetric",
-    "oblique",
+    *installed_strategies("oblique"),
     "residual",
     pytest.param("triangular", marks=needs_plugin("mechanism.triangular")),
     "kronecker",

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from dpdist import engine
-from dpdist.arrays.array_workspace import MEMORY
 from dpdist.arrays.lazy_vector import ArrayVector, to_array
 from dpdist.domain import Domain
 from dpdist.errors import OutOfMemory
@@ -168,7 +167,7 @@ def test_answers_and_errors_do_not_need_the_rows(workload: Workload, monkeypatch
         strategy = symmetric(workload)
         grid: Any = strategy.measurement(workload, neighbours="add-remove", most_records=1)
         counts = np.random.default_rng(0).integers(0, 50, workload.domain.cells)
-        told = grid.answers(workload, ArrayVector(grid.measure(counts)), noise, AnswerRequest("answers"), MEMORY)
+        told = grid.answers(workload, ArrayVector(grid.measure(counts)), noise, AnswerRequest("answers"))
         np.testing.assert_allclose(to_array(told.answer), workload.unweighted.matvec(counts), rtol=1e-9, atol=1e-6)
         found.append((to_array(told.answer), to_array(told.error), strategy.worst(workload)))
     (answer, error, worst), (rows_answer, rows_error, rows_worst) = found

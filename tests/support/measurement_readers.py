@@ -40,10 +40,11 @@ def measured(
 def errors_of(planned: Any, draws: int) -> Matrix:
     """What the noise of so many releases makes of their answers, (draws, queries): measured on the grid, read as answers are."""
     grid, rows = planned.grid, planned.grid.rows
-    wanted, out = AnswerRequest("answers"), []
+    out = []
     for number in range(draws):
         z = planned.noise.draw(number.to_bytes(32, "big"), start=0, count=rows)
-        out.append(to_array(grid.answers(planned.workload, ArrayVector(z), planned.noise, wanted, Remembering()).answer))
+        wanted = AnswerRequest("answers", Remembering())
+        out.append(to_array(grid.answers(planned.workload, ArrayVector(z), planned.noise, wanted).answer))
     return np.array(out)
 
 
@@ -84,7 +85,7 @@ def formula_answers(workload: Workload, grid: HadamardMeasurement, z: Matrix, no
 
 
 def _transformed(workload: Workload, grid: TransformedMeasurement, z: Matrix, noise: Noise) -> tuple[Matrix, Matrix]:
-    found = grid.answers(workload, ArrayVector(np.asarray(z)), noise, AnswerRequest("answers"), Remembering())
+    found = grid.answers(workload, ArrayVector(np.asarray(z)), noise, AnswerRequest("answers", Remembering()))
     return to_array(found.answer), to_array(found.error)
 
 

@@ -43,7 +43,7 @@ def noise_combination(done: Release) -> np.ndarray:
             return formula_answers(workload, grid, values, noise)[0]
         if isinstance(grid, LaplaceTermMeasurement):
             integers = ArrayVector(values.astype(np.int64))
-            return to_array(grid.answers(workload, integers, noise, AnswerRequest("answers"), Remembering()).answer)
+            return to_array(grid.answers(workload, integers, noise, AnswerRequest("answers", Remembering())).answer)
         if isinstance(grid, TermMeasurement):
             return np.concatenate([of_block(grid, block, values, noise)[0] for block in workload.blocks])
         return reader.answers(0, workload.shape[0], reader.estimate(values), noise)[0]

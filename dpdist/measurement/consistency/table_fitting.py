@@ -11,13 +11,13 @@ error of that number, squared, times the sum of the squared shares of all cells.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from dpdist.arrays.array_workspace import ProgressCallback, Workspace
+from dpdist.arrays.array_workspace import Workspace
 from dpdist.arrays.lazy_vector import ArrayVector, LazyVector, Vector, batches, to_array
 from dpdist.measurement.consistency.answer_fit import AnswerFit, PreparedFit, answer_fit_for
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
@@ -131,8 +131,6 @@ def fit_answers(
     simulate: Callable[[Matrix, np.random.RandomState], Matrix] | None,
     answer_request: AnswerRequest,
     seed: int,
-    work: Workspace,
-    report_progress: ProgressCallback | None = None,
 ) -> Answers:
     """Non-negative answers, kept under their names, with what the fit does to their errors.
 
@@ -143,6 +141,7 @@ def fit_answers(
         seed: of the simulation: public.
     """
     groups, size = query_groups(workload), unbiased.answer.size
+    work = answer_request.work
     with work.scratch() as inner:
         special = special_fit(workload)
         prepared = None if special is None else special.prepare(workload, inner)
@@ -173,8 +172,7 @@ def fit_answers(
         work.write(ArrayVector(np.zeros(1)), answer_request.cells, effect.facts())
         kinds = tuple((group.stop, group.kind != "any") for group in groups)
         task = partial(_answer_queries, fitted, unbiased, kinds, records)
-        columns = work.fill(answer_request.names, size, min(size, 2**22), task, report_progress)
-    return Answers(*columns, effect=effect)
+        return replace(answer_request.fill(size, min(size, 2**22), task), effect=effect)
 
 
 def tolerance_for(groups: Sequence[QueryGroup], errors: Matrix) -> float:

@@ -55,7 +55,6 @@ from dpdist.api.mechanisms import (
     margin,
     query_groups,
     rate_for,
-    stored_answers,
     to_array,
 )
 from dpdist.plugins.adaptive.junction_tree import TableModel, first_holding
@@ -171,22 +170,14 @@ class AimMeasurement(IntegerMeasurement):
         weights = self.read_tables(to_array(measured)).weights
         return [SelectedTable(axes, noise.deviation / weight) for axes, weight in weights.items() if len(axes) > 1]
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         needed_bytes = 8 * COPIES * self.rows
-        columns, bounds = work.largest(self.columns, workload, to_array(z), noise, needed_bytes=needed_bytes)
+        columns, bounds = answer_request.work.largest(self.columns, workload, to_array(z), noise, needed_bytes=needed_bytes)
         if bounds:
-            work.write(
+            answer_request.work.write(
                 ArrayVector(np.array([*bounds.values()])), answer_request.bounds, {"tables": [list(axes) for axes in bounds]}
             )
-        return replace(stored_answers(*columns, answer_request, work), modelled=bounds)
+        return replace(answer_request.write(*columns), modelled=bounds)
 
     def columns(
         self, workload: Workload, measured: Matrix, noise: Noise
@@ -232,19 +223,19 @@ def importances(queries: Workload) -> dict[Axes, int]:
 
 
 def aim_measurement(workload: Workload, neighbours: Neighbours, most_records: int) -> AimMeasurement:
-    """The grid of rounds: of k records in one cell a squared distance of k^2, of replaced ones k^2 in each of two cells."""
+    """The measurement of rounds: of k records in one cell a squared distance of k^2, of replaced ones k^2 in each of two cells."""
     cells = 1 if neighbours == "add-remove" else 2
     return AimMeasurement(workload, cells * most_records, cells * most_records**2 * SQUARED_WEIGHTS_SUM)
 
 
-def one_way_weight(grid: AimMeasurement) -> int:
+def one_way_weight(measurement: AimMeasurement) -> int:
     """The weight of each table of one attribute."""
-    return math.isqrt(math.floor(SQUARED_WEIGHTS_SUM * ONE_WAY_FRACTION / len(grid.one_way_tables)))
+    return math.isqrt(math.floor(SQUARED_WEIGHTS_SUM * ONE_WAY_FRACTION / len(measurement.one_way_tables)))
 
 
-def weight_of_rounds(grid: AimMeasurement, rounds: int) -> int:
+def weight_of_rounds(measurement: AimMeasurement, rounds: int) -> int:
     """The weight of each table that a round measures."""
-    return math.isqrt((SQUARED_WEIGHTS_SUM - len(grid.one_way_tables) * one_way_weight(grid) ** 2) // rounds)
+    return math.isqrt((SQUARED_WEIGHTS_SUM - len(measurement.one_way_tables) * one_way_weight(measurement) ** 2) // rounds)
 
 
 @dataclass(frozen=True)
@@ -256,7 +247,7 @@ class Rounds:
         rho: of the release.
     """
 
-    grid: AimMeasurement
+    measurement: AimMeasurement
     counts: Matrix = field(repr=False)
     layout: Layout
     noise: Noise
@@ -265,7 +256,7 @@ class Rounds:
 
     def values(self) -> Matrix:
         """All that is measured: the number of rounds, the rate of choosing in 2^-40, the place of each chosen table, the noisy values."""
-        grid, noisy_tables, drawn = self.grid, list[Matrix](), 0
+        measurement, noisy_tables, drawn = self.measurement, list[Matrix](), 0
         tables, weights = dict[Axes, Matrix](), dict[Axes, int]()
 
         def measure(axes: Axes, weight: int) -> None:
@@ -274,19 +265,24 @@ class Rounds:
             noisy = noisy + self.noise.draw(self.key, start=drawn, count=noisy.size)
             drawn += noisy.size  # no position is read twice
             noisy_tables.append(noisy)
-            tables[axes], weights[axes] = noisy.reshape([grid.shape[axis] for axis in axes]) / weight, weight
+            tables[axes], weights[axes] = noisy.reshape([measurement.shape[axis] for axis in axes]) / weight, weight
 
-        for axes in grid.one_way_tables:
-            measure(axes, one_way_weight(grid))
+        for axes in measurement.one_way_tables:
+            measure(axes, one_way_weight(measurement))
         records = max(float(np.mean([table.sum() for table in tables.values()])), 1.0)
-        rounds = number_of_rounds(grid, records, self.rho)
-        weight, rate = weight_of_rounds(grid, rounds), rate_for(self.rho * CHOICE_FRACTION / rounds, grid.distance)
-        candidates, selected = tuple(grid.importances), list[int]()
+        rounds = number_of_rounds(measurement, records, self.rho)
+        weight, rate = (
+            weight_of_rounds(measurement, rounds),
+            rate_for(self.rho * CHOICE_FRACTION / rounds, measurement.distance),
+        )
+        candidates, selected = tuple(measurement.importances), list[int]()
         omitted_errors = expected_distances(tables, candidates, self.noise.deviation / weight)
         for number in range(rounds):
             remaining = [axes for axes in candidates if axes not in tables]
-            scores = self.scores(remaining, model_unbiased_tables(grid.shape, tables, weights, self.noise), omitted_errors)
-            picked = remaining[choose(scores, rate / max(grid.importances.values()), self.key, number)]
+            scores = self.scores(
+                remaining, model_unbiased_tables(measurement.shape, tables, weights, self.noise), omitted_errors
+            )
+            picked = remaining[choose(scores, rate / max(measurement.importances.values()), self.key, number)]
             selected.append(candidates.index(picked))
             measure(picked, weight)
         head = [rounds, int(rate * 2**RATE_BITS), *selected]
@@ -295,19 +291,19 @@ class Rounds:
     def scores(self, remaining: Sequence[Axes], model: TableModel, omitted_errors: Mapping[Axes, int]) -> list[int]:
         """How badly a model explains each of some tables, beyond what is known before and left aside: private, and whole.
 
-        One change of the data moves a score by at most its importance times ``grid.distance``.
+        One change of the data moves a score by at most its importance times ``measurement.distance``.
         """
         scores = list[int]()
         for axes in remaining:
             differences = np.abs(self.layout.table(self.counts, axes) - np.rint(model.table(axes)).astype(np.int64))
-            scores.append(self.grid.importances[axes] * (int(differences.sum()) - omitted_errors[axes]))
+            scores.append(self.measurement.importances[axes] * (int(differences.sum()) - omitted_errors[axes]))
         return scores
 
 
-def number_of_rounds(grid: AimMeasurement, records: float, rho: Fraction) -> int:
+def number_of_rounds(measurement: AimMeasurement, records: float, rho: Fraction) -> int:
     """More rounds, with more noise each, where there are more records or there is more budget; enough for a tree of all attributes."""
-    desired_rounds = math.ceil(math.pow(records * math.sqrt(rho) / grid.distance, GROWTH) / ROUND_DIVISOR)
-    return min(max(desired_rounds, len(grid.one_way_tables) - 1), len(grid.importances))
+    desired_rounds = math.ceil(math.pow(records * math.sqrt(rho) / measurement.distance, GROWTH) / ROUND_DIVISOR)
+    return min(max(desired_rounds, len(measurement.one_way_tables) - 1), len(measurement.importances))
 
 
 def _table_columns(

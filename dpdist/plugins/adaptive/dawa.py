@@ -126,24 +126,16 @@ class DawaMeasurement(IntegerMeasurement):
     def add_noise(self, exact: Vector, key: Secret, noise: Noise, budget: Loss) -> Vector:
         return ArrayVector(measure_buckets(to_array(exact), self.queries, self, budget, key.reveal()))
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """From the buckets' totals, each spread evenly over its cells: that error is not known, so half widths are left out."""
-        workload, grid, totals = parse_measurement(to_array(z), workload, self)
-        return replace(grid.estimate(workload, ArrayVector(totals), noise, (), work), biased=True).answers(
-            answer_request, work, report_progress
-        )
+        workload, measurement, totals = parse_measurement(to_array(z), workload, self)
+        return replace(
+            measurement.estimate(workload, ArrayVector(totals), noise, (), answer_request.work), biased=True
+        ).answers(answer_request)
 
 
 def dawa_measurement(workload: Workload, neighbours: Neighbours, most_records: int) -> DawaMeasurement:
-    """The grid of a DAWA release: a person's k records are k changes, replaced ones count twice (group privacy)."""
+    """The measurement of a DAWA release: a person's k records are k changes, replaced ones count twice (group privacy)."""
     changes = most_records * (1 if neighbours == "add-remove" else 2)
     return DawaMeasurement(workload.domain.cells, workload, changes, (changes << GRID_BITS) ** 2)
 
@@ -275,22 +267,22 @@ def reduce_to_buckets(workload: Workload, stops: Matrix) -> Workload:
     return Workload(Domain.of_shape((stops.size,)), blocks)
 
 
-def measure_buckets(x: Matrix, workload: Workload, grid: DawaMeasurement, budget: Loss, key: bytes) -> Matrix:
+def measure_buckets(x: Matrix, workload: Workload, measurement: DawaMeasurement, budget: Loss, key: bytes) -> Matrix:
     """Everything that is measured as one int64 vector: the buckets' number k and stops, the number p of the tree's rows, their
     first and last buckets and weights, the noisy totals."""
-    stops = noisy_partition(x, grid, budget, key)
+    stops = noisy_partition(x, measurement, budget, key)
     ends, weights = best_tree(reduce_to_buckets(workload, stops).gram())
     totals = np.diff(np.concatenate([[0], np.cumsum(x.astype(np.int64))])[np.concatenate([[0], stops])])
     exact = weights * ListedRanges(stops.size, ends).matvec(totals)
-    added = grid.noise(budget).draw(key, start=TOTALS_FROM, count=exact.size)
+    added = measurement.noise(budget).draw(key, start=TOTALS_FROM, count=exact.size)
     return np.concatenate([[stops.size], stops, [weights.size], *ends.T, weights, exact + added]).astype(np.int64)
 
 
-def noisy_partition(x: Matrix, grid: DawaMeasurement, budget: Loss, key: bytes) -> Matrix:
+def noisy_partition(x: Matrix, measurement: DawaMeasurement, budget: Loss, key: bytes) -> Matrix:
     """Ends of the buckets, (k,): the partition of least noisy cost."""
     costs = interval_costs(x)
-    drawn = grid.partition_noise(budget).draw(key, count=sum(c.size for c in costs))
-    price = bucket_price(grid, budget)
+    drawn = measurement.partition_noise(budget).draw(key, count=sum(c.size for c in costs))
+    price = bucket_price(measurement, budget)
     noisy, start = [], 0
     for exact in costs:
         noisy.append(exact + drawn[start : start + exact.size] + price)
@@ -298,19 +290,19 @@ def noisy_partition(x: Matrix, grid: DawaMeasurement, budget: Loss, key: bytes) 
     return cheapest_partition(noisy)
 
 
-def bucket_price(grid: DawaMeasurement, budget: Loss) -> int:
+def bucket_price(measurement: DawaMeasurement, budget: Loss) -> int:
     """What one bucket more costs, in the units of the intervals' costs: its total is off by 1 / epsilon, and ``PRICE``."""
-    total_error = longest_interval(grid.cells) * grid.changes / (budget.pure * (1 - PARTITION_SHARE))
-    return round(total_error) + BUCKET_PRICE * grid.partition_noise(budget).scale
+    total_error = longest_interval(measurement.cells) * measurement.changes / (budget.pure * (1 - PARTITION_SHARE))
+    return round(total_error) + BUCKET_PRICE * measurement.partition_noise(budget).scale
 
 
 def parse_measurement(
-    values: Matrix, workload: Workload, grid: DawaMeasurement
+    values: Matrix, workload: Workload, measurement: DawaMeasurement
 ) -> tuple[Workload, DenseMeasurement, Matrix]:
-    """The queries over buckets, the grid and the noisy totals of a measurement."""
+    """The queries over buckets, the measurement and the noisy totals of a measurement."""
     buckets = int(values[0])
     stops, rows = values[1 : buckets + 1], int(values[buckets + 1])
     first_buckets, last_buckets, weights, noisy = values[buckets + 2 :].reshape(4, rows)
     tree = ListedRanges(buckets, np.stack([first_buckets, last_buckets], axis=1))
-    over_buckets = DenseMeasurement(weights, tree, grid.spacing, grid.sensitivity_squared, "l1")
+    over_buckets = DenseMeasurement(weights, tree, measurement.spacing, measurement.sensitivity_squared, "l1")
     return reduce_to_buckets(workload, stops), over_buckets, noisy

@@ -23,12 +23,11 @@ from dpdist.api.mechanisms import (
     TermStrategy,
     Workload,
     block_variances,
-    contrast_subsets,
     contrasts,
     subsets,
 )
 from dpdist.api.pages import Operator
-from dpdist.plugins.laplace_designs.laplace_terms import MarginalMeasurement, laplace_term_measurement
+from dpdist.plugins.laplace_designs.laplace_terms import MarginalMeasurement, contrast_subsets, laplace_term_measurement
 
 Subset = tuple[int, ...]
 

@@ -26,7 +26,6 @@ from dpdist.api.mechanisms import (
     Noise,
     Norm,
     ProductSpace,
-    ProgressCallback,
     Term,
     TermMeasurement,
     Total,
@@ -35,22 +34,34 @@ from dpdist.api.mechanisms import (
     Workload,
     Workspace,
     block_answers,
-    contrast_subsets,
     grid_bits,
     invert_terms,
     read_term,
     round_term,
-    row_fourths,
     row_squares,
     split_by_term,
-    stored_answers,
+    subsets,
     term_l1,
     to_array,
     total_variance,
 )
-from dpdist.api.pages import Block
+from dpdist.api.pages import Block, Operator
 
 Subset = tuple[int, ...]
+
+
+def contrast_subsets(axes: tuple[int, ...], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """The subsets whose tables without their margins answer a table together: an attribute of one value has no contrast."""
+    return subsets(tuple(axis for axis in axes if sizes[axis] > 1))
+
+
+def _row_fourths(factor: Operator, inverse: Matrix) -> Matrix:
+    """Sums of the fourth powers of the entries in each row of W_i M_i^+, block by block."""
+    blocks = []
+    for start, stop in factor.row_blocks():
+        squares = (factor.rows(start, stop) @ inverse) ** 2
+        blocks.append(np.einsum("ij,ij->i", squares, squares))
+    return np.concatenate(blocks)
 
 
 @dataclass(frozen=True)
@@ -92,17 +103,9 @@ class LaplaceTermMeasurement(TermMeasurement):
             for number in group
         )
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Answers, exact standard errors, and intervals that know how many draws of noise each answer combines."""
-        values, inverses = to_array(z), self.inverses(work)
+        values, inverses = to_array(z), self.inverses(answer_request.work)
         block_results: dict[int, tuple[Matrix, Matrix, Matrix]] = {}
         for (term, measured), term_inverses, group in zip(
             split_by_term(self.terms, values), inverses, self.groups, strict=True
@@ -116,12 +119,11 @@ class LaplaceTermMeasurement(TermMeasurement):
                     error,
                     error * noise.half_width_95(concentration(block, term.axes, term_inverses)),
                 )
-                if report_progress is not None:
-                    report_progress(len(block_results), len(workload.blocks))
+                answer_request.show_step(len(block_results), len(workload.blocks))
         answer, error, half = (
             np.concatenate(column) for column in zip(*(block_results[i] for i in sorted(block_results)), strict=True)
         )
-        return stored_answers(answer, error, half, answer_request, work)
+        return answer_request.write(answer, error, half)
 
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         product_space = super().measured_space(measured, shape, most_bytes)
@@ -156,15 +158,7 @@ class MarginalMeasurement(LaplaceTermMeasurement):
         holding_terms = ((term, set(term.axes) - set(subset)) for term in self.terms if set(subset) <= set(term.axes))
         return sum(term.multiplier**2 / math.prod(self.shape[axis] for axis in outside) for term, outside in holding_terms)
 
-    def answers(
-        self,
-        workload: Workload,
-        z: Vector,
-        noise: Noise,
-        answer_request: AnswerRequest,
-        work: Workspace,
-        report_progress: ProgressCallback | None = None,
-    ) -> Answers:
+    def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """Answers and exact standard errors; intervals as wide as if every answer held one draw, the widest.
 
         Every marginal that holds the attributes T says what the table of T is once its margins are taken off, with white noise: they are
@@ -178,10 +172,9 @@ class MarginalMeasurement(LaplaceTermMeasurement):
             columns.append(
                 block_answers(block, [measured_terms[subset] for subset in contrast_subsets(block.asked_axes, self.shape)])
             )
-            if report_progress is not None:
-                report_progress(completed, len(workload.blocks))
+            answer_request.show_step(completed, len(workload.blocks))
         answer, error = (np.concatenate(column) for column in zip(*columns, strict=True))
-        return stored_answers(answer, error, error * noise.half_width_95(1.0), answer_request, work)
+        return answer_request.write(answer, error, error * noise.half_width_95(1.0))
 
 
 def laplace_term_measurement(
@@ -244,21 +237,21 @@ def concentration(block: Block, axes: Subset, inverses: tuple[Matrix, ...]) -> M
             continue
         inverse = by_axis[axis]
         factor = factors_by_axis.get(axis, Total(inverse.shape[0]))
-        ratio = row_fourths(factor, inverse) / np.maximum(row_squares(factor, inverse) ** 2, 1e-300)
+        ratio = _row_fourths(factor, inverse) / np.maximum(row_squares(factor, inverse) ** 2, 1e-300)
         ratios = np.multiply.outer(ratios, ratio).ravel()
     return ratios
 
 
-def _tables_by_axes(grid: MarginalMeasurement, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
+def _tables_by_axes(measurement: MarginalMeasurement, measured: Matrix) -> dict[Subset, tuple[IntegerTerm, Matrix]]:
     """The measured marginals."""
-    return {term.axes: (term, values.reshape(term.shape)) for term, values in split_by_term(grid.terms, measured)}
+    return {term.axes: (term, values.reshape(term.shape)) for term, values in split_by_term(measurement.terms, measured)}
 
 
 def combine_marginals(
-    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], grid: MarginalMeasurement, noise: Noise
+    subset: Subset, tables: Mapping[Subset, tuple[IntegerTerm, Matrix]], measurement: MarginalMeasurement, noise: Noise
 ) -> MeasuredTerm:
     """The table of some attributes without its margins, from every marginal that holds them."""
-    shape, precision = grid.shape, grid.precision(subset)
+    shape, precision = measurement.shape, measurement.precision(subset)
     total = np.zeros([shape[axis] for axis in subset])
     for axes, (term, table) in tables.items():
         if not set(subset) <= set(axes):

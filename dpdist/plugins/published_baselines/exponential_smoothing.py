@@ -109,15 +109,15 @@ def smoothing(
 def objective_and_gradient(gram: Matrix, point: Matrix, mu: float) -> tuple[float, Matrix]:
     """smax_mu(diag M) tr(V M^-1) and its gradient; infinite outside the cone."""
     try:
-        factor = linear_algebra.factor_matrix(point)
+        solve_with_point = linear_algebra.factor_matrix(point)
     except NotPositiveDefinite:
         return np.inf, linear_algebra.zeros(point, point.shape)
-    half = factor.solve(gram)
+    half = solve_with_point(gram)
     trace = linear_algebra.trace(half)
     diagonal = linear_algebra.diagonal(point)
     shifted = np.exp((diagonal - diagonal.max()) / mu)
     smooth = float(diagonal.max() + mu * np.log(shifted.sum()))
-    inverse = factor.solve(half.T)
+    inverse = solve_with_point(half.T)
     gradient = -smooth * (inverse + inverse.T) / 2
     linear_algebra.add_to_diagonal(gradient, trace * shifted / shifted.sum())
     return smooth * trace, gradient

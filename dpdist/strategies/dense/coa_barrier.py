@@ -340,5 +340,5 @@ def _newton(point: Point, gradient: Matrix, ridge: Matrix) -> Matrix:
     hessian *= weight
     linear_algebra.add_to_diagonal(hessian, ridge)
     return linear_algebra.on_host(
-        linear_algebra.factor_matrix(hessian, overwrite=True).solve(linear_algebra.like(hessian, gradient))
+        linear_algebra.factor_matrix(hessian, overwrite=True)(linear_algebra.like(hessian, gradient))
     )

@@ -114,7 +114,7 @@ def test_levels_are_fitted_through_the_store_where_answers_are_many(monkeypatch:
     for most in (table_fitting.MAX_IN_MEMORY, 1):
         monkeypatch.setattr(table_fitting, "MAX_IN_MEMORY", most)
         unbiased = Answers(ArrayVector(values), ArrayVector(errors), ArrayVector(1.96 * errors))
-        made.append(to_array(fit_answers(workload, unbiased, None, None, AnswerRequest("x"), 0, MEMORY).answer))
+        made.append(to_array(fit_answers(workload, unbiased, None, None, AnswerRequest("x"), 0).answer))
     np.testing.assert_array_equal(*made)
     assert made[0].min() == 0
 

@@ -115,7 +115,7 @@ def test_answers_and_variances_are_those_of_dense_algebra(name: str) -> None:
     noise = Noise(LAPLACE, 1000)
 
     def answers(z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        found = grid.answers(workload, ArrayVector(z), noise, AnswerRequest("answers"), InMemory())
+        found = grid.answers(workload, ArrayVector(z), noise, AnswerRequest("answers", InMemory()))
         return to_array(found.answer), to_array(found.error), to_array(found.half_width)
 
     x = np.random.default_rng(0).integers(0, 10**6, int(np.prod(shape)))
@@ -184,7 +184,7 @@ def test_the_cost_that_is_claimed_is_that_of_the_answers_as_they_are_read(sizes:
     grid = found.measurement(workload, neighbours="add-remove", most_records=1)
     noise = Noise(LAPLACE, grid.sensitivity)
     nothing = ArrayVector(np.zeros(grid.rows, dtype=np.int64))
-    errors = to_array(grid.answers(workload, nothing, noise, AnswerRequest("everything"), InMemory()).error)
+    errors = to_array(grid.answers(workload, nothing, noise, AnswerRequest("everything", InMemory())).error)
     variances = float(np.sum((workload.weights * errors) ** 2))
     assert found.workload_cost == pytest.approx(variances, rel=1e-6)
 

@@ -16,14 +16,15 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_terms import orthogonal_to
 from dpdist.operators import AllRanges, Identity, Operator, Prefix
 from dpdist.planner.release_plan import plan
+from dpdist.plugins.oblique_products import oblique_design as module
+from dpdist.plugins.oblique_products.oblique_design import _direction_from_free, _DirectionCost, oblique
 from dpdist.reconstruction.kronecker_terms import oblique_inverse
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from dpdist.strategies import coa
-from dpdist.strategies.tables import residual_bases as module
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum
-from dpdist.strategies.tables.residual_bases import _direction_from_free, _DirectionCost, oblique, residual
+from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Block, Workload, marginals
 from tests.case_selection import slow_after_first
 from tests.strategies.test_product_bound import marginal_workload, some_union

@@ -15,7 +15,6 @@ import scipy
 
 from dpdist.api import InvalidInput
 from dpdist.api.mechanisms import (
-    CLOSED_FORM,
     MEMORY,
     ArrayVector,
     FilterStrategy,
@@ -24,9 +23,9 @@ from dpdist.api.mechanisms import (
     Workspace,
     check_workload,
     coefficients_of,
+    filter_strategy,
     finite_series_bound,
     is_running_sum,
-    rows_over_cells,
 )
 
 BUFFER_COUNT = 6
@@ -134,11 +133,4 @@ def buffered(workload: Workload, work: Workspace = MEMORY, name: str = "", *, co
     )
     cost = weight**2 * factor**2 * filter_coefficients.series * facts["cost"]
     lower = filter_coefficients.series * finite_series_bound(workload)
-    return FilterStrategy(
-        "buffered",
-        rows_over_cells(filter_coefficients, workload),
-        cost,
-        lower,
-        CLOSED_FORM,
-        coefficients=filter_coefficients,
-    )
+    return filter_strategy("buffered", workload, filter_coefficients, cost, lower)

@@ -19,7 +19,6 @@ import scipy
 
 from dpdist.api import InvalidInput
 from dpdist.api.mechanisms import (
-    CLOSED_FORM,
     MEMORY,
     ONE_RECORD,
     ArrayVector,
@@ -34,12 +33,12 @@ from dpdist.api.mechanisms import (
     coefficients_of,
     columns_to_the_end,
     divide_series,
+    filter_strategy,
     fitting_participations,
     heaviest_chain,
     lag_products,
     multiply_series,
     padded_coefficients,
-    rows_over_cells,
 )
 
 ROUNDS, STEPS = 16, 30
@@ -221,9 +220,7 @@ def banded(workload: Workload, work: Workspace = MEMORY, name: str = "", *, move
         values = work.write(ArrayVector(np.pad(band / length, (0, stream_filter.n - band.size))), name or None, facts)
     filter_coefficients = coefficients_of(workload, values, work, name, tuple(facts["deviations"]), circular=False)
     cost = weight**2 * filter_coefficients.series * facts["cost"]
-    return FilterStrategy(
-        "banded", rows_over_cells(filter_coefficients, workload), cost, None, CLOSED_FORM, coefficients=filter_coefficients
-    )
+    return filter_strategy("banded", workload, filter_coefficients, cost)
 
 
 def _best_band(query_coefficients: Matrix, persons: StreamParticipation) -> Matrix:
