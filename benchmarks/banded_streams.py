@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 from buffered_streams import bound, square_root
 
-from dpdist.plugins.user_level.buffered_toeplitz import BUFFER_COUNT, fit_buffers
+from dpdist.plugins.streams.buffered_toeplitz import BUFFER_COUNT, fit_buffers
 
 DENSE_STEPS = 256
 

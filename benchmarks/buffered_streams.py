@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpdist.plugins.user_level.buffered_toeplitz import fit_buffers
+from dpdist.plugins.streams.buffered_toeplitz import fit_buffers
 
 
 def square_root(steps: int) -> float:

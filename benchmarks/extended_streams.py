@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpdist.arrays.array_workspace import MEMORY
 from dpdist.measurement.filter_measurement import FilterMeasurement
-from dpdist.plugins.user_level.buffered_toeplitz import buffered
+from dpdist.plugins.streams.buffered_toeplitz import buffered
 from dpdist.strategies import square_root
 from dpdist.strategies.filter_strategies import through_horizons
 from dpdist.strategies.representations import FilterStrategy

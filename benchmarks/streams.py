@@ -26,12 +26,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dpdist.plugins.user_level.banded_participation import banded_person_strategy
-from dpdist.plugins.user_level.group_optimum import persons_by_cell
-from dpdist.plugins.user_level.participation_optimum import answers_participation, optimise_participation, steps_bound
-from dpdist.plugins.user_level.triangular_factor import strategy_over_series, triangular
+from dpdist.plugins.streams.banded_participation import banded_person_strategy
+from dpdist.plugins.streams.participation_optimum import answers_participation, optimise_participation, steps_bound
+from dpdist.plugins.streams.triangular_factor import strategy_over_series, triangular
 from dpdist.stability import Distance
 from dpdist.strategies import banded, buffered, square_root
+from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.strategy import Strategy
 from dpdist.workloads import Filter, Gram, Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum, window

@@ -41,10 +41,10 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "service": ("serve", "DPDIST_SERVICE"),
     "site": ("site",),
     "spec_drafts": ("init",),
+    "streams": ("mechanism.triangular", "mechanism.buffered", "mechanism.banded"),
     "studio": ("studio",),
     "synthetic": ("synthesize",),
     "truncation_loss": ("left_out",),
-    "user_level": ("mechanism.triangular", "mechanism.buffered", "mechanism.banded"),
     "verifier": ("output.verifier",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
 }

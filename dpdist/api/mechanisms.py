@@ -29,7 +29,7 @@ from dpdist.measurement.integer_measurement import (
 from dpdist.measurement.integer_terms import IntegerTerm, coprime_pair, round_term, split_by_term
 from dpdist.measurement.sensitivity.bounded_totals import Totals, term_l1
 from dpdist.measurement.sensitivity.column_norms import sensitivity_squared
-from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, exact_gram, number_of_sets, squared_cells_bound
+from dpdist.measurement.sensitivity.group_contribution import exact_gram
 from dpdist.measurement.sensitivity.participation import (
     Crossing,
     columns_to_the_end,
@@ -45,7 +45,7 @@ from dpdist.measurement.term_measurement import TermMeasurement
 from dpdist.measurement.term_reconstruction import MeasuredTerm, block_answers, invert_terms, read_term
 from dpdist.measurement.transformed_answers import TransformedAnswers, TransformedMeasurement
 from dpdist.mechanisms.baseline_mechanisms import FormulaMechanism
-from dpdist.mechanisms.dense_mechanisms import REPLACED, Coa, GramMechanism
+from dpdist.mechanisms.dense_mechanisms import REPLACED, GramMechanism
 from dpdist.mechanisms.filter_mechanisms import StreamMechanism
 from dpdist.mechanisms.marginal_mechanisms import MarginalMechanism
 from dpdist.mechanisms.mechanism import (
@@ -53,7 +53,6 @@ from dpdist.mechanisms.mechanism import (
     AUTO_LIMITS,
     DENSE_CELLS,
     SINGLE_RECORD,
-    SOON,
     AutoComparison,
     Mechanism,
     PlanSetting,
@@ -93,16 +92,11 @@ from dpdist.size_limits import SIZES, Sizes
 from dpdist.stability import ONE_RECORD, Distance, Neighbours
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.baselines import BRANCHINGS, hierarchical, largest_tree_rows, wavelet
+from dpdist.strategies.chain_search import best_chain
+from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound
 from dpdist.strategies.dense.adaptive_mechanism import Weights, eigen_queries, program_1
 from dpdist.strategies.dense.trace_problem import EPSILON
-from dpdist.strategies.dual_certificates import (
-    Contribution,
-    MarkovChain,
-    PersonsBound,
-    contribution_rows,
-    entries_of_sizes,
-    mean_of,
-)
+from dpdist.strategies.dual_certificates import Contribution, PersonsBound
 from dpdist.strategies.filter_strategies import (
     answers_growing,
     coefficients_of,
@@ -149,7 +143,6 @@ from dpdist.strategies.strategy import (
     ignore_step,
     laplace_cost,
     matrix_mechanism_cost,
-    proven_root_trace,
 )
 from dpdist.strategies.tables.marginal_optimum import Subset, marginal_weights, residual_strategy
 from dpdist.strategies.tables.product_bound import BlockGrams, GramKey, Slopes, product_bound, sum_of_roots

@@ -11,19 +11,22 @@ from dpdist.mechanisms.mechanism import (
     AUTO_MEMORY_BYTES,
     DENSE_CELLS,
     LAPLACE,
+    SINGLE_RECORD,
     SOON,
     AutoComparison,
     Mechanism,
+    PlanSetting,
     PlanWorkspace,
     Request,
     reason_beaten,
     reason_slow,
 )
 from dpdist.mechanisms.optimality import Optimality
-from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_dense_strategy, name_strategy
+from dpdist.mechanisms.strategy_cache import WORST_TOLERANCE, get_dense_strategy, name_person_strategy, name_strategy
 from dpdist.strategies.dense.adaptive_mechanism import eigen_design
 from dpdist.strategies.dense.completing_rows import completed_design
 from dpdist.strategies.dense.minimax import least_worst
+from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.optimal import coa
 from dpdist.strategies.p_identity_design import p_identity
 from dpdist.strategies.solver_resources import FULL_RANK_PRODUCTS, Effort, Limits, effort, worst_row_bytes
@@ -54,8 +57,16 @@ class Coa(DenseRowsMechanism):
     optimiser = "coa"
 
     def proves(self, question: AutoComparison) -> Optimality | None:
-        workload = question.workload
-        return None if workload.kind.is_dyadic or self.exceeds(question) is not None else Optimality(workload)
+        """For persons in several cells a gap is not known beforehand, unless all cells are alike."""
+        workload, setting = question.workload, question.setting
+        if workload.kind.is_dyadic or self.exceeds(question) is not None:
+            return None
+        if not self.optimises_for_persons(workload, setting):
+            return Optimality(workload)
+        return Optimality(workload, setting.moved) if workload.kind.is_cells else None
+
+    def effort(self, workload: Workload, setting: PlanSetting = SINGLE_RECORD) -> Effort:
+        return effort(workload, "persons" if self.optimises_for_persons(workload, setting) else "coa")
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:
         return reason_beaten(self, question) or self.exceeds(question)
@@ -68,10 +79,20 @@ class Coa(DenseRowsMechanism):
         return question.reason_out_of_reach(self.effort(question.workload, question.setting))
 
     def needed_bytes(self, request: Request) -> int:
-        return effort(request.workload, "worst").memory_bytes if request.worst else super().needed_bytes(request)
+        if request.worst:
+            return effort(request.workload, "worst").memory_bytes
+        if self.optimises_for_persons(request.workload, request.setting):
+            return effort(request.workload, "persons").memory_bytes
+        return super().needed_bytes(request)
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
-        workload, needed_bytes = request.workload, self.needed_bytes(request)
+        workload, moved, needed_bytes = request.workload, request.setting.moved, self.needed_bytes(request)
+        if not request.worst and self.optimises_for_persons(workload, request.setting):
+            for_persons = partial(persons_by_cell, moved=moved, tolerance=request.tolerance)
+            name = name_person_strategy(workload, f"coa-{request.tolerance:g}", moved)
+            return get_dense_strategy(
+                work, name, self.name, lambda: work.run_on_largest_worker(for_persons, Gram(work.gram(workload)))
+            )
         base_operator = integer_basis(workload).operator
         tolerance = max(request.tolerance, WORST_TOLERANCE) if request.worst else request.tolerance
         name = name_strategy(workload, f"coa-worst-{tolerance:g}" if request.worst else f"coa-{tolerance:g}")
@@ -86,6 +107,11 @@ class Coa(DenseRowsMechanism):
         strategy = get_dense_strategy(work, name, self.name, solve, base_operator=base_operator, worst=request.worst)
         work.forget(name)
         return strategy
+
+    def optimises_for_persons(self, workload: Workload, setting: PlanSetting) -> bool:
+        """Whether the optimum is that for persons in several cells, whose records are counted: else it is that for one record."""
+        several = setting.moved.groups > 1 and not setting.moved.signed and workload.domain.whole_records
+        return several and not workload.kind.is_long and SOON.exceeded_by(effort(workload, "persons")) is None
 
 
 class Eigen(DenseRowsMechanism):

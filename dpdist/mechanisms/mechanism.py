@@ -207,10 +207,8 @@ class Mechanism(ABC):
         """What the strategy that it plans for a release is the certified optimum of; None where nothing is certified beforehand."""
         return None
 
-    def find_persons_bound(
-        self, workload: Workload, setting: PlanSetting
-    ) -> Callable[[Workload, Distance], PersonsBound] | None:
-        """What computes a bound that no strategy beats for persons in several cells or steps; None where none is known."""
+    def find_persons_bound(self, workload: Workload) -> Callable[[Workload, Distance], PersonsBound] | None:
+        """What computes a bound that no strategy beats for persons in several steps of a series; None where none is known."""
         return None
 
     def reason_not_compared(self, question: AutoComparison) -> str | None:

@@ -20,7 +20,7 @@ AUTO = "auto"
 
 
 class MechanismRegistry(MutableMapping[str, Mechanism]):
-    """Mechanisms by their names; those of plugins are imported when it is first read, and take the place of those of their name."""
+    """Mechanisms by their names; those of plugins are imported when it is first read."""
 
     def __init__(self, *mechanisms: Mechanism) -> None:
         self._own_mechanisms = mechanisms

@@ -32,6 +32,7 @@ from dpdist.spec import Job
 from dpdist.stability import ONE_RECORD
 from dpdist.strategies import Strategy
 from dpdist.strategies.dual_certificates import PersonsBound
+from dpdist.strategies.group_optimum import cells_bound
 from dpdist.workloads import integer_basis
 
 
@@ -230,9 +231,11 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
     """The best proof of what no strategy can beat for persons: one of the strategies' own, or for steps of a series that of fewer ones."""
     proofs = [candidate.persons for candidate in compared if candidate.persons is not None]
     queries, moved = job.workload.queries, job.moved
-    setting = job.setting
-    asked = REGISTRY.values() if not proofs and setting.has_several_contributions else ()
-    find_bound = next(filter(None, (mechanism.find_persons_bound(queries, setting) for mechanism in asked)), None)
+    if not proofs and moved.groups > 1 and not moved.signed and job.measured.domain.whole_records and queries.kind.is_cells:
+        proofs.append(cells_bound(queries, moved))
+    grows = not proofs and job.guarantee.release_mode.grows and job.setting.has_several_contributions
+    finders = (mechanism.find_persons_bound(queries) for mechanism in REGISTRY.values()) if grows else iter(())
+    find_bound = next(filter(None, finders), None)
     if find_bound is not None:
         work = Planning(context)
 

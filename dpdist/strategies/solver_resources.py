@@ -18,6 +18,7 @@ from dpdist.reconstruction.kronecker_terms import subsets
 from dpdist.strategies import linear_algebra
 from dpdist.strategies.dense.coa_barrier import HESSIAN_CELLS
 from dpdist.strategies.dense.completing_rows import POWERS, completion_steps
+from dpdist.strategies.group_optimum import UNLIKE_CELLS
 from dpdist.strategies.representations import WORST_ANSWERS, WORST_ROWS, WORST_WORK
 from dpdist.strategies.strategy import check_gram
 from dpdist.strategies.symmetric_optimum import starts_from_orbits, symmetry_for
@@ -45,6 +46,9 @@ REVERSIBLE_PRODUCTS, CHAIN_SQUARES = 8.0, 8192.0
 """The same where reversing the cells changes nothing, which halves them; and of a chain, times the number of cells."""
 THIN_PRODUCTS, NEAR_PRODUCTS = 70.0, 10.0
 """Of a solve over a thin factor, times the root of the cells a rank; and where it starts at the optimum: marginals, and orbits of cells."""
+PERSONS_SQUARES, PERSONS_PRODUCTS, PERSONS_ROWS, CUT_ROWS = 12, 50.0, 5e8, 1.4e9
+"""Arrays over pairs of cells that a strategy for persons takes; products of two dozen blends, each bounded by its gram in whole numbers;
+and those of its search, and of cutting planes over few cells, times the square of the number of cells."""
 RESIDUAL_PRODUCTS = 10.0
 """Of the largest attribute's rows: columns are distinguished and rows inverted once for each table."""
 EIGEN_ARRAYS, ERROR_PRODUCTS, DESIGN_START_PRODUCTS = 16, 12.0, 26.0
@@ -176,6 +180,13 @@ def _is_reversible(workload: Workload) -> bool:
     )
 
 
+def _persons_effort(workload: Workload | Gram) -> Effort:
+    """Arrays over pairs of cells; blends of strategies, and the search for long persons, which takes longer than they do for few cells."""
+    cells = _size(workload)[0]
+    rows = CUT_ROWS if cells <= UNLIKE_CELLS else PERSONS_ROWS
+    return array_effort(PERSONS_SQUARES, PERSONS_PRODUCTS + rows / cells**2, workload)
+
+
 def _symmetric_effort(workload: Workload | Gram) -> Effort:
     """The factors of all components and their rotations, the squares of the largest, and the Hessian where it is formed."""
     assert isinstance(workload, Workload)
@@ -291,6 +302,7 @@ def worst_orbit_bytes(workload: Workload) -> int:
 
 _EFFORTS: dict[str, Callable[[Workload | Gram], Effort]] = {
     "coa": _coa_effort,
+    "persons": _persons_effort,
     "worst": _minimax_effort,
     "newton": partial(array_effort, 14, 100 * (2 * 5 + 3.0)),
     "eigen": _of_eigen,

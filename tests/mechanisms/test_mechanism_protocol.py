@@ -91,7 +91,7 @@ def test_nobody_compares_names_of_mechanisms() -> None:
     """
     named = tuple(
         f"dpdist/plugins/{plugin}/__init__.py"
-        for plugin in ("adaptive", "laplace_designs", "oblique_products", "published_baselines", "user_level")
+        for plugin in ("adaptive", "laplace_designs", "oblique_products", "published_baselines", "streams")
     )  # they declare mechanisms by name
     left_out = (
         "dpdist/mechanisms/",

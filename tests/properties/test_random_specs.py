@@ -45,7 +45,7 @@ NOT_DRAWN = {
     "records.most_missing": "files read in another way than they are written (tests/pipeline/test_csv.py)",
     "site.font_file": "a file of a font (tests/plugins/page/test_appearance.py)",
     "site.logo": "a picture (tests/plugins/page/test_appearance.py)",
-    "stream.extended_from": "an earlier part of a series (tests/plugins/user_level/test_extended_stream.py)",
+    "stream.extended_from": "an earlier part of a series (tests/plugins/streams/test_extended_stream.py)",
 }
 """Fields of specs that no draw has, and why."""
 

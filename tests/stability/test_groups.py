@@ -231,12 +231,39 @@ def test_a_group_is_one_whatever_the_amounts_of_its_records_are(groups: int, mos
     assert sorted(contribution_bounding.select_records(source, domain, rows).tolist()) == places
 
 
+COUNTED: dict[str, dict[str, Any]] = {
+    "every cell": {},
+    "sums of cells": {"workload": [{"cdf": {"of": "a", "by": ["b"]}}]},
+}
+
+
 def farthest(made: ReleasePlan, groups: int, most: int) -> int:
     """How far persons in up to so many of the six cells move what is measured, squared: all, and all pairs where one is replaced."""
     rows = np.concatenate(list(made.grid.row_blocks() or ())).astype(object)
     every = [np.array(u) * most for u in product((0, 1), repeat=rows.shape[1]) if sum(u) <= groups]
     others = every if made.job.guarantee.neighbours == "replace-one" else every[:1]
     return max(int(rows @ (u - v) @ (rows @ (u - v))) for u in every for v in others)
+
+
+@pytest.mark.parametrize("neighbours", always(["replace-one"], ["add-remove", "replace-one"]))
+@pytest.mark.parametrize("counted", ["every cell", pytest.param("sums of cells", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("groups", "most"), [(6, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 1), (3, 2), (4, 1)))]
+)
+def test_the_optimum_for_persons_is_hidden(tmp_path: Path, neighbours: str, counted: str, groups: int, most: int) -> None:
+    """Files of neighbours through counting, and every person there can be: none moves farther, and without replacing one just as far."""
+    made = planned(tmp_path, neighbours, groups, most, mechanism="coa", **COUNTED[counted])
+    rows = np.concatenate(list(made.grid.row_blocks() or ())).astype(object)
+    base = cells(FILE, tmp_path / "base", made)
+    for number, data in enumerate(changed(FILE, made.job.guarantee.protection)):
+        moved = rows @ (cells(data, tmp_path / str(number), made) - base)
+        assert int(moved @ moved) <= made.grid.sensitivity_squared
+    found = farthest(made, groups, most)
+    assert found <= made.grid.sensitivity_squared
+    if neighbours == "add-remove":
+        assert made.grid.sensitivity_squared - found <= found // 2**24
+        assert made.table[0].gap is not None
+        assert -1e-9 < made.table[0].gap < 1e-5
 
 
 @pytest.mark.parametrize("fault", ["a cross term", "its sign", "a group"])
@@ -253,6 +280,23 @@ def test_a_sensitivity_that_forgets_something_is_found(tmp_path: Path, monkeypat
     assert farthest(made, 3, 1) > made.grid.sensitivity_squared
 
 
+def test_persons_by_group_get_the_optimum(tmp_path: Path) -> None:
+    """Seven days, all allowed, (1, 1e-6): 7.70, where every day by itself has 11.18."""
+    asked: dict[str, Any] = {
+        "domain": {"a": {"from": 0, "to": 6, "outside": "drop"}},
+        "workload": [{"marginals": {"of": [["a"]]}}],
+        "budget": {"epsilon": 1, "delta": 1e-6},
+        "ledger": {"dataset": "s", "cap": {"epsilon": 2, "delta": 1e-5}},
+        "records": {"path": "records.parquet", "count": "persons", "person": {"column": "who", "most_groups": 7}},
+    }
+    made = planned(tmp_path, "add-remove", 7, 1, **asked)
+    found = made.certificate()["mechanism"]
+    assert made.strategy.name == "coa"
+    assert 7.69 < found["rmse"] < 7.70
+    assert {row["mechanism"]: round(row["rmse"], 2) for row in found["compared"]}["identity"] == 11.18
+    assert found["certified_gap"] == pytest.approx(0, abs=1e-6)
+
+
 def test_other_grids_take_what_their_columns_have_together(tmp_path: Path) -> None:
     """A strategy whose rows add up what cells share takes a person in l groups for less than l times one record, squared l^2."""
     asked: dict[str, Any] = {"workload": [{"cdf": {"of": "a"}}]}
@@ -260,3 +304,4 @@ def test_other_grids_take_what_their_columns_have_together(tmp_path: Path) -> No
     made = planned(tmp_path / "made", "add-remove", 3, 2, mechanism="eigen", **asked)
     assert not (isinstance(made.grid, DenseMeasurement) and made.grid.mixing.ndim == 1)
     assert 3 * one.grid.sensitivity_squared < made.grid.sensitivity_squared <= 9 * one.grid.sensitivity_squared
+    assert planned(tmp_path / "auto", "add-remove", 6, 1, **asked).strategy.name == "coa"

@@ -7,7 +7,7 @@ import pytest
 
 from dpdist.errors import InvalidInput
 from dpdist.mechanisms.mechanism_registry import mechanism_of
-from dpdist.plugins.user_level.buffered_toeplitz import buffered, fit_buffers
+from dpdist.plugins.streams.buffered_toeplitz import buffered, fit_buffers
 from dpdist.strategies import square_root
 from dpdist.workloads import filtered, prefix
 from dpdist.workloads.time_filters import exponential, running_sum

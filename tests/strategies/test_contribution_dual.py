@@ -12,11 +12,11 @@ import pytest
 
 from dpdist.measurement.sensitivity import group_contribution as grids
 from dpdist.measurement.sensitivity.group_contribution import exact_gram, squared_cells_bound
-from dpdist.plugins.user_level.contribution_dual import _balance_weights, least_error, root_of, squared_length
-from dpdist.plugins.user_level.group_optimum import persons_by_cell
 from dpdist.stability import Distance
 from dpdist.strategies.baselines import wavelet
+from dpdist.strategies.contribution_dual import _balance_weights, least_error, root_of, squared_length
 from dpdist.strategies.dual_certificates import PersonsBound
+from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.strategies.representations import DenseStrategy
 from dpdist.strategies.strategy import matrix_mechanism_cost
 from dpdist.workloads import Gram, explicit, marginals, prefix
@@ -111,7 +111,7 @@ def test_weights_are_the_same_from_cells_and_from_their_products(monkeypatch: py
     gram, columns = square @ square.T, [(cell,) for cell in range(8)] + list(combinations(range(8), 3))
     start = np.full(len(columns), 1.0 / len(columns))
     found = _balance_weights(gram, columns, start, 30)
-    monkeypatch.setattr("dpdist.plugins.user_level.contribution_dual.PRODUCTS", 1)
+    monkeypatch.setattr("dpdist.strategies.contribution_dual.PRODUCTS", 1)
     np.testing.assert_allclose(_balance_weights(gram, columns, start, 30), found, rtol=1e-6, atol=1e-9)
 
 
@@ -222,7 +222,7 @@ def test_more_cells_get_a_strategy_near_the_optimum(most: int, beyond: float, mo
     from what is kept."""
     moved, workload = Distance(1, replaced=False, groups=most), prefix(8)
     best = persons_by_cell(workload, moved)
-    monkeypatch.setattr("dpdist.plugins.user_level.group_optimum.UNLIKE_CELLS", 4)
+    monkeypatch.setattr("dpdist.strategies.group_optimum.UNLIKE_CELLS", 4)
     found = persons_by_cell(workload, moved)
     assert found.persons is not None
     assert best.persons is not None
@@ -237,7 +237,7 @@ def test_more_cells_get_a_strategy_near_the_optimum(most: int, beyond: float, mo
 def test_more_cells_of_which_less_is_asked_get_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not asked needs no precision, and the strategy has some of it all the same."""
     moved, rows = Distance(1, replaced=False, groups=2), np.kron(np.tri(4), np.ones(2))
-    monkeypatch.setattr("dpdist.plugins.user_level.group_optimum.UNLIKE_CELLS", 4)
+    monkeypatch.setattr("dpdist.strategies.group_optimum.UNLIKE_CELLS", 4)
     found = persons_by_cell(explicit(rows), moved)
     assert found.persons is not None
     assert np.linalg.matrix_rank(found.matrix()) == 8
@@ -249,7 +249,7 @@ def test_more_cells_of_which_only_some_sums_are_asked_for(monkeypatch: pytest.Mo
     """Rows of a singular gram had no inverse: planning stopped with an error."""
     moved, workload = Distance(1, replaced=False, groups=2), marginals((3, 4), 1)
     best = cost_of(persons_by_cell(workload, moved), workload.gram(), 2)
-    monkeypatch.setattr("dpdist.plugins.user_level.group_optimum.UNLIKE_CELLS", 4)
+    monkeypatch.setattr("dpdist.strategies.group_optimum.UNLIKE_CELLS", 4)
     found = persons_by_cell(workload, moved)
     assert found.persons is not None
     cost = cost_of(found, workload.gram(), 2)
@@ -279,15 +279,3 @@ def test_128_prefixes_of_persons(most: int, gap: float) -> None:
     assert found.persons is not None
     cost = found.cost(workload) * (grid.sensitivity * grid.spacing / found.sensitivity) ** 2
     assert found.persons.lower_bound < cost < (1 + gap) * found.persons.lower_bound
-
-
-@pytest.mark.slow
-def test_both_sides_of_the_limit_of_listed_sets_reach_one_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload, moved = prefix(5), Distance(1, replaced=False, groups=2)
-    known = persons_by_cell(workload, moved)
-    monkeypatch.setattr("dpdist.plugins.user_level.group_optimum.ALWAYS_LISTED", 0)
-    found = persons_by_cell(workload, moved)
-    assert found.workload_cost == pytest.approx(known.workload_cost, rel=3e-6)
-    assert found.persons is not None
-    assert known.persons is not None
-    assert found.persons.lower_bound == pytest.approx(known.persons.lower_bound, rel=3e-6)

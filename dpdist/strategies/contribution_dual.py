@@ -17,7 +17,10 @@ from functools import partial
 import numpy as np
 import scipy
 
-from dpdist.api.mechanisms import Contribution, Matrix, PersonsBound, contribution_rows, lapack, mean_of, proven_root_trace
+from dpdist.arrays import lapack
+from dpdist.operators import Matrix
+from dpdist.strategies.dual_certificates import Contribution, PersonsBound, contribution_rows, mean_of
+from dpdist.strategies.strategy import proven_root_trace
 
 Oracle = Callable[[Matrix], Iterable[Contribution]]
 """Persons who are long for a precision X, the longest that can be found among them."""

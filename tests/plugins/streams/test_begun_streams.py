@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 
-from dpdist.plugins.user_level.stream_mechanisms import Triangular
+from dpdist.plugins.streams.stream_mechanisms import Triangular
 from dpdist.publish import release_folder
 from tests.pipeline.test_stream import release
 from tests.support.small_release import run

@@ -11,7 +11,7 @@ import pytest
 from dpdist import engine
 from dpdist.errors import InvalidInput, InvalidSpec
 from dpdist.planner.release_plan import plan
-from dpdist.plugins.user_level.triangular_factor import strategy_over_series, triangular
+from dpdist.plugins.streams.triangular_factor import strategy_over_series, triangular
 from dpdist.publish import release_folder
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load

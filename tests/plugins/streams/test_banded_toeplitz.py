@@ -21,12 +21,12 @@ from dpdist.measurement.filter_measurement import FilterMeasurement
 from dpdist.operators import Toeplitz
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
-from dpdist.plugins.user_level import participation_optimum
-from dpdist.plugins.user_level.banded_participation import ChainSums, banded_person_strategy
-from dpdist.plugins.user_level.banded_toeplitz import FilterReader, StreamParticipation, _chain_objective
-from dpdist.plugins.user_level.step_chains import band_of
-from dpdist.plugins.user_level.triangular_factor import strategy_over_series
-from dpdist.plugins.user_level.triangular_measurement import TriangularMeasurement
+from dpdist.plugins.streams import participation_optimum
+from dpdist.plugins.streams.banded_participation import ChainSums, banded_person_strategy
+from dpdist.plugins.streams.banded_toeplitz import FilterReader, StreamParticipation, _chain_objective
+from dpdist.plugins.streams.step_chains import band_of
+from dpdist.plugins.streams.triangular_factor import strategy_over_series
+from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement
 from dpdist.privacy.noise import NORMAL_95
 from dpdist.runtime.context import Context, ignore_progress
 from dpdist.spec import load

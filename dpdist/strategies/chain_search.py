@@ -10,8 +10,10 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from dpdist.api.mechanisms import MarkovChain, Matrix, lapack
-from dpdist.plugins.user_level.contribution_dual import root_of
+from dpdist.arrays import lapack
+from dpdist.operators import Matrix
+from dpdist.strategies.contribution_dual import root_of
+from dpdist.strategies.dual_certificates import MarkovChain
 
 COARSE_STEPS = 128
 """Of the first search, at most."""

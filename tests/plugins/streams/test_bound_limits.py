@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpdist.plugins.user_level import participation_optimum
-from dpdist.plugins.user_level.participation_optimum import optimise_participation, steps_bound
+from dpdist.plugins.streams import participation_optimum
+from dpdist.plugins.streams.participation_optimum import optimise_participation, steps_bound
 from dpdist.stability import Distance
 from dpdist.workloads import filtered
 from dpdist.workloads.time_filters import running_sum

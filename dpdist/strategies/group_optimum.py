@@ -15,34 +15,17 @@ from itertools import combinations
 import numpy as np
 import scipy
 
-from dpdist.api.mechanisms import (
-    LISTED_SETS,
-    Contribution,
-    Dense,
-    DenseStrategy,
-    Distance,
-    Gram,
-    Matrix,
-    PersonsBound,
-    Solve,
-    Step,
-    Workload,
-    coa,
-    entries_of_sizes,
-    gram_of,
-    longest_chain_steps,
-    number_of_sets,
-    squared_cells_bound,
-)
-from dpdist.plugins.user_level.chain_search import best_chain
-from dpdist.plugins.user_level.contribution_dual import (
-    ROUNDS,
-    PersonsOptimum,
-    least_error,
-    persons_bound,
-    root_of,
-    squared_length,
-)
+from dpdist.measurement.sensitivity.group_contribution import LISTED_SETS, number_of_sets, squared_cells_bound
+from dpdist.measurement.sensitivity.participation import longest_chain_steps
+from dpdist.operators import Dense, Matrix
+from dpdist.stability import Distance
+from dpdist.strategies.chain_search import best_chain
+from dpdist.strategies.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound, root_of, squared_length
+from dpdist.strategies.dual_certificates import Contribution, PersonsBound, entries_of_sizes
+from dpdist.strategies.optimal import coa
+from dpdist.strategies.representations import DenseStrategy
+from dpdist.strategies.strategy import Solve, Step, gram_of
+from dpdist.workloads import Gram, Workload
 
 UNLIKE_CELLS = 64
 """Up to here the optimum is found where cells are not alike; beyond, a strategy near it."""

@@ -34,10 +34,10 @@ from dpdist.measurement.sensitivity.participation import (
 )
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
-from dpdist.plugins.user_level import participation_optimum, step_chains
-from dpdist.plugins.user_level.step_chains import band_of as band_width
-from dpdist.plugins.user_level.step_chains import chains_squared, rows_squared_bound
-from dpdist.plugins.user_level.triangular_measurement import TriangularMeasurement
+from dpdist.plugins.streams import participation_optimum, step_chains
+from dpdist.plugins.streams.step_chains import band_of as band_width
+from dpdist.plugins.streams.step_chains import chains_squared, rows_squared_bound
+from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement
 from dpdist.privacy import keys
 from dpdist.privacy.privacy_unit import RecordsInSteps
 from dpdist.runtime.context import Context, ignore_progress
@@ -505,7 +505,7 @@ def test_persons_of_rows_in_bands_move_the_integers_no_further(
 ) -> None:
     """In a whole plan, for more steps than the optimum is found for: as good as exact for one series, whose steps meet below zero."""
     monkeypatch.setattr(participation_optimum, "DENSE_STEPS", 0)
-    monkeypatch.setattr("dpdist.plugins.user_level.triangular_measurement.CHAINS", 0)
+    monkeypatch.setattr("dpdist.plugins.streams.triangular_measurement.CHAINS", 0)
     given: dict[str, Any] = {"mechanism": "triangular", "person": None, "apart": (3, 2)}
     given |= {} if case == "series" else ONE_SERIES
     given |= {"neighbours": "replace-one"} if case == "replaced" else {}

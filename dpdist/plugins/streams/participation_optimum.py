@@ -15,28 +15,31 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.api.mechanisms import (
+    ROUNDS,
     Contribution,
     DenseStrategy,
     Distance,
     Filter,
     Matrix,
     PersonsBound,
+    PersonsOptimum,
     Solve,
     Step,
     Workload,
     answers_growing,
+    best_chain,
     coefficients,
     filtered,
     fitting_participations,
+    least_error,
     longest_chain_steps,
     padded_coefficients,
+    persons_bound,
     trace_chain,
 )
 from dpdist.api.pages import Toeplitz
-from dpdist.plugins.user_level.chain_search import best_chain
-from dpdist.plugins.user_level.contribution_dual import ROUNDS, PersonsOptimum, least_error, persons_bound
-from dpdist.plugins.user_level.step_chains import CHAINS, number_of_chains
-from dpdist.plugins.user_level.triangular_factor import single_series_workload, triangular_strategy
+from dpdist.plugins.streams.step_chains import CHAINS, number_of_chains
+from dpdist.plugins.streams.triangular_factor import single_series_workload, triangular_strategy
 
 DENSE_STEPS = 128
 """Up to here the optimum is found: seconds."""

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from dpdist.api.mechanisms import DenseStrategy, Distance, Matrix, Solve, Workload, lapack
 from dpdist.api.pages import Toeplitz
-from dpdist.plugins.user_level.banded_toeplitz import StreamParticipation, banded
-from dpdist.plugins.user_level.step_chains import number_of_chains
-from dpdist.plugins.user_level.triangular_factor import single_series_workload, triangular_strategy
+from dpdist.plugins.streams.banded_toeplitz import StreamParticipation, banded
+from dpdist.plugins.streams.step_chains import number_of_chains
+from dpdist.plugins.streams.triangular_factor import single_series_workload, triangular_strategy
 
 SHARPNESSES, STEPS = (20.0, 100.0, 500.0), 60
 """How much larger the largest weighs than the number of chains, in turn; and steps of L-BFGS for each."""

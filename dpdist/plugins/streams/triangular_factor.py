@@ -38,7 +38,7 @@ from dpdist.api.mechanisms import (
     lapack,
 )
 from dpdist.api.pages import Block, Operator
-from dpdist.plugins.user_level.triangular_measurement import triangular_measurement
+from dpdist.plugins.streams.triangular_measurement import triangular_measurement
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,7 +38,7 @@ from dpdist.api.mechanisms import (
     sensitivity_squared,
     to_array,
 )
-from dpdist.plugins.user_level.step_chains import CHAINS, band_of, chains_squared, number_of_chains, rows_squared_bound
+from dpdist.plugins.streams.step_chains import CHAINS, band_of, chains_squared, number_of_chains, rows_squared_bound
 
 MEASURE_SQUARES, ANSWER_SQUARES = 3, 6
 """Arrays over pairs of steps that measuring and answering hold at once."""

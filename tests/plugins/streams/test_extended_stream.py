@@ -25,7 +25,7 @@ from dpdist.measurement.filter_measurement import FilterMeasurement, SeriesMeasu
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import plan
-from dpdist.plugins.user_level.triangular_measurement import TriangularMeasurement, triangular_measurement
+from dpdist.plugins.streams.triangular_measurement import TriangularMeasurement, triangular_measurement
 from dpdist.privacy.accounting import Loss
 from dpdist.privacy.ledger import database
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import scipy
 
-from dpdist.plugins.user_level import participation_optimum
-from dpdist.plugins.user_level.banded_toeplitz import StreamParticipation, heaviest_participation
-from dpdist.plugins.user_level.chain_search import _initial_chain, slopes
-from dpdist.plugins.user_level.contribution_dual import persons_bound, root_of, squared_length
-from dpdist.plugins.user_level.participation_optimum import (
+from dpdist.plugins.streams import participation_optimum
+from dpdist.plugins.streams.banded_toeplitz import StreamParticipation, heaviest_participation
+from dpdist.plugins.streams.participation_optimum import (
     answers_participation,
     optimise_participation,
     steps_bound,
 )
 from dpdist.stability import Distance
+from dpdist.strategies.chain_search import _initial_chain, slopes
+from dpdist.strategies.contribution_dual import persons_bound, root_of, squared_length
 from dpdist.strategies.dual_certificates import SINGLE_STEP_WEIGHT, MarkovChain, PersonsBound
 from dpdist.workloads import Workload, filtered
 from dpdist.workloads.time_filters import exponential, running_sum
@@ -188,12 +188,12 @@ def test_longer_steps_bound_less(monkeypatch: pytest.MonkeyPatch) -> None:
     workload, moved = filtered(48, "x0", [exponential(0.95, 48)]), visiting(3, 11)
     whole = steps_bound(workload, moved)
     found = [whole.lower_bound]
-    monkeypatch.setattr("dpdist.plugins.user_level.chain_search.COARSE_STEPS", 12)
+    monkeypatch.setattr("dpdist.strategies.chain_search.COARSE_STEPS", 12)
     again = steps_bound(workload, moved)
     assert again.block_size == 1
     assert again.lower_bound == pytest.approx(whole.lower_bound, rel=5e-3)
     for work, spread in ((24**3 * 3, 2), (0, 4)):
-        monkeypatch.setattr("dpdist.plugins.user_level.chain_search.WORK", work)
+        monkeypatch.setattr("dpdist.strategies.chain_search.WORK", work)
         bound = steps_bound(workload, moved)
         assert bound.chain is not None
         assert (bound.block_size, bound.chain.separation * spread >= 11) == (spread, True)

@@ -7,11 +7,11 @@ import pytest
 
 from dpdist.domain import Domain
 from dpdist.measurement.sensitivity.participation import longest_chain_steps
-from dpdist.plugins.user_level import participation_optimum
-from dpdist.plugins.user_level.group_optimum import persons_by_cell
-from dpdist.plugins.user_level.participation_optimum import optimise_participation, steps_bound
-from dpdist.plugins.user_level.triangular_factor import strategy_over_series
+from dpdist.plugins.streams import participation_optimum
+from dpdist.plugins.streams.participation_optimum import optimise_participation, steps_bound
+from dpdist.plugins.streams.triangular_factor import strategy_over_series
 from dpdist.stability import Distance
+from dpdist.strategies.group_optimum import persons_by_cell
 from dpdist.workloads import filtered, prefix
 from dpdist.workloads.time_filters import running_sum
 

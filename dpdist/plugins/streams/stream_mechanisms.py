@@ -30,21 +30,16 @@ from dpdist.api.mechanisms import (
     name_strategy,
     reason_beaten,
 )
-from dpdist.plugins.user_level.banded_participation import banded_person_strategy
-from dpdist.plugins.user_level.banded_toeplitz import StreamParticipation, answers_in_bands, banded
-from dpdist.plugins.user_level.buffered_toeplitz import buffered, is_growing_sum
-from dpdist.plugins.user_level.participation_optimum import (
+from dpdist.plugins.streams.banded_participation import banded_person_strategy
+from dpdist.plugins.streams.banded_toeplitz import StreamParticipation, answers_in_bands, banded
+from dpdist.plugins.streams.buffered_toeplitz import buffered, is_growing_sum
+from dpdist.plugins.streams.participation_optimum import (
     answers_participation,
     has_steps_bound,
     optimise_participation,
     steps_bound,
 )
-from dpdist.plugins.user_level.triangular_factor import (
-    extend_factor,
-    single_series_workload,
-    strategy_over_series,
-    triangular,
-)
+from dpdist.plugins.streams.triangular_factor import extend_factor, single_series_workload, strategy_over_series, triangular
 
 PARTICIPATION_ROWS, BAND_CUBES, BAND_PRODUCTS = 5e7, 1.2e11, 150.0
 """Products of an optimum for persons in several steps, times the number of steps; those of a strategy in bands for them, whose search is as
@@ -113,10 +108,8 @@ class Triangular(StreamMechanism):
     summary = "the certified optimum of a filter of the past as a triangular matrix: steps are measured as they become known"
     answers = f"one filter of the past; streams, up to about {2 * DENSE_CELLS:,} steps"
 
-    def find_persons_bound(
-        self, workload: Workload, setting: PlanSetting
-    ) -> Callable[[Workload, Distance], PersonsBound] | None:
-        return steps_bound if setting.stream and has_steps_bound(workload) else None
+    def find_persons_bound(self, workload: Workload) -> Callable[[Workload, Distance], PersonsBound] | None:
+        return steps_bound if has_steps_bound(workload) else None
 
     def reason_refused(self, workload: Workload) -> str | None:
         return None if answers_growing(workload) else "the workload is not one filter of the past whose present counts"
