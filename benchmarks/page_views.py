@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 from distributed import Client, LocalCluster
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from dpdist import engine
@@ -159,7 +159,7 @@ def opened_store(folder: Path, kind: str) -> Iterator[tuple[Store, Callable[[], 
     os.environ.update({f"AWS_{name}": value for name, value in settings.items()})
     urllib.request.urlopen(urllib.request.Request(f"{url}/views", method="PUT")).close()
     names = ("requests", "bytes_to_store", "bytes_from_store")
-    yield Store("s3://views/store"), lambda: dict(zip(names, traffic, strict=True))
+    yield Store("s3://views/store"), lambda: dict(zip(names, traffic[:], strict=True))
     server.terminate()
 
 
