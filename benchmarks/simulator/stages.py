@@ -132,17 +132,32 @@ def drawn_bytes(cells: int) -> float:
     return 16.0 * cells + min(REDRAWN_SHARDS, shards) * float(SIZES.shard_bytes)
 
 
-def network_bytes(cells: int, *, records_bytes: float, counts_share: float, noise_share: float) -> dict[str, float]:
+def network_bytes(
+    cells: int, *, records_bytes: float, counts_share: float, noise_share: float, partial_bytes: float
+) -> dict[str, float]:
     """Bytes that go over the network while workers count and draw: what a ``Stage`` moves is arrays before they are compressed.
 
     Args:
         records_bytes: of the files of records, which are read for their digest, to be counted, and again before the charge.
         counts_share, noise_share: bytes in the store for each byte of counts, and of noisy counts.
+        partial_bytes: in the store, of the counts of all tasks; each that adds up a shard reads those that hold it.
     """
+    shards, a_partial = math.ceil(8 * cells / SIZES.shard_bytes), math.ceil(cells / SIZES.shard_bytes)
     return {
-        "count": 2 * records_bytes + 8.0 * cells * counts_share,
+        "count": 2 * records_bytes + partial_bytes * (1 + shards / a_partial) + 8.0 * cells * counts_share,
         "noise": records_bytes + drawn_bytes(cells) * (counts_share + noise_share),
     }
+
+
+def gram_network_bytes(*, rows_bytes: float, sum_bytes: float, sums: int, gram_bytes: float) -> float:
+    """Bytes that go over the network while workers sum W'W in one block: rows are read, sums of them written and read, the gram written.
+
+    Args:
+        rows_bytes: of the rows, compressed.
+        sum_bytes: of the sum over one task's rows in the store; there are ``sums`` of them.
+        gram_bytes: of W'W in the store.
+    """
+    return rows_bytes + 2 * sums * sum_bytes + gram_bytes
 
 
 def product(cluster: Cluster, cells: int, width: int) -> list[Stage]:

@@ -154,9 +154,9 @@ def block_columns(n: int, worker_bytes: int, sizes: Sizes = SIZES) -> int:
 
     Raises: OutOfMemory when not even a block of some columns fits.
     """
-    allowed = worker_bytes // WORKER_SHARE - 3 * sizes.row_block_bytes
-    _check_fits("a block of the gram W'W", ENTRY_BYTES * min(n, sizes.gram_columns) ** 2, allowed)
-    halvings: int = math.floor(math.log2(allowed / ENTRY_BYTES) / 2)
+    allowed, row_blocks = worker_bytes // WORKER_SHARE, 3 * sizes.row_block_bytes
+    _check_fits("a block of the gram W'W", row_blocks + ENTRY_BYTES * min(n, sizes.gram_columns) ** 2, allowed)
+    halvings: int = math.floor(math.log2((allowed - row_blocks) / ENTRY_BYTES) / 2)
     return min(n, max(sizes.gram_columns, 1 << halvings))
 
 

@@ -6,15 +6,19 @@ Only addresses of these namespaces are used. It needs root, iproute2 and unshare
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import boto3
 
 from tests.support import tls_certificates
 
@@ -26,8 +30,18 @@ NETWORK = "10.77.0"
 BRIDGE = "dpbr0"
 SCHEDULER, STORE = f"{NETWORK}.2", f"{NETWORK}.6"
 BIN = Path(sys.executable).parent
-DISK = 'mount --make-rprivate / && mount --bind "$0" "$1" && mount -t tmpfs none "$2" && cd "$1" && shift 2 && exec "$@"'
-"""A machine sees its own disk at one place, and those of the others nowhere."""
+MARK = "TEST_MACHINES"
+"""The variable by which the programs of these machines are known."""
+OWN_DISK = "/mnt"
+"""Where a machine sees its own disk."""
+ENTER_MACHINE = (
+    f'mount --make-rprivate / && mount --rbind "$0" {OWN_DISK} && mount -t tmpfs none "$1" '
+    f'&& cd {OWN_DISK} && shift && exec "$@"'
+)
+"""A shell's program: the disk of a machine is mounted, and those of the others are hidden."""
+THROTTLES = Path("/sys/fs/cgroup/blkio")
+SLOW_BYTES, SLOW_WRITES = 100_000, 20
+"""What a slow disk writes a second, in bytes and requests."""
 
 
 def reason() -> str:
@@ -50,11 +64,11 @@ class Machines:
     """Five machines, or more, and what runs on them.
 
     Attributes:
-        folder: of this test, for disks, logs and certificates.
+        folder: of this test, for disks and logs.
         more: further machines.
         begin_with: the workers that are started at once.
         settings: of every program, beside those that all need.
-        begun: how long the store's log was when a release began.
+        digests: of the answers of specs, as one process publishes them.
     """
 
     folder: Path
@@ -62,18 +76,16 @@ class Machines:
     begin_with: tuple[str, ...] = WORKERS
     settings: dict[str, str] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    begun: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, dict[str, str]] = field(default_factory=dict)
     stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Machines:
         with ExitStack() as stack:
-            for name in ("node", "disks", *(f"disks/{host}" for host in self.hosts)):
-                (self.folder / name).mkdir()
-            pair = self.pair = tls_certificates.written(self.folder / "certificates")
-            self.certificates = tls_certificates.environment(*pair)
-            for role in ("SCHEDULER", "WORKER"):
-                for kind, file in zip(("CERT", "KEY"), pair, strict=True):
-                    self.certificates[f"DASK_DISTRIBUTED__COMM__TLS__{role}__{kind}"] = str(file)
+            self.pair = tls_certificates.written(self.folder / "certificates")
+            for host in self.hosts:
+                shutil.copytree(self.folder / "certificates", self.disk(host) / "certificates")
+            for words in [("link", "del", BRIDGE), *(("netns", "del", f"dp-{host}") for host in self.hosts)]:
+                _ip(*words, check=False)  # a session that was killed leaves its machines
             stack.callback(_ip, "link", "del", BRIDGE, check=False)
             _ip("link", "add", BRIDGE, "type", "bridge")
             _ip("addr", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
@@ -106,18 +118,32 @@ class Machines:
         """The address of a machine on the network of all."""
         return f"{NETWORK}.{2 + self.hosts.index(host)}"
 
+    def disk(self, host: str) -> Path:
+        """The disk of a machine, as this process sees it."""
+        return self.folder / "disks" / host
+
+    @property
+    def certificates(self) -> dict[str, str]:
+        """Dask's variables for its three roles on a machine."""
+        certificate, key = (Path(OWN_DISK, "certificates", file.name) for file in self.pair)
+        files = tls_certificates.environment(certificate, key)
+        for role in ("SCHEDULER", "WORKER"):
+            for part, file in (("CERT", certificate), ("KEY", key)):
+                files[f"DASK_DISTRIBUTED__COMM__TLS__{role}__{part}"] = str(file)
+        return files
+
     @property
     def environment(self) -> dict[str, str]:
         """Of every program on a machine."""
         server = f"http://{STORE}:9000"
-        home = str(self.folder / "node")
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith(("DPDIST_", "AWS_"))},
             **self.certificates,
+            MARK: str(self.folder),
             "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
             "DPDIST_STORE": "s3://dpdist/store",
             "DPDIST_OUTPUT": "s3://dpdist/releases",
-            "DPDIST_HOME": f"{home}/home",
+            "DPDIST_HOME": f"{OWN_DISK}/home",
             "AWS_ENDPOINT": server,
             "AWS_ENDPOINT_URL": server,
             "AWS_ALLOW_HTTP": "true",
@@ -125,15 +151,15 @@ class Machines:
             "AWS_ACCESS_KEY_ID": "x",
             "AWS_SECRET_ACCESS_KEY": "y",
             "OMP_NUM_THREADS": "1",
-            "HOME": home,
-            "TMPDIR": home,
+            "HOME": OWN_DISK,
+            "TMPDIR": OWN_DISK,
             **self.settings,
         }
 
     def command(self, host: str, *words: str) -> list[str]:
         """A command on a machine."""
-        disk, node, disks = (str(self.folder / name) for name in (f"disks/{host}", "node", "disks"))
-        return ["ip", "netns", "exec", f"dp-{host}", "unshare", "-m", "sh", "-c", DISK, disk, node, disks, *words]
+        disk, disks = str(self.disk(host)), str(self.folder / "disks")
+        return ["ip", "netns", "exec", f"dp-{host}", "unshare", "-m", "sh", "-c", ENTER_MACHINE, disk, disks, *words]
 
     def start(self, name: str, host: str, *words: str) -> subprocess.Popen[bytes]:
         """Start a program on a machine; its output is kept in ``<name>.log``."""
@@ -153,9 +179,9 @@ class Machines:
         for host in ("worker1", "worker2"):
             process = self.running.get(host)
             if process is None or process.poll() is not None:
-                known = self.log(host).count("Registered to")
+                before = self.registrations(host)
                 self.start_worker(host)
-                self.wait(lambda host=host, known=known: self.log(host).count("Registered to") > known, f"no {host}")
+                self.wait(lambda host=host, before=before: self.registrations(host) > before, f"no {host}")
 
     def start_worker(self, host: str, *before: str, options: tuple[str, ...] = ()) -> None:
         """Start the Dask worker of a machine with further options, by a program that changes what it sees of the machine."""
@@ -168,7 +194,7 @@ class Machines:
             "--nthreads",
             "1",
             "--memory-limit",
-            "1GiB",
+            "2GiB",
             "--name",
             host,
             *options,
@@ -189,7 +215,7 @@ class Machines:
         """Signal what a program of these machines has started: its session, whose number others may have once it has ended."""
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if os.getsid(int(folder.name)) == session and f"{self.folder}/node" in (folder / "environ").read_text():
+                if os.getsid(int(folder.name)) == session and f"{MARK}={self.folder}" in (folder / "environ").read_text():
                     os.kill(int(folder.name), number)
 
     def link(self, host: str, state: str) -> None:
@@ -204,14 +230,59 @@ class Machines:
         assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-4000:])
         return done.stdout
 
+    def bucket(self) -> Any:
+        """The bucket of the store, for this process."""
+        address = f"http://{STORE}:9000"
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
+        return boto3.resource("s3", endpoint_url=address, region_name="us-east-1", **keys).Bucket("dpdist")
+
+    @contextmanager
+    def further_disk(self, host: str, name: str, size_bytes: int, *options: str) -> Iterator[Path]:
+        """Another disk of a machine, for programs that start now; yields its folder, as this process sees it."""
+        folder, image = self.disk(host) / name, self.folder / f"{name}.disk"
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", str(image)], check=True)
+        folder.mkdir(exist_ok=True)
+        subprocess.run(["mount", "-o", ",".join(["loop", *options]), str(image), str(folder)], check=True)
+        try:
+            folder.chmod(0o700)
+            yield folder
+        finally:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+    @contextmanager
+    def slow_disk(self, host: str, name: str) -> Iterator[Path]:
+        """A further disk of a machine; yields the file that takes the processes for which it writes ``SLOW_BYTES`` a second."""
+        group = THROTTLES / f"dpdist-{name}"
+        with self.further_disk(host, name, 2**28, "sync") as folder:
+            device = folder.stat().st_dev
+            group.mkdir(exist_ok=True)
+            for unit, most in (("bps", SLOW_BYTES), ("iops", SLOW_WRITES)):
+                limit = group / f"blkio.throttle.write_{unit}_device"
+                limit.write_text(f"{os.major(device)}:{os.minor(device)} {most}")
+            try:
+                yield group / "cgroup.procs"
+            finally:
+                self.wait(lambda: not (group / "cgroup.procs").read_text(), "a program still writes to a slow disk")
+                (written,) = re.findall(r" Write (\d+)", (group / "blkio.throttle.io_service_bytes").read_text())
+                group.rmdir()
+            assert int(written) > 0, "nothing was written to a slow disk"
+            print(f"{written} bytes were written to a slow disk")
+
     def sent_bytes(self, host: str) -> int:
         """What a machine has sent and received since it was made, with the heads of packets."""
         counters = Path(f"/sys/class/net/dpv-{host}/statistics")
         return sum(int((counters / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
 
     def log(self, name: str) -> str:
-        """What a program has written."""
-        return (self.folder / f"{name}.log").read_text(errors="replace")
+        """What a program has written; "" before it was started."""
+        file = self.folder / f"{name}.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def registrations(self, worker: str) -> int:
+        """How often a worker came to the scheduler."""
+        return self.log(worker).count("Registered to")
 
     def wait(self, condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
         """Until a condition holds. Raises: AssertionError."""

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from benchmarks.simulator import stages
-from tests.hosts import machines
-from tests.hosts.machines import BIN, DATABASE, MORE_WORKERS, SCHEDULER, Machines
-from tests.hosts.test_hosts import RECORDS
-from tests.hosts.test_work import digests
+from dpdist.engine.tree_reduction import narrow
+from dpdist.storage.array_store import Store
+from tests.hosts.host_releases import HostRelease, machines_with_records, print_traffic, stored_bytes
+from tests.hosts.machines import BIN, DATABASE, MORE_WORKERS, OWN_DISK, Machines
 from tests.support import postgres_server
-from tests.support.fixed_salts import COMMAND
 
 pytestmark = pytest.mark.large
-CELLS, SHARDS = 2**24, 4
+WIDTH, SHARDS = 2**12, 4
+CELLS = WIDTH**2
+COUNTED = "PUT /dpdist/{place}/store/histograms/[^ ]*manifest.json"
+MEASURED = "PUT /dpdist/{place}/store/measurements/{name}/manifest.json"
 SPEC = """
 release: NAME
-records: {path: "s3://dpdist/records/", called: calls}
+records: {path: "s3://dpdist/pairs/", called: calls}
 domain: {x: {from: 0, to: 4095}, y: {from: 0, to: 4095}}
 workload: [{marginals: {of: [[x]]}}]
 mechanism: identity
@@ -58,16 +61,10 @@ with psycopg.connect(address, autocommit=True) as database:
 with psycopg.connect(address.replace("dbname=postgres", "dbname=ledger"), autocommit=True) as database:
     database.execute("ALTER SCHEMA public OWNER TO dpdist_owner")
 """
-STORED = """
-import boto3, sys
-pages = boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket="dpdist", Prefix=sys.argv[1])
-print(sum(entry["Size"] for page in pages for entry in page.get("Contents", ())))
-"""
-"""The bytes of all objects below a prefix."""
 
 
 def ledger_url(hosts: Machines, login: str) -> str:
-    """The URL of the ledger for one of its logins."""
+    """The URL of the ledger for one of its logins, on a machine."""
     certificate = hosts.certificates["DASK_DISTRIBUTED__COMM__TLS__CA_FILE"]
     return f"postgresql+psycopg://{login}:trial@{hosts.address(DATABASE)}:5432/ledger?sslmode=verify-ca&sslrootcert={certificate}"
 
@@ -75,30 +72,28 @@ def ledger_url(hosts: Machines, login: str) -> str:
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Eight machines: two of the workers hold the root key and a login that reads salts, one has neither; the ledger is on its own."""
-    if why := machines.reason():
-        pytest.skip(why)
     if (programs := postgres_server.binaries()) is None:
         pytest.skip("needs PostgreSQL: apt-get install postgresql")
-    with Machines(tmp_path_factory.mktemp("noise"), more=(*MORE_WORKERS, DATABASE), begin_with=("worker1",)) as made:
+    folder, more = tmp_path_factory.mktemp("noise"), (*MORE_WORKERS, DATABASE)
+    with machines_with_records(folder, more=more, begin_with=("worker1",)) as made:
         files = [made.certificates[f"DASK_DISTRIBUTED__COMM__TLS__CLIENT__{kind}"] for kind in ("CERT", "KEY")]
         made.start(DATABASE, DATABASE, "sh", "-c", SERVER, "-", *map(str, files), str(programs))
-        made.wait(lambda: "Running on" in made.log("store"), "the store does not start")
         made.wait(lambda: "ready to accept connections" in made.log(DATABASE), "PostgreSQL does not start")
         address = f"host={made.address(DATABASE)} user=postgres password=trial dbname=postgres sslmode=require"
         made.run("flow", str(BIN / "python"), "-c", MAKE_LOGINS, address, *LOGINS)
-        made.run("flow", str(BIN / "python"), "-c", RECORDS)
-        made.run("flow", str(BIN / "dpdist"), "keys", "init")
         grants = ("--application", "dpdist", "--noise", "dpdist_noise", "--metrics", "dpdist_metrics")
         owner(made, "migrate", *grants)
         for host in MORE_WORKERS:
-            shutil.copy(made.folder / "disks/flow/home/root.key", made.folder / "disks" / host)
-            secrets = (
-                f"DPDIST_LEDGER={ledger_url(made, 'dpdist_noise')}",
-                f"DPDIST_ROOT_KEY_FILE={made.folder}/node/root.key",
-            )
-            made.start_worker(host, "env", *secrets, options=("--resources", "noise=1"))
-        made.wait(lambda: all("Registered to" in made.log(name) for name in ("worker1", *MORE_WORKERS)), "no workers")
+            start_noise_worker(made, host)
+        made.wait(lambda: all(map(made.registrations, MORE_WORKERS)), "no workers")
         yield made
+
+
+def start_noise_worker(hosts: Machines, host: str) -> None:
+    """Start a worker that holds the root key and a login that reads salts."""
+    shutil.copy(hosts.disk("flow") / "home/root.key", hosts.disk(host))
+    secrets = (f"DPDIST_LEDGER={ledger_url(hosts, 'dpdist_noise')}", f"DPDIST_ROOT_KEY_FILE={OWN_DISK}/root.key")
+    hosts.start_worker(host, "env", *secrets, options=("--resources", "noise=1"))
 
 
 def owner(hosts: Machines, *words: str) -> str:
@@ -107,114 +102,62 @@ def owner(hosts: Machines, *words: str) -> str:
     return hosts.run("flow", "env", f"DPDIST_LEDGER={url}", str(BIN / "dpdist"), "ledger", *words)
 
 
-def start_release(hosts: Machines, name: str) -> subprocess.Popen[bytes]:
-    """A release that runs on the machine of the flow, with the login of the application."""
-    (hosts.folder / "disks" / "flow" / f"{name}.yaml").write_text(SPEC.replace("NAME", name))
+def release(hosts: Machines, name: str) -> HostRelease:
+    """A release that has begun, with the login of the application."""
+    (hosts.disk("flow") / f"{name}.yaml").write_text(spec := SPEC.replace("NAME", name))
     owner(hosts, "declare", f"{name}.yaml")
-    hosts.begun[name] = len(hosts.log("store"))
-    words = (str(BIN / "python"), "-c", COMMAND, "run", f"{name}.yaml", "--engine", f"tls://{SCHEDULER}:8786")
-    return hosts.start(name, "flow", "env", f"DPDIST_LEDGER={ledger_url(hosts, 'dpdist')}", *words)
+    return HostRelease(hosts, spec, name, ledger_url=ledger_url(hosts, "dpdist")).start()
 
 
-def ended_alike(hosts: Machines, name: str, running: subprocess.Popen[bytes]) -> None:
-    """The release has one charge, its noise was drawn by workers, and its answers are those of one process under the same key."""
-    assert running.wait(timeout=600) == 0, hosts.log(name)[-3000:]
-    rows = owner(hosts)
-    events = re.findall(rf"^\d+ +(\w+) +{name} +{name} ", rows, re.MULTILINE)
-    assert events.count("reserved") == events.count("committed") == 1, rows
-    hosts.run("flow", "sh", "-c", f"mkdir alone-{name} && cp home/root.key alone-{name}")
-    places = {
-        "HOME": f"{hosts.folder}/node/alone-{name}",
-        "STORE": f"s3://dpdist/alone-{name}",
-        "OUTPUT": "s3://dpdist/alone",
-    }
-    settings = [f"DPDIST_{key}={place}" for key, place in places.items()]
-    words = (str(BIN / "python"), "-c", COMMAND, "run", f"{name}.yaml", "--engine", "inline")
-    hosts.run("flow", "env", *settings, *words)
-    over, alone = digests(hosts, f"releases/{name}"), digests(hosts, f"alone/{name}")
-    assert over
-    assert over == alone
-
-
-@dataclass
-class Traffic:
-    """What the store has sent and received when a release reached the ends of its stages.
-
-    Attributes:
-        ends: the request with which each stage ends.
-        sent: bytes until then.
-    """
-
-    hosts: Machines
-    name: str
-    ends: dict[str, str]
-    sent: dict[str, int] = field(default_factory=dict)
-
-    def follow(self, running: subprocess.Popen[bytes]) -> None:
-        """Until the release has ended."""
-        before = begin = self.hosts.sent_bytes("store")
-        for stage, request in self.ends.items():
-            pattern = re.compile(request)
-            while not pattern.search(self.hosts.log("store")[self.hosts.begun[self.name] :]):
-                assert running.poll() is None, f"{self.name} has ended before the end of {stage}"
-                time.sleep(0.05)
-            now = self.hosts.sent_bytes("store")
-            self.sent[stage], before = now - before, now
-        running.wait(timeout=600)
-        now = self.hosts.sent_bytes("store")
-        self.sent["answers and files"], self.sent["all"] = now - before, now - begin
-
-
-def test_workers_that_hold_the_key_draw_and_the_model_knows_what_they_send(hosts: Machines) -> None:
-    running = start_release(hosts, "drawn")
-    ends = {
-        "count": "PUT /dpdist/store/histograms/[^ ]*manifest.json",
-        "noise": "PUT /dpdist/store/measurements/drawn/manifest.json",
-    }
-    traffic = Traffic(hosts, "drawn", ends)
-    traffic.follow(running)
-    ended_alike(hosts, "drawn", running)
+def test_workers_that_hold_the_key_draw_and_the_model_knows_what_they_send(hosts: Machines, tmp_path: Path) -> None:
+    running = release(hosts, "drawn")
+    sent = running.follow({"count": COUNTED, "noise": MEASURED})
+    running.finish()
     assert f"{SHARDS} of {SHARDS} parts drawn by workers" in hosts.log("drawn")
-    assert not (hosts.folder / "disks/worker1/root.key").exists()
+    assert not (hosts.disk("worker1") / "root.key").exists()
     records, counts, noise = (
-        int(hosts.run("flow", str(BIN / "python"), "-c", STORED, place))
-        for place in ("records/", "store/histograms/", "store/measurements/drawn/")
+        stored_bytes(hosts, prefix) for prefix in ("pairs/", "drawn/store/histograms/", "drawn/store/measurements/drawn/")
     )
     shares = {"counts_share": counts / (8 * CELLS), "noise_share": noise / (8 * CELLS)}
-    predicted = stages.network_bytes(CELLS, records_bytes=records, **shares)
-    print(f"the records have {records / 1e6:.1f} MB; bytes in the store for each byte of an array: {shares}")
-    print("\n| stage | MB of arrays, model | MB sent, model | MB sent, measured | measured / model |\n|---|---|---|---|---|")
-    of_arrays = {stage.name: stage.bytes for stage in stages.predicted(CELLS, 3)}
-    for stage, expected in predicted.items():
-        sent = traffic.sent[stage]
-        print(
-            f"| {stage} | {of_arrays[stage] / 1e6:.1f} | {expected / 1e6:.1f} | {sent / 1e6:.1f} | {sent / expected:.2f} |"
-        )
-    print(f"answers and files: {traffic.sent['answers and files'] / 1e6:.1f} MB; in all {traffic.sent['all'] / 1e6:.1f} MB")
-    assert traffic.sent["noise"] == pytest.approx(predicted["noise"], rel=0.1)
+    partials = partial_counts_bytes(hosts, tmp_path)
+    predicted = stages.network_bytes(CELLS, records_bytes=records, partial_bytes=partials, **shares)
+    print(
+        f"records {records / 1e6:.1f} MB, partial counts {partials / 1e6:.1f} MB; bytes in the store for each of an array: {shares}"
+    )
+    print_traffic(sent, predicted)
+    assert sent["noise"] == pytest.approx(predicted["noise"], rel=0.1)
+    assert sent["count"] == pytest.approx(predicted["count"], rel=0.25)
 
 
-def draws(hosts: Machines, name: str) -> None:
+def partial_counts_bytes(hosts: Machines, folder: Path) -> int:
+    """What the partial counts of all tasks take in the store: each counts one of the files."""
+    store = Store(folder / "store")
+    for number, each in enumerate(hosts.bucket().objects.filter(Prefix="pairs/")):
+        table = pyarrow.parquet.read_table(pa.BufferReader(each.get()["Body"].read()))
+        counts = np.bincount(table["x"].to_numpy() * WIDTH + table["y"].to_numpy(), minlength=CELLS)
+        store.put(f"partial/{number}", narrow(counts))
+    return sum(file.stat().st_size for file in (folder / "store/partial").rglob("*") if file.is_file())
+
+
+def draws(running: HostRelease) -> None:
     """Wait until something of a release's measurement is written."""
-    request = re.compile(f"PUT /dpdist/store/measurements/{name}/")
-    hosts.wait(lambda: request.search(hosts.log("store")[hosts.begun[name] :]) is not None, "nothing is drawn", 300)
+    running.reach("PUT /dpdist/{place}/store/measurements/{name}/")
 
 
-def test_a_ledger_that_is_away_while_workers_draw_changes_nothing(hosts: Machines) -> None:
-    """The link of PostgreSQL's machine is down for 20 s, from the first object that a worker writes on."""
-    running = start_release(hosts, "away")
-    draws(hosts, "away")
-    hosts.link(DATABASE, "down")
-    time.sleep(20)
-    hosts.link(DATABASE, "up")
-    begin = time.monotonic()
-    ended_alike(hosts, "away", running)
-    print(f"the ledger was away for 20 s: compared {time.monotonic() - begin:.0f} s later")
+@pytest.mark.parametrize(("host", "seconds"), [(DATABASE, 20), ("worker4", 60)])
+def test_a_link_that_is_down_while_workers_draw_changes_nothing(hosts: Machines, host: str, seconds: int) -> None:
+    """That of PostgreSQL's machine or of a worker, from the first object that a worker writes on."""
+    running = release(hosts, f"away-{host}")
+    draws(running)
+    hosts.link(host, "down")
+    time.sleep(seconds)
+    hosts.link(host, "up")
+    running.finish()
 
 
 def test_a_worker_killed_while_it_draws_changes_nothing(hosts: Machines) -> None:
     """One of the two that hold the key; the other one, or the flow, draws what it had to draw."""
-    running = start_release(hosts, "killed")
-    draws(hosts, "killed")
+    running = release(hosts, "killed")
+    draws(running)
     hosts.kill("worker4")
-    ended_alike(hosts, "killed", running)
+    running.finish()

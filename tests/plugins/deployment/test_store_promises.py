@@ -127,8 +127,12 @@ def ceph(tmp_path: Path, patch: pytest.MonkeyPatch) -> AbstractContextManager[st
     return ceph_gateway(tmp_path / "ceph", patch)
 
 
+def ministack(tmp_path: Path, patch: pytest.MonkeyPatch) -> AbstractContextManager[str]:
+    return object_store_servers.s3_server("ministack", tmp_path / "ministack", patch)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("server", [azure, google, ceph])
+@pytest.mark.parametrize("server", [azure, google, ceph, ministack])
 def test_clouds_keep_every_promise_and_a_release_is_published_there(
     server: Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[str]],
     home: Path,
@@ -149,8 +153,9 @@ def test_clouds_keep_every_promise_and_a_release_is_published_there(
 
 
 @pytest.mark.slow
-def test_a_server_that_ignores_conditions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with object_store_servers.rclone_server(tmp_path, monkeypatch) as bucket:
+@pytest.mark.parametrize("server", ["rclone", "s3rver"])
+def test_a_server_that_ignores_conditions_is_refused(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with object_store_servers.s3_server(server, tmp_path, monkeypatch) as bucket:
         assert "writes a name once" in broken(parse_location(f"{bucket}/probed"))
     with pytest.raises(StoreError):
         broken(parse_location(f"{bucket}/probed"))  # it has ended
