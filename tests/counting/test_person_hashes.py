@@ -86,9 +86,9 @@ def test_which_groups_are_chosen_is_the_order_of_their_words(bits: int | None, m
     expected = {}
     for person in range(150):
         own = who == person
-        order = mix_bits(persons[person, 0] ^ words)
+        ranks = mix_bits(persons[person, 0] ^ words)
         if bits is not None:
-            order &= np.uint64((1 << bits) - 1)
-        ranked = sorted({(int(order[place]), int(groups[place])) for place in np.flatnonzero(own)})[:3]
+            ranks &= np.uint64((1 << bits) - 1)
+        ranked = sorted({(int(ranks[place]), int(groups[place])) for place in np.flatnonzero(own)})[:3]
         expected |= {(person, group): int((groups[own] == group).sum()) for _, group in ranked}
     assert chosen == expected
