@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -61,39 +61,36 @@ class Disturbances:
         self.releases.append(Disturbed(name, period, [self.chart.running(name, period)], begun))
         return self.releases[-1]
 
-    def disturb_at_stage(self, disturbed: Disturbed, stage: str, what: str, disturb: Callable[[], object]) -> str:
-        """Disturb a release as soon as it has reached a stage; the stage in which it was."""
+    def disturb_at_stage(self, disturbed: Disturbed, stage: str, what: str, disturb: Callable[[], object]) -> None:
+        """Disturb a release as soon as it has reached a stage."""
+        now = self.reach(disturbed, stage)
+        disturb()
+        disturbed.done.append((what, now, time.monotonic()))
+
+    def reach(self, disturbed: Disturbed, stage: str) -> str:
+        """The stage of a release, as soon as it is this one or a later one."""
         deadline = time.monotonic() + LONGEST
-        while STAGES.index(now := self.stage(disturbed)) < STAGES.index(stage):
+        while STAGES.index(now := self.chart.stage(disturbed.name, disturbed.period)) < STAGES.index(stage):
             state = self._asked_again(disturbed)
             assert time.monotonic() < deadline, f"{disturbed} does not reach {stage}: {state}"
             time.sleep(0.05)
-        disturb()
-        disturbed.done.append((what, now, time.monotonic()))
         return now
 
-    def stage(self, disturbed: Disturbed) -> str:
-        """The stage of a release."""
-        return self.chart.stage(disturbed.name, disturbed.period)
-
-    def evict(self, disturbed: Disturbed, stage: str, part: str) -> str:
-        """Evict a pod of a part as soon as a release has reached a stage; the stage in which it was."""
-
-        def leave() -> None:
-            deadline = time.monotonic() + LONGEST
-            while True:
-                pods = self.chart.node.pods(NAMESPACE, part)
-                if pods and self.chart.node.evict(NAMESPACE, pods[0]["metadata"]["name"]) < 300:
-                    return
-                assert time.monotonic() < deadline, f"{part} cannot be evicted"
-                time.sleep(0.2)
-
-        found = self.disturb_at_stage(disturbed, stage, part, leave)
+    def evict(self, disturbed: Disturbed, stage: str, part: str) -> None:
+        """Evict a pod of a part as soon as a release has reached a stage; noted is that in which it was when it was asked for."""
+        deadline = time.monotonic() + LONGEST
+        while True:
+            pods = self.chart.node.pods(NAMESPACE, part)
+            now = self.reach(disturbed, stage)
+            if pods and self.chart.node.evict(NAMESPACE, pods[0]["metadata"]["name"]) < 300:
+                break
+            assert time.monotonic() < deadline, f"{part} cannot be evicted"
+            time.sleep(0.2)
+        disturbed.done.append((part, now, time.monotonic()))
         if (
             part == "worker"
-        ):  # the run's process went with its pod: an operator does not wait until Prefect takes it for dead
+        ):  # the run's process goes with its pod: an operator does not wait until Prefect takes it for dead
             disturbed.runs.append(self.chart.begin(disturbed.name, disturbed.period))
-        return found
 
     def publish(self, disturbed: Disturbed) -> None:
         """Wait until a release is published; where its run has ended otherwise, it is asked for again, as the schedule does."""
@@ -121,8 +118,8 @@ class Disturbances:
         return state
 
     def check(self) -> None:
-        """All runs have ended, each release was charged once, and its answers are those of one process. Prints how the runs ended."""
-        deadline, ends = time.monotonic() + LONGEST, defaultdict(int)
+        """All runs have ended, and each release was charged once. Prints how the runs ended."""
+        deadline, ends = time.monotonic() + LONGEST, Counter[str]()
         for run in (run for disturbed in self.releases for run in disturbed.runs):
             while (state := self.chart.state(run))["type"] not in ENDED:
                 assert time.monotonic() < deadline, f"a run is still {state}"
@@ -130,13 +127,15 @@ class Disturbances:
             ends[state["type"]] += 1
         print(f"runs of {len(self.releases)} releases: {dict(ends)}", flush=True)
         charges = self.chart.charges()
+        assert {charges[f"{disturbed.name}-{disturbed.period}"] for disturbed in self.releases} == {1}
+
+    def compare_answers(self) -> None:
+        """The answers of all releases are, to the byte, those of one process under the same key and salts."""
         releases = [(disturbed.name, disturbed.period) for disturbed in self.releases]
-        assert {charges[f"{name}-{period}"] for name, period in releases} == {1}
         alone = self.chart.answers_of_one_process(releases)
         different = [release for release in releases if self.chart.answers(*release) != alone[release]]
         assert (different, all(alone.values())) == ([], True)
         print(f"the answers of {len(releases)} releases are those of one process", flush=True)
-        self.releases.clear()
 
 
 class Usage:

@@ -247,9 +247,19 @@ class Node(ControlPlane):
         query = f"?container={container}" if container else ""
         return self.client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}/log{query}").text
 
-    def evict(self, namespace: str, pod: str) -> int:
-        """Ask for a pod's eviction, as a drain does; the server's status: 429 where a disruption budget forbids it."""
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    def evict(self, namespace: str, pod: str, seconds: int | None = None) -> int:
+        """Ask for a pod's eviction, as a drain does; the server's status: 429 where a disruption budget forbids it.
+
+        Args:
+            seconds: that its processes have to end; those that the pod states where none are given.
+        """
+        body: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        if seconds is not None:
+            body["deleteOptions"] = {"gracePeriodSeconds": seconds}
         return self.client.post(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", json=body).status_code
 
     def inside(self, namespace: str, pod: str, container: str, *command: str, check: bool = True) -> str:
