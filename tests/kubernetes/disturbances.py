@@ -143,6 +143,7 @@ class Usage:
 
     def __init__(self, chart: InstalledChart) -> None:
         self.chart, self.most = chart, defaultdict(lambda: defaultdict(float))
+        self.client = chart.node.administrator("usage")
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._sample_usage, daemon=True)
         self.thread.start()
@@ -150,7 +151,7 @@ class Usage:
     def _sample_usage(self) -> None:
         while not self.ended.wait(5):
             with suppress(httpx.HTTPError, Refused, KeyError):
-                for part, taken in self.chart.node.usage():
+                for part, taken in self.chart.node.usage(self.client):
                     for kind, amount in taken.items():
                         self.most[part][kind] = max(self.most[part][kind], amount)
 

@@ -226,6 +226,10 @@ class Node(ControlPlane):
             parts.ctr("images", "import", str(file))
         file.unlink()
 
+    def administrator(self, name: str) -> httpx.Client:
+        """A client for a thread of its own: where two shared one, a request failed with "Bad file descriptor"."""
+        return self._client(name, "system:masters")
+
     def is_ready(self, name: str) -> bool:
         """Whether pods can run on a node."""
         nodes = self.ask("/api/v1/nodes")["items"]
@@ -273,13 +277,13 @@ class Node(ControlPlane):
         """Have the kernel end a container's first process for memory: another one in its control group takes all that there is."""
         self.inside(namespace, pod, container, "python", "-c", TAKE_MEMORY, check=False)
 
-    def usage(self) -> Iterator[tuple[str, dict[str, float]]]:
+    def usage(self, by: httpx.Client) -> Iterator[tuple[str, dict[str, float]]]:
         """What the kubelet says that pods take now: the part of the chart, and bytes of memory, of disk, and cores."""
         parts = {
             pod["metadata"]["uid"]: pod["metadata"].get("labels", {}).get("app.kubernetes.io/component", "")
-            for pod in self.ask("/api/v1/pods")["items"]
+            for pod in self.ask("/api/v1/pods", by=by)["items"]
         }
-        for pod in self.ask(f"/api/v1/nodes/{NODE}/proxy/stats/summary")["pods"]:
+        for pod in self.ask(f"/api/v1/nodes/{NODE}/proxy/stats/summary", by=by)["pods"]:
             yield (
                 parts.get(pod["podRef"]["uid"], ""),
                 {
@@ -318,7 +322,7 @@ class Services:
         self.server = subprocess.Popen(
             [*command, "--bind-interfaces", "--user=root", "--pid-file="], stdout=node.log, stderr=node.log
         )
-        self.client = node._client("services", "system:masters")
+        self.client = node.administrator("services")
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._follow, daemon=True)
         self.thread.start()
