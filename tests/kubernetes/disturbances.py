@@ -126,14 +126,16 @@ class Disturbances:
             ends[state["type"]] += 1
         print(f"runs of {len(self.releases)} releases: {dict(ends)}", flush=True)
         charges = self.chart.charges()
-        assert {charges[f"{disturbed.name}-{disturbed.period}"] for disturbed in self.releases} == {1}
+        wrong = {name: charges[name] for each in self.releases if charges[name := f"{each.name}-{each.period}"] != 1}
+        assert not wrong, f"charged otherwise than once: {wrong}"
 
     def compare_answers(self) -> None:
         """The answers of releases are, to the byte, those of one process under the same key and salts: of all not yet compared."""
         releases = [(disturbed.name, disturbed.period) for disturbed in self.releases[self.compared :]]
         alone = self.chart.answers_of_one_process(releases)
+        assert all(alone.values()), "one process published no answers"
         different = [release for release in releases if self.chart.answers(*release) != alone[release]]
-        assert (different, all(alone.values())) == ([], True)
+        assert not different, f"other answers than those of one process: {different}"
         self.compared = len(self.releases)
         print(f"the answers of {len(releases)} releases are those of one process", flush=True)
 
