@@ -65,7 +65,7 @@ hosts: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest -m large -s $(HANGS) tests/hosts
 
 kubernetes: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest -m large -s tests/kubernetes
+	$(VENV)/bin/python -m pytest -m large -s --durations=0 tests/kubernetes
 
 mutants: $(VENV)/.installed-test
 	$(VENV)/bin/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED) --cpu $(CPU) --minutes $(MINUTES) $(if $(SINCE),--since $(SINCE))

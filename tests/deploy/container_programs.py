@@ -29,7 +29,7 @@ with engine.open_engine(None) as where:
     context = Context(state_folder(), store, where, lambda stage, line: told.append(f"{stage}: {line}"))
     release_run.release(context, load("/data/specs/noise.yaml", sizes=sizes))
     drawers = where.with_resource("noise")
-same = bool((store.read(store.open("measurements/noise-1")) == own[0]).all())
+same = bool((store.read_array(store.open("measurements/noise-1")) == own[0]).all())
 print(json.dumps({"drawers": len(drawers), "told": told, "same": same}))
 """
 """A release whose noise two workers draw, and what the flow would have drawn."""

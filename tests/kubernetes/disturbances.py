@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,13 +44,13 @@ class Disturbances:
 
     Attributes:
         periods: those that no release was made for, yet.
-        rows: of the table that is printed.
+        compared: how many of the releases were compared with those of one process.
     """
 
     chart: InstalledChart
     periods: list[str]
     releases: list[Disturbed] = field(default_factory=list)
-    rows: list[str] = field(default_factory=list)
+    compared: int = 0
 
     def begin(self, name: str) -> Disturbed:
         """A release of a period of its own, as soon as its run has a process."""
@@ -61,39 +61,36 @@ class Disturbances:
         self.releases.append(Disturbed(name, period, [self.chart.running(name, period)], begun))
         return self.releases[-1]
 
-    def disturb_at_stage(self, disturbed: Disturbed, stage: str, what: str, disturb: Callable[[], object]) -> str:
-        """Disturb a release as soon as it has reached a stage; the stage in which it was."""
+    def disturb_at_stage(self, disturbed: Disturbed, stage: str, what: str, disturb: Callable[[], object]) -> None:
+        """Disturb a release as soon as it has reached a stage."""
+        now = self.reach(disturbed, stage)
+        disturb()
+        disturbed.done.append((what, now, time.monotonic()))
+
+    def reach(self, disturbed: Disturbed, stage: str) -> str:
+        """The stage of a release, as soon as it is this one or a later one."""
         deadline = time.monotonic() + LONGEST
-        while STAGES.index(now := self.stage(disturbed)) < STAGES.index(stage):
+        while STAGES.index(now := self.chart.stage(disturbed.name, disturbed.period)) < STAGES.index(stage):
             state = self._asked_again(disturbed)
             assert time.monotonic() < deadline, f"{disturbed} does not reach {stage}: {state}"
             time.sleep(0.05)
-        disturb()
-        disturbed.done.append((what, now, time.monotonic()))
         return now
 
-    def stage(self, disturbed: Disturbed) -> str:
-        """The stage of a release."""
-        return self.chart.stage(disturbed.name, disturbed.period)
-
-    def evict(self, disturbed: Disturbed, stage: str, part: str) -> str:
-        """Evict a pod of a part as soon as a release has reached a stage; the stage in which it was."""
-
-        def leave() -> None:
-            deadline = time.monotonic() + LONGEST
-            while True:
-                pods = self.chart.node.pods(NAMESPACE, part)
-                if pods and self.chart.node.evict(NAMESPACE, pods[0]["metadata"]["name"]) < 300:
-                    return
-                assert time.monotonic() < deadline, f"{part} cannot be evicted"
-                time.sleep(0.2)
-
-        found = self.disturb_at_stage(disturbed, stage, part, leave)
+    def evict(self, disturbed: Disturbed, stage: str, part: str) -> None:
+        """Evict a pod of a part as soon as a release has reached a stage; noted is that in which it was when it was asked for."""
+        deadline = time.monotonic() + LONGEST
+        while True:
+            pods = self.chart.node.pods(NAMESPACE, part)
+            now = self.reach(disturbed, stage)
+            if pods and self.chart.node.evict(NAMESPACE, pods[0]["metadata"]["name"]) < 300:
+                break
+            assert time.monotonic() < deadline, f"{part} cannot be evicted"
+            time.sleep(0.2)
+        disturbed.done.append((part, now, time.monotonic()))
         if (
             part == "worker"
-        ):  # the run's process went with its pod: an operator does not wait until Prefect takes it for dead
+        ):  # the run's process goes with its pod: an operator does not wait until Prefect takes it for dead
             disturbed.runs.append(self.chart.begin(disturbed.name, disturbed.period))
-        return found
 
     def publish(self, disturbed: Disturbed) -> None:
         """Wait until a release is published; where its run has ended otherwise, it is asked for again, as the schedule does."""
@@ -105,12 +102,11 @@ class Disturbances:
         disturbed.published = time.monotonic()
         done = "; ".join(f"{what} in {stage}" for what, stage, _ in disturbed.done)
         last = max(moment for *_, moment in disturbed.done) if disturbed.done else disturbed.begun
-        row = (
+        print(
             f"| {disturbed.name} | {done or 'nothing'} | {max(0.0, disturbed.published - last):.0f} | "
-            f"{disturbed.published - disturbed.begun:.0f} | {len(disturbed.runs) - 1} |"
+            f"{disturbed.published - disturbed.begun:.0f} | {len(disturbed.runs) - 1} |",
+            flush=True,
         )
-        self.rows.append(row)
-        print(row, flush=True)
 
     def _asked_again(self, disturbed: Disturbed) -> dict[str, Any]:
         """The state of the last run of a release; where it has ended otherwise than well, there is another one, as with the schedule."""
@@ -121,8 +117,8 @@ class Disturbances:
         return state
 
     def check(self) -> None:
-        """All runs have ended, each release was charged once, and its answers are those of one process. Prints how the runs ended."""
-        deadline, ends = time.monotonic() + LONGEST, defaultdict(int)
+        """All runs have ended, and each release was charged once. Prints how the runs ended."""
+        deadline, ends = time.monotonic() + LONGEST, Counter[str]()
         for run in (run for disturbed in self.releases for run in disturbed.runs):
             while (state := self.chart.state(run))["type"] not in ENDED:
                 assert time.monotonic() < deadline, f"a run is still {state}"
@@ -130,13 +126,18 @@ class Disturbances:
             ends[state["type"]] += 1
         print(f"runs of {len(self.releases)} releases: {dict(ends)}", flush=True)
         charges = self.chart.charges()
-        releases = [(disturbed.name, disturbed.period) for disturbed in self.releases]
-        assert {charges[f"{name}-{period}"] for name, period in releases} == {1}
+        wrong = {name: charges[name] for each in self.releases if charges[name := f"{each.name}-{each.period}"] != 1}
+        assert not wrong, f"charged otherwise than once: {wrong}"
+
+    def compare_answers(self) -> None:
+        """The answers of releases are, to the byte, those of one process under the same key and salts: of all not yet compared."""
+        releases = [(disturbed.name, disturbed.period) for disturbed in self.releases[self.compared :]]
         alone = self.chart.answers_of_one_process(releases)
+        assert all(alone.values()), "one process published no answers"
         different = [release for release in releases if self.chart.answers(*release) != alone[release]]
-        assert (different, all(alone.values())) == ([], True)
+        assert not different, f"other answers than those of one process: {different}"
+        self.compared = len(self.releases)
         print(f"the answers of {len(releases)} releases are those of one process", flush=True)
-        self.releases.clear()
 
 
 class Usage:
@@ -144,6 +145,7 @@ class Usage:
 
     def __init__(self, chart: InstalledChart) -> None:
         self.chart, self.most = chart, defaultdict(lambda: defaultdict(float))
+        self.client = chart.node.administrator("usage")
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._sample_usage, daemon=True)
         self.thread.start()
@@ -151,7 +153,7 @@ class Usage:
     def _sample_usage(self) -> None:
         while not self.ended.wait(5):
             with suppress(httpx.HTTPError, Refused, KeyError):
-                for part, taken in self.chart.node.usage():
+                for part, taken in self.chart.node.usage(self.client):
                     for kind, amount in taken.items():
                         self.most[part][kind] = max(self.most[part][kind], amount)
 

@@ -304,11 +304,14 @@ class InstalledChart:
 
     def begin(self, name: str, period: str) -> str:
         """Ask Prefect for a release; the id of the run."""
+        return self.begin_run("weekly", spec_path=f"/data/specs/{name}.yaml", period=period, catch_up=0)
+
+    def begin_run(self, deployment: str, **parameters: Any) -> str:
+        """Ask Prefect for a run of a deployment; its id."""
         deployments = self.prefect("deployments/filter", {})
-        weekly = next(each["id"] for each in deployments if each["name"].endswith("weekly"))
-        parameters = {"spec_path": f"/data/specs/{name}.yaml", "period": period, "catch_up": 0}
+        found = next(each["id"] for each in deployments if each["name"].endswith(deployment))
         content = {"parameters": parameters, "idempotency_key": str(uuid.uuid4())}
-        return str(self.prefect(f"deployments/{weekly}/create_flow_run", content)["id"])
+        return str(self.prefect(f"deployments/{found}/create_flow_run", content)["id"])
 
     def running(self, name: str, period: str) -> str:
         """The same, as soon as the run's process has started."""

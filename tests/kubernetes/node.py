@@ -226,6 +226,10 @@ class Node(ControlPlane):
             parts.ctr("images", "import", str(file))
         file.unlink()
 
+    def administrator(self, name: str) -> httpx.Client:
+        """A client for a thread of its own: where two shared one, a request failed with "Bad file descriptor"."""
+        return self._client(name, "system:masters")
+
     def is_ready(self, name: str) -> bool:
         """Whether pods can run on a node."""
         nodes = self.ask("/api/v1/nodes")["items"]
@@ -247,9 +251,19 @@ class Node(ControlPlane):
         query = f"?container={container}" if container else ""
         return self.client.get(f"/api/v1/namespaces/{namespace}/pods/{pod}/log{query}").text
 
-    def evict(self, namespace: str, pod: str) -> int:
-        """Ask for a pod's eviction, as a drain does; the server's status: 429 where a disruption budget forbids it."""
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    def evict(self, namespace: str, pod: str, seconds: int | None = None) -> int:
+        """Ask for a pod's eviction, as a drain does; the server's status: 429 where a disruption budget forbids it.
+
+        Args:
+            seconds: that its processes have to end; those that the pod states where none are given.
+        """
+        body: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        if seconds is not None:
+            body["deleteOptions"] = {"gracePeriodSeconds": seconds}
         return self.client.post(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", json=body).status_code
 
     def inside(self, namespace: str, pod: str, container: str, *command: str, check: bool = True) -> str:
@@ -263,13 +277,13 @@ class Node(ControlPlane):
         """Have the kernel end a container's first process for memory: another one in its control group takes all that there is."""
         self.inside(namespace, pod, container, "python", "-c", TAKE_MEMORY, check=False)
 
-    def usage(self) -> Iterator[tuple[str, dict[str, float]]]:
+    def usage(self, by: httpx.Client) -> Iterator[tuple[str, dict[str, float]]]:
         """What the kubelet says that pods take now: the part of the chart, and bytes of memory, of disk, and cores."""
         parts = {
             pod["metadata"]["uid"]: pod["metadata"].get("labels", {}).get("app.kubernetes.io/component", "")
-            for pod in self.ask("/api/v1/pods")["items"]
+            for pod in self.ask("/api/v1/pods", by=by)["items"]
         }
-        for pod in self.ask(f"/api/v1/nodes/{NODE}/proxy/stats/summary")["pods"]:
+        for pod in self.ask(f"/api/v1/nodes/{NODE}/proxy/stats/summary", by=by)["pods"]:
             yield (
                 parts.get(pod["podRef"]["uid"], ""),
                 {
@@ -308,7 +322,7 @@ class Services:
         self.server = subprocess.Popen(
             [*command, "--bind-interfaces", "--user=root", "--pid-file="], stdout=node.log, stderr=node.log
         )
-        self.client = node._client("services", "system:masters")
+        self.client = node.administrator("services")
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._follow, daemon=True)
         self.thread.start()
