@@ -99,8 +99,10 @@ class Parquet(TypedFormat):
         import pyarrow.parquet
 
         opened, group = _buffered_file(file, partition.tags), partition.group
-        metadata = None if group is None else pyarrow.parquet.read_metadata(opened)
-        encoded = None if metadata is None else _encoded_columns(metadata, group)
+        metadata = encoded = None
+        if group is not None:
+            metadata = pyarrow.parquet.read_metadata(opened)
+            encoded = _encoded_columns(metadata, group)
         parquet = pyarrow.parquet.ParquetFile(
             opened, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
         )
