@@ -79,9 +79,11 @@ def test_which_groups_are_chosen_is_the_order_of_their_words(bits: int | None, m
         monkeypatch.setattr(
             "dpdist.counting.group_choice.mix_bits", lambda word: mix_bits(word) & np.uint64((1 << bits) - 1)
         )
-    order, starts, ordered = contribution_bounding.order_by_person(rows)
-    places, counts = choose_groups(ordered, starts, groups[order], words[order], 3)
-    chosen = {(int(who[place]), int(groups[place])): int(count) for place, count in zip(order[places], counts, strict=True)}
+    by_person, starts, ordered = contribution_bounding.order_by_person(rows)
+    places, counts = choose_groups(ordered, starts, groups[by_person], words[by_person], 3)
+    chosen = {
+        (int(who[place]), int(groups[place])): int(count) for place, count in zip(by_person[places], counts, strict=True)
+    }
     assert len(chosen) == places.size
     expected = {}
     for person in range(150):
