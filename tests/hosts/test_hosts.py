@@ -62,11 +62,6 @@ domain: {step: {from: 0, to: 1048575}}
 workload: [{filters: {of: step, apply: [{running_sum: true}]}}]
 mechanism: square-root
 """,
-    "long-filter": """
-domain: {step: {from: 0, to: 4194304}}
-workload: [{filters: {of: step, apply: [{running_sum: true}]}}]
-mechanism: square-root
-""",
     "product": """
 domain: {x: {from: 0, to: 399}, step: {from: 0, to: 1048575, width: 4096}}
 workload: [{cdf: {of: x, by: [step]}}]
@@ -89,7 +84,7 @@ mechanism: identity
 thresholded: {of: {page: {integers: {from: 1, to: 1000000000}}}, at_least: 400, cells_per_person: 4, share: 0.5}
 """,
 }
-"""A spec for each kind of work; the long filter goes through the store."""
+"""A spec for each kind of work."""
 STAGES = {
     "count": ("tables", "HEAD /dpdist/{place}/store/histograms/"),
     "measure": ("tables", "PUT /dpdist/{place}/store/histograms/[^ ]*manifest.json"),
