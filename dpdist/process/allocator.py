@@ -7,6 +7,7 @@ What glibc gives back to the kernel has to be faulted in again, page by page: of
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,19 +21,30 @@ _REUSED_BYTES = 32 * MIB
 """Up to which size glibc learns by itself to use blocks again, until somebody sets a limit: from then on it learns no more."""
 
 
+_BLOCKS: list[None] = []
+"""One entry for each block in which what is freed is kept, in whatever thread; and one for good in a process that does nothing else."""
+_LOCK = threading.Lock()
+
+
 def keep_freed_memory() -> None:
     """Keep what is freed from now on, as a worker process does: it is there for nothing else."""
-    _set(KEPT_BYTES, _TOP_BYTES)
+    with _LOCK:
+        if not _BLOCKS:
+            _set(KEPT_BYTES, _TOP_BYTES)
+        _BLOCKS.append(None)
 
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Keep what is freed within the block, and give it back at its end: also what another such block, in another thread, still keeps."""
+    """Keep what is freed within the block, and give it back at the end of the last such block, unless the process keeps it for good."""
     keep_freed_memory()
     try:
         yield
     finally:
-        _set(_REUSED_BYTES, _REUSED_BYTES // 32)
+        with _LOCK:
+            _BLOCKS.pop()
+            if not _BLOCKS:
+                _set(_REUSED_BYTES, _REUSED_BYTES // 32)
 
 
 def _set(kept_bytes: int, top: int) -> None:

@@ -31,18 +31,27 @@ with freed_memory_kept():
     held = resident()
 left = resident()
 after = again()
+with freed_memory_kept():
+    with freed_memory_kept():
+        again()
+    around_another = min(again() for _ in range(3))
 keep_freed_memory()
-print(first[-1], inside[-1], held - left, after, min(again() for _ in range(3)))
+kept = min(again() for _ in range(3))
+with freed_memory_kept():
+    again()
+print(first[-1], inside[-1], held - left, after, around_another, kept, min(again() for _ in range(3)))
 """
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="memory is kept by glibc's allocator alone")
 def test_what_is_freed_is_kept_and_then_given_back() -> None:
-    """Page faults for 32 MiB: a process of its own, whose heap nobody else uses."""
+    """Page faults for 32 MiB: a process of its own, whose heap nobody else uses. The end of a block within another changes nothing."""
     told = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True).stdout
-    outside, inside, given_back, after, kept = map(int, told.split())
+    outside, inside, given_back, after, around_another, kept, kept_after_a_block = map(int, told.split())
     assert inside < 8
     assert kept < 8
+    assert around_another < 8
+    assert kept_after_a_block < 8
     assert min(outside, after) > 8
     assert given_back > 2**24
 
