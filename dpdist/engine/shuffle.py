@@ -99,12 +99,12 @@ def deal(
     # small numbers are sorted in a fifth of the time, and to take rows is half of indexing them
     narrow_numbers = part_numbers.astype(np.min_scalar_type(part_count))
     ordered = rows if part_count == 1 else rows.take(np.argsort(narrow_numbers, kind="stable"))
-    seed, part_numbers = os.urandom(SEED_BYTES), np.flatnonzero(np.diff(ends, prepend=0))
+    seed, filled_parts = os.urandom(SEED_BYTES), np.flatnonzero(np.diff(ends, prepend=0))
     cipher = key.cipher(seed)
     sealed_ends = cipher.encrypt(_nonce(_ENDS), ends.astype("<i8").tobytes(), None)
     dealt_object = DealtObject(f"{folder}/{uuid.uuid4().hex}", seed, ordered.dtype.descr, sealed_ends)
-    sealed_bytes, offset = np.empty(ordered.nbytes + SEAL_BYTES * part_numbers.size, dtype=np.uint8), 0
-    for number in part_numbers:
+    sealed_bytes, offset = np.empty(ordered.nbytes + SEAL_BYTES * filled_parts.size, dtype=np.uint8), 0
+    for number in filled_parts:
         block = ordered[ends[number - 1] if number else 0 : ends[number]]
         sealed = cipher.encrypt(_nonce(int(number)), block.view(np.uint8).data, None)
         sealed_bytes[offset : offset + len(sealed)] = np.frombuffer(sealed, dtype=np.uint8)
