@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,9 +119,16 @@ class DirectStrategy(Strategy):
             base, real = direct_rows(self.operator, workload)
         else:
             base, real = workload.unweighted, np.repeat(self.scales, [block.queries for block in workload.blocks])
-        unit, domain = self.sensitivity, workload.domain
-        rounded = partial(round_dense_strategy, neighbours=neighbours, most_records=most_records, form=DirectMeasurement)
-        return rounded(base, real, unit, self.norm, domain)
+        return round_dense_strategy(
+            base,
+            real,
+            self.sensitivity,
+            self.norm,
+            workload.domain,
+            neighbours=neighbours,
+            most_records=most_records,
+            form=DirectMeasurement,
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -271,10 +271,8 @@ class Rounds:
             measure(axes, one_way_weight(measurement))
         records = max(float(np.mean([table.sum() for table in tables.values()])), 1.0)
         rounds = number_of_rounds(measurement, records, self.rho)
-        weight, rate = (
-            weight_of_rounds(measurement, rounds),
-            rate_for(self.rho * CHOICE_FRACTION / rounds, measurement.distance),
-        )
+        weight = weight_of_rounds(measurement, rounds)
+        rate = rate_for(self.rho * CHOICE_FRACTION / rounds, measurement.distance)
         candidates, selected = tuple(measurement.importances), list[int]()
         omitted_errors = expected_distances(tables, candidates, self.noise.deviation / weight)
         for number in range(rounds):

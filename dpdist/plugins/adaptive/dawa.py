@@ -299,7 +299,7 @@ def bucket_price(measurement: DawaMeasurement, budget: Loss) -> int:
 def parse_measurement(
     values: Matrix, workload: Workload, measurement: DawaMeasurement
 ) -> tuple[Workload, DenseMeasurement, Matrix]:
-    """The queries over buckets, the measurement and the noisy totals of a measurement."""
+    """The queries over buckets, what measures these, and their noisy totals, from what was measured."""
     buckets = int(values[0])
     stops, rows = values[1 : buckets + 1], int(values[buckets + 1])
     first_buckets, last_buckets, weights, noisy = values[buckets + 2 :].reshape(4, rows)
