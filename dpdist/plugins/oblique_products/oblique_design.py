@@ -86,7 +86,7 @@ def oblique(workload: Workload, *, tolerance: float = 1e-6) -> ObliqueStrategy:
 
 def _tune_directions(workload: Workload) -> Directions:
     """Whole-number directions of the attributes that are asked otherwise than value by value; none where it takes too long."""
-    direction_cost = _DirectionCost.of(workload)
+    direction_cost = _DirectionCost.for_workload(workload)
     work = EVALUATION * sum(float(workload.domain.shape[axis]) ** 3 for axis in direction_cost.free)
     steps = int(min(STEPS, WORK // max(work, 1.0)))
     if not direction_cost.free or steps < 2:
@@ -146,7 +146,7 @@ class _DirectionCost:
     dual: dict[int, Matrix] = field(default_factory=dict)
 
     @staticmethod
-    def of(workload: Workload) -> _DirectionCost:
+    def for_workload(workload: Workload) -> _DirectionCost:
         block_grams = BlockGrams.of(workload)
         # of two values J = g max(u)^2 has a kink where it is least, at equal shares
         return _DirectionCost(

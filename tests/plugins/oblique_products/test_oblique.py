@@ -96,7 +96,7 @@ def mixed(sizes: tuple[int, ...], tables: list[str]) -> Workload:
 def test_the_gradient_is_that_of_finite_differences(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOLERANCE", 1e-9)
     monkeypatch.setattr(module, "SETTLED", 1e-11)
-    asked = _DirectionCost.of(workload)
+    asked = _DirectionCost.for_workload(workload)
     state = np.random.default_rng(0)
     shares = {axis: _direction_from_free(0.5 * state.normal(size=asked.block_grams.sizes[axis])) for axis in asked.free}
     _, gradient = asked.cost(shares)
