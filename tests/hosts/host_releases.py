@@ -17,6 +17,7 @@ import pytest
 from dpdist.privacy.ledger.budget_ledger import Ledger, open_ledger
 from tests.hosts import machines
 from tests.hosts.machines import BIN, OWN_DISK, SCHEDULER, Machines
+from tests.hosts.store_server import Answered, answered_requests
 from tests.support.fixed_salts import COMMAND
 
 RECORDS = """
@@ -108,18 +109,27 @@ class HostRelease:
         assert self._runs, self.hosts.log(self.place)[-3000:]
 
     def follow(self, ends: dict[str, str]) -> dict[str, int]:
-        """The bytes that the store's machine sent and received in each stage, and after them, until the release has ended.
+        """The bytes of the bodies of all that the store was asked in each stage, and after them, once the release has ended.
 
         Args:
             ends: for each stage the request with which it ends.
         """
-        sent, before = {}, self.hosts.sent_bytes("store")
-        for stage, request in ends.items():
-            self.reach(request)
-            now = self.hosts.sent_bytes("store")
-            sent[stage], before = now - before, now
+        packets = self.hosts.sent_bytes("store")
         self.end()
-        return {**sent, "answers and files": self.hosts.sent_bytes("store") - before}
+        packets = self.hosts.sent_bytes("store") - packets
+        requests = answered_requests(self.requests)
+        sent = {stage: self._bytes_until(requests, request) for stage, request in ends.items()}
+        sent["answers and files"] = sum(each.body_bytes for each in requests)
+        print(f"{sum(sent.values()) / 1e6:.1f} MB in bodies, {packets / 1e6:.1f} MB in packets")
+        return sent
+
+    def _bytes_until(self, requests: Iterator[Answered], last: str) -> int:
+        pattern, sent = re.compile(last.format(place=self.place, name=self.name)), 0
+        for each in requests:
+            sent += each.body_bytes
+            if pattern.search(each.request):
+                return sent
+        raise AssertionError(f"no {last}")
 
     def end(self) -> int:
         """Its exit code, once it has ended."""

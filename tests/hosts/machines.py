@@ -30,6 +30,7 @@ NETWORK = "10.77.0"
 BRIDGE = "dpbr0"
 SCHEDULER, STORE = f"{NETWORK}.2", f"{NETWORK}.6"
 BIN = Path(sys.executable).parent
+SERVER = Path(__file__).with_name("store_server.py")
 MARK = "TEST_MACHINES"
 """The variable by which the programs of these machines are known."""
 OWN_DISK = "/mnt"
@@ -99,7 +100,7 @@ class Machines:
                 for device in ("eth0", "lo"):
                     _ip("-n", f"dp-{host}", "link", "set", device, "up")
             stack.callback(self._end_all)
-            self.start("store", "store", str(BIN / "moto_server"), "-H", "0.0.0.0", "-p", "9000")
+            self.start("store", "store", str(BIN / "python"), str(SERVER), "-H", "0.0.0.0", "-p", "9000")
             self.start_scheduler()
             for worker in self.begin_with:
                 self.start_worker(worker)

@@ -16,25 +16,24 @@ from tests.hosts.host_releases import HostRelease, machines_with_records, print_
 from tests.hosts.machines import BIN, OWN_DISK, THROTTLES, WORKERS, Machines
 
 pytestmark = pytest.mark.large
-ROWS, CHUNK = 2**16, 2**13
-"""Queries of 1,024 cells that lie in the store as rows, and how many of them lie together."""
+ROWS, MORE_ROWS, CHUNK = 2**16, 2**20, 2**13
+"""Queries of 1,024 cells that lie in the store as rows, in two arrays, and how many of them lie together."""
 QUERIES = """
 import numpy as np, zarr
 from dpdist.storage.objects import parse_location
 state, columns = np.random.default_rng(1), np.arange(1024)
 shape, chunks = (ROWS, 1024), (CHUNK, 1024)
-rows = zarr.create_array(parse_location("s3://dpdist/queries.zarr").zarr(), shape=shape, chunks=chunks, dtype="i1")
+rows = zarr.create_array(parse_location("s3://dpdist/queries-ROWS.zarr").zarr(), shape=shape, chunks=chunks, dtype="i1")
 for start in range(0, ROWS, CHUNK):
     ends = np.sort(state.integers(0, 1025, (CHUNK, 2)), axis=1)
     rows[start : start + CHUNK] = (ends[:, :1] <= columns) & (columns < ends[:, 1:])
 """
 SUM = """
-import numpy as np
 from pathlib import Path
+from dpdist.operators.out_of_core import row_gram
 from dpdist.storage.array_store import Store
 from dpdist.storage.zarr_matrices import zarr_rows
-rows = zarr_rows("s3://dpdist/queries.zarr").read(0, COUNT).astype(np.float32)
-Store("sum").put("of-rows", np.triu(rows.T @ rows))
+Store("sum").put("of-rows", row_gram(zarr_rows("s3://dpdist/queries-ROWS.zarr"), 0, COUNT))
 print(sum(file.stat().st_size for file in Path("sum/of-rows").rglob("*") if file.is_file()))
 """
 """Prints what the sum over the rows of one task takes in the store."""
@@ -74,7 +73,7 @@ mechanism: eigen
 """,
     "rows": """
 domain: {x: {from: 0, to: 1023}}
-workload: [{rows: {file: "s3://dpdist/queries.zarr"}}]
+workload: [{rows: {file: "s3://dpdist/queries-ROWS.zarr"}}]
 mechanism: eigen
 """,
     "thresholded": """
@@ -101,14 +100,19 @@ FAULTS = ("worker-killed", "link-down", "told-to-end")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Five machines with records and queries in the store."""
     with machines_with_records(tmp_path_factory.mktemp("hosts")) as made:
-        made.run("flow", str(BIN / "python"), "-c", QUERIES.replace("ROWS", str(ROWS)).replace("CHUNK", str(CHUNK)))
+        write_queries(made, ROWS)
         yield made
 
 
-def release(hosts: Machines, work: str, place: str, *before: str, **settings: str) -> HostRelease:
+def write_queries(hosts: Machines, rows: int) -> None:
+    """Write an array of queries to the store."""
+    hosts.run("flow", str(BIN / "python"), "-c", QUERIES.replace("ROWS", str(rows)).replace("CHUNK", str(CHUNK)))
+
+
+def release(hosts: Machines, work: str, place: str, *before: str, rows: int = ROWS, **settings: str) -> HostRelease:
     """A release of one kind of work, which has begun."""
     spec = (COMMON + WORK[work]).replace("NAME", work).replace(" PERSON", PERSON if work in OF_PERSONS else "")
-    return HostRelease(hosts, spec, place, before, settings=settings).start()
+    return HostRelease(hosts, spec.replace("ROWS", str(rows)), place, before, settings=settings).start()
 
 
 @pytest.mark.parametrize("work", [work for work in WORK if work != "rows"])
@@ -119,16 +123,19 @@ def test_the_bytes_of_one_process(hosts: Machines, work: str) -> None:
 
 
 def test_the_model_knows_what_summing_rows_sends(hosts: Machines) -> None:
+    write_queries(hosts, MORE_ROWS)
     hosts.start_missing_workers()
-    running = release(hosts, "rows", "rows-followed")
+    running = release(hosts, "rows", "rows-followed", rows=MORE_ROWS)
     sent = running.follow(
         {"before": "/dpdist/{place}/store/grams/", "W'W": "PUT /dpdist/{place}/store/grams/[^ ]*manifest.json"}
     )
     running.finish()
     sums = len(WORKERS) * RANGES_A_WORKER
     gram = stored_bytes(hosts, "rows-followed/store/grams/")
-    rows = stored_bytes(hosts, "queries.zarr/")
-    sum_bytes = int(hosts.run("flow", str(BIN / "python"), "-c", SUM.replace("COUNT", str(ROWS // sums))))
+    rows = stored_bytes(hosts, f"queries-{MORE_ROWS}.zarr/")
+    program = SUM.replace("ROWS", str(MORE_ROWS)).replace("COUNT", str(MORE_ROWS // sums))
+    sum_bytes = int(hosts.run("flow", str(BIN / "python"), "-c", program))
+    print(f"rows {rows / 1e6:.1f} MB, a sum {sum_bytes / 1e6:.1f} MB, W'W {gram / 1e6:.1f} MB in the store")
     predicted = {"W'W": stages.gram_network_bytes(rows_bytes=rows, sum_bytes=sum_bytes, sums=sums, gram_bytes=gram)}
     print_traffic(sent, predicted)
     assert sent["W'W"] == pytest.approx(predicted["W'W"], rel=0.1)
