@@ -61,6 +61,11 @@ domain: {step: {from: 0, to: 1048575}}
 workload: [{filters: {of: step, apply: [{running_sum: true}]}}]
 mechanism: square-root
 """,
+    "long-filter": """
+domain: {step: {from: 0, to: 4194304}}
+workload: [{filters: {of: step, apply: [{running_sum: true}]}}]
+mechanism: square-root
+""",
     "product": """
 domain: {x: {from: 0, to: 399}, step: {from: 0, to: 1048575, width: 4096}}
 workload: [{cdf: {of: x, by: [step]}}]
@@ -117,6 +122,7 @@ def release(hosts: Machines, work: str, place: str, *before: str, rows: int = RO
 
 @pytest.mark.parametrize("work", [work for work in WORK if work != "rows"])
 def test_the_bytes_of_one_process(hosts: Machines, work: str) -> None:
+    """The long filter has one step more than are filtered in memory."""
     hosts.start_missing_workers()
     release(hosts, work, work).finish()
     assert not any((hosts.disk(worker) / "home").exists() for worker in WORKERS)

@@ -103,20 +103,20 @@ def owner(hosts: Machines, *words: str) -> str:
 
 
 def release(hosts: Machines, name: str) -> HostRelease:
-    """A release that has begun, with the login of the application."""
+    """A release that has begun, with the login of the application; all have one ledger, and therefore one store."""
     (hosts.disk("flow") / f"{name}.yaml").write_text(spec := SPEC.replace("NAME", name))
     owner(hosts, "declare", f"{name}.yaml")
-    return HostRelease(hosts, spec, name, ledger_url=ledger_url(hosts, "dpdist")).start()
+    return HostRelease(hosts, spec, "drawn", ledger_url=ledger_url(hosts, "dpdist")).start()
 
 
 def test_workers_that_hold_the_key_draw_and_the_model_knows_what_they_send(hosts: Machines, tmp_path: Path) -> None:
-    running = release(hosts, "drawn")
+    running = release(hosts, "by-workers")
     sent = running.follow({"count": COUNTED, "noise": MEASURED})
     running.finish()
     assert f"{SHARDS} of {SHARDS} parts drawn by workers" in hosts.log("drawn")
     assert not (hosts.disk("worker1") / "root.key").exists()
     records, counts, noise = (
-        stored_bytes(hosts, prefix) for prefix in ("pairs/", "drawn/store/histograms/", "drawn/store/measurements/drawn/")
+        stored_bytes(hosts, prefix) for prefix in ("pairs/", "drawn/store/histograms/", "drawn/store/measurements/by-workers/")
     )
     shares = {"counts_share": counts / (8 * CELLS), "noise_share": noise / (8 * CELLS)}
     partials = partial_counts_bytes(hosts, tmp_path)

@@ -15,11 +15,13 @@ import pytest
 
 from tests.hosts.host_releases import HostRelease, machines_with_records
 from tests.hosts.machines import MORE_WORKERS, SCHEDULER, WORKERS, Machines
-from tests.hosts.test_hosts import release
+from tests.hosts.test_hosts import release, write_queries
 from tests.support import tls_certificates
 
 pytestmark = pytest.mark.large
 ALL = (*WORKERS, *MORE_WORKERS)
+LASTING_ROWS = 2**18
+"""Queries whose W'W takes longer than four workers need to start, and than a worker lives that is lent."""
 TARGET_SECONDS = 0.5
 """Within which adaptive scaling wants the tasks that wait to be done."""
 PATIENCE = 5
@@ -28,8 +30,9 @@ PATIENCE = 5
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """Seven machines with records in the store, no worker yet."""
+    """Seven machines with records and queries in the store, no worker yet."""
     with machines_with_records(tmp_path_factory.mktemp("scaling"), more=MORE_WORKERS, begin_with=()) as made:
+        write_queries(made, LASTING_ROWS)
         yield made
 
 
@@ -97,11 +100,12 @@ def adapted(scaler: Autoscaler, running: HostRelease) -> None:
 
 
 def test_adaptive_scaling_from_none_to_four_and_back(hosts: Machines) -> None:
-    running, scaler = release(hosts, "tables", "scaled"), Autoscaler(hosts)
+    """The work of a stage is cut into four parts for the one worker that is there when it begins; others take them over."""
+    running, scaler = release(hosts, "rows", "scaled", rows=LASTING_ROWS), Autoscaler(hosts)
     adapted(scaler, running)
     running.finish()
     print(f"workers: {scaler.numbers}")
-    assert max(scaler.numbers) > 1
+    assert max(scaler.numbers) == len(ALL)
     assert scaler.numbers[-1] == 0
     scaler.client.close()
 
@@ -112,7 +116,7 @@ def test_workers_with_a_lifetime_change_nothing(hosts: Machines) -> None:
     lifetime = ("--lifetime", "8s", "--lifetime-stagger", "2s")
     for host in WORKERS:
         hosts.start_worker(host, options=lifetime)
-    running = release(hosts, "tables", "lent")
+    running = release(hosts, "rows", "lent", rows=LASTING_ROWS)
     while running.running.poll() is None:
         for host in WORKERS:
             if hosts.running[host].poll() is not None:
