@@ -102,7 +102,7 @@ def measure(records: int, groups: int, mechanism: str, workers: int) -> dict[str
         duckdb_seconds = aggregate_with_duckdb(folder / "records.parquet")
         start = time.process_time()
         try:
-            done, cost = measure_release(folder, write_spec(folder, groups, mechanism), workers)
+            done, cost = measure_release(folder, write_spec(folder, groups, mechanism), workers, "folder")
         except DpdistError as error:
             return {
                 "groups": groups,

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_measurement import GRID_BITS
-from dpdist.operators import Matrix
+from dpdist.operators import Matrix, identity_rows
 from dpdist.reconstruction.kronecker_terms import NO_DIRECTIONS, Directions, Term, is_identity
 
 LEAST_LIMB = 8
@@ -59,11 +59,7 @@ class IntegerTerm:
     @property
     def least_product(self) -> int:
         """A lower bound of the columns' inner products: the least product of one value from each factor's range."""
-        ranges = []
-        for factor in self.factors:
-            columns = distinct_columns(factor).astype(object)
-            gram = columns @ columns.T
-            ranges.append((int(gram.min()), int(gram.max())))
+        ranges = map(inner_product_range, self.factors)
         return self.multiplier**2 * min(math.prod(values) for values in product(*ranges))
 
     def measure(self, table: Matrix) -> Matrix:
@@ -92,8 +88,19 @@ class IntegerTerm:
         return np.asarray((high << np.int64(64 - self.shift)) + rounded.astype(np.int64))
 
 
+def inner_product_range(factor: Matrix) -> tuple[int, int]:
+    """The least and the largest inner product of two columns, which may be one column twice, exact."""
+    if is_identity(factor):
+        return int(factor.shape[0] == 1), 1
+    columns = distinct_columns(factor).astype(object)
+    gram = columns @ columns.T
+    return int(gram.min()), int(gram.max())
+
+
 def _largest_square(factor: Matrix) -> int:
     """The largest squared length of a column, exact: of those that floating point, off by less than n / 2^52, takes for the longest."""
+    if is_identity(factor):
+        return 1
     columns = distinct_columns(factor)
     lengths = np.einsum("ij,ij->i", columns, columns, dtype=np.float64)
     longest = columns[lengths >= lengths.max() * (1.0 - (columns.shape[1] + 4) * 2.0**-50)]
@@ -110,10 +117,10 @@ def split_by_term(terms: Sequence[IntegerTerm], measured: Matrix) -> Iterator[tu
 
 def round_term(term: Term, spacing: float, directions: Directions = NO_DIRECTIONS) -> IntegerTerm:
     """Integer factors whose product is the term in units of spacing / 2^shift."""
-    real = [i for i, f in enumerate(term.factors) if (f != np.rint(f)).any() or np.abs(f).max() > 1]
+    real = [i for i, f in enumerate(term.factors) if not is_identity(f) and ((f != np.rint(f)).any() or np.abs(f).max() > 1)]
     scale = term.scale / spacing
     if not real:
-        factors = tuple(np.rint(f).astype(np.int64) for f in term.factors)
+        factors = tuple(map(_whole_rows, term.factors))
         return IntegerTerm(term.axes, factors, max(1, round(scale)), 0)
     # a term of small weight needs fewer bits: its shift stays below 64
     weight_bits = math.frexp(scale * math.sqrt(term.square) / term.scale)[1]
@@ -124,7 +131,7 @@ def round_term(term: Term, spacing: float, directions: Directions = NO_DIRECTION
     shift = 0
     for i, factor in enumerate(term.factors):
         if i not in real:
-            scaled_factors.append(np.rint(factor).astype(np.int64))
+            scaled_factors.append(_whole_rows(factor))
             continue
         length = math.sqrt(float(np.einsum("ij,ij->j", factor, factor).max()))
         steps = bits - math.frexp(length)[1]
@@ -139,12 +146,20 @@ def round_term(term: Term, spacing: float, directions: Directions = NO_DIRECTION
     whole: list[Matrix] = []
     for axis, scaled, factor in zip(term.axes, scaled_factors, term.factors, strict=True):
         direction = directions.get(axis)
+        if is_identity(factor) and direction is None:
+            whole.append(scaled)
+            continue
         whole.append(_round_zero_sums(scaled, factor) if direction is None else orthogonal_to(direction, scaled))
     if not all(factor.any(axis=1).all() for factor in whole):
         raise InvalidInput(
             f"{bits} bits for each of {len(real)} real factors are too few for what is asked; combine fewer attributes"
         )
     return IntegerTerm(term.axes, tuple(whole), 1, shift)
+
+
+def _whole_rows(factor: Matrix) -> Matrix:
+    """Rows of whole numbers as int64."""
+    return identity_rows(len(factor), np.int64) if is_identity(factor) else np.rint(factor).astype(np.int64)
 
 
 def _round_zero_sums(scaled: Matrix, factor: Matrix) -> Matrix:

@@ -93,6 +93,8 @@ ROUNDING = 1e-6
 """Standard errors that are this small a share of what they were are rounding error: what is asked is the number of records itself."""
 
 
+DIGESTED_ROWS = 64
+"""Rows of a factor that are written down at once for the digest: an identity is a view."""
 INVERTING_COPIES = 4
 """Arrays of a factor's size while it is inverted."""
 ROW_COPIES = 8
@@ -155,7 +157,8 @@ class TermMeasurement(IntegerMeasurement):
         for term in self.terms:
             content.update(repr((term.axes, term.multiplier, term.shift, term.shape)).encode())
             for factor in term.factors:
-                content.update(np.ascontiguousarray(factor).tobytes())
+                for start in range(0, len(factor), DIGESTED_ROWS):
+                    content.update(np.ascontiguousarray(factor[start : start + DIGESTED_ROWS]).data)
         return content.hexdigest()
 
     def row_blocks(self) -> Iterator[Matrix]:
@@ -178,7 +181,7 @@ class TermMeasurement(IntegerMeasurement):
     @property
     def _inverse_bytes(self) -> int:
         """The inverses of all factors, and what inverting the largest takes."""
-        sizes = [factor.size for term in self.terms for factor in term.factors]
+        sizes = [factor.size for term in self.terms for factor in term.factors if not is_identity(factor)]
         return 8 * (sum(sizes) + INVERTING_COPIES * max(sizes, default=0))
 
     def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
@@ -229,7 +232,8 @@ class TermMeasurement(IntegerMeasurement):
 
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         """The terms; what was measured in two passes is put in the order of the others."""
-        check_published_size(self.rows + sum(factor.size for term in self.terms for factor in term.factors), most_bytes)
+        sizes = [factor.size for term in self.terms for factor in term.factors if not is_identity(factor)]
+        check_published_size(self.rows + sum(sizes), most_bytes)
         values = to_array(measured)
         if self.is_streamed:
             first_rows = self.terms[0].factors[0].shape[0]

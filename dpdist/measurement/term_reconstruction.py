@@ -13,7 +13,7 @@ from dpdist.arrays.lazy_vector import Vector
 from dpdist.arrays.transpose_passes import Target, TransformPass
 from dpdist.errors import InvalidInput
 from dpdist.measurement.integer_terms import IntegerTerm, apply_along, split_by_term
-from dpdist.operators import Matrix, Operator, Total
+from dpdist.operators import Matrix, Operator, Total, identity_rows
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.kronecker_terms import (
@@ -22,6 +22,7 @@ from dpdist.reconstruction.kronecker_terms import (
     InvertedTerm,
     align_to_axis,
     block_variances,
+    is_identity,
     mean_answers,
     oblique_inverse,
     row_squares,
@@ -193,6 +194,8 @@ def _apply_operator(factor: Operator, tensor: Matrix, position: int) -> Matrix:
 
 def _pseudo_inverse(factor: Matrix) -> Matrix:
     """M^+ of integer rows of full row rank, or of more rows than columns and full column rank, (n, p) float64."""
+    if is_identity(factor):
+        return identity_rows(len(factor))
     real = factor.astype(np.float64)
     if real.shape[0] >= real.shape[1]:
         return left_inverse(real)

@@ -24,6 +24,8 @@ from dpdist.strategies.solver_resources import (
     FULL_RANK_PRODUCTS,
     Effort,
     Limits,
+    effort,
+    identity_axes,
     product_bytes,
     product_copy_bytes,
     worst_factor_bytes,
@@ -36,6 +38,8 @@ from dpdist.workloads import Workload
 ALONE_OR_SPECIAL = "is for several attributes, of each of which there is an optimum; ask for it by name"
 SMALL_SOLVE = 512
 """Values of an attribute below which its optima take time by their number more than by theirs."""
+SOON_SECONDS = 1.0
+"""Of the nominal processor: up to here ``auto`` solves several groups over the cells, as it did before it knew them as one product."""
 REASON_SLOW_ATTRIBUTE = "an attribute has so many values that their optimum takes long; ask for it by name"
 
 
@@ -44,13 +48,18 @@ class KroneckerMechanism(Mechanism):
 
     name = "kronecker"
     summary = "the certified optimum of a product of queries of single attributes, one optimum a factor"
-    answers = "one product of queries of single attributes"
+    answers = "one product of queries of single attributes, or several that differ in one of them alone, such as statistics of groups"
     worst = True
     supports_fractional_records = True
     optimiser = "kronecker"
 
     def reason_refused(self, workload: Workload) -> str | None:
-        return None if workload.kind.is_product else "the workload is not one product of queries of single attributes"
+        if not workload.kind.is_product:
+            return "the workload is not one product of queries of single attributes, nor several that differ in one attribute alone"
+        most_cells = workload.domain.sizes.streamed_cells
+        if len(workload.blocks) > 1 and workload.domain.cells > most_cells:
+            return f"several groups of queries over more than {most_cells:,} cells cannot be read in two passes"
+        return None
 
     def proves(self, question: AutoComparison) -> Optimality | None:
         return Optimality(question.workload) if self._other_reason(question) is None else None
@@ -61,22 +70,33 @@ class KroneckerMechanism(Mechanism):
     def _other_reason(self, question: AutoComparison) -> str | None:
         """What else answers a product, or why its optima are out of reach."""
         workload = question.workload
-        if workload.kind.is_dyadic or len(workload.blocks[0].axes) < 2:
+        has_several_groups = len(workload.blocks) > 1
+        if workload.kind.is_dyadic or max(len(block.axes) for block in workload.blocks) < 2:
             return "of one factor it is 'coa'; ask for it by name to compare"
-        if not question.optimality.of_one_cell and workload.kind.is_marginals:
+        if has_several_groups and self._is_soon_solved(question):
+            return "has the same optimum as 'coa', which takes less than a second; ask for it by name"
+        if has_several_groups and not self.fits(workload, AUTO_MEMORY_BYTES):
+            return REASON_SLOW_ATTRIBUTE
+        if not question.optimality.of_one_cell and workload.kind.is_marginals and not has_several_groups:
             return "measures the cells of one table, as 'gaussian' does; ask for it by name to compare"
         if prefers_symmetric(workload, self.planning_bytes(workload)):
             return "has the same optimum as 'symmetric', which takes less; ask for it by name"
         return question.reason_out_of_reach(self.effort(workload)) if workload.kind.is_filters else None
 
+    def _is_soon_solved(self, question: AutoComparison) -> bool:
+        """Whether 'coa' finds the same optimum over the cells within a second and what the spec allows."""
+        over_cells = effort(question.workload, "coa")
+        return over_cells.nominal_seconds <= SOON_SECONDS and question.limits.exceeded_by(over_cells) is None
+
     def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
         needed_bytes = self.planning_bytes(workload)
-        if len(workload.blocks[0].axes) < 2 or needed_bytes > memory_bytes:
+        if max(len(block.axes) for block in workload.blocks) < 2 or needed_bytes > memory_bytes:
             return None
         return f"'kronecker' (the same optimum in {needed_bytes / 2**30:.2f} GiB)"
 
     def planning_bytes(self, workload: Workload) -> int:
-        return super().planning_bytes(workload) + product_copy_bytes(workload) + worst_factor_bytes(workload)
+        largest_error = worst_factor_bytes(workload, omitted_axes=identity_axes(workload))
+        return super().planning_bytes(workload) + product_copy_bytes(workload) + largest_error
 
     def build_strategy(self, request: Request, work: PlanWorkspace) -> Strategy:
         workload = request.workload

@@ -9,8 +9,8 @@ import numpy as np
 
 from dpdist.measurement.integer_measurement import Norm
 from dpdist.mechanisms.mechanism import PlanWorkspace
-from dpdist.operators import Dense, Matrix, Operator, Product, Stack
-from dpdist.reconstruction.kronecker_terms import Term
+from dpdist.operators import Dense, Matrix, Operator, Product, Stack, identity_rows
+from dpdist.reconstruction.kronecker_terms import Term, is_identity
 from dpdist.stability import Distance
 from dpdist.strategies.dual_certificates import LargestBound, PersonsBound
 from dpdist.strategies.lower_bounds import MAX_STORED_WEIGHTS
@@ -87,12 +87,21 @@ def get_term_strategy(
     worst: bool = False,
     form: type[TermStrategy] = TermStrategy,
 ) -> TermStrategy:
-    """A strategy over tables, kept as the entries of its factors; ``worst``: with its largest error; ``form``: what ``solve`` returns."""
+    """A strategy over tables, kept as the entries of its factors, or the size of an identity.
+
+    Args:
+        worst: whether it is kept with its largest error.
+        form: what ``solve`` returns.
+    """
 
     def find() -> tuple[Matrix, dict[str, Any]]:
         solved = work.run_on_largest_worker(solve, workload)
-        flat = np.concatenate([factor.ravel() for term in solved.terms for factor in term.factors] or [np.zeros(0)])
-        shapes = [[list(term.axes), term.scale, [list(f.shape) for f in term.factors]] for term in solved.terms]
+        factors = [factor for term in solved.terms for factor in term.factors if not is_identity(factor)]
+        flat = np.concatenate([factor.ravel() for factor in factors] or [np.zeros(0)])
+        shapes = [
+            [list(term.axes), term.scale, [[len(f)] if is_identity(f) else list(f.shape) for f in term.factors]]
+            for term in solved.terms
+        ]
         history = solved.solve.history if solved.solve is not None else ()
         facts = {**_strategy_facts(solved), "terms": shapes, "gap": history[-1].gap if history else None}
         facts |= {"worst": history[-1].objective} if worst else {}
@@ -105,7 +114,11 @@ def _restore_terms(form: type[TermStrategy], workload: Workload, flat: Matrix, f
     terms, start = [], 0
     for axes, scale, shapes in facts["terms"]:
         factors = []
-        for rows, columns in shapes:
+        for rows, *columns_of_matrix in shapes:
+            if not columns_of_matrix:  # every value by itself
+                factors.append(identity_rows(rows))
+                continue
+            (columns,) = columns_of_matrix
             factors.append(flat[start : start + rows * columns].reshape(rows, columns))
             start += rows * columns
         terms.append(Term(tuple(axes), tuple(factors), scale))

@@ -5,7 +5,17 @@ from dpdist.operators.dense_matrix import Dense, Sparse
 from dpdist.operators.kronecker_product import Kronecker, Marginal
 from dpdist.operators.linear_operator import Matrix, Operator
 from dpdist.operators.out_of_core import Generated, RowSource, RowsScaled, Saved, TallMatrix
-from dpdist.operators.range_operators import AllRanges, Groups, Haar, Identity, ListedRanges, Prefix, Total, Tree
+from dpdist.operators.range_operators import (
+    AllRanges,
+    Groups,
+    Haar,
+    Identity,
+    ListedRanges,
+    Prefix,
+    Total,
+    Tree,
+    identity_rows,
+)
 from dpdist.operators.toeplitz import Circulant, Ring, StepMeans, Toeplitz
 from dpdist.operators.transforms import Dyadic, Fourier, Hadamard
 
@@ -42,6 +52,7 @@ __all__ = [
     "Toeplitz",
     "Total",
     "Tree",
+    "identity_rows",
 ]
 
 

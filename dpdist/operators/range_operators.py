@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy
@@ -27,6 +28,13 @@ def _cell_names(n: int, cells: tuple[Sequence[str], ...]) -> Sequence[str]:
 
 def _interval_names(ends: Matrix, names: Sequence[str]) -> list[str]:
     return [f"{names[first_cell]} .. {names[last_cell]}" for first_cell, last_cell in ends]
+
+
+def identity_rows(size: int, dtype: np.dtype[Any] | type = np.float64) -> Matrix:
+    """The identity, (size, size), as windows of one line of zeros with a one in the middle: a view that takes no square array."""
+    line = np.zeros(2 * size - 1, dtype=dtype)
+    line[size - 1] = 1
+    return np.lib.stride_tricks.sliding_window_view(line, size)[::-1]
 
 
 class ZeroOneOperator(Operator):

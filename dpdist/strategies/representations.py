@@ -16,11 +16,12 @@ from dpdist.measurement.filter_measurement import filter_measurement
 from dpdist.measurement.hadamard_measurement import hadamard_measurement
 from dpdist.measurement.integer_measurement import IntegerMeasurement, Norm
 from dpdist.measurement.term_measurement import term_measurement
-from dpdist.operators import Dense, Identity, Matrix, Product
+from dpdist.operators import Dense, Identity, Matrix, Product, Total
 from dpdist.reconstruction.kronecker_terms import (
     Directions,
     Term,
     block_variances,
+    is_identity,
     oblique_inverse,
     row_squares,
 )
@@ -157,18 +158,14 @@ class TermStrategy(Strategy):
         return float(np.sqrt(sum(term.square for term in self.terms)))
 
     def worst(self, workload: Workload) -> float | None:
-        work = sum(f.shape[0] * f.shape[1] ** 2 for block in workload.blocks for f in block.factors)
+        identities = {axis for term in self.terms for axis, f in zip(term.axes, term.factors, strict=True) if is_identity(f)}
+        axis_factors = [(a, f) for b in workload.blocks for a, f in zip(b.axes, b.factors, strict=True)]
+        work = sum(f.shape[0] * f.shape[1] ** 2 for axis, f in axis_factors if axis not in identities)
         if work * len(self.terms) > WORST_WORK:
             return None
         directions = self.directions
-        if (
-            len(self.terms) == len(workload.blocks) == 1 and not directions
-        ):  # the largest of a product is that of the largest
-            (term,), (block,) = self.terms, workload.blocks
-            queries = dict(zip(block.axes, block.factors, strict=True))
-            axis_factors = zip(term.axes, term.factors, strict=True)
-            largest = (float(row_squares(queries[axis], np.linalg.pinv(f)).max()) for axis, f in axis_factors)
-            return self.unit_error * math.sqrt(math.prod(largest)) / term.scale
+        if len(self.terms) == 1 and workload.kind.is_product and not directions:
+            return self.unit_error * math.sqrt(max(map(self._largest_of_product, workload.blocks)))
         if workload.shape[0] * len(self.terms) > WORST_ANSWERS:
             return None
         inverted_terms = []
@@ -178,6 +175,15 @@ class TermStrategy(Strategy):
             inverted_terms.append((term.axes, inverses, 1.0 / term.scale))
         variances = (float(block_variances(block, inverted_terms, directions).max()) for block in workload.blocks)
         return self.unit_error * math.sqrt(max(variances))
+
+    def _largest_of_product(self, block: Block) -> float:
+        """The largest variance of a product of queries, which is the product of the largest ones, for noise of variance 1 in one term."""
+        (term,) = self.terms
+        queries, largest = dict(zip(block.axes, block.factors, strict=True)), 1.0
+        for axis, factor in zip(term.axes, term.factors, strict=True):
+            inverse = factor if is_identity(factor) else np.linalg.pinv(factor)
+            largest *= float(row_squares(queries.get(axis, Total(factor.shape[1])), inverse).max())
+        return largest / term.scale**2
 
     def _measurement(self, workload: Workload, neighbours: Neighbours, most_records: int) -> IntegerMeasurement:
         directions, domain = self.directions, workload.domain

@@ -26,12 +26,16 @@ from dpdist.strategies.tables.marginal_optimum import marginal_weights
 from dpdist.strategies.tables.residual_bases import stored_optima_count
 from dpdist.workloads import Gram, Workload, integer_basis
 from dpdist.workloads.orbits import LOOKED_THROUGH, is_tabled
+from dpdist.workloads.product_form import merge_blocks
 
 EIGENDECOMPOSITION_PRODUCTS = 5.0
 ROUNDING_COPIES = 4
 """Copies of a factor while it is rounded and its columns are distinguished."""
 TERM_COPIES = 6
 """Copies of a term over tables while it is written down, read back and made whole."""
+MAX_IDENTITY_VALUES = 2**14
+"""Values up to which an identity, which takes no memory, is looked through entry by entry: five seconds of a release of 10,000 groups
+(benchmarks/group_statistics.py)."""
 SOLVE_COPIES = 12
 """Arrays over pairs of values while an attribute's optimum is solved and completed."""
 WORST_SQUARES, WORST_VECTORS = 14, 40
@@ -228,7 +232,8 @@ def _kronecker_effort(workload: Workload | Gram) -> Effort:
     """The largest factor's memory, and the products of all."""
     if not isinstance(workload, Workload):
         return _coa_effort(workload)
-    grams = [factor.gram() for factor in workload.blocks[0].factors if not isinstance(factor, Identity | Total)]
+    product = merge_blocks(workload.blocks) or workload.blocks[0]
+    grams = [factor.gram() for factor in product.factors if not isinstance(factor, Identity | Total)]
     factor_efforts = [_coa_effort(Gram(gram)) for gram in grams]
     largest = max(factor_efforts, key=lambda factor_effort: factor_effort.cells, default=Effort(1, 1, 2**20, 0.0))
     return replace(largest, products=largest.products * sum((each.cells / largest.cells) ** 3 for each in factor_efforts))
@@ -263,7 +268,15 @@ def product_bytes(workload: Workload) -> int:
 
 def product_copy_bytes(workload: Workload) -> int:
     """Copies of the factors of one product while they are written down, read back and made whole."""
-    return 8 * TERM_COPIES * sum(size**2 for size in workload.domain.shape)
+    identities = identity_axes(workload)
+    return 8 * TERM_COPIES * sum(size**2 for axis, size in enumerate(workload.domain.shape) if axis not in identities)
+
+
+def identity_axes(workload: Workload) -> frozenset[int]:
+    """The attributes of a product that are asked value by value, of so few values that the identity is looked through in seconds."""
+    product = merge_blocks(workload.blocks)
+    asked = () if product is None else zip(product.axes, product.scaled(product.factors), strict=True)
+    return frozenset(axis for axis, f in asked if isinstance(f, Identity) and f.n <= MAX_IDENTITY_VALUES)
 
 
 def worst_row_bytes(workload: Workload, measured: int | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import cast
 from dpdist.errors import InvalidInput
 from dpdist.operators import Dyadic, Identity, Toeplitz, Total
 from dpdist.workloads.block import Block
+from dpdist.workloads.product_form import differing_axes
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class WorkloadKind:
     Attributes:
         is_marginals: whether all queries are plain marginals.
         is_separable: whether every group of queries is a product of queries of single attributes.
-        is_product: whether the workload is one such product.
+        is_product: whether W'W is a product of one matrix an attribute: of one such group, or of several that differ in what they ask of
+            one attribute alone, but for filters.
         is_cells: whether the queries are the cells themselves, in their order.
         is_dyadic: whether all queries are formulas over the same binary attributes, for every way to negate them.
         is_long: whether the workload goes through the store: formulas over many cells, or filters of long series. A long circle is a power
@@ -77,7 +79,7 @@ def classify(blocks: Sequence[Block], attributes: int, long_steps: int) -> Workl
     return WorkloadKind(
         is_marginals=is_separable and all(isinstance(f, Identity | Total) for b in blocks for f in b.factors),
         is_separable=is_separable,
-        is_product=is_separable and len(blocks) == 1,
+        is_product=is_separable and (len(blocks) == 1 or (isinstance(series, str) and len(differing_axes(blocks)) == 1)),
         is_cells=len(blocks) == 1
         and first_block.axes == tuple(range(attributes))
         and all(isinstance(f, Identity) for f in first_block.factors),

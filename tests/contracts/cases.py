@@ -28,6 +28,8 @@ ROWS = [{"rows": {"file": "rows.npy"}}]
 REFINED = [{"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}, {"marginals": {"of": [["work"]]}}]
 TARGETS: list[dict[str, Any]] = [{"cdf": {"of": "age", "by": ["sex"]}}, {"marginals": {"of": [["work"]]}}]
 SEVERAL = [*REFINED, {"ranges": {"of": ["age"]}}, {"cdf": {"of": "age", "by": ["sex", "work"]}}]
+EACH_SEX = [{"marginals": {"of": [["sex"]]}}, {"cdf": {"of": "age", "by": ["sex"]}, "weight": 2}, *BY_SEX]
+"""What differs in one attribute alone, which one of the groups sums over."""
 UNLIKE = [{"marginals": {"ways": [1]}, "weight": 6}, {"marginals": {"ways": [2]}}]
 """So unlike that marginals are measured beside tables that hold them."""
 FORMULA = [{"dnf": {"terms": [["p"], ["q", "r"]]}}]
@@ -163,6 +165,8 @@ EVERY_CASE: dict[str, Case] = {
     "kronecker": case("kronecker", AGES | SEXES, BY_SEX),
     "kronecker, least largest error": case("kronecker", AGES | SEXES, BY_SEX, objective="worst"),
     "kronecker in two passes": case("kronecker", AGES | SEXES, BY_SEX, sizes=TWO_PASSES),
+    "kronecker of several groups": case("kronecker", AGES | SEXES, EACH_SEX),
+    "kronecker of several groups, least largest error": case("kronecker", AGES | SEXES, EACH_SEX, objective="worst"),
     "convolution": case("convolution", AGES | SEXES, filtered({"running_sum": True}, {"mean": 3}, by=["sex"])),
     "convolution around a circle": case("convolution", AGES, filtered({"cycle": 4.0}, {"window": 2}, circular=True)),
     "convolution of distances": case("convolution", AGES, filtered({"window": 3}, around=20), neighbours=["add-remove"]),

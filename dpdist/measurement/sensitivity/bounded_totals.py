@@ -17,7 +17,7 @@ import numpy as np
 from dpdist.domain import Domain
 from dpdist.domain.numeric_columns import ENDS
 from dpdist.errors import InvalidInput
-from dpdist.measurement.integer_terms import IntegerTerm, distinct_columns
+from dpdist.measurement.integer_terms import IntegerTerm, inner_product_range
 from dpdist.measurement.sensitivity.column_norms import exact_norms
 from dpdist.operators import Matrix
 from dpdist.size_limits import Sizes
@@ -182,13 +182,8 @@ def term_l2_squared(totals: Totals, term: IntegerTerm, amount_axis: int, neighbo
     """
     none, full = _amounts_of(totals, term, amount_axis)
     groups = term.factors[:-1] if term.axes and term.axes[-1] == amount_axis else term.factors
-    ranges = []
-    longest = term.multiplier**2
-    for factor in groups:
-        columns = distinct_columns(factor).astype(object)
-        gram = columns @ columns.T
-        ranges.append((int(gram.min()), int(gram.max())))
-        longest *= int(gram.diagonal().max())
+    ranges = [inner_product_range(factor) for factor in groups]
+    longest = term.multiplier**2 * math.prod(largest for _, largest in ranges)
     inner = [term.multiplier**2 * math.prod(extremes) for extremes in itertools.product(*ranges)]
     rest, times = totals.records - totals.times, totals.times
     squares = [sum(v * v for v in z) for z in none], sum(v * v for v in full)

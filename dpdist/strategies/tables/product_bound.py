@@ -31,7 +31,7 @@ from dpdist.arrays import lapack
 from dpdist.domain import Domain
 from dpdist.errors import InvalidInput
 from dpdist.measurement.dense_measurement import complete_rank
-from dpdist.operators import Identity, Matrix, Operator, Total
+from dpdist.operators import Identity, Matrix, Operator, Total, identity_rows
 from dpdist.reconstruction.kronecker_terms import Term, subsets
 from dpdist.strategies.dense.minimax import least_worst
 from dpdist.strategies.dense.trace_problem import EPSILON
@@ -41,6 +41,7 @@ from dpdist.strategies.representations import TermStrategy
 from dpdist.strategies.strategy import OnStep, Solve, Step, Stop, check_workload, ignore_step
 from dpdist.workloads import Block, Gram, Workload
 from dpdist.workloads.integer_basis import column_codes
+from dpdist.workloads.product_form import differing_axes, merge_blocks
 
 STEPS = 60
 WORK = 2.0**36
@@ -98,6 +99,9 @@ def product_weights(workload: Workload, *, steps: int | None = None) -> tuple[fl
     strange = [block.name for block in workload.blocks if not block.separable]
     if strange:
         raise InvalidInput(f"queries {strange[0]!r} are no product over attributes; their bound is that of 'coa'")
+    product = merge_blocks(workload.blocks)
+    if product is not None and len(workload.blocks) > 1:  # the bound of one product is its optimum
+        return product_weights(Workload(workload.domain, (product,)), steps=steps)
     allowed = bound_steps(workload) if steps is None else steps
     if allowed < 1:
         return 0.0, {}
@@ -326,11 +330,12 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
     """The strategy of least error for a product workload: the product of the certified optimum of each factor.
 
     Args:
-        workload: one product of queries of single attributes, (m, n).
+        workload: products of queries of single attributes that differ in what they ask of one attribute alone, (m, n): such as sums and
+            counts of the same groups.
         tolerance: certified relative gap at which the solves stop.
         on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
     Returns: a strategy with ``terms``; its gap is at most the sum of the factors' gaps.
-    Raises: InvalidInput when the workload is not a single product.
+    Raises: InvalidInput when the queries are not a single product together.
     Source: McKenna, Miklau, Hay, Machanavajjhala 2018 (HDMM), OPT_kron, with the optimum of each factor.
     """
     block = _check_product(workload)
@@ -354,46 +359,42 @@ def kronecker(workload: Workload, *, tolerance: float = 1e-6, on_step: OnStep = 
 
 
 def _check_product(workload: Workload) -> Block:
-    """The product that a workload is. Raises: InvalidInput."""
-    if not check_workload(workload).kind.is_product:
+    """The product that all queries of a workload are together. Raises: InvalidInput."""
+    product = merge_blocks(workload.blocks) if check_workload(workload).kind.is_product else None
+    if product is None:
         raise InvalidInput(
-            f"a Kronecker strategy answers one product of queries of single attributes, found {len(workload.blocks)} groups; "
-            "choose 'coa', 'marginals' or 'auto'"
+            "a Kronecker strategy answers one product of queries of single attributes, or several that differ in one attribute alone, "
+            f"found {len(workload.blocks)} groups; choose 'coa', 'marginals' or 'auto'"
         )
-    return workload.blocks[0]
+    return product
 
 
 def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnStep = ignore_step) -> TermStrategy:
     """The strategy of a product workload whose largest error (standard error times weight) is least: one optimum for each factor.
 
-    gamma_2(A kron B) = gamma_2(A) gamma_2(B), so the least largest variance and its lower bound multiply, too.
+    gamma_2(A kron B) = gamma_2(A) gamma_2(B), so the least largest variance and its lower bound multiply, too. Products that differ in
+    one attribute alone are one product, with the queries of that attribute from all of them.
 
     Returns: a strategy with ``terms``; ``solve`` records the largest variance at sensitivity 1 and its certified gap.
-    Raises: InvalidInput when the workload is not a single product.
+    Raises: InvalidInput when the queries are not a single product together.
     Source: Lee, Shraibman, Spalek 2008 (a direct product theorem for gamma_2).
     """
-    block = _check_product(workload)
-    upper = lower = cost = block.weight**2
+    product = _check_product(workload)
+    upper = lower = cost = product.weight**2
     axes: list[int] = []
     factors: list[Matrix] = []
     stop: Stop = "converged"
     proofs, answer_weight = dict[int, LargestBound | None](), 1.0
-    scales = block.scales or (None,) * len(block.factors)
-    by_axis = {block_axis: (f, s) for block_axis, f, s in zip(block.axes, block.factors, scales, strict=True)}
-    for axis, attribute in enumerate(workload.domain.attributes):
-        factor, scale = by_axis.get(axis, (Total(attribute.size), None))
-        if isinstance(factor, Total):
+    for axis, size in enumerate(workload.domain.shape):
+        if axis not in product.asked_axes:
             continue
         axes.append(axis)
-        if isinstance(factor, Identity) and scale is None:
-            factors.append(np.eye(factor.n))
-            cost, answer_weight = cost * factor.n, answer_weight / factor.n
+        if isinstance(product.scaled(product.factors)[product.axes.index(axis)], Identity):
+            factors.append(identity_rows(size))
+            cost, answer_weight = cost * size, answer_weight / size
             continue
-        rows = tuple(str(row) for row in range(factor.shape[0]))
-        factor_workload = Workload(
-            Domain((attribute,)), (Block(block.name, (0,), (factor,), (rows,), scales=() if scale is None else (scale,)),)
-        )
-        solved = least_worst(factor_workload, tolerance=tolerance / len(block.axes), on_step=on_step)
+        queries = _queries_along(axis, size, workload.blocks)
+        solved = least_worst(queries, tolerance=tolerance / len(product.axes), on_step=on_step)
         assert solved.solve is not None
         assert solved.workload_cost is not None
         last_step = solved.solve.history[-1]
@@ -405,16 +406,47 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
         proofs[axis] = solved.solve.largest
     term = Term(tuple(axes), tuple(factors))
     steps = (Step(1, upper, upper / lower - 1.0),)
-    record = Solve("kronecker, least worst query", stop, steps, largest=_multiply_proofs(proofs, answer_weight, block))
+    record = Solve(
+        "kronecker, least worst query", stop, steps, largest=_multiply_proofs(proofs, answer_weight, workload.blocks)
+    )
     return TermStrategy("kronecker", term.operator(workload.domain.shape), cost, None, record, terms=(term,))
 
 
-def _multiply_proofs(proofs: dict[int, LargestBound | None], answer_weight: float, block: Block) -> LargestBound | None:
-    """The product of the proofs of some factors, for a weight of every answer of the others; None where one is not known."""
+def _queries_along(axis: int, size: int, blocks: Sequence[Block]) -> Workload:
+    """What groups of products ask of an attribute of so many values: all of it where they differ, each with its weight, else the first."""
+    differing = axis in differing_axes(blocks)
+    queries = []
+    for block in blocks if differing else blocks[:1]:
+        factor: Operator = Total(size)
+        scale = None
+        if axis in block.axes:
+            position = block.axes.index(axis)
+            factor, scale = block.factors[position], block.scales[position] if block.scales else None
+        rows = tuple(str(row) for row in range(factor.shape[0]))
+        weight = block.weight if differing else 1.0
+        queries.append(Block(block.name, (0,), (factor,), (rows,), weight, scales=() if scale is None else (scale,)))
+    return Workload(Domain.of_shape(size), tuple(queries))
+
+
+def _multiply_proofs(
+    proofs: Mapping[int, LargestBound | None], answer_weight: float, blocks: Sequence[Block]
+) -> LargestBound | None:
+    """The product of the proofs of some attributes, for a weight of every answer of the others; None where one is not known."""
     known_proofs = {axis: proof for axis, proof in proofs.items() if proof is not None}
+    if len(known_proofs) < len(proofs):
+        return None
     cells = DualWeights("products", {axis: proof.cells.arrays[0] for axis, proof in known_proofs.items()})
-    answers = tuple(known_proofs[axis].answers[0][1][0] if axis in known_proofs else None for axis in block.axes)
-    return LargestBound(cells, ((answer_weight, answers),)) if len(known_proofs) == len(proofs) else None
+    answers = []
+    for number, block in enumerate(blocks):
+        scale, arrays = answer_weight, dict[int, Matrix | None]()
+        for axis, proof in known_proofs.items():
+            (weights,) = proof.answers[number if len(proof.answers) > 1 else 0][1]
+            if axis in block.axes:
+                arrays[axis] = weights
+            elif weights is not None:  # the total, which is one answer
+                scale *= float(weights[0])
+        answers.append((scale, tuple(arrays.get(axis) for axis in block.axes)))
+    return LargestBound(cells, tuple(answers))
 
 
 def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tuple[Matrix | None, float, float, Stop]:
@@ -422,7 +454,7 @@ def _factor_optimum(factor: Operator, tolerance: float, on_step: OnStep) -> tupl
     if isinstance(factor, Total):
         return None, 1.0, 1.0, "converged"
     if isinstance(factor, Identity):
-        return np.eye(factor.n), float(factor.n), float(factor.n), "converged"
+        return identity_rows(factor.n), float(factor.n), float(factor.n), "converged"
     # cells with equal columns are one cell: the optimum and its strategy are those of the merged ones
     codes = column_codes(factor)
     _, representatives = np.unique(codes, return_index=True)
