@@ -15,9 +15,9 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.consistency.table_fitting import fit_answers
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import Matrix
-from dpdist.pipeline.answer_rounding import round_to_whole
 from dpdist.pipeline.histogram import count, digested_files
 from dpdist.pipeline.release_charge import BoundRecords
+from dpdist.planner.answer_rounding import RoundAnswers
 from dpdist.planner.certificate import possible_counts
 from dpdist.planner.measurement_plan import skips_cell_estimate
 from dpdist.planner.release_kinds import ReleasePlan
@@ -32,7 +32,6 @@ from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
 from dpdist.reconstruction.pooling.independent_terms import IndependentTerm, independent_terms
 from dpdist.reconstruction.pooling.pooled_measurement import check_pooled_memory, measured_parts, pool
 from dpdist.reconstruction.pooling.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, pools_by_slabs
-from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
@@ -176,23 +175,21 @@ def answer(
     planned: ReleasePlan,
     measured: StoredArray,
     companion_releases: tuple[Companion, ...] = (),
-    published: Sequence[HeldAnswers] = (),
+    round_answers: RoundAnswers | None = None,
 ) -> Answers:
     """Every answer and its standard error, as whole numbers where these are asked for.
 
     Args:
         companion_releases: releases whose measurements join the estimate.
-        published: whole numbers of these that are held.
+        round_answers: makes whole numbers of them.
     """
-    requested_columns = _requested_columns(planned, measured, companion_releases)
-    unrounded = _unrounded_answers(context, planned, measured, companion_releases, requested_columns)
-    if planned.job.outputs.postprocess.rounding is None:
-        return unrounded
-    folder = requested_columns.folder.removesuffix("/unrounded") + "/whole"
-    if published:
-        folder += f"-{compute_digest('held', [(each.source, each.values.tolist()) for each in published])[:16]}"
-    with StoreWorkspace(context.store, context.engine).scratch() as work:
-        return round_to_whole(context, planned, unrounded, measured.digest, AnswerRequest(folder), work, published)
+    processing = compute_digest("post-processing", _post_processing_settings(planned, companion_releases))[:16]
+    folder = f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}"
+    if round_answers is None:
+        return _unrounded_answers(context, planned, measured, companion_releases, AnswerRequest(folder))
+    request = AnswerRequest(f"{folder}/unrounded")
+    unrounded = _unrounded_answers(context, planned, measured, companion_releases, request)
+    return round_answers(unrounded, measured.digest, f"{folder}/whole")
 
 
 def _post_processing_settings(planned: ReleasePlan, companion_releases: tuple[Companion, ...]) -> dict[str, Any]:
@@ -204,15 +201,6 @@ def _post_processing_settings(planned: ReleasePlan, companion_releases: tuple[Co
     if planned.grid.postprocessing is not None:
         settings["done"] = planned.grid.postprocessing
     return settings
-
-
-def _requested_columns(
-    planned: ReleasePlan, measured: StoredArray, companion_releases: tuple[Companion, ...]
-) -> AnswerRequest:
-    """Where answers are kept before they are rounded."""
-    processing = compute_digest("post-processing", _post_processing_settings(planned, companion_releases))[:16]
-    folder = f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}"
-    return AnswerRequest(folder if planned.job.outputs.postprocess.rounding is None else f"{folder}/unrounded")
 
 
 def _unrounded_answers(

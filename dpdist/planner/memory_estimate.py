@@ -17,7 +17,6 @@ from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
 from dpdist.reconstruction.pooling.pooled_measurement import pooled_bytes
 from dpdist.reconstruction.pooling.pooled_slabs import is_read_by_slabs, slab_bytes
-from dpdist.reconstruction.whole_numbers.whole_answers import MOST_ANSWERS, ROUNDING_COPIES
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -67,7 +66,7 @@ def memory_plan(
     by_tables: bool = False,
     pooled: bool = False,
     non_negative: bool = False,
-    rounded: bool = False,
+    rounding_bytes: int = 0,
     delivered: bool = False,
 ) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
@@ -77,7 +76,7 @@ def memory_plan(
         by_tables: whether answers are fitted table by table, without an estimate of the cells.
         pooled: whether it is joined with other releases table by table: what those measured is not known here and comes on top.
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
-        rounded: whether answers become whole numbers together.
+        rounding_bytes: what it takes to make whole numbers of all answers together.
         delivered: whether the answers go into a warehouse, too.
     """
     worker, own_bytes = engine.task_bytes, engine.own_bytes
@@ -89,9 +88,8 @@ def memory_plan(
         StageMemory("answer", grid_memory.answer, worker, True),
         StageMemory("publish", publish_bytes(workload), own_bytes, False),
     ]
-    if rounded and workload.shape[0] <= MOST_ANSWERS:
-        rounding = StageMemory("round", ROUNDING_COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False)
-        stages.insert(4, rounding)
+    if rounding_bytes:
+        stages.insert(4, StageMemory("round", rounding_bytes, engine.largest_worker_bytes, False))
     if delivered:
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))

@@ -17,6 +17,7 @@ from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.strategy_cache import name_person_strategy
 from dpdist.operators import Matrix
 from dpdist.planner import memory_estimate
+from dpdist.planner.answer_rounding import answer_rounding
 from dpdist.planner.derived_statistics import check_means, reason_unpublished
 from dpdist.planner.measurement_plan import IntegerPlan, adjust_table_to_persons, column_norm, skips_cell_estimate
 from dpdist.planner.noise_selection import NoiseChoice, choose_noise
@@ -26,7 +27,6 @@ from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, l
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.process.durable_files import private_files
 from dpdist.reconstruction.joint_estimate import JOINT_CELLS
-from dpdist.reconstruction.whole_numbers.additive_queries import joint_tables
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
 from dpdist.stability import ONE_RECORD
@@ -251,7 +251,7 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
 
 def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.StageMemory]:
     """What every stage of a planned release takes."""
-    outputs = planned.job.outputs
+    outputs, rounding = planned.job.outputs, answer_rounding(planned.job)
     skips_estimate = skips_cell_estimate(planned.grid, planned.workload, outputs.postprocess)
     stages = memory_estimate.memory_plan(
         planned.workload,
@@ -263,7 +263,7 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
         by_tables=skips_estimate,
         pooled=bool(outputs.companions) and not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True),
         non_negative=outputs.postprocess.non_negative,
-        rounded=planned.planned_rounding is not None and planned.planned_rounding.adds_up,
+        rounding_bytes=0 if rounding is None else rounding.working_bytes(planned),
         delivered=bool(outputs.output.to),
     )
     found = [(step.purpose, step.task_bytes(engine)) for step, _ in planned.job.found_steps]
@@ -282,29 +282,15 @@ def _grids(job: Job) -> Callable[[Strategy], IntegerMeasurement]:
     return grid_of
 
 
-def _check_known_counts_hold(job: Job) -> None:
-    """Accept known counts that whole numbers can hold together with the queries. Raises: InvalidInput."""
-    known, queries = job.outputs.postprocess.known, job.workload.queries
-    if all(known_count.where is None for known_count in known):
-        return  # the number of all records is held whatever is asked
-    tables = joint_tables(queries.blocks, queries.domain.shape, job.outputs.known_blocks)
-    held = {sums.number for table in tables if table.kind != "other" for sums in table.sums}
-    for number, known_count in enumerate(known):
-        if known_count.where is not None and -1 - number not in held:
-            raise InvalidInput(
-                f"the known count of {known_count.where!r} cannot be held by whole numbers that add up to these queries: ask for counts of "
-                "its attribute alone, or of one table, or leave 'integer' out"
-            )
-
-
 def _check_fit(job: Job, strategy: Strategy, grid: IntegerMeasurement) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits_estimate:
         return
     options, queries = job.outputs.postprocess, job.workload.queries
     cells = queries.shape[1]
-    if options.rounding is not None and strategy.consistent:
-        _check_known_counts_hold(job)
+    rounding = answer_rounding(job)
+    if rounding is not None and strategy.consistent:
+        rounding.check_known_counts(job)
     if skips_cell_estimate(grid, queries, options) and not strategy.biased:
         return
     if options.consistent_with and cells > JOINT_CELLS and not options.known and grid.row_blocks() is not None:

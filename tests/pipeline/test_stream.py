@@ -175,13 +175,14 @@ def test_whole_running_sums_add_up_never_change_and_are_covered(
     """
     sums = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]
     before, unrounded = np.zeros(0), list[np.ndarray]()
-    round_to_whole = query_answers.round_to_whole
+    estimate = query_answers._unrounded_answers
 
     def note(*arguments: Any) -> Any:
-        unrounded.append(to_array(arguments[2].answer))
-        return round_to_whole(*arguments)
+        estimated = estimate(*arguments)
+        unrounded.append(to_array(estimated.answer))
+        return estimated
 
-    monkeypatch.setattr(query_answers, "round_to_whole", note)
+    monkeypatch.setattr(query_answers, "_unrounded_answers", note)
     for number, through in enumerate((3, 4, 11)):
         path = release(home, number, through, workload=sums, mechanism=mechanism, postprocess={"integer": True})
         table, certificate = release_folder.load_release(run(path, home).folder)

@@ -301,7 +301,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "nothing": written(),
         "known": written(postprocess={"known": [{"count": 90}]}),
         "non_negative": written(postprocess={"non_negative": True}),
-        "integer": written(postprocess={"integer": True}),
+        **_of_plugin("postprocess.integer", {"integer": written(postprocess={"integer": True})}),
         "suppress": written(postprocess={"suppress": {"below": 5}}),
     },
     "sources": {
