@@ -1,6 +1,6 @@
 """What is measured: exact integers before the charge, noisy ones after it.
 
-``drawn_once`` is the one place where noise is drawn for a charge.
+``draw_once`` is the one place where noise is drawn for a charge.
 """
 
 from __future__ import annotations

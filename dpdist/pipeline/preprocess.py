@@ -1,6 +1,6 @@
 """What comes before the plan: names and bounds are found by parts of the budget, one after the other, each under its own charge and key.
 
-It is drawn as the measurement is (``measure.drawn_once``, law 1). What was found is kept for the release, beside the measurements, so
+It is drawn as the measurement is (``measure.draw_once``, law 1). What was found is kept for the release, beside the measurements, so
 that every repeat gets the same. What is counted of the records for it exists in the memory of this process alone.
 """
 

@@ -83,7 +83,7 @@ def statistic_rows(
     """The statistics of each group of queries, with the name of the table that they are published in.
 
     Args:
-        expected: as for ``Published.statistics``.
+        expected: as for ``PublishedRelease.statistics``.
     """
     from dpdist.page.statistic_tables import StatisticRow
 

@@ -99,7 +99,7 @@ def predict_all_errors(
     Args:
         assumptions: what is assumed of the records.
         records: their number, where it is not as ``assumptions`` has it.
-    Raises: as ``predicted_statistics``.
+    Raises: as ``predict_statistic_errors``.
     """
     number = assumptions.records if assumptions is not None and records is None else records
     amounts = NO_AMOUNTS if assumptions is None else whole_amounts(assumptions, planned)
@@ -125,7 +125,7 @@ def predict_statistic_errors(
         records: how many are assumed.
         shape: how they are spread over the values of attributes.
         amounts: what is assumed of them, by the axes of their columns; of others that they lie evenly over their ranges.
-    Raises: as ``predicted``; InvalidInput where the joint errors are not known.
+    Raises: as ``predict_errors``; InvalidInput where the joint errors are not known.
     """
     groups = list(assumed_statistic_rows(planned, records, shape, amounts))
     if not groups:
@@ -151,7 +151,7 @@ def assumed_statistic_rows(
 ) -> Iterator[list[StatisticRow]]:
     """What a release of assumed records without noise would publish of what is made of sums, a group of queries after the other.
 
-    Args: as for ``predicted_statistics``. Raises: as it.
+    Args: as for ``predict_statistic_errors``. Raises: as it.
     """
     job_workload, measured = planned.job.workload, planned.job.measured
     if not derived_statistic_names(job_workload):
@@ -181,7 +181,7 @@ def noise_dominated_records(planned: ReleasePlan) -> float:
     A normal error is sqrt(2 / pi) of its deviation in the mean. There tables that are chosen in rounds had less total variation from the
     true ones, and more with five times as many records (docs/decisions/0018-adaptive-rounds.md); 0 where no ``adaptive`` can answer.
 
-    Raises: as ``predicted``.
+    Raises: as ``predict_errors``.
     """
     job, workload = planned.job, planned.job.workload.queries
     if not can_answer("adaptive", planned.grid.norm, workload, job.workload.limits, job.setting):
@@ -196,12 +196,12 @@ def noise_dominated_records(planned: ReleasePlan) -> float:
 
 
 def standard_errors(planned: ReleasePlan) -> Matrix:
-    """The standard error of every query of the workload, before any post-processing. Raises: as ``predicted``."""
+    """The standard error of every query of the workload, before any post-processing. Raises: as ``predict_errors``."""
     return to_array(_valueless_answers(planned).error)
 
 
 def _valueless_answers(planned: ReleasePlan) -> Answers:
-    """What would be read of a measurement without a value, in records. Raises: as ``predicted``."""
+    """What would be read of a measurement without a value, in records. Raises: as ``predict_errors``."""
     _check_predictable(planned)
     return valueless_answers(planned.grid, planned.job.workload.queries, planned.noise_in_records)
 
