@@ -150,7 +150,7 @@ def _draw_step(
     # the measurement would refuse them after the charge
     check_record_limit(counted.records_read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
     steps = counted.records_read * domain.shares_per_record
-    if domain.sums_alone and steps > MOST_RECORDS and plan(context, job).grid.adds_up_steps:
+    if domain.sums_alone and steps > MOST_RECORDS and plan(context, job).measurement.adds_up_steps:
         bounds_known = all(each.is_independent for each in job.steps_to_find)
         check_record_limit(
             steps_of_amounts(records_in_parts(context, job), bounded=bounds_known), unit_name="steps of all amounts"

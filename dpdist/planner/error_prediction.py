@@ -157,8 +157,8 @@ def assumed_statistic_rows(
     if not derived_statistic_names(job_workload):
         return
     _check_predictable(planned)
-    space = planned.grid.measured_space(
-        ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES
+    space = planned.measurement.measured_space(
+        ArrayVector(np.zeros(planned.measurement.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES
     )
     attribute_shares = [
         bin_shares(attribute, shape, amounts.get(axis)) for axis, attribute in enumerate(measured.domain.attributes)
@@ -184,7 +184,7 @@ def noise_dominated_records(planned: ReleasePlan) -> float:
     Raises: as ``predict_errors``.
     """
     job, workload = planned.job, planned.job.workload.queries
-    if not can_answer("adaptive", planned.grid.norm, workload, job.workload.limits, job.setting):
+    if not can_answer("adaptive", planned.measurement.norm, workload, job.workload.limits, job.setting):
         return 0.0
     errors = standard_errors(planned)
     tables = [
@@ -203,13 +203,13 @@ def standard_errors(planned: ReleasePlan) -> Matrix:
 def _valueless_answers(planned: ReleasePlan) -> Answers:
     """What would be read of a measurement without a value, in records. Raises: as ``predict_errors``."""
     _check_predictable(planned)
-    return valueless_answers(planned.grid, planned.job.workload.queries, planned.noise_in_records)
+    return valueless_answers(planned.measurement, planned.job.workload.queries, planned.noise_in_records)
 
 
 def _check_predictable(planned: ReleasePlan) -> None:
     """Accept plans whose errors do not depend on the data, of not too many queries. Raises: InvalidInput."""
-    workload, grid = planned.job.workload.queries, planned.grid
-    if max(workload.shape[0], grid.rows) > MOST_QUERIES:
+    workload, measurement = planned.job.workload.queries, planned.measurement
+    if max(workload.shape[0], measurement.rows) > MOST_QUERIES:
         raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
     if planned.strategy.biased:
         raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")

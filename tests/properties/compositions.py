@@ -336,7 +336,7 @@ def context_of_all() -> Context:
 def planned(choice: Choice) -> ReleasePlan:
     """The plan of chosen parts. Raises: DpdistError."""
     found = plan(context_of_all(), load(content_of(choice), records=choice.get("sources") != "Arrow"))
-    check_means(found.job.workload, found.grid)
+    check_means(found.job.workload, found.measurement)
     return found
 
 
