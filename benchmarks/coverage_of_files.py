@@ -113,27 +113,27 @@ class Released:
         self.job, self.planned = job, plan(context, job)
         counts, _ = count(context, job.source, job.measured, self.planned.layout)
         work = StoreWorkspace(context.store, context.engine)
-        exact = exact_measurement(work, context.store, self.planned.grid, counts, self.planned.layout)
+        exact = exact_measurement(work, context.store, self.planned.measurement, counts, self.planned.layout)
         self.exact = ArrayVector(to_array(exact).astype(np.int64))
         self.answers, self.means = self._answers_with_widths(self.exact)[0], self._means(self.exact)
 
     def _answers_with_widths(self, measured: ArrayVector) -> tuple[np.ndarray, np.ndarray]:
         scaled, noise = scale_to_records(self.planned, measured)
-        found = self.planned.grid.answers(self.planned.workload, scaled, noise, AnswerRequest("answers"))
+        found = self.planned.measurement.answers(self.planned.workload, scaled, noise, AnswerRequest("answers"))
         return to_array(found.answer), to_array(found.half_width)
 
     def _means(self, measured: ArrayVector) -> list[Any]:
         domain = self.job.measured.domain
-        space = self.planned.grid.measured_space(measured, domain.shape, MOST_BYTES)
+        space = self.planned.measurement.measured_space(measured, domain.shape, MOST_BYTES)
         rows = statistic_rows(self.job.workload, Measurement(space, domain, self.planned.noise))
         return [each.estimate for _, some in rows for each in some]
 
     def interval_hits(self, key: Secret) -> Held95:
         """Which intervals hold the truth of the records that count, under the noise of a key."""
         noisy = ArrayVector(
-            to_array(self.planned.grid.add_noise(self.exact, key, self.planned.noise, self.planned.budget_loss)).astype(
-                np.int64
-            )
+            to_array(
+                self.planned.measurement.add_noise(self.exact, key, self.planned.noise, self.planned.budget_loss)
+            ).astype(np.int64)
         )
         answers, half = self._answers_with_widths(noisy)
         inside = np.abs(answers - self.answers) <= half

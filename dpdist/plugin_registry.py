@@ -47,6 +47,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = {
     "truncation_loss": ("left_out",),
     "verifier": ("output.verifier",),
     "warehouses": ("output.to.delta", "output.to.iceberg", "output.to.postgres"),
+    "whole_numbers": ("postprocess.integer",),
 }
 """Commands, keys of specs (with dots) and variables of the environment that need plugins of this distribution: whoever uses one where the
 plugin is missing is told its name."""
@@ -66,6 +67,7 @@ class Plugin:
         strategies: functions of a workload that ``dpdist.strategies`` has, too, by their names: references.
         spaces: functions that read what was measured in rounds, by what only these facts of a strategy say: references.
         fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
+        roundings: the reference of an ``AnswerRounding`` object, which makes whole numbers of answers.
         efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
@@ -95,6 +97,7 @@ class Plugin:
     efforts: Mapping[str, str] = field(default_factory=dict)
     spaces: Mapping[str, str] = field(default_factory=dict)
     fits: Sequence[str] = ()
+    roundings: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     charge_gates: Sequence[str] = ()

@@ -1,8 +1,8 @@
 """How far a change of the files can move what is computed from them, step by step (docs/stability.md).
 
 Every step between the files and the integers that are measured declares how far its output can move, given how far its input
-can move: ``privacy.protection.Protection.distance`` (files to counts), ``Layout.distance_out`` (cells to tables), ``distance_around``
-(counts to their distances from a public count). The grid turns the last distance into an exact squared sensitivity, which decides
+can move: ``privacy.privacy_unit.Protection.distance`` (files to counts) and ``statistics.statistic.Quantity.stability`` (counts to what
+is made of them). The measurement turns the last distance into an exact squared sensitivity, which decides
 the noise.
 """
 

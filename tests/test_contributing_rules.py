@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import inspect
 import re
@@ -151,6 +152,31 @@ def test_no_file_of_the_product_is_too_long_to_read_at_once() -> None:
 
 def _line_count(file: Path) -> int:
     return file.read_text(encoding="utf-8").count("\n")
+
+
+QUOTED_NAME = re.compile(r"``([A-Za-z_][\w.]*)(?:\(\))?``")
+NAMED_ELSEWHERE = {"AWS_TIMEOUT", "to_named_tuple", "age_from", "age_to"}
+"""What other packages have, and coordinates whose names a spec makes."""
+
+
+@needs_every_plugin
+def test_docstrings_name_what_there_is() -> None:
+    """Every part of a name in double backticks is a name or stands in a text of the product."""
+    known, quoted, docstrings = NAMED_ELSEWHERE | set(dir(builtins)), dict[str, str](), set[ast.AST]()
+    for file in PRODUCT:
+        known |= {file.stem, file.parent.name}
+        for node in ast.walk(_parse(file)):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                names = QUOTED_NAME.findall(node.value.value)
+                quoted |= {part: f"{file.name}:{node.lineno}: {name}" for name in names for part in name.split(".")}
+                docstrings.add(node.value)  # what it says is no name of the product
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+                known |= set(re.findall(r"\w+", node.value))
+            else:
+                fields = (getattr(node, field, None) for field in ("id", "attr", "name", "arg", "module", "asname"))
+                known |= {part for name in fields if isinstance(name, str) for part in name.split(".")}
+    missing = [place for part, place in quoted.items() if part and part not in known]
+    assert not missing, "\n".join(sorted(missing))
 
 
 MOST_FILES = 15

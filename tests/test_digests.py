@@ -67,7 +67,7 @@ class Planned:
 
     job: Any
     noise: Any = NOISE
-    grid: Any = dataclasses.field(default_factory=lambda: dataclasses.make_dataclass("Grid", ["digest"])("e" * 64))
+    measurement: Any = dataclasses.field(default_factory=lambda: dataclasses.make_dataclass("Grid", ["digest"])("e" * 64))
 
 
 def digests(content: dict[str, Any], series: dict[str, Any], module: ModuleType = spec, **parts: Any) -> list[str]:

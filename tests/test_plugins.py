@@ -132,6 +132,7 @@ MISSING_KEYS = {
     "bounds.private": lambda spec: f"{spec}\nsums: {{paid: {{from: 0, to: private, selection: {{most: 9}}}}}}\n",
     "left_out": lambda spec: f"{spec}\nleft_out: {{}}\n",
     "gate": lambda spec: f"{spec}\ngate: {{action: hold}}\n",
+    "postprocess.integer": lambda spec: f"{spec}\npostprocess: {{integer: true}}\n",
 }
 """Changes of a spec that need a plugin, by what a missing plugin is said to offer."""
 COMMANDS = """

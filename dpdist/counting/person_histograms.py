@@ -139,7 +139,7 @@ class PartitionedRecords:
 
 
 def steps_of_amounts(records: PartitionedRecords, *, bounded: bool) -> int:
-    """How many steps the amounts of all records within the domain have together. Raises: as ``RecordsInParts.parts``.
+    """How many steps the amounts of all records within the domain have together. Raises: as ``PartitionedRecords.record_batches``.
 
     Args:
         bounded: whether the bounds on persons leave records out: of all records there are more.
@@ -160,7 +160,7 @@ def steps_of_records(
     Args:
         name: of an attribute of numbers; those of records beyond its bins are in none.
         steps_of: gives the step of every number, 0..size-1.
-    Raises: as ``RecordsInParts.parts``.
+    Raises: as ``PartitionedRecords.record_batches``.
     """
     attribute, axis = records.domain.attribute(name), records.domain.axis(name)
 

@@ -80,7 +80,7 @@ class Attribute:
     Attributes:
         labels: of the declared values, and after construction of the bins that follow them, too.
         missing, other: the label of the bin of records without a value, and of those with another value than the declared ones;
-            ``DROP`` or ``NOWHERE``; None leaves them to ``outside``.
+            ``DROP`` or ``EXCLUDE_RECORD``; None leaves them to ``outside``.
         total: the label of a last bin, for whoever has records with any of these values; no record is counted there by its own value.
         named: whether the labels of the values are words of the publisher's.
         levels: groups of the values that queries may ask for by a name of their own.
@@ -249,7 +249,7 @@ class Attribute:
         return self.shown if label == DROP else self.values + self.extra.index(label)
 
     def encode(self, values: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-        """Codes 0..kinds-1 of raw values, and how many were clipped: ``OUTSIDE`` where dropped or in error, ``LEFT_OUT`` where left out.
+        """Codes 0..kinds-1 of raw values, and how many were clipped: ``OUTSIDE`` where dropped or in error, ``EXCLUDED`` where left out.
 
         Args:
             values: raw values, any shape; text for categories, numbers (NaN for missing) for bins.

@@ -298,7 +298,7 @@ class DirectMeasurement(DenseMeasurement):
 
 
 DIRECT_ROWS = 2**22
-"""Queries that a task of ``DirectGrid`` answers."""
+"""Queries that a task of ``DirectMeasurement`` answers."""
 
 
 def _in_units(measured: Vector, spacing: float, units: Matrix, noise: Noise, start: int, stop: int) -> list[Matrix]:

@@ -217,7 +217,7 @@ class IntegerMeasurement(ABC):
 
     @property
     def measures_total(self) -> bool:
-        """Whether the number of records is measured apart from everything else, so that answers can be given it (``given_total``)."""
+        """Whether the number of records is measured apart from everything else, as ``answers_given_total`` needs it."""
         return False
 
     def answers_given_total(

@@ -260,7 +260,7 @@ def term_measurement(
     """Round terms to integers so that the whole has a sensitivity of about 2^30 grid units.
 
     Args:
-        most_records: as for ``dense_grid``.
+        most_records: as for ``round_dense_strategy``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     unit = math.sqrt(sum(term.square for term in terms))

@@ -242,8 +242,8 @@ def row_gram(
     right_columns: slice | None = None,
     sizes: Sizes = SIZES,
 ) -> Matrix:
-    """Sum of B'B over the rows start..stop, (n, n): its upper half, and zeros below (``mirrored`` fills them); with ``right_columns`` the
-    whole block of it at columns left x right.
+    """Sum of B'B over the rows start..stop, (n, n): its upper half, and zeros below (``mirror_upper`` fills them); with ``right_columns``
+    the whole block of it at columns left x right.
 
     Whole numbers are multiplied in single precision as long as every sum stays exact there (rows * largest^2 < 2^24), and added
     up in double precision: the result is exact below 2^53. It is float32 where all sums fit, else float64. Others are multiplied in

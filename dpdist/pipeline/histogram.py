@@ -139,7 +139,7 @@ def materialize_table(context: Context, job: Job, folder: Path | None) -> Job:
 
 
 def _distances(context: Context, counts: StoredArray, centre: int) -> StoredArray:
-    """|count - centre| of every count; ``quantities.counts.Distances`` says how far they move."""
+    """|count - centre| of every count; ``statistics.statistic.Distances`` says how far they move."""
     name = f"{counts.name}-around-{centre}"
     count_vector = StoredVector(context.store, counts)
     distances = LazyVector(

@@ -1,6 +1,6 @@
 """What is measured: exact integers before the charge, noisy ones after it.
 
-``drawn_once`` is the one place where noise is drawn for a charge.
+``draw_once`` is the one place where noise is drawn for a charge.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dpdist.storage.array_store import Store, StoredArray
 def exact_measurement(
     work: Workspace,
     store: Store,
-    grid: IntegerMeasurement,
+    measurement: IntegerMeasurement,
     counts: StoredArray,
     layout: Layout,
     report_progress: ProgressCallback | None = None,
@@ -47,11 +47,11 @@ def exact_measurement(
 
     Args:
         layout: what the counts hold.
-    Raises: InvalidInput when the histogram holds more records than the grid can count without overflow.
+    Raises: InvalidInput when the histogram holds more records than the measurement can count without overflow.
     """
     summary = counts.facts.get("private_tally")
     histogram = Counts(StoredVector(store, counts), layout, None if summary is None else int(summary["read"]))
-    return grid.exact_values(histogram, work, report_progress)
+    return measurement.exact_values(histogram, work, report_progress)
 
 
 def draw(store: Store, name: str, noisy: Vector, facts: dict[str, Any]) -> StoredArray:
@@ -86,7 +86,7 @@ def prepare_integers(
     if not is_uncharged and context.store.exists(measurement_name(charge.release)):
         return None
     planned.check_past(context, counts, charge.stream_part)
-    exact = exact_measurement(work, context.store, planned.grid, counts, planned.layout, report_progress)
+    exact = exact_measurement(work, context.store, planned.measurement, counts, planned.layout, report_progress)
     return planned.due_integers(exact, charge.stream_part)
 
 
@@ -152,8 +152,8 @@ def write_integers(
     claim = Claim(charge.release, facts["attempt"], facts["charge"], counts.content_digest)
     later_facts = {fact_name: array.name for fact_name, array in planned.arrays_for_later(counts).items()}
     noise = {"noise": planned.noise.kind, "scale": planned.noise.scale}
-    facts = {**noise, "grid": planned.grid.digest, **facts, **later_facts}
-    noisy = planned.grid.add_noise(exact, key, planned.noise, planned.budget_loss)
+    facts = {**noise, "grid": planned.measurement.digest, **facts, **later_facts}
+    noisy = planned.measurement.add_noise(exact, key, planned.noise, planned.budget_loss)
     if draw_on_workers(context, claim, name, noisy, facts):
         return True
     draw(context.store, name, noisy, facts)

@@ -60,7 +60,7 @@ def choose_engine(job: Job, address: str | None) -> str | None:
 
 
 def choose_planning_engine(job: Job, address: str | None) -> str | None:
-    """Where a release is planned, of which no record is looked at: as ``engine_for``."""
+    """Where a release is planned, of which no record is looked at: as ``choose_engine``."""
     return address if _engine_is_chosen(address) or not plans_in_one_process(job) else "inline"
 
 

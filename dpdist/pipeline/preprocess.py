@@ -1,6 +1,6 @@
 """What comes before the plan: names and bounds are found by parts of the budget, one after the other, each under its own charge and key.
 
-It is drawn as the measurement is (``measure.drawn_once``, law 1). What was found is kept for the release, beside the measurements, so
+It is drawn as the measurement is (``measure.draw_once``, law 1). What was found is kept for the release, beside the measurements, so
 that every repeat gets the same. What is counted of the records for it exists in the memory of this process alone.
 """
 
@@ -150,7 +150,7 @@ def _draw_step(
     # the measurement would refuse them after the charge
     check_record_limit(counted.records_read * domain.shares_per_record, domain.shares_per_record, domain.max_abs_shares)
     steps = counted.records_read * domain.shares_per_record
-    if domain.sums_alone and steps > MOST_RECORDS and plan(context, job).grid.adds_up_steps:
+    if domain.sums_alone and steps > MOST_RECORDS and plan(context, job).measurement.adds_up_steps:
         bounds_known = all(each.is_independent for each in job.steps_to_find)
         check_record_limit(
             steps_of_amounts(records_in_parts(context, job), bounded=bounds_known), unit_name="steps of all amounts"

@@ -236,8 +236,8 @@ def published_measurements(
     try:
         if not job.outputs.output.measurement:
             raise InvalidInput("the publisher left it out (output.measurement)")
-        grid, values = planned.cumulative_measurement(context, measured)
-        space = grid.measured_space(values, planned.workload.domain.shape, MOST_BYTES)
+        whole_measurement, values = planned.cumulative_measurement(context, measured)
+        space = whole_measurement.measured_space(values, planned.workload.domain.shape, MOST_BYTES)
     except InvalidInput as reason:
         return {}, {"file": None, "format": None, "values": None, "why": str(reason)}
     withheld_reason = job.measured.quantity.withheld or space.reason_withheld
@@ -257,8 +257,8 @@ def _horizon_measurement(context: Context, planned: ReleasePlan) -> dict[str, tu
     """What a stream measures in its whole horizon; none where that is too large for a file."""
     queries = planned.job.workload.queries
     try:
-        nothing = ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64))
-        space = planned.grid.measured_space(nothing, queries.domain.shape, MOST_BYTES)
+        nothing = ArrayVector(np.zeros(planned.measurement.rows, dtype=np.int64))
+        space = planned.measurement.measured_space(nothing, queries.domain.shape, MOST_BYTES)
     except InvalidInput:
         return {}
     return {HORIZON: (Measurement(space, queries.domain, planned.noise), _evidence(context, planned, queries))}
@@ -286,7 +286,7 @@ def _statistics(context: Context, planned: ReleasePlan, measured: StoredArray) -
     job_workload, domain = planned.job.workload, planned.job.measured.domain
     if not derived_statistic_names(job_workload):
         return {}
-    space = planned.grid.measured_space(StoredVector(context.store, measured), domain.shape, MOST_BYTES)
+    space = planned.measurement.measured_space(StoredVector(context.store, measured), domain.shape, MOST_BYTES)
     return statistics(job_workload, Measurement(space, domain, planned.noise, measured.digest))
 
 
@@ -309,7 +309,7 @@ def _chosen_table_facts(context: Context, planned: ReleasePlan, measured: Stored
     """The tables that were chosen while they were measured, in their order, with the standard error of a cell; and those that
     come from a model of these, with a bound of their errors."""
     names = planned.workload.domain.names
-    chosen_tables = planned.grid.selected_tables(StoredVector(context.store, measured), planned.noise)
+    chosen_tables = planned.measurement.selected_tables(StoredVector(context.store, measured), planned.noise)
     round_facts = [
         {"table": [names[axis] for axis in entry.axes], "standard_error": entry.deviation} for entry in chosen_tables
     ]

@@ -1,4 +1,4 @@
-"""A measurement to answers, standard errors and intervals: read by the grid that was measured."""
+"""Noisy values to answers, standard errors and intervals, as the measurement that they are values of reads them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dpdist.errors import InvalidInput
 from dpdist.measurement.consistency.table_fitting import fit_answers
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import Matrix
-from dpdist.pipeline.answer_rounding import round_to_whole
 from dpdist.pipeline.histogram import count, digested_files
 from dpdist.pipeline.release_charge import BoundRecords
+from dpdist.planner.answer_rounding import RoundAnswers
 from dpdist.planner.certificate import possible_counts
 from dpdist.planner.measurement_plan import skips_cell_estimate
 from dpdist.planner.release_kinds import ReleasePlan
@@ -32,7 +32,6 @@ from dpdist.reconstruction.nonnegative_cells import RULE, effect_of
 from dpdist.reconstruction.pooling.independent_terms import IndependentTerm, independent_terms
 from dpdist.reconstruction.pooling.pooled_measurement import check_pooled_memory, measured_parts, pool
 from dpdist.reconstruction.pooling.pooled_slabs import HELD_BYTES, SlabPool, StoredTable, is_read_by_slabs, pools_by_slabs
-from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers
 from dpdist.runtime.context import Context
 from dpdist.runtime.reconciliation import committed_measurement
 from dpdist.runtime.stored_vectors import StoredVector, StoreWorkspace
@@ -61,9 +60,9 @@ def companions(context: Context, planned: ReleasePlan) -> tuple[Companion, ...]:
                 f"release {other_release.job.release!r} has {other_release.noise.kind.label} noise and this one {noise_kind.label} noise, "
                 f"which cannot be combined: set 'noise: {other_release.noise.kind}'"
             )
-    if not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True):
+    if not planned.measurement.allows_estimate(planned.workload.shape[1], jointly=True):
         plans = (planned, *(other_release for other_release, _ in companion_releases))
-        zeros = [(plan, ArrayVector(np.broadcast_to(np.int64(0), plan.grid.rows))) for plan in plans]
+        zeros = [(plan, ArrayVector(np.broadcast_to(np.int64(0), plan.measurement.rows))) for plan in plans]
         try:
             _check_joined(planned.workload, zeros, context.engine.own_bytes)
         except NotMeasured as lack:
@@ -82,11 +81,11 @@ def _measured_tables(
     tables, terms = list[StoredTable](), list[IndependentTerm]()
     axes = tuple(range(len(shape)))
     for planned, measured in measurements:
-        multiple, deviation = planned.grid.cell_multiple, float(planned.noise.deviation)
+        multiple, deviation = planned.measurement.cell_multiple, float(planned.noise.deviation)
         if multiple is not None and is_read_by_slabs(measured.size):
             tables.append(StoredTable(axes, measured, deviation, 1.0 / multiple))
             continue
-        space = planned.grid.measured_space(measured, shape, HELD_BYTES)
+        space = planned.measurement.measured_space(measured, shape, HELD_BYTES)
         try:
             terms += independent_terms(space, axes, deviation)
         except InvalidInput as error:
@@ -146,13 +145,13 @@ def _companion(context: Context, other_job: Job, records: str) -> Companion:
     if receipt is None or receipt.state != "committed":
         raise InvalidInput(f"release {other_job.release!r} is not finished; publish it first, then combine")
     planned = plan_as_charged(context, other_job)
-    if planned.grid.row_blocks() is None:
+    if planned.measurement.row_blocks() is None:
         raise InvalidInput(
             f"release {other_job.release!r} of mechanism {planned.strategy.name!r} cannot be combined with others; leave it "
             "out of 'consistent_with'"
         )
     stored = committed_measurement(context.store, receipt)
-    if stored.facts["grid"] != planned.grid.digest or stored.facts["scale"] != planned.noise.scale:
+    if stored.facts["grid"] != planned.measurement.digest or stored.facts["scale"] != planned.noise.scale:
         raise InvalidInput(f"the spec of {other_job.release!r} was changed after its release; give the one it was made with")
     counts, _ = count(context, other_job.source, other_job.measured, planned.layout)
     files = digested_files(context, other_job.source)
@@ -176,23 +175,21 @@ def answer(
     planned: ReleasePlan,
     measured: StoredArray,
     companion_releases: tuple[Companion, ...] = (),
-    published: Sequence[HeldAnswers] = (),
+    round_answers: RoundAnswers | None = None,
 ) -> Answers:
     """Every answer and its standard error, as whole numbers where these are asked for.
 
     Args:
         companion_releases: releases whose measurements join the estimate.
-        published: whole numbers of these that are held.
+        round_answers: makes whole numbers of them.
     """
-    requested_columns = _requested_columns(planned, measured, companion_releases)
-    unrounded = _unrounded_answers(context, planned, measured, companion_releases, requested_columns)
-    if planned.job.outputs.postprocess.rounding is None:
-        return unrounded
-    folder = requested_columns.folder.removesuffix("/unrounded") + "/whole"
-    if published:
-        folder += f"-{compute_digest('held', [(each.source, each.values.tolist()) for each in published])[:16]}"
-    with StoreWorkspace(context.store, context.engine).scratch() as work:
-        return round_to_whole(context, planned, unrounded, measured.digest, AnswerRequest(folder), work, published)
+    processing = compute_digest("post-processing", _post_processing_settings(planned, companion_releases))[:16]
+    folder = f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}"
+    if round_answers is None:
+        return _unrounded_answers(context, planned, measured, companion_releases, AnswerRequest(folder))
+    request = AnswerRequest(f"{folder}/unrounded")
+    unrounded = _unrounded_answers(context, planned, measured, companion_releases, request)
+    return round_answers(unrounded, measured.digest, f"{folder}/whole")
 
 
 def _post_processing_settings(planned: ReleasePlan, companion_releases: tuple[Companion, ...]) -> dict[str, Any]:
@@ -201,18 +198,9 @@ def _post_processing_settings(planned: ReleasePlan, companion_releases: tuple[Co
     settings: dict[str, Any] = {"asked": options, "others": [stored.digest for _, stored in companion_releases]}
     if options.non_negative:
         settings["rule"] = RULE
-    if planned.grid.postprocessing is not None:
-        settings["done"] = planned.grid.postprocessing
+    if planned.measurement.postprocessing is not None:
+        settings["done"] = planned.measurement.postprocessing
     return settings
-
-
-def _requested_columns(
-    planned: ReleasePlan, measured: StoredArray, companion_releases: tuple[Companion, ...]
-) -> AnswerRequest:
-    """Where answers are kept before they are rounded."""
-    processing = compute_digest("post-processing", _post_processing_settings(planned, companion_releases))[:16]
-    folder = f"answers/{planned.job.release}-{measured.digest[:16]}-{processing}"
-    return AnswerRequest(folder if planned.job.outputs.postprocess.rounding is None else f"{folder}/unrounded")
 
 
 def _unrounded_answers(
@@ -232,24 +220,24 @@ def _unrounded_answers(
     def report_progress(completed: int, total: int) -> None:
         context.progress("answer", f"{completed} of {total} blocks")
 
-    grid, values = planned.cumulative_measurement(context, measured)
+    measurement, values = planned.cumulative_measurement(context, measured)
     workload = planned.workload
     seed = int(compute_digest("simulation", {**settings, "measurement": measured.digest})[:8], 16)
     with StoreWorkspace(context.store, context.engine).scratch() as work:
         requested_columns = replace(requested_columns, work=work, report_progress=report_progress)
-        if companion_releases and not planned.grid.allows_estimate(workload.shape[1], jointly=True):
+        if companion_releases and not planned.measurement.allows_estimate(workload.shape[1], jointly=True):
             others = [(plan, StoredVector(context.store, stored)) for plan, stored in companion_releases]
             return _answer_pooled(context, planned, [(planned, values), *others], requested_columns, seed)
         z, noise = scale_to_records(planned, values)
-        if not companion_releases and skips_cell_estimate(grid, workload, options):
-            return _answer_without_estimate(context, planned, grid, (z, noise), requested_columns, seed)
+        if not companion_releases and skips_cell_estimate(measurement, workload, options):
+            return _answer_without_estimate(context, planned, measurement, z, noise, requested_columns, seed)
         if not (companion_releases or options.known or options.non_negative):
-            return grid.answers(workload, z, noise, requested_columns)
+            return measurement.answers(workload, z, noise, requested_columns)
         joined = [
-            NoisyMeasurement(plan.grid, *scale_to_records(plan, StoredVector(context.store, stored)))
+            NoisyMeasurement(plan.measurement, *scale_to_records(plan, StoredVector(context.store, stored)))
             for plan, stored in companion_releases
         ]
-        estimate = grid.estimate(workload, z, noise, joined, work)
+        estimate = measurement.estimate(workload, z, noise, joined, work)
         if options.known:
             estimate = estimate.condition_on_counts(
                 known_blocks, np.array([known_count.count for known_count in options.known])
@@ -263,32 +251,35 @@ def _unrounded_answers(
 def _answer_without_estimate(
     context: Context,
     planned: ReleasePlan,
-    grid: IntegerMeasurement,
-    measurement: tuple[Vector, Noise],
+    measurement: IntegerMeasurement,
+    z: Vector,
+    noise: Noise,
     requested_columns: AnswerRequest,
     seed: int,
 ) -> Answers:
     """Answers that are read from the measurement, and then held to the number of records and fitted, without an estimate of the cells."""
-    workload, options, noise = planned.workload, planned.job.outputs.postprocess, measurement[1]
+    workload, options = planned.workload, planned.job.outputs.postprocess
     records = possible_counts(planned.job).records
     unbiased_columns = AnswerRequest(f"{requested_columns.folder}/unbiased")
 
     def read_answers(measured: Vector, records: float | None, inner: Workspace) -> Answers:
-        grid_answers = grid.answers(workload, measured, noise, replace(unbiased_columns, work=inner))
+        unbiased_answers = measurement.answers(workload, measured, noise, replace(unbiased_columns, work=inner))
         return (
-            grid_answers if records is None else grid.answers_given_total(workload, grid_answers, measured, noise, records)
+            unbiased_answers
+            if records is None
+            else measurement.answers_given_total(workload, unbiased_answers, measured, noise, records)
         )
 
     def simulate(true: Matrix, state: np.random.RandomState) -> Matrix:
-        drawn = np.rint(noise.kind.simulated(state, (grid.rows,)) * noise.deviation)
+        drawn = np.rint(noise.kind.simulated(state, (measurement.rows,)) * noise.deviation)
         return true + to_array(read_answers(ArrayVector(drawn), None if records is None else 0.0, MEMORY).answer)
 
-    unbiased = read_answers(measurement[0], records, requested_columns.work)
+    unbiased = read_answers(z, records, requested_columns.work)
     if not options.non_negative:
         columns = [to_array(column) for column in (unbiased.answer, unbiased.error, unbiased.half_width)]
         return requested_columns.write(columns[0], columns[1], columns[2])
     context.progress("answer", FITTING)
-    simulate_or_none = None if grid.allows_estimate(workload.shape[1], jointly=False) else simulate
+    simulate_or_none = None if measurement.allows_estimate(workload.shape[1], jointly=False) else simulate
     return fit_answers(workload, unbiased, records, simulate_or_none, requested_columns, seed)
 
 

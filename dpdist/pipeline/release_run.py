@@ -17,15 +17,16 @@ from dpdist.content.release_summary import summary_line
 from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.operators import Matrix
+from dpdist.pipeline.edition_changes import revised_groups
 from dpdist.pipeline.histogram import check_missing, count, digested_files, materialize_table
 from dpdist.pipeline.measure import draw_once, prepare_integers, write_integers
 from dpdist.pipeline.preprocess import run_budgeted_steps
 from dpdist.pipeline.publish import publish
-from dpdist.pipeline.published_numbers import published_numbers, revised_groups
 from dpdist.pipeline.query_answers import answer, companions
 from dpdist.pipeline.release_charge import BoundRecords, release_charge
 from dpdist.pipeline.validation import find_refusals
 from dpdist.pipeline.warehouse_delivery import deliver
+from dpdist.planner.answer_rounding import answer_rounding
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import check_memory, plan, plan_as_charged
 from dpdist.plugin_registry import plugin_objects
@@ -224,7 +225,8 @@ def _measure_and_answer(
         context.progress("warning", warning)
     companion_releases = companions(context, planned)
     companion_plans = [companion for companion, _ in companion_releases]
-    published = published_numbers(context, planned, companion_plans)
+    rounding = answer_rounding(planned.job)
+    round_answers = None if rounding is None else rounding.prepare(context, planned, companion_plans)
     planned = replace(planned, job=_extract_records(context, planned.job, step, folder))
     job = planned.job
     counts, tally = step("count", lambda: count(context, job.source, job.measured, planned.layout))
@@ -232,7 +234,7 @@ def _measure_and_answer(
         check_missing(context, job, job.release, tally)
     with _explain_changed_rows(declared_job, job):
         measured, charged = step("measure", lambda: measure(context, planned, job.source, counts))
-    answers = step("answer", lambda: answer(context, planned, measured, companion_releases, published))
+    answers = step("answer", lambda: answer(context, planned, measured, companion_releases, round_answers))
     # the budget has the charges up to this one: the same whenever it is asked for
     name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name, rounding=answers.rounding)

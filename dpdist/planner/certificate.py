@@ -95,11 +95,11 @@ def unit_facts(protection: Protection) -> dict[str, Any]:
     }
 
 
-def privacy_facts(job: Job, grid: IntegerMeasurement, noise: Noise, loss: Loss) -> dict[str, Any]:
+def privacy_facts(job: Job, measurement: IntegerMeasurement, noise: Noise, loss: Loss) -> dict[str, Any]:
     """What is guaranteed, to whom, and by how much noise."""
     protection, declared_delta = job.guarantee.protection, job.declared_job.guarantee.budget.delta
     loss = total_loss(job, loss)
-    if grid.norm == "l1":
+    if measurement.norm == "l1":
         delta, definition = float(loss.failure), APPROXIMATE if loss.failure else PURE
     else:
         delta = float(loss.failure + Fraction(1, 10**9) if declared_delta is None else declared_delta)
@@ -114,8 +114,8 @@ def privacy_facts(job: Job, grid: IntegerMeasurement, noise: Noise, loss: Loss) 
         "delta": delta,
         "epsilon": loss.epsilon(delta),
         "noise_scale_on_grid": noise.scale,
-        "grid_spacing": grid.spacing,
-        "sensitivity_squared_on_grid": str(grid.sensitivity_squared),
+        "grid_spacing": measurement.spacing,
+        "sensitivity_squared_on_grid": str(measurement.sensitivity_squared),
     }
 
 

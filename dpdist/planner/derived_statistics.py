@@ -43,22 +43,22 @@ def derived_groups(job_workload: JobWorkload) -> list[str]:
     return groups
 
 
-def check_means(job_workload: JobWorkload, grid: IntegerMeasurement) -> None:
+def check_means(job_workload: JobWorkload, measurement: IntegerMeasurement) -> None:
     """Accept means and variances whose joint errors are known. Raises: InvalidInput, before anything is charged."""
     statistic_name = next(iter(derived_statistic_names(job_workload)), None)
     if statistic_name is None:
         return
-    reason = reason_unpublished(grid, job_workload.measured.domain.shape)
+    reason = reason_unpublished(measurement, job_workload.measured.domain.shape)
     if reason is not None:
         raise InvalidInput(
             f"the errors of {statistic_name}s are not known here ({reason}); ask for 'sum' in place of {statistic_name!r}"
         )
 
 
-def reason_unpublished(grid: IntegerMeasurement, shape: tuple[int, ...]) -> str | None:
+def reason_unpublished(measurement: IntegerMeasurement, shape: tuple[int, ...]) -> str | None:
     """Why readers do not get the measurement, of which they ask further questions; None where they do."""
     try:
-        grid.measured_space(ArrayVector(np.zeros(grid.rows, dtype=np.int64)), shape, MOST_BYTES)
+        measurement.measured_space(ArrayVector(np.zeros(measurement.rows, dtype=np.int64)), shape, MOST_BYTES)
     except InvalidInput as reason:
         return str(reason)
     return None
@@ -83,7 +83,7 @@ def statistic_rows(
     """The statistics of each group of queries, with the name of the table that they are published in.
 
     Args:
-        expected: as for ``Published.statistics``.
+        expected: as for ``PublishedRelease.statistics``.
     """
     from dpdist.page.statistic_tables import StatisticRow
 

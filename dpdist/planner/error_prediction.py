@@ -99,7 +99,7 @@ def predict_all_errors(
     Args:
         assumptions: what is assumed of the records.
         records: their number, where it is not as ``assumptions`` has it.
-    Raises: as ``predicted_statistics``.
+    Raises: as ``predict_statistic_errors``.
     """
     number = assumptions.records if assumptions is not None and records is None else records
     amounts = NO_AMOUNTS if assumptions is None else whole_amounts(assumptions, planned)
@@ -125,7 +125,7 @@ def predict_statistic_errors(
         records: how many are assumed.
         shape: how they are spread over the values of attributes.
         amounts: what is assumed of them, by the axes of their columns; of others that they lie evenly over their ranges.
-    Raises: as ``predicted``; InvalidInput where the joint errors are not known.
+    Raises: as ``predict_errors``; InvalidInput where the joint errors are not known.
     """
     groups = list(assumed_statistic_rows(planned, records, shape, amounts))
     if not groups:
@@ -151,14 +151,14 @@ def assumed_statistic_rows(
 ) -> Iterator[list[StatisticRow]]:
     """What a release of assumed records without noise would publish of what is made of sums, a group of queries after the other.
 
-    Args: as for ``predicted_statistics``. Raises: as it.
+    Args: as for ``predict_statistic_errors``. Raises: as it.
     """
     job_workload, measured = planned.job.workload, planned.job.measured
     if not derived_statistic_names(job_workload):
         return
     _check_predictable(planned)
-    space = planned.grid.measured_space(
-        ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES
+    space = planned.measurement.measured_space(
+        ArrayVector(np.zeros(planned.measurement.rows, dtype=np.int64)), measured.domain.shape, MOST_BYTES
     )
     attribute_shares = [
         bin_shares(attribute, shape, amounts.get(axis)) for axis, attribute in enumerate(measured.domain.attributes)
@@ -181,10 +181,10 @@ def noise_dominated_records(planned: ReleasePlan) -> float:
     A normal error is sqrt(2 / pi) of its deviation in the mean. There tables that are chosen in rounds had less total variation from the
     true ones, and more with five times as many records (docs/decisions/0018-adaptive-rounds.md); 0 where no ``adaptive`` can answer.
 
-    Raises: as ``predicted``.
+    Raises: as ``predict_errors``.
     """
     job, workload = planned.job, planned.job.workload.queries
-    if not can_answer("adaptive", planned.grid.norm, workload, job.workload.limits, job.setting):
+    if not can_answer("adaptive", planned.measurement.norm, workload, job.workload.limits, job.setting):
         return 0.0
     errors = standard_errors(planned)
     tables = [
@@ -196,20 +196,20 @@ def noise_dominated_records(planned: ReleasePlan) -> float:
 
 
 def standard_errors(planned: ReleasePlan) -> Matrix:
-    """The standard error of every query of the workload, before any post-processing. Raises: as ``predicted``."""
+    """The standard error of every query of the workload, before any post-processing. Raises: as ``predict_errors``."""
     return to_array(_valueless_answers(planned).error)
 
 
 def _valueless_answers(planned: ReleasePlan) -> Answers:
-    """What would be read of a measurement without a value, in records. Raises: as ``predicted``."""
+    """What would be read of a measurement without a value, in records. Raises: as ``predict_errors``."""
     _check_predictable(planned)
-    return valueless_answers(planned.grid, planned.job.workload.queries, planned.noise_in_records)
+    return valueless_answers(planned.measurement, planned.job.workload.queries, planned.noise_in_records)
 
 
 def _check_predictable(planned: ReleasePlan) -> None:
     """Accept plans whose errors do not depend on the data, of not too many queries. Raises: InvalidInput."""
-    workload, grid = planned.job.workload.queries, planned.grid
-    if max(workload.shape[0], grid.rows) > MOST_QUERIES:
+    workload, measurement = planned.job.workload.queries, planned.measurement
+    if max(workload.shape[0], measurement.rows) > MOST_QUERIES:
         raise InvalidInput(f"errors are predicted of up to {MOST_QUERIES:,} queries, found {workload.shape[0]:,}")
     if planned.strategy.biased:
         raise InvalidInput(f"the errors of mechanism {planned.strategy.name!r} depend on the data, so none are predicted")

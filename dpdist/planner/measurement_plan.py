@@ -1,4 +1,4 @@
-"""Designs: a strategy with its grid, noise and cost in whole numbers."""
+"""A strategy with its measurement in whole numbers, its noise and its cost."""
 
 from __future__ import annotations
 
@@ -35,44 +35,46 @@ ROUNDED_UP = 1e-9
 """Part of itself by which a cost is raised, so that floating point does not state less than it is."""
 
 
-def column_norm(strategy: Strategy, grid: IntegerMeasurement) -> float:
+def column_norm(strategy: Strategy, measurement: IntegerMeasurement) -> float:
     """How far one record moves what is measured, in whole numbers."""
-    column_squared = grid.column_squared
-    return strategy.sensitivity / grid.spacing if column_squared is None else math.sqrt(column_squared)
+    column_squared = measurement.column_squared
+    return strategy.sensitivity / measurement.spacing if column_squared is None else math.sqrt(column_squared)
 
 
-def _integer_cost(context: Context, queries: Workload, strategy: Strategy, grid: IntegerMeasurement) -> float:
+def _integer_cost(context: Context, queries: Workload, strategy: Strategy, measurement: IntegerMeasurement) -> float:
     """J of the whole numbers, worked out once."""
     assert strategy.workload_cost is not None
-    work, name = Planning(context), name_strategy(queries, grid.digest[:32], "costs")
+    work, name = Planning(context), name_strategy(queries, measurement.digest[:32], "costs")
     cached_cost = work.cached_result(name)
     total = (
-        grid.total_variance(queries, work.arrays(stored=True)) if cached_cost is None else cached_cost[1]["total_variance"]
+        measurement.total_variance(queries, work.arrays(stored=True))
+        if cached_cost is None
+        else cached_cost[1]["total_variance"]
     )
     if total is None:
         return strategy.workload_cost
     if cached_cost is None:
         total = work.get_or_compute(name, lambda: (np.zeros(1), {"total_variance": total}))[1]["total_variance"]
-    return float(total) * column_norm(strategy, grid) ** 2 * UNIT_VARIANCE[grid.norm]
+    return float(total) * column_norm(strategy, measurement) ** 2 * UNIT_VARIANCE[measurement.norm]
 
 
-def _integer_largest_variance(queries: Workload, strategy: Strategy, grid: IntegerMeasurement) -> float | None:
+def _integer_largest_variance(queries: Workload, strategy: Strategy, measurement: IntegerMeasurement) -> float | None:
     """The largest (weighted) variance of an answer of the whole numbers, like a cost; None where there are too many answers for that."""
-    if max(queries.shape[0], grid.rows) > MOST_QUERIES:
+    if max(queries.shape[0], measurement.rows) > MOST_QUERIES:
         return None
-    noise = Noise(Kind.hiding(grid.norm), LARGE)
-    error = to_array(valueless_answers(grid, queries, noise).error) / noise.deviation
+    noise = Noise(Kind.hiding(measurement.norm), LARGE)
+    error = to_array(valueless_answers(measurement, queries, noise).error) / noise.deviation
     starts = queries.block_starts()
     largest = max(
         float((block.weights * error[first_query : first_query + block.queries]).max()) for first_query, block in starts
     )
-    return (largest * column_norm(strategy, grid)) ** 2 * UNIT_VARIANCE[grid.norm]
+    return (largest * column_norm(strategy, measurement)) ** 2 * UNIT_VARIANCE[measurement.norm]
 
 
-def valueless_answers(grid: IntegerMeasurement, queries: Workload, noise: Noise) -> Answers:
+def valueless_answers(measurement: IntegerMeasurement, queries: Workload, noise: Noise) -> Answers:
     """What would be read of a measurement without a value: its errors are those of every measurement."""
-    nothing = ArrayVector(np.zeros(grid.rows, dtype=np.int64))
-    return grid.answers(queries, nothing, noise, AnswerRequest("planned"))
+    nothing = ArrayVector(np.zeros(measurement.rows, dtype=np.int64))
+    return measurement.answers(queries, nothing, noise, AnswerRequest("planned"))
 
 
 def adjust_table_to_persons(
@@ -106,7 +108,7 @@ class IntegerPlan:
     Attributes:
         strategy: the one of least predicted error.
         table: the mechanisms compared.
-        noise: what is added to the grid's integers.
+        noise: what is added to the integers that are measured.
         loss: what the release will be charged.
         compared: the strategies of all mechanisms compared, as they were before they were rounded.
         scale: what measured values are divided by to become answers (``Domain.scale``).
@@ -116,7 +118,7 @@ class IntegerPlan:
     strategy: Strategy
     table: list[Candidate]
     effort: Effort
-    grid: IntegerMeasurement
+    measurement: IntegerMeasurement
     noise: Noise
     loss: Loss
     compared: tuple[Strategy, ...]
@@ -129,7 +131,7 @@ class IntegerPlan:
 
         A person's several records, and neighbours that replace one, ask for more noise: they raise it.
         """
-        return self.noise.scale / column_norm(self.strategy, self.grid) / self.scale
+        return self.noise.scale / column_norm(self.strategy, self.measurement) / self.scale
 
     @property
     def noise_in_records(self) -> Noise:
@@ -166,8 +168,8 @@ class IntegerPlan:
         strategy, row = self.strategy, self._row
         if strategy.workload_cost is None or row.cost is None:
             return self
-        cost = _integer_cost(context, queries, strategy, self.grid) * (1 + ROUNDED_UP)
-        rounding_ratio = column_norm(strategy, self.grid) * self.grid.spacing / strategy.sensitivity
+        cost = _integer_cost(context, queries, strategy, self.measurement) * (1 + ROUNDED_UP)
+        rounding_ratio = column_norm(strategy, self.measurement) * self.measurement.spacing / strategy.sensitivity
         cost_ratio = strategy.workload_cost / row.cost
         unrounded_cost = row.cost * cost_ratio
 
@@ -189,18 +191,22 @@ class IntegerPlan:
         solve = strategy.solve
         if solve is not None and solve.largest is not None:
             last_step = solve.history[-1]
-            largest = _integer_largest_variance(queries, strategy, self.grid) or last_step.objective * rounding_ratio**2
+            largest = (
+                _integer_largest_variance(queries, strategy, self.measurement) or last_step.objective * rounding_ratio**2
+            )
             gap = largest * (1 + ROUNDED_UP) * (1 + last_step.gap) / last_step.objective - 1
             solve = replace(solve, history=(replace(last_step, objective=largest, gap=gap),))
         strategy = replace(strategy, workload_cost=cost, solve=solve)
         return replace(self, strategy=strategy, table=[adjust_row(candidate) for candidate in self.table])
 
 
-def skips_cell_estimate(grid: IntegerMeasurement, queries: Workload, options: PostprocessSpec) -> bool:
+def skips_cell_estimate(measurement: IntegerMeasurement, queries: Workload, options: PostprocessSpec) -> bool:
     """Whether answers are post-processed one by one or table by table, without an estimate of all cells."""
     if options.consistent_with or not (options.known or options.non_negative):
         return False
     needs_no_estimate = all(known_count.where is None for known_count in options.known) and (
-        grid.measures_total or not options.known
+        measurement.measures_total or not options.known
     )
-    return needs_no_estimate and not (grid.allows_estimate(queries.shape[1], jointly=False) and has_few_cells(queries))
+    return needs_no_estimate and not (
+        measurement.allows_estimate(queries.shape[1], jointly=False) and has_few_cells(queries)
+    )

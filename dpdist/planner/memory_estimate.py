@@ -17,7 +17,6 @@ from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
 from dpdist.reconstruction.pooling.pooled_measurement import pooled_bytes
 from dpdist.reconstruction.pooling.pooled_slabs import is_read_by_slabs, slab_bytes
-from dpdist.reconstruction.whole_numbers.whole_answers import MOST_ANSWERS, ROUNDING_COPIES
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -58,7 +57,7 @@ class StageMemory:
 
 def memory_plan(
     workload: Workload,
-    grid: IntegerMeasurement,
+    measurement: IntegerMeasurement,
     layout: Layout,
     optimising: Effort,
     engine: Engine,
@@ -67,7 +66,7 @@ def memory_plan(
     by_tables: bool = False,
     pooled: bool = False,
     non_negative: bool = False,
-    rounded: bool = False,
+    rounding_bytes: int = 0,
     delivered: bool = False,
 ) -> list[StageMemory]:
     """Every stage with what it takes: an upper bound (tests compare it with the measured peak).
@@ -77,34 +76,36 @@ def memory_plan(
         by_tables: whether answers are fitted table by table, without an estimate of the cells.
         pooled: whether it is joined with other releases table by table: what those measured is not known here and comes on top.
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
-        rounded: whether answers become whole numbers together.
+        rounding_bytes: what it takes to make whole numbers of all answers together.
         delivered: whether the answers go into a warehouse, too.
     """
     worker, own_bytes = engine.task_bytes, engine.own_bytes
-    grid_memory = grid.memory(workload, layout, engine.memory_bytes)
+    stage_bytes = measurement.memory(workload, layout, engine.memory_bytes)
     stages = [
         StageMemory("count", histogram_counting.task_bytes(layout, engine), worker, True),
         StageMemory("optimise", optimising.memory_bytes, engine.largest_worker_bytes, False),
-        StageMemory("measure", grid_memory.measure, own_bytes, False),
-        StageMemory("answer", grid_memory.answer, worker, True),
+        StageMemory("measure", stage_bytes.measure, own_bytes, False),
+        StageMemory("answer", stage_bytes.answer, worker, True),
         StageMemory("publish", publish_bytes(workload), own_bytes, False),
     ]
-    if rounded and workload.shape[0] <= MOST_ANSWERS:
-        rounding = StageMemory("round", ROUNDING_COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False)
-        stages.insert(4, rounding)
+    if rounding_bytes:
+        stages.insert(4, StageMemory("round", rounding_bytes, engine.largest_worker_bytes, False))
     if delivered:
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))
     if pooled:
         shape, answers = workload.domain.shape, workload.shape[0]
-        pooling = pooled_bytes(grid.rows, answers)
-        if is_read_by_slabs(grid.rows):
-            in_store = grid.cell_multiple is not None
+        pooling = pooled_bytes(measurement.rows, answers)
+        if is_read_by_slabs(measurement.rows):
+            in_store = measurement.cell_multiple is not None
             axis = 0 if in_store else shape.index(max(shape))
-            pooling = slab_bytes(shape, answers, axis=axis, held_values=0 if in_store else grid.rows)
+            pooling = slab_bytes(shape, answers, axis=axis, held_values=0 if in_store else measurement.rows)
         stages.insert(3, StageMemory("fit", pooling, own_bytes, False))
     elif fitted:
-        rows, cells = grid.rows, workload.shape[1]  # rows over all cells, and the inverse of those that are independent
+        rows, cells = (
+            measurement.rows,
+            workload.shape[1],
+        )  # rows over all cells, and the inverse of those that are independent
         fit_bytes = 8 * (
             FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0)
         )
@@ -112,7 +113,7 @@ def memory_plan(
     if by_tables and fits_in_memory(workload):
         stages.insert(3, StageMemory("fit", COPIES * 8 * workload.shape[0], engine.largest_worker_bytes, False))
     elif by_tables and (special := special_fit(workload)) is not None:
-        fit_bytes = max(grid_memory.answer, MEMORY_SHARE * special.line_bytes(workload))
+        fit_bytes = max(stage_bytes.answer, MEMORY_SHARE * special.line_bytes(workload))
         stages.insert(3, StageMemory("fit", fit_bytes, worker, True))
     if any(isinstance(factor, TallMatrix) for block in workload.blocks for factor in block.factors):
         stages.insert(

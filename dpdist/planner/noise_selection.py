@@ -191,7 +191,7 @@ class NoiseChoice:
         )
 
     def _rmse_lower_bound(self, kind: Kind, options: Sequence[IntegerPlan], *, equal_share: bool) -> float | None:
-        """``_at_least`` as the root of the mean squared error, None where nothing is known."""
+        """``_error_lower_bound`` as the root of the mean squared error, None where nothing is known."""
         return (
             self._rmse(
                 max((self._error_lower_bound(kind, option, equal_share=equal_share) for option in options), default=0.0)

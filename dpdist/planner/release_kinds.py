@@ -85,8 +85,8 @@ class ReleasePlan(IntegerPlan):
             "period": guarantee.day,
             "dataset": guarantee.dataset,
             "spec_digest": job.declared_job.digest,
-            "strategy_digest": self.grid.digest,
-            "privacy": certificate.privacy_facts(job, self.grid, self.noise, self.loss),
+            "strategy_digest": self.measurement.digest,
+            "privacy": certificate.privacy_facts(job, self.measurement, self.noise, self.loss),
             "mechanism": certificate.mechanism_facts(job, self.strategy, self.table, self.noise_multiplier, self.persons),
             **({} if self.noise_choice is None else self.noise_choice.facts(self.options, self.noise.kind)),
             **({} if self.targets is None else {"targets": self.targets}),
@@ -97,7 +97,7 @@ class ReleasePlan(IntegerPlan):
             "cells": self.workload.shape[1],
             "stream": series and {**series, **self._extension_facts},
             "post_processing": [
-                *filter(None, [self.grid.postprocessing]),
+                *filter(None, [self.measurement.postprocessing]),
                 *certificate.post_processing(job.outputs, effect, rounding, whole=bool(job.workload.answered_steps)),
             ],
             **({} if rounding is None else {"rounding": rounding.facts()}),
@@ -149,18 +149,18 @@ class ReleasePlan(IntegerPlan):
     def binding(self, stream_part: StreamPart | None) -> str:
         """What the charge and the noise key are bound to."""
         return compute_digest(
-            "binding", {"spec": self.job.digest, "grid": self.grid.digest, "noise": self.noise, "part": stream_part}
+            "binding", {"spec": self.job.digest, "grid": self.measurement.digest, "noise": self.noise, "part": stream_part}
         )
 
     @property
     def budget_loss(self) -> Loss:
         """What the budget buys with this kind of noise."""
-        return self.job.guarantee.budget.loss_with(self.grid.norm)
+        return self.job.guarantee.budget.loss_with(self.measurement.norm)
 
     @property
     def warnings(self) -> list[str]:
         """What is allowed and hardly ever meant, from public facts alone: so little budget that the noise swamps the answers."""
-        privacy = certificate.privacy_facts(self.job, self.grid, self.noise, self.loss)
+        privacy = certificate.privacy_facts(self.job, self.measurement, self.noise, self.loss)
         budget, scale, reasons = self.job.guarantee.budget, self.noise_multiplier, []
         if privacy["epsilon"] < LITTLE_EPSILON:
             guarantee_text = f"epsilon={privacy['epsilon']:.3g}" + (
@@ -188,7 +188,7 @@ class ReleasePlan(IntegerPlan):
     @property
     def layout(self) -> Layout:
         """What has to be counted: tables for strategies over marginals, else every cell."""
-        domain, tables = self.job.measured.domain, self.grid.tables
+        domain, tables = self.job.measured.domain, self.measurement.tables
         whole = any(len(table) == len(domain.shape) for table in tables)
         return Layout(domain.shape, () if whole else tables, domain.shares_per_record, domain.max_abs_shares)
 
@@ -198,13 +198,19 @@ class ReleasePlan(IntegerPlan):
             for strategy in option.compared:
                 if (strategy.name, option.noise.kind) == (self.strategy.name, self.noise.kind):
                     continue
-                grid = strategy.measurement_for(self.job.workload.queries, self.job.moved)
-                budget_loss = self.job.guarantee.budget.loss_with(grid.norm)
-                noise = grid.noise(budget_loss)
-                loss = grid.loss(budget_loss, noise)
+                measurement = strategy.measurement_for(self.job.workload.queries, self.job.moved)
+                budget_loss = self.job.guarantee.budget.loss_with(measurement.norm)
+                noise = measurement.noise(budget_loss)
+                loss = measurement.loss(budget_loss, noise)
                 former_plan = None if self.former_plan is None else self.former_plan.with_mechanism(strategy.name)
                 yield replace(
-                    self, strategy=strategy, table=option.table, grid=grid, noise=noise, loss=loss, former_plan=former_plan
+                    self,
+                    strategy=strategy,
+                    table=option.table,
+                    measurement=measurement,
+                    noise=noise,
+                    loss=loss,
+                    former_plan=former_plan,
                 )
 
     def with_mechanism(self, mechanism: str) -> Self:
@@ -251,8 +257,8 @@ class ReleasePlan(IntegerPlan):
         return {}
 
     def cumulative_measurement(self, context: Context, stored: StoredArray) -> tuple[IntegerMeasurement, Vector]:
-        """The grid of all that was measured up to this release, and its noisy integers."""
-        return self.grid, StoredVector(context.store, stored)
+        """The measurement of all that was measured up to this release, and its noisy integers."""
+        return self.measurement, StoredVector(context.store, stored)
 
 
 DRIFT = 1e-6
@@ -261,7 +267,7 @@ DRIFT = 1e-6
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class StreamPlan(ReleasePlan):
-    """The next part of a stream, which measures the steps since the last one; all parts share grid, noise and charge."""
+    """The next part of a stream, which measures the steps since the last one; all parts share measurement, noise and charge."""
 
     @property
     def stream(self) -> GrowingSeries:
@@ -407,7 +413,10 @@ def _with_noise(planned: ReleasePlan, scale: int, loss: Loss) -> ReleasePlan:
     former_plan = None if planned.former_plan is None else _with_noise(planned.former_plan, scale, loss)
     noise = replace(planned.noise, scale=scale)
     return replace(
-        planned, noise=noise, loss=loss if former_plan is None else planned.grid.loss(loss, noise), former_plan=former_plan
+        planned,
+        noise=noise,
+        loss=loss if former_plan is None else planned.measurement.loss(loss, noise),
+        former_plan=former_plan,
     )
 
 
@@ -425,7 +434,7 @@ def stream_digest(planned: ReleasePlan, name: str) -> str:
         ),
         **({} if job.measured.centre is None else {"around": job.measured.centre}),
         "budget": job.guarantee.budget,
-        "grid": planned.grid.digest,
+        "grid": planned.measurement.digest,
         "noise": planned.noise,
     }
     return compute_digest("stream", facts)
@@ -439,6 +448,6 @@ def _plan_counted_for(planned: ReleasePlan, counts: StoredArray) -> ReleasePlan:
 
 
 def _stream_grid(planned: ReleasePlan) -> Stream:
-    """The grid of a stream: its spec asks for one filter of the past."""
-    assert planned.grid.stream
-    return planned.grid.stream
+    """The measurement of a stream: its spec asks for one filter of the past."""
+    assert planned.measurement.stream
+    return planned.measurement.stream

@@ -1,4 +1,4 @@
-"""The plan of a release: strategy, grid, noise and predicted errors, from the spec alone."""
+"""The plan of a release: strategy, measurement, noise and predicted errors, from the spec alone."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dpdist.mechanisms.optimality import Optimality
 from dpdist.mechanisms.strategy_cache import name_person_strategy
 from dpdist.operators import Matrix
 from dpdist.planner import memory_estimate
+from dpdist.planner.answer_rounding import answer_rounding
 from dpdist.planner.derived_statistics import check_means, reason_unpublished
 from dpdist.planner.measurement_plan import IntegerPlan, adjust_table_to_persons, column_norm, skips_cell_estimate
 from dpdist.planner.noise_selection import NoiseChoice, choose_noise
@@ -26,7 +27,6 @@ from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, l
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
 from dpdist.process.durable_files import private_files
 from dpdist.reconstruction.joint_estimate import JOINT_CELLS
-from dpdist.reconstruction.whole_numbers.additive_queries import joint_tables
 from dpdist.runtime.context import Context
 from dpdist.spec import Job
 from dpdist.stability import ONE_RECORD
@@ -38,7 +38,7 @@ from dpdist.workloads import integer_basis
 
 @private_files()
 def plan(context: Context, job: Job) -> ReleasePlan:
-    """Strategy, grid, noise scale and predicted errors; touches no record and no budget.
+    """Strategy, measurement, noise scale and predicted errors; touches no record and no budget.
 
     Names of private categories and a private bound that are not known yet are planned for as placeholders.
     """
@@ -85,8 +85,8 @@ def _measurement_plans(
             continue
         try:
             design = _plan_measurement(context, job, norm)
-            _check_fit(job, design.strategy, design.grid)
-            check_means(job.workload, design.grid)
+            _check_fit(job, design.strategy, design.measurement)
+            check_means(job.workload, design.measurement)
         except (InvalidInput, OutOfMemory) as refusal:
             refusals[norm] = refusal
         else:
@@ -112,23 +112,23 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
         raise InvalidInput(
             "no mechanism that answers these queries is within 'limits': raise them, or name one as 'mechanism'"
         )
-    grid_of = _grids(job)
-    compared = _strategies_for_fit(job, _planned_strategies(context, job, names, norm), grid_of)
+    measurement_of = _measurements(job)
+    compared = _strategies_for_fit(job, _planned_strategies(context, job, names, norm), measurement_of)
     names = tuple(strategy.name for strategy in compared)
     bound_bytes = lower_bound_bytes(workload, norm, compared)
     Planning(context).check_memory("the bound that no strategy can beat", bound_bytes)
     lower = lower_bound(context, workload, norm, compared)
-    reaches = _reaches(job, compared, grid_of)
+    reaches = _reaches(job, compared, measurement_of)
     strategy = (
         compared[names.index(minimax_mechanism(names))]
         if job_workload.objective == "worst"
         else _best_strategy(
-            compared, reaches, lambda candidate: reason_unpublished(grid_of(candidate), measured.domain.shape) is None
+            compared, reaches, lambda candidate: reason_unpublished(measurement_of(candidate), measured.domain.shape) is None
         )
     )
-    grid = grid_of(strategy)
+    measurement = measurement_of(strategy)
     budget_loss = guarantee.budget.loss_with(norm)
-    noise = grid.noise(budget_loss)
+    noise = measurement.noise(budget_loss)
     table = candidates(compared, workload, lower)
     persons = _persons(context, job, compared) if reaches else None
     if reaches:
@@ -136,7 +136,15 @@ def _plan_measurement(context: Context, job: Job, norm: Norm) -> IntegerPlan:
     effort = planned_effort(workload, names)
     effort = replace(effort, memory_bytes=max(effort.memory_bytes, bound_bytes))
     design = IntegerPlan(
-        strategy, table, effort, grid, noise, grid.loss(budget_loss, noise), tuple(compared), measured.domain.scale, persons
+        strategy,
+        table,
+        effort,
+        measurement,
+        noise,
+        measurement.loss(budget_loss, noise),
+        tuple(compared),
+        measured.domain.scale,
+        persons,
     )
     return design.with_integer_costs(context, workload)
 
@@ -170,30 +178,40 @@ def _mechanism_names(job: Job, norm: Norm) -> tuple[str, ...]:
 
 
 def _strategies_for_fit(
-    job: Job, compared: list[Strategy], grid_of: Callable[[Strategy], IntegerMeasurement]
+    job: Job, compared: list[Strategy], measurement_of: Callable[[Strategy], IntegerMeasurement]
 ) -> list[Strategy]:
     """The strategies of which one estimate can be made, where post-processing needs it; all where none can, and the plan says so."""
     if len(compared) == 1 or not job.outputs.fits_estimate:
         return compared
     options, queries = job.outputs.postprocess, job.workload.queries
-    grids = [(strategy, grid_of(strategy)) for strategy in compared]
+    measurements = [(strategy, measurement_of(strategy)) for strategy in compared]
     jointly, cells = bool(options.consistent_with), queries.shape[1]
-    jointly_estimable = [strategy for strategy, grid in grids if grid.allows_estimate(cells, jointly=jointly)]
+    jointly_estimable = [
+        strategy for strategy, measurement in measurements if measurement.allows_estimate(cells, jointly=jointly)
+    ]
     if jointly_estimable and has_few_cells(queries):
         return jointly_estimable
     return (
-        [strategy for strategy, grid in grids if skips_cell_estimate(grid, queries, options) and not strategy.biased]
+        [
+            strategy
+            for strategy, measurement in measurements
+            if skips_cell_estimate(measurement, queries, options) and not strategy.biased
+        ]
         or jointly_estimable
         or compared
     )
 
 
-def _reaches(job: Job, compared: Sequence[Strategy], grid_of: Callable[[Strategy], IntegerMeasurement]) -> dict[str, float]:
+def _reaches(
+    job: Job, compared: Sequence[Strategy], measurement_of: Callable[[Strategy], IntegerMeasurement]
+) -> dict[str, float]:
     """How far one change moves what each strategy measures, over how far one record does, where it moves more than one cell."""
     if _costs_decide(job):
         return {}
-    grids = ((strategy, grid_of(strategy)) for strategy in compared)
-    return {strategy.name: grid.sensitivity / column_norm(strategy, grid) for strategy, grid in grids}
+    measurements = ((strategy, measurement_of(strategy)) for strategy in compared)
+    return {
+        strategy.name: measurement.sensitivity / column_norm(strategy, measurement) for strategy, measurement in measurements
+    }
 
 
 def _costs_decide(job: Job) -> bool:
@@ -251,67 +269,53 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
 
 def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.StageMemory]:
     """What every stage of a planned release takes."""
-    outputs = planned.job.outputs
-    skips_estimate = skips_cell_estimate(planned.grid, planned.workload, outputs.postprocess)
+    outputs, rounding = planned.job.outputs, answer_rounding(planned.job)
+    skips_estimate = skips_cell_estimate(planned.measurement, planned.workload, outputs.postprocess)
     stages = memory_estimate.memory_plan(
         planned.workload,
-        planned.grid,
+        planned.measurement,
         planned.layout,
         planned.effort,
         engine,
         fitted=outputs.fits_estimate and not skips_estimate,
         by_tables=skips_estimate,
-        pooled=bool(outputs.companions) and not planned.grid.allows_estimate(planned.workload.shape[1], jointly=True),
+        pooled=bool(outputs.companions) and not planned.measurement.allows_estimate(planned.workload.shape[1], jointly=True),
         non_negative=outputs.postprocess.non_negative,
-        rounded=planned.planned_rounding is not None and planned.planned_rounding.adds_up,
+        rounding_bytes=0 if rounding is None else rounding.working_bytes(planned),
         delivered=bool(outputs.output.to),
     )
     found = [(step.purpose, step.task_bytes(engine)) for step, _ in planned.job.found_steps]
     return [*(memory_estimate.StageMemory(name, size, engine.task_bytes, True) for name, size in found if size), *stages]
 
 
-def _grids(job: Job) -> Callable[[Strategy], IntegerMeasurement]:
-    """The grid of a strategy, made once: its sensitivity takes seconds over many cells. It is kept for the object, not for a name."""
-    grids_by_id: dict[int, tuple[Strategy, IntegerMeasurement]] = {}
+def _measurements(job: Job) -> Callable[[Strategy], IntegerMeasurement]:
+    """The measurement of a strategy, made once, for its sensitivity takes seconds over many cells; kept for the object, not for a name."""
+    measurements_by_id: dict[int, tuple[Strategy, IntegerMeasurement]] = {}
 
-    def grid_of(strategy: Strategy) -> IntegerMeasurement:
-        if id(strategy) not in grids_by_id:
-            grids_by_id[id(strategy)] = strategy, strategy.measurement_for(job.workload.queries, job.moved)
-        return grids_by_id[id(strategy)][1]
+    def measurement_of(strategy: Strategy) -> IntegerMeasurement:
+        if id(strategy) not in measurements_by_id:
+            measurements_by_id[id(strategy)] = strategy, strategy.measurement_for(job.workload.queries, job.moved)
+        return measurements_by_id[id(strategy)][1]
 
-    return grid_of
-
-
-def _check_known_counts_hold(job: Job) -> None:
-    """Accept known counts that whole numbers can hold together with the queries. Raises: InvalidInput."""
-    known, queries = job.outputs.postprocess.known, job.workload.queries
-    if all(known_count.where is None for known_count in known):
-        return  # the number of all records is held whatever is asked
-    tables = joint_tables(queries.blocks, queries.domain.shape, job.outputs.known_blocks)
-    held = {sums.number for table in tables if table.kind != "other" for sums in table.sums}
-    for number, known_count in enumerate(known):
-        if known_count.where is not None and -1 - number not in held:
-            raise InvalidInput(
-                f"the known count of {known_count.where!r} cannot be held by whole numbers that add up to these queries: ask for counts of "
-                "its attribute alone, or of one table, or leave 'integer' out"
-            )
+    return measurement_of
 
 
-def _check_fit(job: Job, strategy: Strategy, grid: IntegerMeasurement) -> None:
+def _check_fit(job: Job, strategy: Strategy, measurement: IntegerMeasurement) -> None:
     """Post-processing that the strategy cannot have, refused before anything is charged."""
     if not job.outputs.fits_estimate:
         return
     options, queries = job.outputs.postprocess, job.workload.queries
     cells = queries.shape[1]
-    if options.rounding is not None and strategy.consistent:
-        _check_known_counts_hold(job)
-    if skips_cell_estimate(grid, queries, options) and not strategy.biased:
+    rounding = answer_rounding(job)
+    if rounding is not None and strategy.consistent:
+        rounding.check_known_counts(job)
+    if skips_cell_estimate(measurement, queries, options) and not strategy.biased:
         return
-    if options.consistent_with and cells > JOINT_CELLS and not options.known and grid.row_blocks() is not None:
+    if options.consistent_with and cells > JOINT_CELLS and not options.known and measurement.row_blocks() is not None:
         return  # ``dpdist.pipeline.query_answers.companions`` joins tables part by part, or refuses before the charge
-    if not grid.allows_estimate(cells, jointly=bool(options.consistent_with)):
+    if not measurement.allows_estimate(cells, jointly=bool(options.consistent_with)):
         limit_text = (
-            f" over more than {JOINT_CELLS:,} cells" if grid.row_blocks() is not None and cells > JOINT_CELLS else ""
+            f" over more than {JOINT_CELLS:,} cells" if measurement.row_blocks() is not None and cells > JOINT_CELLS else ""
         )
         raise InvalidInput(
             f"'non_negative', 'consistent_with' and 'known' counts of some records need one unbiased estimate, which mechanism "

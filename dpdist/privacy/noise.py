@@ -11,7 +11,7 @@ exp(-k^2/2) (Gaussian) or exp(-k) (Laplace) by comparing 63 bits with a table; a
 accepted with probability exp(-e), where t = y/s - k in [0, 1) and e = t (2k + t)/2 (Gaussian) or e = t (Laplace). Every
 y >= 0 then comes out with probability proportional to exp(-k^2/2 - e) = exp(-(y/s)^2/2), exactly.
 
-Floating point only filters. docs/noise.md bounds the error of the sampler's ``_exp_negative`` and of the comparison by 2^-44, the
+Floating point only filters. docs/noise.md bounds the error of the sampler's ``exp_negative`` and of the comparison by 2^-44, the
 margin is 2^-40: outside it the float decision is the exact one; inside (one draw in 2^39) the attempt is decided in
 integer arithmetic, extending its words by bits of SHAKE-256 under a subkey until the comparison is decided.
 """

@@ -22,8 +22,8 @@ def critical_value(covariance: Matrix, kind: Kind = GAUSSIAN) -> float:
     Args:
         covariance: of the estimates, (k, k).
         kind: of the draws that the noise of each estimate is a sum of.
-    With Gaussian noise it is simulated for up to ``SIMULATED`` estimates, with a fixed seed and an error of about 0.01; for more it is
-    Bonferroni's. Sums of Laplace draws have heavier tails, which ``jointly`` bounds for any weights.
+    With Gaussian noise it is simulated for up to ``MOST_SIMULATED`` estimates, with a fixed seed and an error of about 0.01; for more it is
+    Bonferroni's. Sums of Laplace draws have heavier tails, which ``simultaneous_half_widths`` bounds for any weights.
     """
     count = covariance.shape[0]
     if count < 2:

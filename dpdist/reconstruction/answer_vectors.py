@@ -51,16 +51,6 @@ class AnswerRequest:
         return f"{self.folder}/bounds"
 
     @property
-    def rounding(self) -> str:
-        """Name of the facts of a rounding, where one is asked for."""
-        return f"{self.folder}/rounding"
-
-    @property
-    def moved(self) -> str:
-        """Name of how far each answer was moved so that whole numbers of earlier releases are held."""
-        return f"{self.folder}/moved"
-
-    @property
     def cells(self) -> str:
         """Name of fitted non-negative cells, where they are asked for."""
         return f"{self.folder}/cells"
@@ -88,13 +78,6 @@ class RoundingRule:
         """As plain values."""
         facts = {"rule": self.rule, "deviation": self.deviation, "adds_up": self.adds_up, "apart": list(self.apart)}
         return {**facts, **({"held": list(self.held)} if self.held else {})}
-
-
-def rounding_of(facts: Mapping[str, Any]) -> RoundingRule:
-    """The rounding that facts were taken of."""
-    return RoundingRule(
-        facts["rule"], facts["deviation"], facts["adds_up"], tuple(facts["apart"]), tuple(facts.get("held", ()))
-    )
 
 
 @dataclass(frozen=True)

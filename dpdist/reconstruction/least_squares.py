@@ -154,7 +154,7 @@ class Estimate:
     biased: bool = False
 
     def condition_on_counts(self, known_blocks: tuple[Block, ...], counts: Matrix) -> Estimate:
-        """The estimate under public counts. Raises: InvalidInput when they cannot be true (``LeastSquares.conditioned``)."""
+        """The estimate under public counts. Raises: InvalidInput when they cannot be true (``LeastSquares.condition_on_counts``)."""
         reader, values = self.least_squares.condition_on_counts(self.values, known_blocks, counts, self.noise)
         return replace(self, least_squares=reader, values=values, known_blocks=known_blocks)
 

@@ -183,7 +183,7 @@ def fit_tables(family: TableFamily, tables: Sequence[Matrix], total: float, tole
     Args:
         tables: float64, whether they agree or not.
         total: of each; 0 or less makes all cells 0.
-        tolerance: the distance (``Nearest.distance``) at which rounds end.
+        tolerance: the distance (``FittedTables.distance``) at which rounds end.
     """
     if total <= 0:
         return FittedTables([np.zeros_like(table) for table in tables], 0.0, 0)

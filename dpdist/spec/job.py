@@ -366,7 +366,7 @@ class Job:
         return replace(self, source=replace(self.source, records=records))
 
     def with_records(self, path: Path, snapshot: str = "", *, source_label: str = FRAME_LABEL) -> Job:
-        """The same release of records that were written to a file: see ``Origin.read_to``."""
+        """The same release of records that were written to a file: see ``Origin.with_file``."""
         return replace(self, source=self.source.with_file(path, snapshot, source_label=source_label))
 
     def with_step_result(self, values: Any, numbers: Mapping[str, Any] | None = None) -> Job:

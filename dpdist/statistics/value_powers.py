@@ -15,7 +15,7 @@ def bin_summands(attribute: Attribute, summand: str) -> Matrix:
     """What every bin of an attribute adds to a sum of something of its values; nothing for records without a declared one.
 
     Args:
-        summand: ``PRESENT``, ``AMOUNT``, ``DEVIATION`` (from the middle of the values) or ``SQUARE`` (of that).
+        summand: ``PRESENCE``, ``AMOUNT``, ``DEVIATION`` (from the middle of the values) or ``SQUARE`` (of that).
     """
     bin_values = np.zeros(attribute.size)
     if attribute.amounts is not None:

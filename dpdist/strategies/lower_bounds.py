@@ -69,7 +69,7 @@ def tables_bound(workload: Workload) -> float:
 
 def marginals_bound(workload: Workload) -> float:
     """What ``shared_length_bound`` and twice ``dual_bound`` say of marginals whose cells have equal weights, in closed form; 0 for other
-    queries, and for marginals of more than ``MOST_ASKED`` attributes together.
+    queries, and for marginals of more than ``MAX_MARGINAL_AXES`` attributes together.
 
     W'W is sum_T v_T P_T with P_T the projector onto tables of T whose margins are zero, in which every cell has the same length. So every
     field is sum_T g_T P_T w_j, and <g_j, g_l> is told by the set of attributes in which the cells j and l agree.

@@ -100,7 +100,7 @@ def plan(
     compared_names = {strategy.name for strategy in planned.compared}
     not_compared = (
         exclusion_reasons(
-            *(planned.grid.norm, queries, job.workload.limits, job.setting),
+            *(planned.measurement.norm, queries, job.workload.limits, job.setting),
             spared=lambda name: name not in compared_names and not job.outputs.fits_estimate,
         )
         if job.workload.mechanism == "auto"

@@ -98,7 +98,9 @@ def sampled_of_dawa(folder: Path, fault: str = "") -> tuple[Pair, dict[str, floa
             patch.setattr(dawa, "laplace_scale", lambda sensitivity, epsilon: laplace_scale(
                 int(sensitivity * SMALLER["laplace"]), epsilon))  # fmt: skip
         for side, x in enumerate((np.array([5, 1, 9, 2]), np.array([4, 1, 9, 2]))):
-            drawn = (dawa.measure_buckets(x, queries, planned.grid, budget, key(side, i)) for i in range(SAMPLES_OF_DAWA))
+            drawn = (
+                dawa.measure_buckets(x, queries, planned.measurement, budget, key(side, i)) for i in range(SAMPLES_OF_DAWA)
+            )
             out.append(np.array([pipeline.answers_in_memory(planned, z)[-1] - 16.5 + AT for z in drawn]))
     return (out[0], out[1]), claim(LAPLACE)
 

@@ -49,7 +49,7 @@ def farthest(pipeline: Pipeline, planned: Any, x: np.ndarray) -> tuple[int, ...]
 
     def movement_of_person(person: tuple[int, ...]) -> int:
         neighbour = x + np.bincount(person, minlength=x.size)
-        return moved(planned.grid, pipeline.exact_in_memory(planned, neighbour), base)
+        return moved(planned.measurement, pipeline.exact_in_memory(planned, neighbour), base)
 
     base = pipeline.exact_in_memory(planned, x)
     return max(persons(planned), key=movement_of_person)

@@ -74,7 +74,7 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engin
                 small_release.run(path, home, sizes=case.sizes, step=step, where=where)
             except Stopped:
                 planned, (stored, _) = found["plan"], found["measure"]
-            owned[planned.job.release] = owned_by(planned.grid)
+            owned[planned.job.release] = owned_by(planned.measurement)
     draws.check(owned)
     assert planned.strategy.name == case.mechanism
     with open_ledger(home) as ledger:
@@ -84,9 +84,9 @@ def measured(case: Case, neighbours: str, home: Path, folder: Path, where: Engin
     z = Store(home / "store", case.sizes).read_array(stored)
     assert z.dtype == np.int64
     return {
-        "grid": planned.grid.digest,
-        "spacing": planned.grid.spacing,
-        "sensitivity_squared": str(planned.grid.sensitivity_squared),
+        "grid": planned.measurement.digest,
+        "spacing": planned.measurement.spacing,
+        "sensitivity_squared": str(planned.measurement.sensitivity_squared),
         "scale": int(planned.noise.scale),
         "noise": planned.noise.kind,
         "binding": receipt.spec_digest,

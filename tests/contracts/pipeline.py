@@ -68,16 +68,18 @@ class Pipeline:
     def measured(self, planned: Any, counts: StoredArray) -> np.ndarray:
         """The integers that noise would be added to, from stored counts."""
         context = self.context
-        return exact_values(context.store, context.engine, planned.grid, counts, planned.layout)
+        return exact_values(context.store, context.engine, planned.measurement, counts, planned.layout)
 
     def exact_in_memory(self, planned: Any, x: np.ndarray) -> np.ndarray:
         """The integers of ``exact`` without the store, whose files take ten times as long: for very many histograms."""
-        return to_array(planned.grid.exact_values(Counts(ArrayVector(_counts(planned, x)), planned.layout), InMemory()))
+        return to_array(
+            planned.measurement.exact_values(Counts(ArrayVector(_counts(planned, x)), planned.layout), InMemory())
+        )
 
     def answers_in_memory(self, planned: Any, z: np.ndarray) -> np.ndarray:
         """The answers of ``answers`` without the store."""
         return to_array(
-            planned.grid.answers(
+            planned.measurement.answers(
                 planned.workload, ArrayVector(z), planned.noise, AnswerRequest("answers", Remembering())
             ).answer
         )

@@ -46,10 +46,10 @@ def test_published_queries_have_their_answers_and_errors(name: str, tmp_path: Pa
     x = np.random.default_rng(1).integers(0, 1000, queries.shape[1])
     exact = pipeline.exact(planned, x)
     z = exact + np.random.default_rng(2).integers(-(2**31), 2**31, exact.size)
-    space = planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES)
+    space = planned.measurement.measured_space(ArrayVector(z), domain.shape, MOST_BYTES)
     half = (z.nbytes + sum(8 * each.size for each in space.facts()[1].values())) // 2
     with suppress(InvalidInput):  # a measurement that would take more than is allowed is refused, or written in less
-        less = planned.grid.measured_space(ArrayVector(z), domain.shape, half)
+        less = planned.measurement.measured_space(ArrayVector(z), domain.shape, half)
         assert z.nbytes + sum(8 * each.size for each in less.facts()[1].values()) <= half
     with (tmp_path / "measurement.npz").open("wb") as file:
         measurement_file.write_measurement(

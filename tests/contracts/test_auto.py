@@ -116,7 +116,7 @@ def by_name(context: Context, spec: Spec, chosen: ReleasePlan) -> dict[str, floa
     """The total squared error of every mechanism that can answer a release, asked for by its name."""
     job, found, noise = chosen.job, {}, chosen.noise.kind.value
     for name in REGISTRY:
-        if not can_answer(name, chosen.grid.norm, job.workload.queries, job.workload.limits, job.setting):
+        if not can_answer(name, chosen.measurement.norm, job.workload.queries, job.workload.limits, job.setting):
             continue
         try:
             planned = plan(context, load({**spec, "mechanism": name, "noise": noise}))
@@ -131,7 +131,7 @@ def faults(spec: Spec) -> list[str]:
     context = context_of_all()
     chosen = plan(context, load(spec))
     job = chosen.job
-    reasons = exclusion_reasons(chosen.grid.norm, job.workload.queries, job.workload.limits, job.setting)
+    reasons = exclusion_reasons(chosen.measurement.norm, job.workload.queries, job.workload.limits, job.setting)
     errors = by_name(context, spec, chosen)
     least = min(errors, key=lambda name: errors[name])
     found = []

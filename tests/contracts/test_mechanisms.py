@@ -64,10 +64,10 @@ def test_standard_errors_are_those_of_every_measured_integer(name: str, few: Cal
     pipeline = few(name)
     planned = pipeline.plan("add-remove")
     step = 2.0**20
-    nothing, errors = pipeline.answers(planned, np.zeros(planned.grid.rows, dtype=np.int64))
-    probes = (np.eye(planned.grid.rows) * step).astype(np.int64)
+    nothing, errors = pipeline.answers(planned, np.zeros(planned.measurement.rows, dtype=np.int64))
+    probes = (np.eye(planned.measurement.rows) * step).astype(np.int64)
     moved = np.array([pipeline.answers_in_memory(planned, probe) for probe in probes]) - nothing
-    some = np.random.default_rng(5).integers(-(2**20), 2**20, planned.grid.rows)
+    some = np.random.default_rng(5).integers(-(2**20), 2**20, planned.measurement.rows)
     np.testing.assert_allclose(pipeline.answers(planned, some)[0] - nothing, some @ moved / step, rtol=1e-6, atol=1e-6)
     exact = np.sqrt((moved**2).sum(axis=0)) / step * planned.noise.deviation
     np.testing.assert_allclose(errors, exact, rtol=1e-6)
@@ -190,8 +190,8 @@ def test_a_grid_holds_its_most_records_and_not_one_more(name: str, few: Callable
     nothing = pipeline.exact(planned, 0 * first).astype(object)
     for x in ((most - 5) * first + 5 * last, most * last):
         found = pipeline.exact(planned, x)
-        if isinstance(planned.grid, TermMeasurement):
-            expected = shifted(planned.grid, x.reshape(shape))
+        if isinstance(planned.measurement, TermMeasurement):
+            expected = shifted(planned.measurement, x.reshape(shape))
         else:  # as often what one record adds as there are records
             ones = [pipeline.exact(planned, one).astype(object) - nothing for one in (first, last)]
             expected = nothing + int(x[0]) * ones[0] + int(x[-1]) * ones[1]
@@ -323,7 +323,7 @@ def test_the_noise_covers_every_pair_of_neighbours(name: str, few: Callable[[str
     held = list(person_histograms(cells, 2))
     if planned.job.measured.centre is not None:  # a record more may bring a count closer to the public one
         held = [held[0], *(sign * one for one in held[1:] for sign in (1, -1))]
-    here, rounded = pipeline.exact(planned, base), hasattr(planned.grid, "terms")
+    here, rounded = pipeline.exact(planned, base), hasattr(planned.measurement, "terms")
     if rounded:  # after the product: every neighbour is measured
         moved = np.array([pipeline.exact_in_memory(planned, base + one) for one in held]) - here
     else:
@@ -333,11 +333,11 @@ def test_the_noise_covers_every_pair_of_neighbours(name: str, few: Callable[[str
         np.testing.assert_array_equal(pipeline.exact(other, base + held[-1]) - here, moved[-1])
         norm, within = other.strategy.norm, moved[[int(np.abs(one).sum()) <= most for one in held]]
         worst = farthest(within, 1 if relation == "add-remove" else len(within), norm)
-        bound = other.grid.sensitivity_squared
+        bound = other.measurement.sensitivity_squared
         assert 0 < worst <= bound
         if relation == "add-remove" and not rounded and name not in CHOSEN:
             assert worst == bound  # neither more noise than is needed
-        scale = other.grid.noise(Loss.laplace(EPSILON) if norm == "l1" else Loss.gaussian(RHO)).scale
+        scale = other.measurement.noise(Loss.laplace(EPSILON) if norm == "l1" else Loss.gaussian(RHO)).scale
         assert worst <= scale**2 * (EPSILON**2 if norm == "l1" else 2 * RHO)
 
 

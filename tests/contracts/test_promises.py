@@ -19,7 +19,7 @@ def promised(name: str, folder: Path) -> list[int]:
     """Bytes of measuring and of answering over a few cells, on two cores."""
     planned = Pipeline(CASES[name], folder, 3).plan("add-remove")
     with mock.patch("dpdist.measurement.integer_measurement.cores", return_value=2):
-        takes = planned.grid.memory(planned.workload, planned.layout, 2**30)
+        takes = planned.measurement.memory(planned.workload, planned.layout, 2**30)
     return [takes.measure, takes.answer]
 
 

@@ -81,7 +81,7 @@ def alterations(value: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("type_name", DIFFERENT)
 def test_a_digest_names_all_that_decides_what_is_measured(type_name: str, tmp_path: Path) -> None:
     case = CASES[DIFFERENT[type_name]]
-    measurement = Pipeline(case, tmp_path, 4).plan("add-remove").grid
+    measurement = Pipeline(case, tmp_path, 4).plan("add-remove").measurement
     assert type(measurement).__name__ == type_name
     for field in fields(measurement):
         value = getattr(measurement, field.name)

@@ -111,7 +111,7 @@ def test_nobody_compares_names_of_mechanisms() -> None:
 @pytest.mark.parametrize(
     "planted",
     [
-        "if isinstance(planned.grid, FilterMeasurement): pass",
+        "if isinstance(planned.measurement, FilterMeasurement): pass",
         "ok = isinstance(grid, (IntegerMeasurement, DenseMeasurement))",
         "ok = isinstance(grid, TermMeasurement | filter_measurement.FilterMeasurement)",
         "ok = issubclass(type(grid), TermMeasurement)",
@@ -153,7 +153,7 @@ OF_PLUGIN = [pytest.param(name, marks=needs_plugin(f"mechanism.{name}")) for nam
 def test_only_answers_that_depend_on_the_records_have_an_error_besides_the_noise(mechanism: str, tmp_path: Path) -> None:
     planned = Pipeline(CASES[FIRST[mechanism]], tmp_path, 4).plan("add-remove")
     made = planned.strategy
-    assert isinstance(planned.grid.rows, int)
+    assert isinstance(planned.measurement.rows, int)
     assert made.norm in REGISTRY[mechanism].noises
     assert made.biased == REGISTRY[mechanism].is_data_dependent
 

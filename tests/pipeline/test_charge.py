@@ -54,9 +54,9 @@ def test_a_release_keeps_the_mechanism_that_it_was_charged_for(home: Path) -> No
         bound = BoundRecords(keys.load(home), digested_files(context, other.job.source), counts.content_digest)
         ledger.reserve(release_charge(ledger, other, bound))
     kept = planned.as_charged(context)
-    assert (kept.strategy.name, kept.grid.digest) == (name, other.grid.digest)
+    assert (kept.strategy.name, kept.measurement.digest) == (name, other.measurement.digest)
     assert other.as_charged(context) is other
-    z = context.store.put(context.store.scratch(), np.zeros(kept.grid.rows, dtype=np.int64))
+    z = context.store.put(context.store.scratch(), np.zeros(kept.measurement.rows, dtype=np.int64))
     error = answer(context, kept, z).error.read(0, kept.workload.shape[0])
     claimed = kept.strategy.workload_cost * kept.noise_multiplier**2
     assert error @ error <= claimed <= (error @ error) * (1 + 1e-8)  # of its whole numbers, as of the one that is chosen

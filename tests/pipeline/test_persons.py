@@ -113,11 +113,11 @@ def test_intervals_cover_the_bounded_counts(home: Path, pure: bool) -> None:
     path = small_release.write(home.parent / "data", table=visit_records(), **ASKED, **changes)
     made = plan(Context(home, Store(home / "store"), engine.inline(), ignore_progress), load(path))
     assert made.strategy.name == "identity"
-    draws = made.noise.draw(bytes(32), count=6 * 2000) * made.grid.spacing
-    half = (float(made.noise.half_width_95(1.0)) if pure else NORMAL_95) * made.noise.deviation * made.grid.spacing
+    draws = made.noise.draw(bytes(32), count=6 * 2000) * made.measurement.spacing
+    half = (float(made.noise.half_width_95(1.0)) if pure else NORMAL_95) * made.noise.deviation * made.measurement.spacing
     assert 0.94 <= (np.abs(draws) <= half).mean() <= 0.965
     assert (np.abs(1.2 * draws) <= half).mean() < 0.94
-    scale = made.noise.scale * made.grid.spacing
+    scale = made.noise.scale * made.measurement.spacing
     assert scale == pytest.approx(3.0 if pure else np.sqrt(3 / 0.2), rel=1e-6)
 
 

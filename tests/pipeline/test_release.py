@@ -87,7 +87,7 @@ def test_pure_epsilon_releases(home: Path, mechanism: str) -> None:
     table, certificate = release_folder.load_release(done.folder)
     privacy = certificate["privacy"]
     assert (privacy["epsilon"], privacy["delta"], privacy["noise"], privacy["rho"]) == (0.5, 0.0, "Laplace", "1/8")
-    assert 4 * done.plan.grid.sensitivity_squared <= done.plan.noise.scale**2  # Delta_1 / s <= 1/2, in integers
+    assert 4 * done.plan.measurement.sensitivity_squared <= done.plan.noise.scale**2  # Delta_1 / s <= 1/2, in integers
     assert_release_fits(done, table, truth_of(path))
     if mechanism == "auto":
         costs = {row["mechanism"]: row["cost"] for row in certificate["mechanism"]["compared"]}
@@ -115,7 +115,7 @@ def test_another_budget_does_not_optimise_again(home: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(dense_mechanisms, "coa", solved_again)
     second = run(small_release.write(data, release="small-2", budget={"rho": 0.05}), home)
-    assert second.plan.grid.digest == first.plan.grid.digest
+    assert second.plan.measurement.digest == first.plan.measurement.digest
     assert second.plan.noise.scale > first.plan.noise.scale
     with pytest.raises(AssertionError, match="optimised again"):
         run(small_release.write(data, release="small-3", budget={"rho": 0.05}, workload=[{"cdf": {"of": "age"}}]), home)
@@ -350,7 +350,7 @@ def test_products_beyond_memory(home: Path, monkeypatch: pytest.MonkeyPatch, by:
         monkeypatch.setattr("dpdist.planner.memory_estimate.check", lambda *_: None)
         context = Context(home.parent / f"home-{memory}", store, some, ignore_progress)
         done = release_run.release(context, load(path, sizes=sizes))
-        assert done.plan.grid.is_streamed
+        assert done.plan.measurement.is_streamed
         found.append(small_release.tree(done.folder))
         table = release_folder.load_release(done.folder)[0]
         shutil.rmtree(done.folder)
@@ -474,7 +474,7 @@ def test_releases_of_the_same_records_agree(home: Path, first: str, second: str)
     found, errors = (release_folder.load_release(both.folder)[0][c].to_numpy() for c in ("answer", "standard_error"))
     rows, values = [], []
     for release in (alone, done):
-        grid, noise = release.plan.grid, release.plan.noise
+        grid, noise = release.plan.measurement, release.plan.noise
         store = Store(home / "store")
         rows.append(np.concatenate(list(grid.row_blocks())) / noise.deviation)
         values.append(store.read_array(store.open(f"measurements/{release.job.release}")) / noise.deviation)

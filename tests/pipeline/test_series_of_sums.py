@@ -63,7 +63,7 @@ def test_answers_without_noise_are_the_filtered_sums(name: str, home: Path) -> N
     asked = PAST if name == "square-root" else ASKED
     context, planned = planned_in(home.parent, records, **changes(workload=asked, mechanism=name))
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-    z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+    z = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     sums = np.cumsum(truth(records), axis=0)
     np.testing.assert_allclose(found.answer.read(0, 16), sums.ravel(), rtol=1e-6)
@@ -80,7 +80,7 @@ def test_intervals_cover(draws: int, home: Path) -> None:
     The mean errs by chance for one seed in 40; each answer by five standard deviations for less than one in 10,000.
     """
     context, planned = planned_in(home.parent, table(), **changes(mechanism="coa"))
-    z = context.store.put(context.store.scratch(), np.zeros(planned.grid.rows, dtype=np.int64))
+    z = context.store.put(context.store.scratch(), np.zeros(planned.measurement.rows, dtype=np.int64))
     found = answer(context, planned, z)
     half, error = (column.read(0, 32) for column in (found.half_width, found.error))
     noise = noises_of(planned, draws) * planned.job.measured.domain.shares_per_record / planned.job.measured.domain.scale
@@ -144,7 +144,7 @@ def test_series_and_tables_of_sums_are_measured_together(home: Path) -> None:
     asked = [*ASKED, {**BY_BRANCH, "sum": "amount"}]
     context, planned = planned_in(home.parent, records, **changes(workload=asked))
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-    z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+    z = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     np.testing.assert_allclose(found.answer.read(32, 34), truth(records).sum(axis=0), rtol=1e-6)
     assert planned.strategy.gap <= 1e-6

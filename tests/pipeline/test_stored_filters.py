@@ -59,7 +59,7 @@ def test_a_release(home: Path, changes: dict[str, Any]) -> None:
     """Published answers are within their error bars, predicted errors are those published, and a second run changes nothing."""
     path = release(home.parent / "data", **changes)
     done = small_release.run(path, home, sizes=SMALL)
-    assert done.plan.grid.form is Form.STORED
+    assert done.plan.measurement.form is Form.STORED
     table = release_folder.load_release(Path(done.folder))[0].to_pandas()
     counts = np.bincount(pa.parquet.read_table(path.parent / "records.parquet")["t"].to_numpy(), minlength=STEPS)
     sums = np.cumsum(counts)
@@ -127,7 +127,7 @@ def test_a_release_of_several_series(home: Path) -> None:
         ledger={"dataset": "several", "cap": {"rho": 0.1}},
     )
     done = small_release.run(path, home, sizes=SMALL)
-    assert done.plan.grid.form is Form.STORED
+    assert done.plan.measurement.form is Form.STORED
     found = release_folder.load_release(Path(done.folder))[0].to_pandas()
     assert found["query"].tolist()[:3] == ["t at 0, sex f", "t at 0, sex m", "t at 1, sex f"]
     records = table.to_pandas()
@@ -212,7 +212,7 @@ def test_a_release_of_formulas(home: Path, neighbours: str) -> None:
         ledger={"dataset": "formulas", "cap": {"epsilon": 3.0, "delta": 1e-5}},
     )
     done = small_release.run(path, home, sizes=CELLS)
-    assert done.plan.grid.form is Form.STORED
+    assert done.plan.measurement.form is Form.STORED
     found = release_folder.load_release(Path(done.folder))[0].to_pandas()
     yes = {name: values == "yes" for name, values in columns.items()}
     truth = []

@@ -82,7 +82,7 @@ def test_a_stream_goes_on_without_paying_again(home: Path) -> None:
     assert table["query"].to_pylist()[-1] == "age at 11, sex m"
     # the noise of all parts together against the exact measurement of the whole series
     assert plan is not None
-    grid = plan.grid
+    grid = plan.measurement
     assert isinstance(grid, FilterMeasurement)
     counts = np.zeros((12, 2), dtype=np.int64)
     for row in small_release.records().to_pylist():
@@ -126,7 +126,7 @@ def test_a_stream_survives_other_versions_of_the_solvers(home: Path, monkeypatch
     monkeypatch.setattr("dpdist.strategies.filter_strategies.root_of", root_of_another_solver)
     monkeypatch.setattr("dpdist.spec.sections.budgets.rho_for", lambda *given: rho_for(*given) - Fraction(1, 10**10))
     second = run(release(home, 1, 8, **budget), home)
-    assert second.plan.grid.digest == first.plan.grid.digest
+    assert second.plan.measurement.digest == first.plan.measurement.digest
     assert (second.plan.noise, second.plan.loss) == (first.plan.noise, first.plan.loss)
     assert not second.charged
 
@@ -175,13 +175,14 @@ def test_whole_running_sums_add_up_never_change_and_are_covered(
     """
     sums = [{"filters": {"of": "age", "by": ["sex"], "apply": [{"running_sum": True}]}}]
     before, unrounded = np.zeros(0), list[np.ndarray]()
-    round_to_whole = query_answers.round_to_whole
+    estimate = query_answers._unrounded_answers
 
     def note(*arguments: Any) -> Any:
-        unrounded.append(to_array(arguments[2].answer))
-        return round_to_whole(*arguments)
+        estimated = estimate(*arguments)
+        unrounded.append(to_array(estimated.answer))
+        return estimated
 
-    monkeypatch.setattr(query_answers, "round_to_whole", note)
+    monkeypatch.setattr(query_answers, "_unrounded_answers", note)
     for number, through in enumerate((3, 4, 11)):
         path = release(home, number, through, workload=sums, mechanism=mechanism, postprocess={"integer": True})
         table, certificate = release_folder.load_release(run(path, home).folder)

@@ -137,7 +137,7 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
         home.parent, records, **mechanism_changes(name), workload=ASKED if separable else [*ASKED, OR]
     )
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-    z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+    z = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     values = found.answer.read(0, found.answer.size)
     by = {each: truth(records, lambda row, each=each: row["branch"] == each) for each in "ab"}
@@ -157,7 +157,7 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
     if not separable:
         either = truth(records, lambda row: row["branch"] == "a" or row["age"] >= 2)
         assert values[37:39] == pytest.approx([either[1], float(either[0])], rel=1e-9)
-    space = planned.grid.measured_space(ArrayVector(z), planned.job.measured.domain.shape, MOST_BYTES)
+    space = planned.measurement.measured_space(ArrayVector(z), planned.job.measured.domain.shape, MOST_BYTES)
     ratios = statistics(planned.job.workload, Measurement(space, planned.job.measured.domain, planned.noise))["means"]
     expected = [float(s / n) for s, n in by.values()]
     assert ratios["mean"].to_pylist()[:2] == pytest.approx(expected, abs=2e-3)
@@ -166,7 +166,7 @@ def test_answers_without_noise_are_exact_cents(name: str, home: Path) -> None:
 def test_predicted_errors_are_those_of_the_answers(home: Path) -> None:
     """In the units of the amounts, weighed as the optimiser weighs them: an error of the largest amount as one record."""
     context, planned = planned_in(home.parent, table())
-    z = context.store.put(context.store.scratch(), np.zeros(planned.grid.rows, dtype=np.int64))
+    z = context.store.put(context.store.scratch(), np.zeros(planned.measurement.rows, dtype=np.int64))
     found = answer(context, planned, z)
     errors = found.error.read(0, found.error.size)
     row = next(each for each in planned.table if each.mechanism == planned.strategy.name)
@@ -184,7 +184,9 @@ def test_errors_that_are_shown_have_one_unit(home: Path, weights: tuple[float, f
     ]
     alone = [{**each, "sum": "amount"} for each in tables]
     context, planned = planned_in(home.parent, table(), workload=alone, sums=sums)
-    found = answer(context, planned, context.store.put(context.store.scratch(), np.zeros(planned.grid.rows, dtype=np.int64)))
+    found = answer(
+        context, planned, context.store.put(context.store.scratch(), np.zeros(planned.measurement.rows, dtype=np.int64))
+    )
     errors, squares = found.error.read(0, found.error.size), planned.workload.weights**2
     facts = planned.certificate()["mechanism"]
     assert facts["unit"] == "EUR"
@@ -217,7 +219,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     records = table()
     context, planned = planned_in(home.parent, records, **mechanism_changes(name), workload=[{**ASKED[2]}])
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-    z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+    z = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     exact, half = (column.read(0, 4) for column in (found.answer, found.half_width))
     noise = noises_of(planned, draws)
@@ -228,7 +230,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
     domain = planned.job.measured.domain
     published = PublishedRelease(
         UNPUBLISHED,
-        Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise),
+        Measurement(planned.measurement.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise),
     )
     covariance = published._covariance([each for pair in pairs_of(planned) for each in pair])
     np.testing.assert_allclose(np.cov(noise[:, [2, 0, 3, 1]].T), covariance, atol=0.1 * np.abs(covariance).max())
@@ -246,7 +248,7 @@ def test_intervals_of_sums_and_means_cover(name: str, draws: int, home: Path) ->
 
 def noises_of(planned: Any, draws: int) -> np.ndarray:
     """What the noise of so many releases makes of their answers, (draws, queries): drawn on the grid, read as answers are."""
-    grid, rows = planned.grid, planned.grid.rows
+    grid, rows = planned.measurement, planned.measurement.rows
     probes = (2**20 * np.eye(rows)).astype(np.int64)
     read = [
         grid.answers(planned.workload, ArrayVector(each), planned.noise, AnswerRequest("answers", Remembering()))
@@ -424,7 +426,7 @@ def test_two_columns_of_amounts_are_divided_together(home: Path) -> None:
     context, planned = planned_in(home.parent, records, sums=sums, workload=asked)
     assert planned.job.measured.domain.shares_per_record == 2000
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-    z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+    z = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     tips = {b: sum(min(r["tip"], 10) for r in records.to_pylist() if r["branch"] == b) for b in "ab"}
     np.testing.assert_allclose(found.answer.read(2, 4), [tips["a"], tips["b"]], rtol=1e-9)
@@ -449,7 +451,9 @@ def test_a_range_of_one_step_is_a_column_of_amounts_like_any_other(home: Path) -
     assert planned.job.measured.domain.shares_per_record == 1
     assert [block.name for block in planned.workload.blocks][:2] == ["branch", "age"]
     domain = planned.job.measured.domain
-    space = planned.grid.measured_space(ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), domain.shape, MOST_BYTES)
+    space = planned.measurement.measured_space(
+        ArrayVector(np.zeros(planned.measurement.rows, dtype=np.int64)), domain.shape, MOST_BYTES
+    )
     assert Measurement(space, domain, planned.noise).format == 2
 
 

@@ -104,7 +104,7 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     records = table()
     context, planned = planned_in(home.parent, records, workload=ASKED[1:], **(LAPLACE if kind == "laplace" else {}))
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-    z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+    z = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
     found = answer(context, planned, context.store.put(context.store.scratch(), z))
     exact, half = (column.read(0, 5) for column in (found.answer, found.half_width))
     true = truth(records)
@@ -118,7 +118,7 @@ def test_intervals_cover_the_bounded_sums_and_means(kind: str, draws: int, home:
     domain = planned.job.measured.domain
     published = PublishedRelease(
         UNPUBLISHED,
-        Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise),
+        Measurement(planned.measurement.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise),
     )
     ends = np.array(domain.attributes[-1].amounts.ends)
     asked = [LinearFunction(((1.0, {0: one, 1: row}),)) for one in np.eye(2) for row in (ends, np.ones(2))]
@@ -139,7 +139,7 @@ def test_sums_are_more_precise_than_under_the_bound_on_records(home: Path) -> No
     for most in (None, 2 * TO, TO):
         sums = {"amount": {"from": 0, "to": TO, "missing": "drop", **({"most_per_person": most} if most else {})}}
         context, planned = planned_in(home.parent / str(most), table(9), workload=ASKED[:2], sums=sums)
-        z = context.store.put(context.store.scratch(), np.zeros(planned.grid.rows, dtype=np.int64))
+        z = context.store.put(context.store.scratch(), np.zeros(planned.measurement.rows, dtype=np.int64))
         errors[most] = answer(context, planned, z).error.read(0, 6)
         row = next(each for each in planned.table if each.mechanism == planned.strategy.name)
         weighed = float(np.sqrt(np.mean((planned.workload.weights * errors[most]) ** 2)))

@@ -122,9 +122,9 @@ def test_too_many_steps_for_squares_are_refused_in_one_line() -> None:
 def exact(planned: Any, context: Any) -> Measurement:
     """The measurement of a plan without noise."""
     counts, _ = count(context, planned.job.source, planned.job.measured, planned.layout)
-    z = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+    z = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
     domain = planned.job.measured.domain
-    return Measurement(planned.grid.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
+    return Measurement(planned.measurement.measured_space(ArrayVector(z), domain.shape, MOST_BYTES), domain, planned.noise)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "coa" else pytest.mark.slow) for n in MECHANISMS])

@@ -28,7 +28,7 @@ def test_the_census_example_is_planned_by_a_mechanism_whose_measurement_is_publi
 @pytest.mark.slow
 def test_the_measurement_of_the_census_example_is_published() -> None:
     planned = plan(context_of_all(), load(yaml.safe_load(CENSUS.read_text()), folder=CENSUS.parent))
-    assert reason_unpublished(planned.grid, planned.job.measured.domain.shape) is None
+    assert reason_unpublished(planned.measurement, planned.job.measured.domain.shape) is None
 
 
 @pytest.mark.parametrize("published", [2**15, 2**16])
@@ -41,4 +41,4 @@ def test_of_equally_good_strategies_one_is_published(published: int, monkeypatch
     costs = {row.mechanism: row.cost for row in planned.table}
     assert costs["coa"] == pytest.approx(costs["symmetric"], rel=EQUALLY_GOOD)
     assert planned.strategy.name == ("coa" if published < 2**16 else "symmetric")
-    assert reason_unpublished(planned.grid, planned.job.measured.domain.shape) is None
+    assert reason_unpublished(planned.measurement, planned.job.measured.domain.shape) is None

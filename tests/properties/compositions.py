@@ -301,7 +301,7 @@ ROOMS: dict[str, dict[str, Part]] = {
         "nothing": written(),
         "known": written(postprocess={"known": [{"count": 90}]}),
         "non_negative": written(postprocess={"non_negative": True}),
-        "integer": written(postprocess={"integer": True}),
+        **_of_plugin("postprocess.integer", {"integer": written(postprocess={"integer": True})}),
         "suppress": written(postprocess={"suppress": {"below": 5}}),
     },
     "sources": {
@@ -336,7 +336,7 @@ def context_of_all() -> Context:
 def planned(choice: Choice) -> ReleasePlan:
     """The plan of chosen parts. Raises: DpdistError."""
     found = plan(context_of_all(), load(content_of(choice), records=choice.get("sources") != "Arrow"))
-    check_means(found.job.workload, found.grid)
+    check_means(found.job.workload, found.measurement)
     return found
 
 

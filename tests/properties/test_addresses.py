@@ -128,19 +128,19 @@ def test_a_release_draws_every_address_once(case: str, home: Path, drawn: Draws)
     path = small_release.write(home.parent / "data", table=records(), mechanism=mechanism, **CASES[case])
     done, handed = run(path, home)
     assert done.plan.strategy.name == mechanism
-    drawn.check({done.job.release: owned_by(done.plan.grid)})
+    drawn.check({done.job.release: owned_by(done.plan.measurement)})
     ranges = drawn.reads_of_release(done.job.release)["noise"]
     if mechanism == "dawa":
         assert len(ranges) == 2  # one for what chooses the partition, one for its totals
         return
-    rows = done.plan.grid.rows
+    rows = done.plan.measurement.rows
     assert len(ranges) == -(-rows // shard_rows(rows)) > 1
     (key,) = drawn.releases
     assert (ranges[0][0], ranges[-1][1]) == (0, rows)
     assert all(stop == start for (_, stop), (start, _) in zip(ranges, ranges[1:], strict=False))
     store, counts = Store(home / "store"), handed["count"][0]
     measured = store.read_array(handed["measure"][0])
-    exact = exact_values(store, engine.inline(), done.plan.grid, counts, done.plan.layout)
+    exact = exact_values(store, engine.inline(), done.plan.measurement, counts, done.plan.layout)
     np.testing.assert_array_equal(measured - exact, done.plan.noise.draw(key, start=0, count=rows))
 
 
@@ -191,7 +191,9 @@ def test_every_budgeted_step_draws_addresses_of_its_own(case: str, home: Path, d
     found["thresholded"] = {**rows, "at_least": 30 if budget == "rho" else 200}
     done = small_release.run(small_release.write(home.parent / "data", table=purchases(), **found), home)
     steps = [before for before, _ in done.job.found_steps]
-    drawn.check({each.release: PURPOSES[type(each)](each) for each in steps} | {done.job.release: owned_by(done.plan.grid)})
+    drawn.check(
+        {each.release: PURPOSES[type(each)](each) for each in steps} | {done.job.release: owned_by(done.plan.measurement)}
+    )
     lacking = {NameSelection} if budget == "pure" else set()
     assert {type(each) for each in steps} == {*PURPOSES} - {RecordsChoice if groups else GroupsChoice} - lacking
     for each in steps:  # as many as it owns, of all that is counted beforehand

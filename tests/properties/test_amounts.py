@@ -131,7 +131,7 @@ def test_what_answering_is_given(case: str, home: Path) -> None:
     assert [name for name in stages if stages[name].on_workers] == ["count", "answer"]  # the others are this process's
     given = 3 * inverse + 3 * (8 * 12 * 12 + 2**20)  # 12 queries of 12 cells, and a MiB beside each block
     if case == "identity":
-        given = TableReduction(planned.job.workload.queries, planned.grid.spacing).task_bytes() + 2**20
+        given = TableReduction(planned.job.workload.queries, planned.measurement.spacing).task_bytes() + 2**20
     assert stage.bytes == given
     memory_estimate.check([replace(stage, limit=given)], "")
     with pytest.raises(OutOfMemory):

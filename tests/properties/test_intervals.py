@@ -16,6 +16,8 @@ from dpdist import engine
 from dpdist.content.release_content import decimals_of
 from dpdist.pipeline import release_run
 from dpdist.pipeline.query_answers import answer as answers_of
+from dpdist.planner.answer_rounding import answer_rounding
+from dpdist.plugin_registry import missing_plugin
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
 from dpdist.runtime.context import Context, ignore_progress
@@ -131,7 +133,9 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
         """The same measurement, processed in another way."""
         outputs = replace(done.job.outputs, postprocess=PostprocessSpec.model_validate(options))
         planned = replace(done.plan, job=replace(done.job, outputs=outputs))
-        return answers_of(context, planned, handed["measure"][0])
+        rounding = answer_rounding(planned.job)
+        round_answers = None if rounding is None else rounding.prepare(context, planned, ())
+        return answers_of(context, planned, handed["measure"][0], (), round_answers)
 
     def answered(**options: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return columns(processed(**options))
@@ -144,10 +148,11 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
         assert np.abs(values - before).max() <= rounded.rounding.deviation + 1e-9
         np.testing.assert_allclose(wider, width + rounded.rounding.deviation, rtol=1e-6, atol=1e-6)
 
-    whole = processed(integer=True)
-    np.testing.assert_allclose(columns(whole)[1], error, rtol=1e-12)
-    check_whole(whole, answer, half)
-    check_whole(processed(integer="unbiased"), answer, half)
+    if not missing_plugin("postprocess.integer"):
+        whole = processed(integer=True)
+        np.testing.assert_allclose(columns(whole)[1], error, rtol=1e-12)
+        check_whole(whole, answer, half)
+        check_whole(processed(integer="unbiased"), answer, half)
     if case not in FITTED:
         return
     fitted, same, wider = answered(non_negative=True)
@@ -156,9 +161,10 @@ def test_half_widths_are_those_of_the_noise(case: str, home: Path) -> None:
     np.testing.assert_allclose(same, error, rtol=1e-6)
     around = np.maximum(most - fitted, fitted - least)  # holds what the interval of the unbiased answer holds above 0
     np.testing.assert_allclose(wider, around, rtol=1e-6, atol=1e-6)
-    both = processed(non_negative=True, integer=True)
-    check_whole(both, fitted, around)
-    assert columns(both)[0].min() >= 0
+    if not missing_plugin("postprocess.integer"):
+        both = processed(non_negative=True, integer=True)
+        check_whole(both, fitted, around)
+        assert columns(both)[0].min() >= 0
     _, less, narrower = answered(known=[{"count": 60}])
     assert (less <= error * (1 + 1e-6)).all()
     if case in FITTED - {"identity, Laplace noise"}:

@@ -228,7 +228,7 @@ def test_the_file_holds_nothing_private_and_the_same_bytes_each_time(home: Path)
     assert (
         facts["measurement"] == stored.digest == done.certificate.get("measurements", {"small-1": stored.digest})["small-1"]
     )
-    grid: Any = done.plan.grid
+    grid: Any = done.plan.measurement
     np.testing.assert_array_equal(arrays.pop("mixing"), grid.mixing)
     for axis, codes in enumerate(grid.base.codes):
         np.testing.assert_array_equal(arrays.pop(f"codes_{axis}"), codes)

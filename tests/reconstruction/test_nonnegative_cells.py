@@ -226,7 +226,7 @@ def test_a_release_says_what_its_fit_does(
         "measurement": certificate["measurements"]["small-1"],
     }
     seed = int(compute_digest("simulation", asked)[:8], 16)
-    reader = done.plan.grid.least_squares(done.plan.workload)
+    reader = done.plan.measurement.least_squares(done.plan.workload)
     cells, effect = reader.fit_non_negative(reader.estimate(space.values), done.plan.noise, seed)
     assert effect.facts() == facts
     np.testing.assert_allclose(

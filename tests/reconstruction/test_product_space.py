@@ -21,7 +21,7 @@ def test_no_variance_is_negative_where_products_cancel(tmp_path: Path) -> None:
     """0.1 x + 0.2 x - 0.3 x is nothing, up to what rounding leaves on either side of it."""
     planned = Pipeline(CASES["kronecker"], tmp_path, 3).plan("add-remove")
     shape = planned.workload.domain.shape
-    space = planned.grid.measured_space(ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), shape, 2**20)
+    space = planned.measurement.measured_space(ArrayVector(np.zeros(planned.measurement.rows, dtype=np.int64)), shape, 2**20)
     assert isinstance(space, ProductSpace)
     state = np.random.default_rng(0)
     shares = state.random((50, 2))
@@ -38,7 +38,7 @@ def test_how_near_noise_is_to_one_draw_hangs_on_no_unit(times: float, tmp_path: 
     """An answer and many times the answer add the same draws."""
     planned = Pipeline(CASES["kronecker"], tmp_path, 3).plan("add-remove")
     shape = planned.workload.domain.shape
-    space = planned.grid.measured_space(ArrayVector(np.zeros(planned.grid.rows, dtype=np.int64)), shape, 2**20)
+    space = planned.measurement.measured_space(ArrayVector(np.zeros(planned.measurement.rows, dtype=np.int64)), shape, 2**20)
     state = np.random.default_rng(0)
     vectors = {axis: state.random((20, size)) for axis, size in enumerate(shape)}
     once, often = (space.estimate(Functionals(np.full(20, each), np.arange(20), vectors, 20)) for each in (1.0, times))

@@ -18,7 +18,7 @@ def squared_length(change: np.ndarray, norm: Norm) -> int:
 
 def covered(planned: ReleasePlan, squared: int) -> bool:
     """Whether a change of this squared length is no more than the grid declares, and the noise for that no more than is charged."""
-    grid, noise, loss = planned.grid, planned.noise, planned.loss
+    grid, noise, loss = planned.measurement, planned.noise, planned.loss
     if squared > grid.sensitivity_squared:
         return False
     if grid.norm == "l1":

@@ -90,7 +90,7 @@ def measurements(folder: Path, case: str, samples: int, part: Fraction) -> tuple
         context = Context(place, Store(place / "store"), inline(), ignore_progress)
         planned = plan(context, spec)
         counts, _ = count(context, spec.source, spec.measured, planned.layout)
-        exact = measured(context.store, context.engine, planned.grid, counts, planned.layout)
+        exact = measured(context.store, context.engine, planned.measurement, counts, planned.layout)
         noise = replace(planned.noise, scale=int(planned.noise.scale * part))
         source = spec.source.files.digest
         rows = [exact + noise.draw(key_of(spec, source, side, i), count=exact.size) for i in range(samples)]
@@ -154,13 +154,13 @@ def test_outputs_of_dawa(tmp_path: Path) -> None:
     path = written(tmp_path, "laplace", files("laplace")[0], mechanism="dawa", workload=[{"cdf": {"of": "a"}}])
     spec = load(path)
     planned = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), spec)
-    assert isinstance(planned.grid, DawaMeasurement)
+    assert isinstance(planned.measurement, DawaMeasurement)
     out = []
     for side, x in enumerate((np.array([2, 1, 2, 0]), np.array([1, 1, 2, 0]))):
         rows, source = [], spec.source.files.digest
         for i in range(6000):
             values = measured_by_dawa(
-                x, spec.workload.queries, planned.grid, spec.guarantee.budget.loss, key_of(spec, source, side, i)
+                x, spec.workload.queries, planned.measurement, spec.guarantee.budget.loss, key_of(spec, source, side, i)
             )
             buckets, rows_of_tree = int(values[0]), int(values[int(values[0]) + 1])
             rows.append([buckets, float(values[-rows_of_tree:].sum()) / 2.0**30])

@@ -97,17 +97,17 @@ def integers(planned: ReleasePlan, content: Content, records: pa.Table, folder: 
     (folder / "release.yaml").write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
     job = load(folder / "release.yaml")
     counts, _ = count(context, job.source, job.measured, planned.layout)
-    z = measured(context.store, inline(), planned.grid, counts, planned.layout)
+    z = measured(context.store, inline(), planned.measurement, counts, planned.layout)
     return np.array([int(value) for value in z], dtype=object)
 
 
 def farthest(draw: Draw, planned: ReleasePlan, folder: Path) -> int:
     """How far neighbours move what is measured, squared. Raises: DpdistError for records that the spec refuses."""
-    check_means(planned.job.workload, planned.grid)
+    check_means(planned.job.workload, planned.measurement)
     schema = draw.table().schema
     tables = (pa.Table.from_pylist(rows, schema) for rows in files_of(draw, planned))
     first, *after = (integers(planned, draw.content, each, folder / str(n)) for n, each in enumerate(tables))
-    return max(squared_length(each - first, planned.grid.norm) for each in after)
+    return max(squared_length(each - first, planned.measurement.norm) for each in after)
 
 
 def drawn(draw: Draw) -> tuple[Draw, ReleasePlan] | None:

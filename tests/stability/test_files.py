@@ -124,9 +124,9 @@ class Pipeline:
         context = Context(self.folder, self.store, self.engine, ignore_progress)
         around = plan.job.measured.centre
         near = counts if around is None else histogram._distances(context, counts, around)
-        key = (plan.grid.digest, near.digest)
+        key = (plan.measurement.digest, near.digest)
         if key not in self.measured:
-            values = measured(self.store, self.engine, plan.grid, near, plan.layout)
+            values = measured(self.store, self.engine, plan.measurement, near, plan.layout)
             self.measured[key] = [int(v) for v in values]
         return self.measured[key]
 
@@ -142,7 +142,7 @@ def farthest(
         integers.append(pipeline.integers(stored, plan))
     tables = max(1, len(plan.layout.tables))
     moved = max(int(np.abs(other - counts[0]).sum()) for other in counts) // tables
-    power = 1 if plan.grid.norm == "l1" else 2
+    power = 1 if plan.measurement.norm == "l1" else 2
     reach = max(sum(abs(u - v) ** power for u, v in zip(other, integers[0], strict=True)) for other in integers)
     return moved, reach ** (2 // power)
 
@@ -156,8 +156,8 @@ def compare(pipeline: Pipeline, form: str, protection: Protection, mechanism: st
     plan = planned(folder, mechanism, protection, FORMS[form][1])
     moved, reach = farthest(pipeline, plan, form, protection, thorough=thorough)
     assert moved == protection.distance.length, mechanism
-    assert reach <= plan.grid.sensitivity_squared, mechanism
-    assert reach >= LEAST.get(mechanism, 0.2) * plan.grid.sensitivity_squared, mechanism
+    assert reach <= plan.measurement.sensitivity_squared, mechanism
+    assert reach >= LEAST.get(mechanism, 0.2) * plan.measurement.sensitivity_squared, mechanism
 
 
 FOUND_BY = {
@@ -211,7 +211,7 @@ def test_missing_values_in_bins_of_their_own_move_the_integers_as_declared(
         assert plan is not None
         moved, reach = farthest(pipeline, plan, form, protection)
         assert moved == protection.distance.length
-        assert 0.2 * plan.grid.sensitivity_squared <= reach <= plan.grid.sensitivity_squared
+        assert 0.2 * plan.measurement.sensitivity_squared <= reach <= plan.measurement.sensitivity_squared
 
 
 @pytest.mark.slow
@@ -280,8 +280,8 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
         first_of_each = contribution_bounding.first_records
         monkeypatch.setattr(contribution_bounding, "first_records", lambda rows, most: first_of_each(rows, most + 1))
     elif fault == "the bound is forgotten":
-        made = plan.grid
-        plan = replace(plan, grid=replace(made, sensitivity_squared=made.sensitivity_squared // 4))
+        made = plan.measurement
+        plan = replace(plan, measurement=replace(made, sensitivity_squared=made.sensitivity_squared // 4))
     elif fault == "numbers doubled":
         rows = histogram_counting.counted_rows
         monkeypatch.setattr(histogram_counting, "counted_rows", lambda *given: (rows(*given)[0], 2 * rows(*given)[1]))
@@ -295,5 +295,5 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
         monkeypatch.setattr(Layout, "positions", twice)
     pipeline = Pipeline(tmp_path)
     moved, reach = farthest(pipeline, plan, "counts, clip" if fault == "numbers doubled" else "csv, drop", protection)
-    assert reach > plan.grid.sensitivity_squared
+    assert reach > plan.measurement.sensitivity_squared
     assert moved > protection.distance.length or fault == "the bound is forgotten"

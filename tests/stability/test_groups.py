@@ -77,9 +77,9 @@ def test_counts_move_by_what_the_grid_was_told(tmp_path: Path, neighbours: str, 
         squared, length = max(squared, int((moved**2).sum())), max(length, int(np.abs(moved).sum()))
     sides = 2 if neighbours == "replace-one" else 1
     unit = 2**30
-    assert gaussian.grid.sensitivity_squared == sides * groups * (most * unit) ** 2
-    assert laplace.grid.sensitivity_squared == (sides * groups * most * unit) ** 2
-    assert squared * unit**2 <= gaussian.grid.sensitivity_squared
+    assert gaussian.measurement.sensitivity_squared == sides * groups * (most * unit) ** 2
+    assert laplace.measurement.sensitivity_squared == (sides * groups * most * unit) ** 2
+    assert squared * unit**2 <= gaussian.measurement.sensitivity_squared
     assert length == gaussian.job.moved.length if sides == 1 else length <= gaussian.job.moved.length
     assert squared >= groups * most**2
 
@@ -107,7 +107,7 @@ def test_a_bound_that_is_forgotten_is_found(tmp_path: Path, monkeypatch: pytest.
         cells(data, tmp_path / str(number), made) - base
         for number, data in enumerate(changed(FILE, made.job.guarantee.protection))
     ]
-    assert max(int((each**2).sum()) for each in moved) * 2**60 > made.grid.sensitivity_squared
+    assert max(int((each**2).sum()) for each in moved) * 2**60 > made.measurement.sensitivity_squared
 
 
 IN_ALL = {name: {**part, "total": "all"} for name, part in DOMAIN.items()}
@@ -136,8 +136,8 @@ def move_by(reached: int, folder: Path, neighbours: str, groups: int, **changes:
     sides = 2 if neighbours == "replace-one" else 1
     squared, length = farthest_file(gaussian, folder)
     unit = 2**30
-    assert gaussian.grid.sensitivity_squared == sides * reached * unit**2
-    assert laplace.grid.sensitivity_squared == (sides * reached * unit) ** 2
+    assert gaussian.measurement.sensitivity_squared == sides * reached * unit**2
+    assert laplace.measurement.sensitivity_squared == (sides * reached * unit) ** 2
     assert squared <= sides * reached
     assert length <= sides * reached
     if sides == 1 and groups <= 3:  # a person of FILE has records in so many groups of each table
@@ -169,7 +169,7 @@ def test_totals_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
     else:
         monkeypatch.setattr(contribution_bounding, "first_of_groups", wrong)
     made = plan_counted_once(tmp_path, "add-remove", 2 if fault != "groups of totals are forgotten" else 1)
-    assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
+    assert farthest_file(made, tmp_path)[0] * 2**60 > made.measurement.sensitivity_squared
 
 
 LEVELS: dict[str, Any] = {
@@ -199,7 +199,7 @@ def test_levels_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
     else:
         monkeypatch.setattr(contribution_bounding, "with_group_bound", lambda source, domain, table: source)
     made = plan_counted_once(tmp_path, "add-remove", 3, **BY_LEVELS)
-    assert farthest_file(made, tmp_path)[0] * 2**60 > made.grid.sensitivity_squared
+    assert farthest_file(made, tmp_path)[0] * 2**60 > made.measurement.sensitivity_squared
 
 
 @pytest.mark.parametrize(("groups", "most"), [(1, 1), (2, 3), (5, 1)])
@@ -239,7 +239,7 @@ COUNTED: dict[str, dict[str, Any]] = {
 
 def farthest(made: ReleasePlan, groups: int, most: int) -> int:
     """How far persons in up to so many of the six cells move what is measured, squared: all, and all pairs where one is replaced."""
-    rows = np.concatenate(list(made.grid.row_blocks() or ())).astype(object)
+    rows = np.concatenate(list(made.measurement.row_blocks() or ())).astype(object)
     every = [np.array(u) * most for u in product((0, 1), repeat=rows.shape[1]) if sum(u) <= groups]
     others = every if made.job.guarantee.neighbours == "replace-one" else every[:1]
     return max(int(rows @ (u - v) @ (rows @ (u - v))) for u in every for v in others)
@@ -253,15 +253,15 @@ def farthest(made: ReleasePlan, groups: int, most: int) -> int:
 def test_the_optimum_for_persons_is_hidden(tmp_path: Path, neighbours: str, counted: str, groups: int, most: int) -> None:
     """Files of neighbours through counting, and every person there can be: none moves farther, and without replacing one just as far."""
     made = planned(tmp_path, neighbours, groups, most, mechanism="coa", **COUNTED[counted])
-    rows = np.concatenate(list(made.grid.row_blocks() or ())).astype(object)
+    rows = np.concatenate(list(made.measurement.row_blocks() or ())).astype(object)
     base = cells(FILE, tmp_path / "base", made)
     for number, data in enumerate(changed(FILE, made.job.guarantee.protection)):
         moved = rows @ (cells(data, tmp_path / str(number), made) - base)
-        assert int(moved @ moved) <= made.grid.sensitivity_squared
+        assert int(moved @ moved) <= made.measurement.sensitivity_squared
     found = farthest(made, groups, most)
-    assert found <= made.grid.sensitivity_squared
+    assert found <= made.measurement.sensitivity_squared
     if neighbours == "add-remove":
-        assert made.grid.sensitivity_squared - found <= found // 2**24
+        assert made.measurement.sensitivity_squared - found <= found // 2**24
         assert made.table[0].gap is not None
         assert -1e-9 < made.table[0].gap < 1e-5
 
@@ -277,7 +277,7 @@ def test_a_sensitivity_that_forgets_something_is_found(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(dense_measurement, "squared_cells_bound", wrong)
     made = planned(tmp_path, "add-remove", 3, 1, mechanism="wavelet", workload=[{"ranges": {"of": ["a"], "by": ["b"]}}])
-    assert farthest(made, 3, 1) > made.grid.sensitivity_squared
+    assert farthest(made, 3, 1) > made.measurement.sensitivity_squared
 
 
 def test_persons_by_group_get_the_optimum(tmp_path: Path) -> None:
@@ -302,6 +302,10 @@ def test_other_grids_take_what_their_columns_have_together(tmp_path: Path) -> No
     asked: dict[str, Any] = {"workload": [{"cdf": {"of": "a"}}]}
     one = planned(tmp_path / "one", "add-remove", 1, 2, mechanism="eigen", **asked)
     made = planned(tmp_path / "made", "add-remove", 3, 2, mechanism="eigen", **asked)
-    assert not (isinstance(made.grid, DenseMeasurement) and made.grid.mixing.ndim == 1)
-    assert 3 * one.grid.sensitivity_squared < made.grid.sensitivity_squared <= 9 * one.grid.sensitivity_squared
+    assert not (isinstance(made.measurement, DenseMeasurement) and made.measurement.mixing.ndim == 1)
+    assert (
+        3 * one.measurement.sensitivity_squared
+        < made.measurement.sensitivity_squared
+        <= 9 * one.measurement.sensitivity_squared
+    )
     assert planned(tmp_path / "auto", "add-remove", 6, 1, **asked).strategy.name == "coa"

@@ -74,12 +74,12 @@ class Moved:
     @property
     def reach(self) -> float:
         """The part of the declared square that was reached."""
-        return self.squared / self.case.planned.grid.sensitivity_squared
+        return self.squared / self.case.planned.measurement.sensitivity_squared
 
     @property
     def kinds(self) -> set[str]:
         """What of all that is drawn this is a case of."""
-        spec, grid = self.case.planned.job, self.case.planned.grid
+        spec, grid = self.case.planned.job, self.case.planned.measurement
         person, sums = spec.source.records.person, self.case.content.get("sums", {})
         found = {
             "a person's total": any("most_per_person" in amounts for amounts in sums.values()),
@@ -112,7 +112,7 @@ def drawn(seed: int, folder: Path, *, again: int = 50) -> Case:
         place = folder / f"{seed}-{refused}"
         try:
             planned = plan(context, load(written(place, content, [], "one", fractions=fractions)))
-            check_means(planned.job.workload, planned.grid)
+            check_means(planned.job.workload, planned.measurement)
         except DpdistError:
             continue
         return Case(seed, place, content, planned, context, state, fractions, refused)
@@ -131,7 +131,7 @@ def moved(case: Case, *, files: int) -> Moved:
     before, farthest = integers(case, "base", base, form), 0
     for number in range(files):
         change = integers(case, str(number), neighbour(case, base), form) - before
-        farthest = max(farthest, squared_length(change, case.planned.grid.norm))
+        farthest = max(farthest, squared_length(change, case.planned.measurement.norm))
     return Moved(case, farthest)
 
 
@@ -139,7 +139,7 @@ def integers(case: Case, name: str, data: list[Record], form: str) -> np.ndarray
     """What is measured of a file, without noise, as integers of any size."""
     path = written(case.folder / name, case.content, data, form, fractions=case.fractions)
     counts, _ = count(case.context, load(path).source, load(path).measured, case.planned.layout)
-    z = measured(case.context.store, inline(), case.planned.grid, counts, case.planned.layout)
+    z = measured(case.context.store, inline(), case.planned.measurement, counts, case.planned.layout)
     return np.array([int(value) for value in z], dtype=object)
 
 

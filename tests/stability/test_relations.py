@@ -67,7 +67,7 @@ def reached(folder: Path, queries: str, grid: str, relation: str, most: int) -> 
     )
     store, engine = Store(folder / "store"), inline()
     made = plan(Context(folder, store, engine, ignore_progress), load(path))
-    power = 1 if made.grid.norm == "l1" else 2
+    power = 1 if made.measurement.norm == "l1" else 2
 
     def integers(number: int, data: tuple[Record, ...]) -> list[int]:
         table = pa.table({name: pa.array([record[k] for record in data], pa.int64()) for k, name in enumerate("ad")})
@@ -75,12 +75,12 @@ def reached(folder: Path, queries: str, grid: str, relation: str, most: int) -> 
         source = load(path).source.files
         domain, tables = made.job.measured.domain, made.layout.tables
         counts, _ = histogram_counting.count(source, domain, store, engine, root=keys.Secret(bytes(32)), tables=tables)
-        return [int(value) for value in measured(store, engine, made.grid, counts, made.layout)]
+        return [int(value) for value in measured(store, engine, made.measurement, counts, made.layout)]
 
     base = integers(0, BASE)
     moved = [integers(n, data) for n, data in enumerate(neighbours(relation, most), start=1)]
     farthest = max(sum(abs(u - v) ** power for u, v in zip(one, base, strict=True)) for one in moved)
-    return float(farthest ** (2 // power) / made.grid.sensitivity_squared)
+    return float(farthest ** (2 // power) / made.measurement.sensitivity_squared)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])

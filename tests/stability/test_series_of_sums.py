@@ -70,7 +70,7 @@ def alone(context: Context, planned: ReleasePlan, folder: Path) -> list[np.ndarr
         counts, _ = histogram_counting.count(
             source, planned.job.measured.domain, context.store, inline(), root=root, tables=tables
         )
-        z = [int(v) for v in measured(context.store, inline(), planned.grid, counts, planned.layout)]
+        z = [int(v) for v in measured(context.store, inline(), planned.measurement, counts, planned.layout)]
         found[tuple(z)] = np.array(z, dtype=object)
     return list(found.values())
 
@@ -98,9 +98,9 @@ def test_every_record_moves_a_series_by_no_more_than_is_hidden(
     """Twelve steps of a half: a record counts up to twelve times; k of them at the upper end of one step reach the bound."""
     context, planned = plan_of(tmp_path / "plan", mechanism, neighbours, most)
     assert planned.job.measured.domain.shares_per_record == 12
-    reach = farthest(alone(context, planned, tmp_path), planned.grid.norm, neighbours, most)
-    assert reach <= planned.grid.sensitivity_squared
-    assert reach >= (0.98 if neighbours == "add-remove" else 0.4) * planned.grid.sensitivity_squared
+    reach = farthest(alone(context, planned, tmp_path), planned.measurement.norm, neighbours, most)
+    assert reach <= planned.measurement.sensitivity_squared
+    assert reach >= (0.98 if neighbours == "add-remove" else 0.4) * planned.measurement.sensitivity_squared
 
 
 def test_more_steps_than_the_integers_hold_are_refused_before_the_charge(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_more_steps_than_the_integers_hold_are_refused_before_the_charge(tmp_pat
     for counts in (most, most + (np.arange(most.size) == 0)):
         stored = context.store.put(context.store.scratch(), counts)
         if counts is most:
-            measured(context.store, inline(), planned.grid, stored, planned.layout)
+            measured(context.store, inline(), planned.measurement, stored, planned.layout)
             continue
         with pytest.raises(InvalidInput, match="up to 4294967296 steps of all amounts without overflow"):
-            measured(context.store, inline(), planned.grid, stored, planned.layout)
+            measured(context.store, inline(), planned.measurement, stored, planned.layout)
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_planted_faults_are_found(
     monkeypatch.setattr(kind, name, fault)
     context, planned = plan_of(tmp_path / "plan", "convolution", "add-remove")
     reach = farthest(alone(context, planned, tmp_path), "l2", "add-remove", 1)
-    assert reach > planned.grid.sensitivity_squared
+    assert reach > planned.measurement.sensitivity_squared

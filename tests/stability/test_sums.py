@@ -85,7 +85,7 @@ def test_neighbouring_files_move_shares_as_declared(
         shares = planned.job.measured.domain.shares_per_record
         assert shares == (2 if asked == "variances" else 4)
         assert moved == planned.job.moved.length == shares * protection.distance.length
-        assert 0.2 * planned.grid.sensitivity_squared <= reach <= planned.grid.sensitivity_squared
+        assert 0.2 * planned.measurement.sensitivity_squared <= reach <= planned.measurement.sensitivity_squared
 
 
 def small_files(most: int) -> Iterator[Data]:
@@ -122,7 +122,7 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
     pipeline = Pipeline(tmp_path)
     protection = ProtectedRecords("replace-one", 1) if person is None else ProtectedPersons("replace-one", 1, person)
     plans = [plan_of(tmp_path / mechanism, mechanism, protection, "counts and sums") for mechanism in ("coa", "p-identity")]
-    matrices = [np.concatenate(list(each.grid.row_blocks() or ())).astype(object) for each in plans]
+    matrices = [np.concatenate(list(each.measurement.row_blocks() or ())).astype(object) for each in plans]
     tables = {}
     for number, data in enumerate(small_files(most)):
         tables[data] = pushed(plans[0], data, 1 if person else None)
@@ -141,10 +141,10 @@ def test_every_small_file_is_counted_by_its_definition_and_hidden(person: str | 
                 moved |= {tuple((table - tables[(*data[:place], o, *data[place + 1 :])]).ravel()) for o in others}
     changes = np.array(sorted(moved)).astype(object)
     for planned, rows in zip(plans, matrices, strict=True):
-        power = 1 if planned.grid.norm == "l1" else 2
+        power = 1 if planned.measurement.norm == "l1" else 2
         distances = (np.abs(changes @ rows.T) ** power).sum(axis=1) ** (2 // power)
-        assert max(distances) <= planned.grid.sensitivity_squared
-        assert person or max(distances) >= 0.99 * planned.grid.sensitivity_squared  # the bound is reached
+        assert max(distances) <= planned.measurement.sensitivity_squared
+        assert person or max(distances) >= 0.99 * planned.measurement.sensitivity_squared  # the bound is reached
 
 
 def test_shares_that_are_forgotten_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_shares_that_are_forgotten_are_found(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(RecordShares, "stability", lambda self, moved: moved)
     planned = plan_of(tmp_path / "plan", "coa", protection, "counts and sums")
     _, reach = farthest(Pipeline(tmp_path), planned, "parquet, clip", protection)
-    assert reach > planned.grid.sensitivity_squared
+    assert reach > planned.measurement.sensitivity_squared
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_amounts_beyond_the_range_are_found(tmp_path: Path, monkeypatch: pytest.
     divided = Domain.divide_records
     monkeypatch.setattr(Domain, "divide_records", unclamped)
     _, reach = farthest(Pipeline(tmp_path), planned, "parquet, clip", protection)
-    assert reach > planned.grid.sensitivity_squared
+    assert reach > planned.measurement.sensitivity_squared
 
 
 def test_no_file_is_read_before_the_records_fit(tmp_path: Path) -> None:

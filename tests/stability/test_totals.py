@@ -98,7 +98,7 @@ def person_counts(person: Person, domain: Domain, most: int, times: int) -> np.n
 
 def reached(planned: ReleasePlan, tables: list[np.ndarray], *, replaced: bool) -> int:
     """The largest distance, squared, of what is measured: of persons from nobody, or from each other."""
-    grid = planned.grid
+    grid = planned.measurement
     points = np.array(
         [
             to_array(grid.exact_values(Counts(ArrayVector(_counted(planned, table)), planned.layout), InMemory()))
@@ -148,7 +148,7 @@ def test_no_person_moves_more_than_is_declared(
     domain = planned.job.measured.domain
     tables = unique(person_counts(person, domain, *bound) for person in people(bound[0]))
     found = reached(planned, tables, replaced=neighbours == "replace-one")
-    declared = planned.grid.sensitivity_squared
+    declared = planned.measurement.sensitivity_squared
     assert found <= declared
     least = (1 - 1e-9) if mechanism in EXACT else (0.6 if neighbours == "add-remove" else 0.3)
     assert found >= least * declared
@@ -174,7 +174,7 @@ def test_records_of_one_share_are_no_whole_records(neighbours: str, pure: bool, 
     domain = planned.job.measured.domain
     assert domain.shares_per_record == 1 < domain.max_abs_shares
     tables = unique(person_counts(person, domain, 3, 1) for person in people(3))
-    assert reached(planned, tables, replaced=neighbours == "replace-one") <= planned.grid.sensitivity_squared
+    assert reached(planned, tables, replaced=neighbours == "replace-one") <= planned.measurement.sensitivity_squared
     assert mechanism_of(planned.strategy.name).supports_fractional_records
 
 
@@ -278,7 +278,7 @@ def test_faults_of_the_bound_are_found(
     assert not agrees(tmp_path / "all", planned, 100)
     data: list[tuple[str, int | None, str]] = [("u", 2, "x")] * 3
     table = counted(tmp_path / "one", written(tmp_path / "one", data), planned.job.measured.domain)
-    assert reached(planned, [table], replaced=False) > planned.grid.sensitivity_squared
+    assert reached(planned, [table], replaced=False) > planned.measurement.sensitivity_squared
 
 
 def test_a_bound_that_depends_on_the_order_is_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ def test_a_sensitivity_without_mixed_corners_is_found(tmp_path: Path, monkeypatc
     monkeypatch.setattr(bounded_totals, "_longest_corner", alone)
     planned = _planned(tmp_path, "coa", "add-remove", 4, 1, missing=True)
     tables = unique(person_counts(person, planned.job.measured.domain, 4, 1) for person in people(4))
-    assert reached(planned, tables, replaced=False) > planned.grid.sensitivity_squared
+    assert reached(planned, tables, replaced=False) > planned.measurement.sensitivity_squared
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])

@@ -77,10 +77,10 @@ def moves(context: Context, planned: ReleasePlan, folder: Path, neighbours: str,
     alone = []
     for number, record in enumerate(records):
         found = counted(context, planned, [record], folder / str(number))
-        alone.append(measured(context.store, inline(), planned.grid, found, planned.layout).astype(object))
+        alone.append(measured(context.store, inline(), planned.measurement, found, planned.layout).astype(object))
     alone = [np.array([int(v) for v in each], dtype=object) for each in {tuple(each): each for each in alone}.values()]
     changes = [first - second for first in alone for second in alone] if neighbours == "replace-one" else alone
-    power = 1 if planned.grid.norm == "l1" else 2
+    power = 1 if planned.measurement.norm == "l1" else 2
     return max(int((abs(each) ** power).sum()) ** (2 // power) for each in changes)
 
 
@@ -104,11 +104,11 @@ def test_every_record_moves_the_integers_by_no_more_than_is_hidden(
     context, planned = plan_of(tmp_path / "plan", asked, neighbours, **chosen)
     assert planned.job.measured.domain.shares_per_record == SHARES[asked]
     reach = moves(context, planned, tmp_path, neighbours, records)
-    declared = planned.grid.sensitivity_squared
-    unfilled = (asked, neighbours, planned.grid.norm) == ("correlation", "replace-one", "l2")
+    declared = planned.measurement.sensitivity_squared
+    unfilled = (asked, neighbours, planned.measurement.norm) == ("correlation", "replace-one", "l2")
     assert (0.91 if unfilled else 0.98) * declared <= reach <= (0.92 if unfilled else 1) * declared
     if unfilled:  # a column's inner bins never take all shares of a record, but the bound is over all pairs of cells
-        rows = np.concatenate(list(planned.grid.row_blocks())).astype(float)
+        rows = np.concatenate(list(planned.measurement.row_blocks())).astype(float)
         apart = scipy.spatial.distance.pdist(rows.T * SHARES[asked], "sqeuclidean")
         assert apart.max() == pytest.approx(declared, rel=1e-9)
 
@@ -136,7 +136,7 @@ def test_planted_faults_are_found(fault: str, tmp_path: Path, monkeypatch: pytes
     asked, planted = FAULTS[fault]
     monkeypatch.setattr(*planted)
     context, planned = plan_of(tmp_path / "plan", asked, "add-remove")
-    assert moves(context, planned, tmp_path, "add-remove", FEW) > planned.grid.sensitivity_squared
+    assert moves(context, planned, tmp_path, "add-remove", FEW) > planned.measurement.sensitivity_squared
 
 
 def test_a_file_is_counted_by_the_sum_of_its_records(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def measured(
 
 def errors_of(planned: Any, draws: int) -> Matrix:
     """What the noise of so many releases makes of their answers, (draws, queries): measured on the grid, read as answers are."""
-    grid, rows = planned.grid, planned.grid.rows
+    grid, rows = planned.measurement, planned.measurement.rows
     out = []
     for number in range(draws):
         z = planned.noise.draw(number.to_bytes(32, "big"), start=0, count=rows)

@@ -34,7 +34,7 @@ KEPT = 0.01
 
 def noise_combination(done: Release) -> np.ndarray:
     """Errors of a release's answers as a combination of its noise values, (queries, values), up to one factor."""
-    grid, workload, noise = done.plan.grid, done.job.workload.queries, done.plan.noise
+    grid, workload, noise = done.plan.measurement, done.job.workload.queries, done.plan.noise
 
     def answers_of(values: np.ndarray) -> np.ndarray:
         if isinstance(grid, FilterMeasurement):

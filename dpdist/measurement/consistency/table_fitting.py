@@ -1,6 +1,6 @@
 """Non-negative answers of workloads over more cells than can be written down: tables are fitted, whatever the mechanism (rule 3).
 
-Tables of plain attributes are fitted together (``nearest_tables``): a cell means the same in all of them. The same table at nested levels
+Tables of plain attributes are fitted together (``fit_tables``): a cell means the same in all of them. The same table at nested levels
 is fitted by a plugin, so that levels add up. Other groups of queries that count every record at most once, such as those of other
 levels, are brought to the number of records that they hold together, group by group; and of all others what cannot be negative is cut at 0.
 Each is a projection onto a convex set that the true answers lie in, so that the total squared error never rises where the number of

@@ -1,7 +1,7 @@
 """Tables measured in rounds, each chosen by what was measured before (after AIM: McKenna, Mullins, Sheldon, Miklau 2022).
 
 First all tables of one attribute are measured. Then each round chooses, of all tables within those that are asked for, the one that the
-model of everything measured so far (``table_model``) explains worst, by the exponential mechanism
+model of everything measured so far (``junction_tree.TableModel``) explains worst, by the exponential mechanism
 (``dpdist.privacy.selection.exponential_mechanism``), and
 measures it. A table's score is its importance times the sum of absolute differences between its true and its modelled counts, less the
 errors that measuring it would leave: those of noise, and in pairs not more than there are records in cells of rare values

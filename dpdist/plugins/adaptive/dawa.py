@@ -291,7 +291,7 @@ def noisy_partition(x: Matrix, measurement: DawaMeasurement, budget: Loss, key: 
 
 
 def bucket_price(measurement: DawaMeasurement, budget: Loss) -> int:
-    """What one bucket more costs, in the units of the intervals' costs: its total is off by 1 / epsilon, and ``PRICE``."""
+    """What one bucket more costs, in the units of the intervals' costs: its total is off by 1 / epsilon, and ``BUCKET_PRICE``."""
     total_error = longest_interval(measurement.cells) * measurement.changes / (budget.pure * (1 - PARTITION_SHARE))
     return round(total_error) + BUCKET_PRICE * measurement.partition_noise(budget).scale
 

@@ -1,6 +1,6 @@
 """Tables of all attribute sets, made of a few that agree: the model of adaptive rounds. No cell of a domain is held.
 
-While rounds are chosen, measured tables are brought to the nearest non-negative ones that agree (``nearest_tables``), and what is
+While rounds are chosen, measured tables are brought to the nearest non-negative ones that agree (``fit_tables``), and what is
 expected of them is published (``measured_tables``). Two attributes that no measured table holds together are taken for independent given
 those between them, along the tree of measured pairs of largest mutual information (Chow & Liu 1968). A table of three or more attributes
 that was not measured is the one of largest entropy with the tables of one attribute less (iterative proportional fitting). All of it is

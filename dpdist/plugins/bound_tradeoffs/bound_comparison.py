@@ -33,7 +33,7 @@ class GroupPrediction:
     """What is predicted of a group of queries under a bound.
 
     Attributes:
-        group, unit, half_width: as in ``predicted.Predicted``.
+        group, unit, half_width: as in ``PredictedError``.
         answer: the usual answer over all records, those beyond the bounds, too.
         lost: how much smaller it is where the bounds hold.
     """

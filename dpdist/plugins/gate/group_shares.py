@@ -66,7 +66,9 @@ def noise_correlations(plan: ReleasePlan, block: Block) -> Matrix | None:
     vectors = {axis: row[number] for axis, row, number in zip(block.axes, rows, numbers, strict=True)}
     functions = Functionals(np.ones(block.queries), np.arange(block.queries), vectors, block.queries)
     try:
-        space = plan.grid.measured_space(ArrayVector(np.broadcast_to(np.int64(0), plan.grid.rows)), shape, MOST_ROW_BYTES)
+        space = plan.measurement.measured_space(
+            ArrayVector(np.broadcast_to(np.int64(0), plan.measurement.rows)), shape, MOST_ROW_BYTES
+        )
         if space.rows_depend_on_noise or space.reason_withheld is not None:
             return None
         covariances = space.gram(functions)

@@ -13,24 +13,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpdist.api.counting import (
+from dpdist.api.sources import Partition, partitions_of, tables_of
+from dpdist.api.steps import (
     HASHED,
+    CountedSizes,
     CountSummary,
     Dealing,
+    Domain,
+    PartitionedRecords,
     PersonKey,
+    Rows,
     RunKey,
     ShuffleIndex,
     cells_of,
     check_columns,
     check_complete,
     group_partitions,
+    number_persons,
     pending_rows,
     person_hashes,
     person_rows,
     without_files,
 )
-from dpdist.api.sources import Partition, partitions_of, tables_of
-from dpdist.api.steps import CountedSizes, Domain, PartitionedRecords, Rows, number_persons
 
 Numbers = NDArray[np.int64]
 

@@ -72,7 +72,7 @@ class LevelFit(PreparedFit):
 
     @cached_property
     def _tree(self) -> tuple[Matrix, ...]:
-        """What ``_arrays`` gave: indices as whole numbers."""
+        """What ``_tree_arrays`` gave: indices as whole numbers."""
         ends = np.cumsum([self.inner + 1, self.inner, self.inner, self.nodes, sum(self.blocks)])
         *tree_arrays, weight_shares = np.split(self.flat.values, ends)
         return (

@@ -189,7 +189,7 @@ def laplace_term_measurement(
     """Round terms to integers so that the whole has an L1 sensitivity of about 2^30 grid units.
 
     Args:
-        most_records: as for ``dense_grid``.
+        most_records: as for ``round_dense_strategy``.
     Raises: InvalidInput when a term has so many attributes that too few bits are left for each.
     """
     shape, totals = domain.shape, Totals.of(domain)

@@ -1,8 +1,8 @@
 """Prometheus metrics of an installation: ``dpdist metrics``.
 
 Budgets, states of releases and expected periods are read from the ledger whenever somebody asks; what only runs know they wrote down
-(``recorder``). Labels are names of data sets, periods, stages and errors. The counters of every data set that is known begin at zero: of
-one that appears with its first failure Prometheus would see no increase.
+(``run_recorder``). Labels are names of data sets, periods, stages and errors. The counters of every data set that is known begin at zero:
+of one that appears with its first failure Prometheus would see no increase.
 """
 
 from __future__ import annotations

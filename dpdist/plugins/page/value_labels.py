@@ -106,7 +106,7 @@ def statistic_value_labels(domain: Domain, shown: Domain, words: ChartWords) -> 
 
     Args:
         domain: as files name its values.
-        shown: as ``with_places`` names them.
+        shown: as pages name them.
     """
     labels_by_column = {}
     for axis, (file_attribute, shown_attribute) in enumerate(zip(domain.attributes, shown.attributes, strict=True)):

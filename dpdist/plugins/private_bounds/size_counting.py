@@ -16,7 +16,7 @@ def records_of_persons(records: PartitionedRecords, largest_count: int, *, group
 
     Args:
         groups: whether all records of a person in one group are taken for one.
-    Raises: as ``RecordsInParts.parts``.
+    Raises: as ``PartitionedRecords.record_batches``.
     """
 
     def count_part(rows: Rows) -> Numbers:
@@ -30,7 +30,7 @@ def records_of_persons(records: PartitionedRecords, largest_count: int, *, group
 def counts_of_amounts(records: PartitionedRecords, name: str, largest_step: int) -> CountedSizes:
     """The records that count by their amount, in steps above the smallest one; whatever is larger than ``largest_step`` counts as that.
 
-    Raises: as ``RecordsInParts.parts``.
+    Raises: as ``PartitionedRecords.record_batches``.
     """
     column = records.domain.attribute(name)
 

@@ -38,7 +38,7 @@ class CountedValues:
 def values_by_group(records: PartitionedRecords, group_names: Sequence[str], columns: Sequence[Attribute]) -> CountedValues:
     """The records that count by group and by their amounts in some columns. Records in no labelled group are left out.
 
-    Raises: as ``RecordsInParts.parts``.
+    Raises: as ``PartitionedRecords.record_batches``.
     """
     values_by_column, records_read = [np.zeros((3, 0), dtype=np.int64) for _ in columns], 0
     with closing(records.record_batches(*columns)) as parts_reader:

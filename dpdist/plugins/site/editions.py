@@ -199,7 +199,7 @@ def read_stamps(site: Path) -> dict[str, tuple[str, str]]:
 
 
 def write_stamps(site: Path, stamps_by_release: Mapping[str, tuple[str, str]]) -> None:
-    """Write what ``seen_by`` reads; releases without a stamp are left out."""
+    """Write what ``read_stamps`` reads; releases without a stamp are left out."""
     releases = {release: stamps for release, stamps in stamps_by_release.items() if all(stamps)}
     (site / STAMPS_FILE).write_text(json.dumps({"by": _writer_identity(), "releases": releases}), encoding="utf-8")
 

@@ -54,7 +54,7 @@ def write_site(
     coming: Sequence[date] = (),
     holds: Sequence[ReleaseHold] = (),
 ) -> Path:
-    """The site: its pages and a copy of every release's page and files. An existing site is replaced as ``drafts`` says.
+    """The site: its pages and a copy of every release's page and files. An existing site is replaced as ``atomic_folder`` says.
 
     Args:
         address: where the site will be, for an RSS feed.
@@ -132,7 +132,7 @@ def _copy_release(edition: Edition, folder: Path, earlier: Path, earlier_stamps:
     """The files that a certificate names, and no others: those of an earlier copy get a second name where nothing changed.
 
     Args:
-        earlier_stamps: what ``seen_by`` the site of the earlier copy says.
+        earlier_stamps: what ``read_stamps`` has of the release in the site of the earlier copy.
     Returns: what the next site is to see.
     """
     is_unchanged = earlier_stamps is not None and earlier_stamps == (edition.stamp, copy_stamp(earlier))

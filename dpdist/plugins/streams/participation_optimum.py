@@ -75,7 +75,7 @@ def optimise_participation(workload: Workload, moved: Distance, *, tolerance: fl
     """The lower triangular strategy of least total error for persons in several steps of one series.
 
     Args:
-        workload: one filter of the past of one series, which ``answers_visits``.
+        workload: one filter of the past of one series, for which ``answers_participation``.
         moved: in how many steps one person has records, and how far apart.
         tolerance: certified relative gap at which cutting planes stop.
     Returns: the factor with ``persons``, the proof. Its cost is that of one step.

@@ -88,7 +88,7 @@ def triangular(
     """The lower triangular strategy of least total error for one filter of the past.
 
     Args:
-        workload: a workload of one series (``of_one_series``).
+        workload: a workload of one series (``single_series_workload``).
         tolerance: certified relative gap of COA's optimum.
         on_step: called with a ``Step`` after every iteration; may raise ``Cancelled``.
         start: checkpoint of an interrupted solve: dual weights, (n,).

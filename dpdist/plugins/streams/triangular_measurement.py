@@ -54,7 +54,7 @@ class TriangularMeasurement(SeriesMeasurement):
         axes: the table's attributes.
         spacing: grid unit: the strategy's own entries are spacing times these.
         sensitivity_squared: exact for add-remove; for replace-one exact up to ``Sizes.pair_cells`` steps, beyond them a bound.
-        first_steps, first_squared: see ``SeriesGrid``.
+        first_steps, first_squared: see ``SeriesMeasurement``.
     """
 
     factor: Matrix = field(repr=False)

@@ -17,7 +17,7 @@ def count_truncation_loss(records: PartitionedRecords, rule: NoisyBoundLoss, *, 
 
     Args:
         persons: whether persons are counted in each group, so that their further records in a group are no loss.
-    Raises: as ``RecordsInParts.parts``.
+    Raises: as ``PartitionedRecords.record_batches``.
     """
     columns = [records.domain.attribute(name) for name in rule.columns]
 

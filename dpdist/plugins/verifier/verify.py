@@ -4469,7 +4469,7 @@ CLAIMS: dict[str, Callable[[ReleaseClaims], str]] = {
 
 
 def verify(folder: Path | str, tables: Mapping[str, Iterable[Facts]] | None = None, **more: Any) -> dict[str, str]:
-    """A line for each claim of a release: "right", "wrong: ..." or "cannot be checked from these files: ..."; arguments: ``Claimed``."""
+    """A line for each claim of a release: "right", "wrong: ..." or "cannot be checked from these files: ...", of ``ReleaseClaims``."""
     try:
         release = ReleaseClaims(Path(folder), tables or {}, **more)
     except (WrongClaim, *DAMAGED) as error:

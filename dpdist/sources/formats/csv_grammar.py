@@ -1,6 +1,6 @@
 """What a record of a CSV file is, said line by line: slow and plain, so that it can be checked against the words of the guide.
 
-One line is one record, whatever the lines before and after it say. ``csv_lines`` reads whole files by the same grammar.
+One line is one record, whatever the lines before and after it say. ``csv_files`` reads whole files by the same grammar.
 """
 
 from __future__ import annotations

@@ -205,7 +205,9 @@ class PostprocessSpec(SpecPart):
         return value
 
     @model_validator(mode="after")
-    def _known_counts_are_whole(self) -> PostprocessSpec:
+    def _can_be_rounded(self) -> PostprocessSpec:
+        if self.rounding is not None:
+            require_plugin("postprocess.integer")
         fraction = next((known for known in self.known if not known.count.is_integer()), None)
         if self.rounding is not None and fraction is not None:
             raise ValueError(

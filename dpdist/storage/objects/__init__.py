@@ -1,6 +1,6 @@
 """Folders and prefixes of object stores behind one face. Nobody else asks which of the two a place is by its text.
 
-A place is made once, where a user's text comes in (``place_at``), and travels from there on. ``bucket`` is the only user of obstore.
+A place is made once, where a user's text comes in (``parse_location``), and travels from there on. ``bucket`` is the only user of obstore.
 """
 
 from __future__ import annotations

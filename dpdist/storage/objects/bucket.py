@@ -52,7 +52,7 @@ class Bucket(StorageLocation):
 
     Attributes:
         root: the URL that a client is made for; the place is below it.
-        briefly, checksums: as in ``place_at``.
+        briefly, checksums: as in ``parse_location``.
     """
 
     root: str

@@ -43,7 +43,7 @@ def counted(
         "ledger": {"dataset": "drawn", "cap": cap},
     }
     found = drawn(draw)
-    if found is None or not isinstance(found[1].grid, AimMeasurement | DawaMeasurement):
+    if found is None or not isinstance(found[1].measurement, AimMeasurement | DawaMeasurement):
         return None
     schema, planned = draw.table().schema, found[1]
     tables = (pa.Table.from_pylist(rows, schema) for rows in files_of(draw, planned))
@@ -60,7 +60,7 @@ def test_neighbours_move_rounds_by_no_more_than_is_declared(seed: int, tmp_path:
     if found is None:
         return
     planned, (first, *after) = found
-    grid, layout = planned.grid, Layout(planned.grid.shape, planned.grid.tables)
+    grid, layout = planned.measurement, Layout(planned.measurement.shape, planned.measurement.tables)
     assert isinstance(grid, AimMeasurement)
 
     def tables(counts: np.ndarray) -> dict[tuple[int, ...], np.ndarray]:
@@ -98,7 +98,7 @@ def test_neighbours_move_buckets_by_no_more_than_is_declared(seed: int, tmp_path
     if found is None:
         return
     planned, (first, *after) = found
-    grid = planned.grid
+    grid = planned.measurement
     assert isinstance(grid, DawaMeasurement)
     for counts in after:
         assert np.abs(counts - first).sum() <= grid.changes

@@ -107,7 +107,7 @@ def test_correlations_of_noise_are_those_of_the_normal_equations(
     plan = small_release.run(path, home).plan
     blocks = plan.workload.blocks
     shape = plan.workload.domain.shape
-    rows = np.concatenate([np.rint(block) for block in plan.grid.row_blocks() or ()])
+    rows = np.concatenate([np.rint(block) for block in plan.measurement.row_blocks() or ()])
     inverse = np.linalg.pinv(rows.T @ rows)
     groups = divided_groups(plan, blocks, np.cumsum([0, *(block.queries for block in blocks)]).tolist()[:-1])
     assert len(groups) == len(blocks) > 1
@@ -117,7 +117,9 @@ def test_correlations_of_noise_are_those_of_the_normal_equations(
         deviations = np.sqrt(np.diag(covariance))
         np.testing.assert_allclose(group.correlations, covariance / np.outer(deviations, deviations), atol=1e-9)
     needed = 8 * blocks[0].queries * sum(shape[axis] for axis in blocks[0].axes)
-    with mock.patch.object(type(plan.grid), "measured_space", side_effect=AssertionError("rows were not limited before")):
+    with mock.patch.object(
+        type(plan.measurement), "measured_space", side_effect=AssertionError("rows were not limited before")
+    ):
         monkeypatch.setattr(group_shares_module, "MOST_ROW_BYTES", needed - 1)
         assert noise_correlations(plan, blocks[0]) is None
         monkeypatch.setattr(group_shares_module, "MOST_ROW_BYTES", needed)

@@ -190,7 +190,7 @@ def test_auto_takes_no_optimum_that_is_out_of_reach_unless_the_spec_allows_it() 
 
 
 def test_a_table_that_is_too_large_to_be_held_goes_through_the_store(tmp_path: Path) -> None:
-    grid = Pipeline(CASES["nested"], tmp_path, 4).plan("add-remove").grid
+    grid = Pipeline(CASES["nested"], tmp_path, 4).plan("add-remove").measurement
     cells = grid.before * grid.after * grid.node_rows.nodes.size
     most = LINE_COPIES * cells
     forms = [replace(grid, sizes=Sizes(streamed_cells=each)).form for each in (most, most - 1)]

@@ -119,8 +119,8 @@ def test_releases_have_the_predicted_error_and_auto_takes_it(tmp_path: Path) -> 
     squares = errors_of(found, 300) ** 2
     mean, rmse = squares.mean(axis=1), found.certificate()["mechanism"]["rmse"]
     assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / 300**0.5)
-    column = np.abs(found.grid.mixing).sum(axis=0).max()
-    assert found.grid.sensitivity_squared == int(column) ** 2
+    column = np.abs(found.measurement.mixing).sum(axis=0).max()
+    assert found.measurement.sensitivity_squared == int(column) ** 2
 
 
 def test_a_total_alone_has_no_cost_that_rounding_made() -> None:

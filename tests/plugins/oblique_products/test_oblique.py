@@ -150,17 +150,17 @@ QUERIES = [
 def test_the_integers_of_the_grid_have_the_direction_and_the_predicted_errors(tmp_path: Path) -> None:
     """Over 300 releases: the mean square of all answers, by their squared weights, over the prediction."""
     found = pipeline(tmp_path, workload=QUERIES, mechanism="oblique")
-    assert set(found.grid.directions) == {0}
-    for term in found.grid.terms:
+    assert set(found.measurement.directions) == {0}
+    for term in found.measurement.terms:
         for axis, factor in zip(term.axes, term.factors, strict=True):
-            whole = found.grid.directions.get(axis, np.ones(factor.shape[1], dtype=np.int64))
+            whole = found.measurement.directions.get(axis, np.ones(factor.shape[1], dtype=np.int64))
             assert (factor @ whole == 0).all()
     weights = found.workload.weights
     mean = np.average(errors_of(found, 300) ** 2, axis=1, weights=weights**2)
     rmse = found.certificate()["mechanism"]["rmse"]
     assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / math.sqrt(300))
     again = pipeline(tmp_path, workload=QUERIES, mechanism="oblique")  # read back from the store
-    assert again.grid.digest == found.grid.digest
+    assert again.measurement.digest == found.measurement.digest
     assert again.strategy.worst(found.workload) == pytest.approx(found.strategy.worst(found.workload))
 
 

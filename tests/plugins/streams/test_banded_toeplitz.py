@@ -204,9 +204,9 @@ def test_intervals_of_a_stream_with_persons_cover(
     errors = errors_of(planned, releases)
     rmse, mean = planned.certificate()["mechanism"]["rmse"], (errors**2).mean(axis=1)
     assert mean.mean() / rmse**2 == pytest.approx(1, abs=4 * mean.std() / mean.mean() / math.sqrt(releases))
-    factor = rows_of(planned) * planned.grid.spacing
+    factor = rows_of(planned) * planned.measurement.spacing
     spread = np.linalg.norm(np.tril(np.ones(factor.shape)) @ np.linalg.inv(factor), axis=1)
-    standardised = np.abs(errors) / (spread * planned.noise.deviation * planned.grid.spacing)
+    standardised = np.abs(errors) / (spread * planned.noise.deviation * planned.measurement.spacing)
     for step in range(12):
         inside = (standardised[:, step] <= NORMAL_95).mean()
         assert inside == pytest.approx(0.95, abs=4 * math.sqrt(0.05 * 0.95 / releases))
@@ -219,7 +219,7 @@ def test_intervals_of_a_stream_with_persons_cover(
 
 def rows_of(planned: ReleasePlan) -> np.ndarray:
     """The integers that one series is measured with."""
-    grid = planned.grid
+    grid = planned.measurement
     if isinstance(grid, TriangularMeasurement):
         return grid.factor
     assert isinstance(grid, FilterMeasurement)

@@ -96,7 +96,7 @@ def test_an_extension_keeps_what_was_released_and_charges_the_rest(mechanism: st
     third = run(spec(home, 2, 12, 19, (7, 11), **given), home)
     assert [each.charged for each in (first, second, third)] == [True, True, True]
     assert not run(spec(home, 3, 14, 19, (7, 11), **given), home).charged
-    grids = [each.plan.grid for each in (first, second, third)]
+    grids = [each.plan.measurement for each in (first, second, third)]
     taps, values = [], []
     for each, grid in zip((first, second, third), grids, strict=True):
         taps.append(rows_of(grid))
@@ -141,7 +141,7 @@ def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) ->
     """Brute force: what any record adds over all horizons, measured with the noise of the first, stays within what is charged."""
     for mechanism, neighbours in (("square-root", "replace-one"), ("triangular", "replace-one"), ("buffered", "add-remove")):
         made = planned(tmp_path / mechanism / neighbours, 3, 9, (3, 6), mechanism=mechanism, neighbours=neighbours)
-        grid = made.grid
+        grid = made.measurement
         rows = rows_of(grid).astype(object)
         cells = list(np.kron(rows, np.eye(2, dtype=object)).T)
         moves = list(cells)
@@ -165,7 +165,7 @@ def test_one_measurement_over_all_parts_hides_every_neighbour(tmp_path: Path) ->
 
 def _reading(made: ReleasePlan) -> np.ndarray:
     """What reads one series: W C^-1 in counts."""
-    factor = rows_of(made.grid) * made.grid.spacing
+    factor = rows_of(made.measurement) * made.measurement.spacing
     return np.tril(np.ones(factor.shape)) @ np.linalg.inv(factor)
 
 
@@ -175,15 +175,15 @@ def test_several_steps_of_one_person_are_charged_over_the_whole_horizon(tmp_path
     made = planned(tmp_path, 3, 11, (5,), records=person)
     alone = planned(tmp_path / "alone", 3, 5, records=person, mechanism=made.strategy.name)
     assert made.former_plan is not None
-    assert made.former_plan.grid.digest == alone.grid.digest
-    assert isinstance(made.grid, SeriesMeasurement)
+    assert made.former_plan.measurement.digest == alone.measurement.digest
+    assert isinstance(made.measurement, SeriesMeasurement)
     assert (
-        made.grid.first_squared == alone.grid.sensitivity_squared
+        made.measurement.first_squared == alone.measurement.sensitivity_squared
     )  # two steps fit into the first horizon, three into this one
     assert made.noise == alone.noise
     assert (
         made.loss.rho
-        == round_up_decimal(RHO * Fraction(made.grid.sensitivity_squared, alone.grid.sensitivity_squared))
+        == round_up_decimal(RHO * Fraction(made.measurement.sensitivity_squared, alone.measurement.sensitivity_squared))
         > RHO
     )
 

@@ -126,7 +126,9 @@ def counts(data: tuple[Record, ...], made: ReleasePlan) -> np.ndarray:
 def integers(data: tuple[Record, ...], made: ReleasePlan) -> np.ndarray:
     """What is measured of them, without noise."""
     return to_array(
-        made.grid.exact_values(Counts(ArrayVector(counts(data, made)), Layout(made.job.measured.domain.shape)), MEMORY)
+        made.measurement.exact_values(
+            Counts(ArrayVector(counts(data, made)), Layout(made.job.measured.domain.shape)), MEMORY
+        )
     ).astype(object)
 
 
@@ -206,17 +208,17 @@ def test_measured_integers_move_by_no_more_than_the_noise_hides(case: str, tmp_p
     given = (CASES | SLOW)[case]
     made = planned(tmp_path, **given)
     moved = farthest(made)
-    assert moved <= made.grid.sensitivity_squared
+    assert moved <= made.measurement.sensitivity_squared
     every = given.get("person", "who") is None or made.strategy.name not in (
         "banded",
         "triangular",
     )  # all choices were tried
     if made.job.guarantee.neighbours == "add-remove" and every:
-        assert made.grid.sensitivity_squared - moved < moved // 2**25
+        assert made.measurement.sensitivity_squared - moved < moved // 2**25
     near = 0.25 if given.get("neighbours") != "replace-one" else 0.05
-    assert moved > near * made.grid.sensitivity_squared  # a bound that nothing comes near would show nothing
-    alone = planned(tmp_path / "alone", **{**given, "apart": (None, 1), "most": 6}).grid.sensitivity_squared
-    assert made.grid.sensitivity_squared < alone
+    assert moved > near * made.measurement.sensitivity_squared  # a bound that nothing comes near would show nothing
+    alone = planned(tmp_path / "alone", **{**given, "apart": (None, 1), "most": 6}).measurement.sensitivity_squared
+    assert made.measurement.sensitivity_squared < alone
 
 
 def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_week(tmp_path: Path) -> None:
@@ -233,10 +235,10 @@ def test_a_stream_of_weeks_under_a_cap_for_days_is_charged_for_two_days_of_one_w
         made[every] = plan(Context(tmp_path, Store(tmp_path / "store"), inline(), ignore_progress), load(path))
     day, week = made["day"].job.guarantee.protection, made["week"].job.guarantee.protection
     assert (day.steps, week.steps) == ("every day of column 'when'", "every week of column 'when'")
-    two = to_array(made["week"].grid.exact_values(Counts(ArrayVector(np.array([2, 0])), Layout((2,))), MEMORY)).astype(
-        object
-    )
-    assert int((two**2).sum()) > made["week"].grid.sensitivity_squared
+    two = to_array(
+        made["week"].measurement.exact_values(Counts(ArrayVector(np.array([2, 0])), Layout((2,))), MEMORY)
+    ).astype(object)
+    assert int((two**2).sum()) > made["week"].measurement.sensitivity_squared
     scale = made["week"].noise.scale
     assert Fraction(int((two**2).sum()), 2 * scale**2) <= made["week"].loss.for_group(week.steps_to(day) or 0).rho
 
@@ -300,7 +302,7 @@ def test_a_bound_that_is_forgotten_is_found(fault: str, tmp_path: Path, monkeypa
         )
     monkeypatch.setattr(contribution_bounding, "first_of_steps", wrong)
     made = planned(tmp_path, **given)
-    assert farthest(made) > made.grid.sensitivity_squared
+    assert farthest(made) > made.measurement.sensitivity_squared
 
 
 @pytest.mark.parametrize(("most", "apart"), [(1, (3, 2)), (2, (2, 3)), (1, (99, 1)), (3, (1, 5))])
@@ -510,12 +512,12 @@ def test_persons_of_rows_in_bands_move_the_integers_no_further(
     given |= {} if case == "series" else ONE_SERIES
     given |= {"neighbours": "replace-one"} if case == "replaced" else {}
     made = planned(tmp_path, **given)
-    assert isinstance(made.grid, TriangularMeasurement)
-    assert band_width(made.grid.factor) == (6 if case == "one series" else 2)
+    assert isinstance(made.measurement, TriangularMeasurement)
+    assert band_width(made.measurement.factor) == (6 if case == "one series" else 2)
     moved = farthest(made)
-    assert moved <= made.grid.sensitivity_squared
+    assert moved <= made.measurement.sensitivity_squared
     if case != "replaced":
-        assert made.grid.sensitivity_squared - moved < moved // 2**25
+        assert made.measurement.sensitivity_squared - moved < moved // 2**25
 
 
 def test_a_separation_beyond_the_series_leaves_one_step() -> None:
@@ -541,13 +543,13 @@ WINDOW = [{"filters": {"of": "a", "by": ["b"], "apply": [{"window": 2}]}}]
 def test_filters_that_do_not_fall_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By their gram, and long ones by the triangle inequality."""
     made = planned(tmp_path / "short", workload=WINDOW, neighbours="replace-one")
-    assert isinstance(made.grid, filter_measurement.FilterMeasurement)
-    assert not is_falling(to_array(made.grid.coefficients))
-    assert 0.3 * made.grid.sensitivity_squared < farthest(made) <= made.grid.sensitivity_squared
+    assert isinstance(made.measurement, filter_measurement.FilterMeasurement)
+    assert not is_falling(to_array(made.measurement.coefficients))
+    assert 0.3 * made.measurement.sensitivity_squared < farthest(made) <= made.measurement.sensitivity_squared
     monkeypatch.setattr(filter_measurement, "GRAM_STEPS", STEPS - 1)
-    longer = planned(tmp_path / "long", workload=WINDOW, neighbours="replace-one").grid
-    alone = planned(tmp_path / "alone", workload=WINDOW, apart=(1, 1)).grid
-    assert longer.sensitivity_squared == 4 * 3**2 * alone.sensitivity_squared > made.grid.sensitivity_squared
+    longer = planned(tmp_path / "long", workload=WINDOW, neighbours="replace-one").measurement
+    alone = planned(tmp_path / "alone", workload=WINDOW, apart=(1, 1)).measurement
+    assert longer.sensitivity_squared == 4 * 3**2 * alone.sensitivity_squared > made.measurement.sensitivity_squared
 
 
 TABLES: dict[str, Any] = {"stream": None, "workload": [{"marginals": {"ways": [1]}}]}

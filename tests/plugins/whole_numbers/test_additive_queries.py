@@ -12,12 +12,11 @@ import pytest
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.operators.combinators import Padded
 from dpdist.operators.range_operators import AllRanges, ListedRanges, Prefix
-from dpdist.reconstruction import query_sums
-from dpdist.reconstruction.whole_numbers import additive_queries, controlled_rounding
-from dpdist.reconstruction.whole_numbers.additive_queries import joint_tables
-from dpdist.reconstruction.whole_numbers.controlled_rounding import systematic_rounding
-from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers
-from dpdist.reconstruction.whole_numbers.whole_answers import round_answers
+from dpdist.plugins.whole_numbers import additive_queries, controlled_rounding, query_sums
+from dpdist.plugins.whole_numbers.additive_queries import joint_tables
+from dpdist.plugins.whole_numbers.controlled_rounding import systematic_rounding
+from dpdist.plugins.whole_numbers.held_answers import HeldAnswers
+from dpdist.plugins.whole_numbers.whole_answers import round_answers
 from dpdist.workloads import Block
 
 Release = tuple[list[Block], tuple[int, ...]]

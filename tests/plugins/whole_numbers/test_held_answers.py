@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dpdist.operators import Identity, Total
-from dpdist.reconstruction.whole_numbers.additive_queries import Rule
-from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers, select_held
-from dpdist.reconstruction.whole_numbers.whole_answers import round_answers
+from dpdist.plugins.whole_numbers.additive_queries import Rule
+from dpdist.plugins.whole_numbers.held_answers import HeldAnswers, select_held
+from dpdist.plugins.whole_numbers.whole_answers import round_answers
 from dpdist.workloads import Block
 
 SHAPE = (3, 4, 2)

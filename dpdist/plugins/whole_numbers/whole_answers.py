@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpdist.operators import Matrix
-from dpdist.reconstruction.whole_numbers.additive_queries import MOST_TABLE_CELLS, Rule, joint_tables
-from dpdist.reconstruction.whole_numbers.controlled_rounding import WHOLE_TOLERANCE
-from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers, move_to_held
-from dpdist.workloads import Block
+from dpdist.api.rounding import Block, Matrix
+from dpdist.plugins.whole_numbers.additive_queries import MOST_TABLE_CELLS, Rule, joint_tables
+from dpdist.plugins.whole_numbers.controlled_rounding import WHOLE_TOLERANCE
+from dpdist.plugins.whole_numbers.held_answers import HeldAnswers, move_to_held
 
 MOST_ANSWERS = 4 * MOST_TABLE_CELLS
 """Answers that are rounded together, in memory."""

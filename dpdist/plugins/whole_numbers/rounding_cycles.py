@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from dpdist.operators import Matrix
+from dpdist.api.rounding import Matrix
 
 
 @numba.njit(cache=True, nogil=True)

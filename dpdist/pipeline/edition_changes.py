@@ -1,9 +1,9 @@
-"""Whole numbers that earlier releases published, which a release that joins them holds: read and checked before anything is charged."""
+"""What a release changes of the numbers that earlier ones of the same records published."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from dpdist.errors import InvalidInput, StoreError
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
-from dpdist.reconstruction.whole_numbers.held_answers import HeldAnswers, select_held
 from dpdist.runtime.context import Context
 from dpdist.storage.objects import parse_location
 from dpdist.workloads import Block
@@ -22,32 +21,6 @@ MOST_READ = 2**20
 """Published answers of an earlier release that are read to be held or compared: they are in memory, with their names."""
 DECIMALS = 2
 """Of changes between editions: answers are published with no more."""
-
-
-def known_counts(planned: ReleasePlan) -> list[HeldAnswers]:
-    """Public counts, which whole numbers hold."""
-    outputs = planned.job.outputs
-    return [
-        HeldAnswers(f"of {entry.where or 'all records'}", block, np.array([entry.count]))
-        for entry, block in zip(outputs.postprocess.known, outputs.known_blocks, strict=True)
-    ]
-
-
-def published_numbers(context: Context, planned: ReleasePlan, companion_plans: Sequence[ReleasePlan]) -> list[HeldAnswers]:
-    """The whole numbers of the releases that it is consistent with which it will hold, with a line for each group that it cannot.
-
-    Raises: InvalidInput where the files of a release are not where it was published.
-    """
-    rounding = planned.planned_rounding
-    if rounding is None or not rounding.adds_up:
-        return []
-    published = [each for companion in companion_plans for each in _published_by(context, companion)]
-    held, refused = select_held(planned.workload.blocks, planned.workload.domain.shape, known_counts(planned), published)
-    for name, reason in refused.items():
-        context.progress(
-            "warning", f"the numbers that were published as {name} are not held, so that this release's may differ: {reason}"
-        )
-    return held
 
 
 def revised_groups(
@@ -63,7 +36,7 @@ def revised_groups(
         if companion.workload.shape[0] > MOST_READ:
             continue
         try:
-            _, groups, published = _read_published(context, companion.job.release)
+            _, groups, published = read_published(context, companion.job.release)
         except InvalidInput as error:
             context.progress("warning", f"{error}; what changed since then is not said")
             continue
@@ -96,28 +69,7 @@ def _is_same_group(one: Block, other: Block) -> bool:
     ]
 
 
-def _published_by(context: Context, companion: ReleasePlan) -> Iterator[HeldAnswers]:
-    """The groups of whole numbers that a release published, with all their answers."""
-    release, rounding = companion.job.release, companion.planned_rounding
-    if rounding is None or not rounding.adds_up:
-        return
-    if companion.workload.shape[0] > MOST_READ:
-        context.progress("warning", f"the numbers of {release} are not held: it has more than {MOST_READ:,} answers")
-        return
-    certificate, groups, answers = _read_published(context, release)
-    facts = certificate.get("rounding") or {}
-    if not facts.get("adds_up") or answers.size != companion.workload.shape[0]:
-        context.progress("warning", f"the numbers of {release} are not held: they do not add up, or some are left out")
-        return
-    start = 0
-    for block in companion.workload.blocks:
-        rows = slice(start, start + block.queries)
-        start = rows.stop
-        if set(groups[rows]) == {block.name} and block.separable and block.name not in facts["apart"]:
-            yield HeldAnswers(f"{block.name} of {release}", block, answers[rows])
-
-
-def _read_published(context: Context, release: str) -> tuple[Any, list[str], Any]:
+def read_published(context: Context, release: str) -> tuple[Any, list[str], Any]:
     """The certificate of a published release, and the group and the answer of every row. Raises: InvalidInput."""
     publications = context.ledger.publications(release)
     try:
@@ -129,7 +81,6 @@ def _read_published(context: Context, release: str) -> tuple[Any, list[str], Any
             table, certificate = release_folder.load_release(Path(folder), ("group", "answer"))
     except (IndexError, StoreError, OSError):
         raise InvalidInput(
-            f"the files of {release!r} are not where the ledger says that they were published, and its whole numbers are to be held: put "
-            "them back, or leave 'integer' out"
+            f"the files of {release!r} are not where the ledger says that they were published: put them back"
         ) from None
     return certificate, table["group"].to_pylist(), table["answer"].to_numpy().astype(np.float64)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from dpdist.operators import Matrix
+from dpdist.api.rounding import Matrix
 
 WHOLE_TOLERANCE = 1e-6
 """A value this close to a whole number is that number: sums of floating-point numbers that are known to be whole are off by less."""
@@ -85,7 +85,7 @@ def circulation_rounding(ends: Matrix, values: Matrix, prices: Matrix, nodes: in
     starts = np.searchsorted(ends.T.ravel()[order], np.arange(nodes + 1))
     is_drawn = uniforms is not None
     draws = np.zeros(1) if uniforms is None else uniforms
-    from dpdist.reconstruction.whole_numbers.rounding_cycles import cancel_cycles  # Numba is loaded where it is needed
+    from dpdist.plugins.whole_numbers.rounding_cycles import cancel_cycles  # Numba is loaded where it is needed
 
     cancel = cancel_cycles if len(ends) > COMPILED_SIZE else cancel_cycles.py_func
     moved = cancel(ends, order % len(ends), starts, fractions, prices, draws, is_drawn)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpdist.operators import Matrix, Total
-from dpdist.reconstruction.query_sums import QuerySums, axis_sums
-from dpdist.reconstruction.whole_numbers.additive_queries import JointTable, expand_sums, joint_tables
-from dpdist.workloads import Block
+from dpdist.api.rounding import Block, Matrix, Total
+from dpdist.plugins.whole_numbers.additive_queries import JointTable, expand_sums, joint_tables
+from dpdist.plugins.whole_numbers.query_sums import QuerySums, axis_sums
 
 SWEEPS, EXACT = 1000, 2e-7
 """Rounds in which cells are fitted to held sums, and how far these may be off: sums of whole numbers are then told from others."""

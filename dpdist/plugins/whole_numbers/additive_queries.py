@@ -21,16 +21,15 @@ from typing import Literal
 import numpy as np
 import scipy
 
-from dpdist.operators import Matrix
-from dpdist.reconstruction.query_sums import AxisSums, QuerySums, axis_sums
-from dpdist.reconstruction.whole_numbers.controlled_rounding import (
+from dpdist.api.rounding import Block, Matrix
+from dpdist.plugins.whole_numbers.controlled_rounding import (
     COMPILED_SIZE,
     circulation_rounding,
     nearest_vertex,
     split_fractions,
     systematic_rounding,
 )
-from dpdist.workloads import Block
+from dpdist.plugins.whole_numbers.query_sums import AxisSums, QuerySums, axis_sums
 
 MOST_TABLE_CELLS = 2**21
 """Cells of a joint table that are rounded together, in memory."""
@@ -242,7 +241,7 @@ class JointTable:
                 gaps.append((sums.add_up(whole) - target).ravel())
                 first += target.size
         all_groups, all_gaps = np.array(groups), np.append(np.concatenate(gaps), 0.0)  # -1 reads the last one
-        from dpdist.reconstruction.whole_numbers.rounding_cycles import descend  # Numba is loaded where it is needed
+        from dpdist.plugins.whole_numbers.rounding_cycles import descend  # Numba is loaded where it is needed
 
         compiled = descend if flat.size > COMPILED_SIZE else descend.py_func
         compiled(flat, low, high, all_groups, all_gaps, SWEEPS)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from dpdist.operators import Groups, Identity, Matrix, Operator, Total
-from dpdist.operators.range_operators import ListedRanges, Prefix
+from dpdist.api.rounding import Groups, Identity, ListedRanges, Matrix, Operator, Prefix, Total
 
 DENSE_ENTRIES = 2**22
 """Entries of the rows of an attribute that are looked at one by one."""
