@@ -116,7 +116,8 @@ def test_workers_that_hold_the_key_draw_and_the_model_knows_what_they_send(hosts
     assert f"{SHARDS} of {SHARDS} parts drawn by workers" in hosts.log("drawn")
     assert not (hosts.disk("worker1") / "root.key").exists()
     records, counts, noise = (
-        stored_bytes(hosts, prefix) for prefix in ("pairs/", "drawn/store/histograms/", "drawn/store/measurements/by-workers/")
+        stored_bytes(hosts, prefix)
+        for prefix in ("pairs/", "drawn/store/histograms/", "drawn/store/measurements/by-workers/")
     )
     shares = {"counts_share": counts / (8 * CELLS), "noise_share": noise / (8 * CELLS)}
     partials = partial_counts_bytes(hosts, tmp_path)
