@@ -75,6 +75,8 @@ def contrasts(size: int) -> Matrix:
 def is_identity(matrix: Matrix) -> bool:
     """Whether a matrix is the identity, found without a second one."""
     square = matrix.shape[0] == matrix.shape[1]
+    if matrix.strides[0] == -matrix.strides[1]:  # of ``identity_rows``: a diagonal is one number, so that ends tell all
+        return square and bool(matrix[0, 0] == 1) and np.count_nonzero(matrix[0]) == np.count_nonzero(matrix[:, 0]) == 1
     return square and bool((matrix.diagonal() == 1).all()) and np.count_nonzero(matrix) == matrix.shape[0]
 
 

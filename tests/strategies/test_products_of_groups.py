@@ -11,6 +11,7 @@ from dpdist.domain import Domain
 from dpdist.mechanisms.comparison import compared_mechanisms
 from dpdist.mechanisms.mechanism_registry import mechanism_of
 from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix, identity_rows
+from dpdist.reconstruction.kronecker_terms import is_identity
 from dpdist.strategies import coa, identity, kronecker, residual
 from dpdist.strategies.dense.minimax import least_worst
 from dpdist.strategies.tables.product_bound import kronecker_worst, product_bound
@@ -143,4 +144,10 @@ def test_the_rows_of_an_identity_are_a_view(size: int) -> None:
         np.testing.assert_array_equal(rows, np.eye(size))
         assert rows.dtype == dtype
         assert rows.base is not None
+        assert is_identity(rows)
+        assert is_identity(rows.copy())
+        for shifted in (1, -1):  # windows of the same line that begin elsewhere
+            line = np.zeros(2 * size + 1, dtype=dtype)
+            line[size + shifted] = 1
+            assert not is_identity(np.lib.stride_tricks.sliding_window_view(line, size)[::-1][1:-1])
     assert identity_rows(2**20).shape == (2**20, 2**20)
