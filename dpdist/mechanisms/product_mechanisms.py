@@ -31,7 +31,7 @@ from dpdist.strategies.solver_resources import (
     worst_factor_bytes,
 )
 from dpdist.strategies.strategy import Strategy
-from dpdist.strategies.tables.product_bound import kronecker, kronecker_worst
+from dpdist.strategies.tables.product_optimum import kronecker, kronecker_worst
 from dpdist.strategies.tables.residual_bases import residual
 from dpdist.workloads import Workload
 

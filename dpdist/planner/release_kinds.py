@@ -203,15 +203,8 @@ class ReleasePlan(IntegerPlan):
                 noise = measurement.noise(budget_loss)
                 loss = measurement.loss(budget_loss, noise)
                 former_plan = None if self.former_plan is None else self.former_plan.with_mechanism(strategy.name)
-                yield replace(
-                    self,
-                    strategy=strategy,
-                    table=option.table,
-                    measurement=measurement,
-                    noise=noise,
-                    loss=loss,
-                    former_plan=former_plan,
-                )
+                other_plan = replace(self, strategy=strategy, table=option.table, former_plan=former_plan)
+                yield replace(other_plan, measurement=measurement, noise=noise, loss=loss)
 
     def with_mechanism(self, mechanism: str) -> Self:
         """The plan with another mechanism that was compared, where there is one: a stream's horizons are measured by one mechanism."""

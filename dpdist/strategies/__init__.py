@@ -20,7 +20,7 @@ from dpdist.strategies.strategy import OnStep, Solve, Step, Strategy, matrix_mec
 from dpdist.strategies.symmetric_optimum import symmetric
 from dpdist.strategies.tables.marginal_optimum import marginal_minimax
 from dpdist.strategies.tables.marginal_optimum import marginal_optimum as marginals
-from dpdist.strategies.tables.product_bound import kronecker
+from dpdist.strategies.tables.product_optimum import kronecker
 from dpdist.strategies.tables.residual_bases import residual
 
 __all__ = [

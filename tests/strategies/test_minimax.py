@@ -25,7 +25,7 @@ from dpdist.strategies.dense import minimax
 from dpdist.strategies.dense.minimax import least_worst
 from dpdist.strategies.solver_resources import effort
 from dpdist.strategies.strategy import Step
-from dpdist.strategies.tables.product_bound import kronecker_worst
+from dpdist.strategies.tables.product_optimum import kronecker_worst
 from dpdist.workloads import Workload, all_ranges, explicit, marginals, prefix, random_ranges, ranges, related, union
 from tests.case_selection import slow_after_first
 from tests.support import small_release

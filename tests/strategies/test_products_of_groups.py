@@ -14,7 +14,8 @@ from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix, ident
 from dpdist.reconstruction.kronecker_terms import is_identity
 from dpdist.strategies import coa, identity, kronecker, residual
 from dpdist.strategies.dense.minimax import least_worst
-from dpdist.strategies.tables.product_bound import kronecker_worst, product_bound
+from dpdist.strategies.tables.product_bound import product_bound
+from dpdist.strategies.tables.product_optimum import kronecker_worst
 from dpdist.workloads import Block, Workload
 from dpdist.workloads.product_form import merge_blocks
 
