@@ -7,7 +7,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from benchmarks.combined_releases import simulate
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
 from dpdist.reconstruction.axis_factors import IdentityFactor
@@ -209,12 +208,3 @@ def test_a_large_table_is_never_put_together() -> None:
     sums = table.values.reshape(shape).sum(axis=1)
     assert answers == pytest.approx((sums / 250 + margin.values) / (1 / 250 + 1), rel=1e-6, abs=1e-9)
     assert variances == pytest.approx(np.full(400, 250 / 251))
-
-
-@pytest.mark.slow
-def test_intervals_of_500_histories_hold_the_true_counts() -> None:
-    found = simulate()
-    assert found["least_covered_group"] >= 0.94
-    assert 0.945 <= found["weeks_covered"] <= 0.955
-    assert 0.945 <= found["months_covered"] <= 0.955
-    assert max(found["error_of_pairs"], found["error_of_whole_table"]) < 0.9

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from benchmarks.combined_releases import simulate
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Matrix, linear_operator
 from dpdist.plugins.combine import combined_editions, combined_releases
@@ -250,3 +251,12 @@ def test_what_tells_groups_from_others_is_computed_once(releases: Path) -> None:
         combine_releases(editions)
     factors = {id(factor) for each in editions for block in each.queries for factor in block.factors}
     assert len(described) <= 3 * len(factors)  # nested parts of a description are counted, too
+
+
+@pytest.mark.slow
+def test_intervals_of_500_histories_hold_the_true_counts() -> None:
+    found = simulate()
+    assert found["least_covered_group"] >= 0.94
+    assert 0.945 <= found["weeks_covered"] <= 0.955
+    assert 0.945 <= found["months_covered"] <= 0.955
+    assert max(found["error_of_pairs"], found["error_of_whole_table"]) < 0.9
