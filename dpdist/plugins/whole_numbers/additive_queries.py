@@ -162,6 +162,7 @@ class JointTable:
             targets: answers of all groups, from which errors count.
             seed: of what is drawn.
             total: what all cells together are to be: the floor or the ceiling of their sum; None where nothing else has to agree with it.
+        Raises: ArithmeticError where it is neither.
         """
         state = np.random.RandomState(seed)  # NumPy keeps its streams the same for ever
         if rule == "unbiased" and self.kind == "two trees" and total is None:
@@ -172,9 +173,7 @@ class JointTable:
             return nearest_vertex(self._matrix, cells.ravel(), self._flat(targets), total).reshape(self.shape)
         if self.kind != "other" and self.two_chains is not None:
             return self._round_in_trees(cells, None, total)
-        tried = [self._round_in_order(cells, (number + 0.5) / TRIED_STARTS) for number in range(TRIED_STARTS)]
-        tried = [table for table in tried if total is None or table.sum() == total]
-        best = min(tried, key=lambda table: self._squared_error(table, targets))
+        best = min(self._roundings(cells, total), key=lambda table: self._squared_error(table, targets))
         return best if self.kind == "ranges" else self._descend(best, cells, targets)
 
     def round_holding(
@@ -189,6 +188,20 @@ class JointTable:
             return skeleton._round_in_order(cells, _uniform_given(float(state.random_sample()), float(cells.sum()), total))
         tried = [skeleton._round_in_order(cells, (number + 0.5) / TRIED_STARTS) for number in range(TRIED_STARTS)]
         return min(tried, key=lambda table: self._squared_error(table, targets))
+
+    def _roundings(self, cells: Matrix, total: float | None) -> list[Matrix]:
+        """Whole cells from several starts, those that have the total. Raises: ArithmeticError where none has."""
+        starts = [(number + 0.5) / TRIED_STARTS for number in range(TRIED_STARTS)]
+        tried = [self._round_in_order(cells, start) for start in starts]
+        if total is None:
+            return tried
+        with_total = [table for table in tried if table.sum() == total]
+        if not with_total:  # the starts that have it lie closer together than those
+            close = (self._round_in_order(cells, _uniform_given(start, float(cells.sum()), total)) for start in starts)
+            with_total = [table for table in close if table.sum() == total]
+        if not with_total:
+            raise ArithmeticError("a table could not be rounded to the number of records of the others")
+        return with_total
 
     def _round_in_order(self, cells: Matrix, uniform: float) -> Matrix:
         order = self.range_order or tuple(range(len(self.shape)))

@@ -229,6 +229,23 @@ def test_sums_that_share_no_attribute_have_one_total() -> None:
     assert np.abs((np.mean(made["unbiased"], axis=0) - before) / errors).max() < 4.5
 
 
+@pytest.mark.parametrize("release", [DAYS, PAIRS])
+def test_a_total_that_hardly_any_start_has_is_reached(release: Release, size: str) -> None:
+    """Another table was rounded to the further one of both whole numbers. One that is neither is refused, which callers catch."""
+    blocks, shape = release
+    cells = np.full(shape, 10.0)
+    cells.flat[0] += 0.01
+    (table,) = joint_tables(blocks, shape, [])
+    targets = [sums.add_up(cells) for sums in table.sums]
+    for total in (cells.sum() - 0.01, cells.sum() + 0.99):
+        whole = table.round(cells, targets, "nearest", 0, round(total))
+        assert whole.sum() == round(total)
+        assert np.abs(whole - cells).max() < 1
+    if table.kind == "other":
+        with pytest.raises(ArithmeticError, match="the number of records of the others"):
+            table.round(cells, targets, "nearest", 0, round(total) + 1)
+
+
 def test_compiled_and_uncompiled_code_round_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {
         name: answers_of(release, np.random.default_rng(6).gamma(0.6, 3.0, release[1])) for name, release in RELEASES.items()
