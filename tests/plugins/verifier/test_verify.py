@@ -230,7 +230,7 @@ UNCHECKED: dict[str, set[str]] = {
     "products of their own, asked twice": MIXED,
     **dict.fromkeys(("what bounds leave out", "what bounds leave out, Laplace noise"), MIXED),
     **dict.fromkeys(("a range that is chosen", "a range that is chosen, Laplace noise", "several choices, Laplace noise"), MIXED),
-    "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN,
+    "no measurement": HIDDEN | {"epsilon"}, "dawa": HIDDEN | {"gap of the largest error"},
     **dict.fromkeys(("adaptive", "modelled answers"), UNSIGNED | {"answers"} | ERRORS | BOUND),
     **dict.fromkeys(("bounded totals", "bounded totals, replace-one", "bounded totals, Laplace noise"), {"cost"} | BOUND | MIXED),
     "persons by levels, each cell by itself": BOUND,
