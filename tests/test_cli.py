@@ -76,6 +76,7 @@ def test_a_key_is_made_and_a_release_is_planned(
     command: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DPDIST_HOME", str(tmp_path))
+    monkeypatch.setenv("DPDIST_OUTPUT", str(tmp_path / "releases"))  # others publish it beside this one
     made = command("keys", "init")
     assert made.code == 0
     assert "mode 0600" in made.out
