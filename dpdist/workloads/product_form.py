@@ -11,11 +11,15 @@ from dpdist.workloads.block import Block
 def differing_axes(blocks: Sequence[Block]) -> tuple[int, ...]:
     """The attributes of which groups of products ask different queries, ascending."""
     asked = [_asked_factors(block) for block in blocks]
-    return tuple(
-        axis
-        for axis in sorted({axis for factors in asked for axis in factors})
-        if len({factors[axis].fingerprint if axis in factors else None for factors in asked}) > 1
-    )
+    axes = sorted({axis for factors in asked for axis in factors})
+    return tuple(axis for axis in axes if _differ([factors.get(axis) for factors in asked]))
+
+
+def _differ(factors: Sequence[Operator | None]) -> bool:
+    """Whether some are different: entries, which may lie in files, are looked at only where all have one shape."""
+    if len({None if factor is None else factor.shape for factor in factors}) > 1:
+        return True
+    return len({None if factor is None else factor.fingerprint for factor in factors}) > 1
 
 
 def merge_blocks(blocks: Sequence[Block]) -> Block | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from dpdist.domain import Domain
 from dpdist.mechanisms.comparison import compared_mechanisms
 from dpdist.mechanisms.mechanism_registry import mechanism_of
-from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix, identity_rows
+from dpdist.operators import AllRanges, Dense, Identity, Operator, Prefix, TallMatrix, identity_rows
 from dpdist.reconstruction.kronecker_terms import is_identity
 from dpdist.strategies import coa, identity, kronecker, residual
 from dpdist.strategies.dense.minimax import least_worst
@@ -152,3 +153,14 @@ def test_the_rows_of_an_identity_are_a_view(size: int) -> None:
             line[size + shifted] = 1
             assert not is_identity(np.lib.stride_tricks.sliding_window_view(line, size)[::-1][1:-1])
     assert identity_rows(2**20).shape == (2**20, 2**20)
+
+
+def test_rows_that_lie_elsewhere_are_not_read_to_compare_shapes() -> None:
+    """A classification is made in every process that has the workload."""
+    unread = mock.Mock(shape=(5, 3), spec=["shape", "read"])
+    blocks = (
+        Block("rows", (0,), (TallMatrix(unread),), (tuple(range(5)),)),
+        Block("cdf", (0,), (Prefix(3),), (tuple(range(3)),)),
+    )
+    assert Workload(Domain.of_shape(3), blocks).kind.is_product
+    unread.read.assert_not_called()
