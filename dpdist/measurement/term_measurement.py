@@ -179,9 +179,14 @@ class TermMeasurement(IntegerMeasurement):
         return StageBytes(values, answer_bytes(workload) + self._inverse_bytes)
 
     @property
+    def _matrix_sizes(self) -> list[int]:
+        """Entries of every factor that is written down: all but identities."""
+        return [factor.size for term in self.terms for factor in term.factors if not is_identity(factor)]
+
+    @property
     def _inverse_bytes(self) -> int:
         """The inverses of all factors, and what inverting the largest takes."""
-        sizes = [factor.size for term in self.terms for factor in term.factors if not is_identity(factor)]
+        sizes = self._matrix_sizes
         return 8 * (sum(sizes) + INVERTING_COPIES * max(sizes, default=0))
 
     def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
@@ -232,8 +237,7 @@ class TermMeasurement(IntegerMeasurement):
 
     def measured_space(self, measured: Vector, shape: tuple[int, ...], most_bytes: int) -> ProductSpace:
         """The terms; what was measured in two passes is put in the order of the others."""
-        sizes = [factor.size for term in self.terms for factor in term.factors if not is_identity(factor)]
-        check_published_size(self.rows + sum(sizes), most_bytes)
+        check_published_size(self.rows + sum(self._matrix_sizes), most_bytes)
         values = to_array(measured)
         if self.is_streamed:
             first_rows = self.terms[0].factors[0].shape[0]

@@ -89,8 +89,10 @@ class KroneckerMechanism(Mechanism):
         return over_cells.nominal_seconds <= SOON_SECONDS and question.limits.exceeded_by(over_cells) is None
 
     def recommendation(self, workload: Workload, memory_bytes: int) -> str | None:
+        if max(len(block.axes) for block in workload.blocks) < 2:
+            return None
         needed_bytes = self.planning_bytes(workload)
-        if max(len(block.axes) for block in workload.blocks) < 2 or needed_bytes > memory_bytes:
+        if needed_bytes > memory_bytes:
             return None
         return f"'kronecker' (the same optimum in {needed_bytes / 2**30:.2f} GiB)"
 

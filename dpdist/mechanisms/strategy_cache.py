@@ -114,11 +114,11 @@ def _restore_terms(form: type[TermStrategy], workload: Workload, flat: Matrix, f
     terms, start = [], 0
     for axes, scale, shapes in facts["terms"]:
         factors = []
-        for rows, *columns_of_matrix in shapes:
-            if not columns_of_matrix:  # every value by itself
-                factors.append(identity_rows(rows))
+        for shape in shapes:
+            if len(shape) == 1:
+                factors.append(identity_rows(*shape))
                 continue
-            (columns,) = columns_of_matrix
+            rows, columns = shape
             factors.append(flat[start : start + rows * columns].reshape(rows, columns))
             start += rows * columns
         terms.append(Term(tuple(axes), tuple(factors), scale))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.errors import InvalidInput, StoreError
+from dpdist.operators import Matrix
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
@@ -36,19 +37,16 @@ def revised_groups(
         if companion.workload.shape[0] > MOST_READ:
             continue
         try:
-            _, groups, published = read_published(context, companion.job.release)
+            _, published_groups = read_published(context, companion)
         except InvalidInput as error:
             context.progress("warning", f"{error}; what changed since then is not said")
             continue
-        start = 0
-        for block in companion.workload.blocks:
-            rows = slice(start, start + block.queries)
-            start = rows.stop
+        for block, published in published_groups:
             place = next((place for place, other in enumerate(own) if _is_same_group(block, other)), None)
-            if place is None or published.size != companion.workload.shape[0] or set(groups[rows]) != {block.name}:
+            if place is None:
                 continue
             now = np.round(answers.answer.read(int(starts[place]), int(starts[place + 1])), DECIMALS)
-            changes = np.abs(now - np.round(published[rows], DECIMALS))
+            changes = np.abs(now - np.round(published, DECIMALS))
             revised.append(
                 {
                     "group": block.name,
@@ -69,8 +67,12 @@ def _is_same_group(one: Block, other: Block) -> bool:
     ]
 
 
-def read_published(context: Context, release: str) -> tuple[Any, list[str], Any]:
-    """The certificate of a published release, and the group and the answer of every row. Raises: InvalidInput."""
+def read_published(context: Context, planned: ReleasePlan) -> tuple[Any, list[tuple[Block, Matrix]]]:
+    """The certificate of a published release, and its groups with their answers; none where some answers are left out.
+
+    Raises: InvalidInput where its files are not where it was published.
+    """
+    release = planned.job.release
     publications = context.ledger.publications(release)
     try:
         location = parse_location(publications[-1].location)
@@ -83,4 +85,8 @@ def read_published(context: Context, release: str) -> tuple[Any, list[str], Any]
         raise InvalidInput(
             f"the files of {release!r} are not where the ledger says that they were published: put them back"
         ) from None
-    return certificate, table["group"].to_pylist(), table["answer"].to_numpy().astype(np.float64)
+    if len(table) != planned.workload.shape[0]:
+        return certificate, []
+    names, answers = table["group"].to_pylist(), table["answer"].to_numpy().astype(np.float64)
+    rows = [(block, slice(start, start + block.queries)) for start, block in planned.workload.block_starts()]
+    return certificate, [(block, answers[part]) for block, part in rows if set(names[part]) == {block.name}]

@@ -102,10 +102,8 @@ def memory_plan(
             pooling = slab_bytes(shape, answers, axis=axis, held_values=0 if in_store else measurement.rows)
         stages.insert(3, StageMemory("fit", pooling, own_bytes, False))
     elif fitted:
-        rows, cells = (
-            measurement.rows,
-            workload.shape[1],
-        )  # rows over all cells, and the inverse of those that are independent
+        # rows over all cells, and the inverse of those that are independent
+        rows, cells = measurement.rows, workload.shape[1]
         fit_bytes = 8 * (
             FIT_COPIES * (rows * cells + min(rows, cells) ** 2) + (GRAM_COPIES * cells**2 if non_negative else 0)
         )

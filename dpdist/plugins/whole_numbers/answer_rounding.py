@@ -98,10 +98,8 @@ def _round_and_keep(
             values, moved = (np.zeros(1), None) if made is None else (made.values, made.moved)
             work.write(ArrayVector(np.zeros(1) if moved is None else moved), f"{folder}/moved")
             written = work.write(ArrayVector(values), f"{folder}/rounding", rule.facts())
-            kept = work.find_vector(f"{folder}/rounding") or (
-                written,
-                rule.facts(),
-            )  # the first of several processes keeps it
+            # of several processes the first one's is kept
+            kept = work.find_vector(f"{folder}/rounding") or (written, rule.facts())
         whole, rounding = kept[0], _rule_of(kept[1])
         shifts = work.find_vector(f"{folder}/moved")
         moves = shifts[0] if rounding.held and shifts is not None else None

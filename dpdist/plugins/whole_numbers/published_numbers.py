@@ -46,16 +46,13 @@ def _published_by(context: Context, companion: ReleasePlan) -> Iterator[HeldAnsw
         context.progress("warning", f"the numbers of {release} are not held: it has more than {MOST_READ:,} answers")
         return
     try:
-        certificate, groups, answers = read_published(context, release)
+        certificate, groups = read_published(context, companion)
     except InvalidInput as error:
         raise InvalidInput(f"{error}, for its whole numbers are to be held, or leave 'integer' out") from None
     facts = certificate.get("rounding") or {}
-    if not facts.get("adds_up") or answers.size != companion.workload.shape[0]:
+    if not facts.get("adds_up") or not groups:
         context.progress("warning", f"the numbers of {release} are not held: they do not add up, or some are left out")
         return
-    start = 0
-    for block in companion.workload.blocks:
-        rows = slice(start, start + block.queries)
-        start = rows.stop
-        if set(groups[rows]) == {block.name} and block.separable and block.name not in facts["apart"]:
-            yield HeldAnswers(f"{block.name} of {release}", block, answers[rows])
+    for block, answers in groups:
+        if block.separable and block.name not in facts["apart"]:
+            yield HeldAnswers(f"{block.name} of {release}", block, answers)

@@ -75,6 +75,7 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
     Source: Lee, Shraibman, Spalek 2008 (a direct product theorem for gamma_2).
     """
     product = _check_product(workload)
+    asked = dict(zip(product.axes, product.scaled(product.factors), strict=True))
     upper = lower = cost = product.weight**2
     axes: list[int] = []
     factors: list[Matrix] = []
@@ -84,7 +85,7 @@ def kronecker_worst(workload: Workload, *, tolerance: float = 1e-4, on_step: OnS
         if axis not in product.asked_axes:
             continue
         axes.append(axis)
-        if isinstance(product.scaled(product.factors)[product.axes.index(axis)], Identity):
+        if isinstance(asked[axis], Identity):
             factors.append(identity_rows(size))
             cost, answer_weight = cost * size, answer_weight / size
             continue
