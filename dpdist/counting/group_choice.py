@@ -1,11 +1,21 @@
-"""Which groups of a person count, where they are in more than may: a keyed random choice."""
+"""Which groups of a person count, where they are in more than may: the first ones, or a keyed random choice.
+
+A person's records are gone through one after the other, in loops that are compiled where there are many.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdist.engine.shuffle import Rows
+
+COMPILED_FROM = 2**16
+"""Records from which on loops are compiled: with fewer they take less time than to import the compiler."""
 
 
 def choose_groups(
@@ -22,37 +32,95 @@ def choose_groups(
         groups: of every record. Two groups with one hash are taken in rising order.
         group_words: a keyed hash of every record's group.
     """
-    order = _order_by_word(starts, mix_bits(rows["high"] ^ group_words), groups)
-    is_new_group, ordered_groups = np.ones(rows.size, dtype=bool), groups.take(order)
-    np.not_equal(ordered_groups[1:], ordered_groups[:-1], out=is_new_group[1:])
-    is_new_group[starts] = True
-    group_starts = np.flatnonzero(is_new_group)
-    person = np.searchsorted(starts, group_starts, side="right")
-    is_chosen = np.ones(group_starts.size, dtype=bool)
-    is_chosen[group_bound:] = person[group_bound:] != person[:-group_bound]
-    return order[group_starts[is_chosen]], np.diff(group_starts, append=rows.size)[is_chosen]
+    words, ends = mix_bits(rows["high"] ^ group_words), np.append(starts, rows.size)
+    places, counts = _fastest_form(_groups_by_word, rows.size)(ends, words, np.ascontiguousarray(groups), group_bound)
+    return places, counts
 
 
-def _order_by_word(starts: NDArray[np.int64], words: NDArray[np.uint64], groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places of records, person by person, those of each in the order of words, and of groups where words are equal.
+def are_in_first_groups(
+    starts: NDArray[np.int64], groups: NDArray[np.int64], group_bound: int, record_bound: int
+) -> NDArray[np.bool_]:
+    """Which records are the first ``record_bound`` ones of a person in one of the first ``group_bound`` groups that the person comes to.
 
     Args:
         starts: where the records of each person begin.
+        groups: of every record.
     """
-    # values are sorted in a fifth of the time of places: one number holds the person, the first bits of the word, and the rank
-    sizes = np.diff(starts, append=words.size)
-    rank_bits, person_bits = int(sizes.max(initial=1)).bit_length(), starts.size.bit_length()
-    firsts, persons = np.repeat(starts, sizes), np.repeat(np.arange(starts.size, dtype=np.uint64), sizes)
-    packed = words >> np.uint64(person_bits + rank_bits) << np.uint64(rank_bits)
-    packed |= persons << np.uint64(64 - person_bits)
-    packed |= (np.arange(words.size) - firsts).view(np.uint64)
-    packed.sort()
-    order = firsts + (packed & np.uint64((1 << rank_bits) - 1)).view(np.int64)
-    packed >>= np.uint64(rank_bits)
-    ordered_groups = groups.take(order)
-    if ((packed[1:] == packed[:-1]) & (ordered_groups[1:] != ordered_groups[:-1])).any():
-        return np.lexsort((groups, words, persons))  # two groups of a person share these bits of their words
-    return order
+    ends = np.append(starts, groups.size)
+    longest = min(group_bound, int(np.diff(ends).max(initial=0)))
+    is_counted: NDArray[np.bool_] = _fastest_form(_records_of_first_groups, groups.size)(ends, groups, longest, record_bound)
+    return is_counted
+
+
+def _groups_by_word(
+    ends: NDArray[np.int64], words: NDArray[np.uint64], groups: NDArray[np.int64], group_bound: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first groups of each person in the order of words, and of groups where words are equal: a place and a number of records each.
+
+    The list of a person's first groups is kept while the person's records are gone through. What is not among them, or was and has
+    made room for others, never comes back, as the list only becomes smaller.
+
+    Args:
+        ends: where the records of each person begin, and the last one's end.
+    """
+    places, counts = np.empty(words.size, dtype=np.int64), np.empty(words.size, dtype=np.int64)
+    end = 0
+    for person in range(ends.size - 1):
+        first = end
+        for record in range(ends[person], ends[person + 1]):
+            word, group, place = words[record], groups[record], end
+            while place > first:
+                before = places[place - 1]
+                if words[before] < word or (words[before] == word and groups[before] <= group):
+                    break
+                place -= 1
+            if place > first and groups[places[place - 1]] == group:
+                counts[place - 1] += 1
+            elif place < first + group_bound:
+                end = min(end + 1, first + group_bound)
+                for later in range(end - 1, place, -1):
+                    places[later], counts[later] = places[later - 1], counts[later - 1]
+                places[place], counts[place] = record, 1
+    return places[:end].copy(), counts[:end].copy()
+
+
+def _records_of_first_groups(
+    ends: NDArray[np.int64], groups: NDArray[np.int64], longest: int, record_bound: int
+) -> NDArray[np.bool_]:
+    """``are_in_first_groups``.
+
+    Args:
+        longest: of the lists of a person's first groups: their bound, or the most records of a person.
+    """
+    is_counted = np.zeros(groups.size, dtype=np.bool_)
+    first_groups, counts = np.empty(longest, dtype=np.int64), np.empty(longest, dtype=np.int64)
+    for person in range(ends.size - 1):
+        known = 0
+        for record in range(ends[person], ends[person + 1]):
+            number = 0
+            while number < known and first_groups[number] != groups[record]:
+                number += 1
+            if number == longest:
+                continue
+            if number == known:
+                first_groups[number], counts[number] = groups[record], 0
+                known += 1
+            counts[number] += 1
+            is_counted[record] = counts[number] <= record_bound
+    return is_counted
+
+
+def _fastest_form(loop: Callable[..., Any], records: int) -> Callable[..., Any]:
+    """A loop over some records, compiled if there are many of them."""
+    return loop if records < COMPILED_FROM else _compile(loop)
+
+
+@cache
+def _compile(loop: Callable[..., Any]) -> Callable[..., Any]:
+    import numba
+
+    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True)(loop)
+    return compiled
 
 
 def mix_bits(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpdist.counting.contribution_bounding import (
     HASHED,
+    OrderedRecords,
     batches_of_persons,
     check_complete,
     choose_part_count,
@@ -178,11 +179,11 @@ def task_bytes(engine: Engine, dealt: np.dtype[Any] = KEYED) -> int:
 
 
 def bound_cells(
-    rows: Rows, cells_per_person: int, records_per_cell: int, person_key: PersonKey
+    records: OrderedRecords, cells_per_person: int, records_per_cell: int, person_key: PersonKey
 ) -> tuple[Integers, Integers]:
     """The cells that count of each person, each once a person, and how many of their records count there."""
     word = person_key.hash_persons([""], purpose=b"cells")[0, 0]
-    _, starts, rows = order_by_person(rows if (rows["key"] >= 0).all() else rows.compress(rows["key"] >= 0))
+    _, starts, rows = records.compress(records.rows["key"] >= 0)
     cells = rows["key"]
     places, record_counts = choose_groups(rows, starts, cells, mix_bits(cells.astype(np.uint64) ^ word), cells_per_person)
     return cells[places], np.minimum(record_counts, records_per_cell)
@@ -299,11 +300,10 @@ class CellCounting:
         def batches() -> Iterator[Batch]:
             opened = index.open_parts(self.store, keys.run)
             for part_number in part_range:
-                _, _, rows = order_by_person(opened.whole_part(part_number, KEYED))  # once for both that bound persons
-                waiting.add(count_rows(*bound_cells(rows, *bounds, keys.persons)))
+                records = order_by_person(opened.whole_part(part_number, KEYED))  # once for both that bound persons
+                waiting.add(count_rows(*bound_cells(records, *bounds, keys.persons)))
                 if self.beside is not None:
-                    is_counted, beside = rows["cell"] >= 0, self.beside
-                    counted = rows if is_counted.all() else rows.compress(is_counted)
+                    beside, counted = self.beside, records.compress(records.rows["cell"] >= 0).rows
                     yield from batches_of_persons(beside.source, beside.domain, beside.counter, counted, tallies)
 
         self._count_beside(number, keys, batches(), counts=True)

@@ -106,9 +106,9 @@ def deal(
     sealed_bytes, offset = np.empty(ordered.nbytes + SEAL_BYTES * filled_parts.size, dtype=np.uint8), 0
     for number in filled_parts:
         block = ordered[ends[number - 1] if number else 0 : ends[number]]
-        sealed = cipher.encrypt(_nonce(int(number)), block.view(np.uint8).data, None)
-        sealed_bytes[offset : offset + len(sealed)] = np.frombuffer(sealed, dtype=np.uint8)
-        offset += len(sealed)
+        end = offset + block.nbytes + SEAL_BYTES
+        cipher.encrypt_into(_nonce(int(number)), block.view(np.uint8).data, None, sealed_bytes[offset:end].data)
+        offset = end
     if sealed_bytes.size:
         store.put_values(dealt_object.name, sealed_bytes)
     return dealt_object
@@ -191,27 +191,47 @@ class ShuffledParts:
 
         Raises: StoreError when they are missing or were altered.
         """
+
+        def unseal_line(index_line: Any) -> Rows:
+            dealt = self._objects[index_line["object"]]
+            block = np.empty(index_line["rows"], dtype=dealt.dtype)
+            self._unseal_block(dealt, part_number, int(index_line["place"]), block)
+            return block
+
+        yield from map_in_order(unseal_line, self._index_lines(part_number))
+
+    def whole_part(self, part_number: int, dtype: np.dtype[Any]) -> Rows:
+        """All rows of a part, none if it has none; a few objects are read at once. Raises: as ``rows_of_part``."""
+        index_lines = self._index_lines(part_number)
+        ends = np.cumsum(index_lines["rows"])
+        rows = np.empty(int(ends[-1]) if ends.size else 0, dtype=dtype)
+
+        def unseal_line(number: int) -> None:
+            index_line = index_lines[number]
+            block = rows[ends[number] - index_line["rows"] : ends[number]]
+            self._unseal_block(self._objects[index_line["object"]], part_number, int(index_line["place"]), block)
+
+        for _ in map_in_order(unseal_line, range(index_lines.size)):
+            pass
+        return rows
+
+    def _index_lines(self, part_number: int) -> Rows:
+        """What the index says of a part."""
         index, part_numbers, rows, offsets = self._index
         position = int(np.searchsorted(part_numbers, part_number))
         if position == part_numbers.size or part_numbers[position] != part_number:
-            return
-        index_lines = self._block(index, part_number, int(rows[position]), int(offsets[position]))
-        yield from map_in_order(
-            lambda index_line: self._block(
-                self._objects[index_line["object"]], part_number, int(index_line["rows"]), int(index_line["place"])
-            ),
-            index_lines,
-        )
+            return np.empty(0, dtype=_INDEX_TYPE)
+        index_lines = np.empty(int(rows[position]), dtype=_INDEX_TYPE)
+        self._unseal_block(index, part_number, int(offsets[position]), index_lines)
+        return index_lines
 
-    def whole_part(self, part_number: int, dtype: np.dtype[Any]) -> Rows:
-        """All rows of a part, none if it has none. Raises: as ``rows_of_part``."""
-        return concatenate_rows(self.rows_of_part(part_number), dtype)
-
-    def _block(self, dealt: DealtObject, part_number: int, rows: int, offset: int) -> Rows:
-        size = rows * np.dtype(dealt.dtype).itemsize + SEAL_BYTES
-        sealed = self._store.get_values(dealt.name, offset, size)
-        content = _unseal(self._key.cipher(dealt.seed), part_number, sealed, dealt.name)
-        return np.frombuffer(content, dtype=dealt.dtype)
+    def _unseal_block(self, dealt: DealtObject, part_number: int, offset: int, block: Rows) -> None:
+        """Fill a block with the rows of a part that an object holds from some byte on."""
+        sealed = self._store.get_values(dealt.name, offset, block.nbytes + SEAL_BYTES)
+        try:
+            self._key.cipher(dealt.seed).decrypt_into(_nonce(part_number), sealed, None, block.view(np.uint8).data)
+        except (InvalidTag, ValueError):  # altered, or shorter
+            raise _altered(dealt.name) from None
 
 
 def concatenate_rows(blocks: Iterable[Rows], dtype: np.dtype[Any]) -> Rows:
@@ -255,4 +275,8 @@ def _unseal(cipher: AESGCM, number: int, sealed: memoryview, name: str) -> bytes
     try:
         return cipher.decrypt(_nonce(number), sealed, None)
     except InvalidTag:
-        raise StoreError(f"{name!r} in the store was truncated or altered; run again") from None
+        raise _altered(name) from None
+
+
+def _altered(name: str) -> StoreError:
+    return StoreError(f"{name!r} in the store was truncated or altered; run again")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpdist.counting import contribution_bounding, person_keys
+from dpdist.counting import contribution_bounding, group_choice, person_keys
 from dpdist.counting.contribution_bounding import PersonKey
 from dpdist.counting.group_choice import choose_groups, mix_bits
 from dpdist.counting.sparse_counts import key_numbers_of
@@ -63,10 +63,14 @@ def test_a_key_is_one_number_however_it_is_stored(
     assert key_numbers_of(pa.array(odd), keys).tolist() == [-1] * 6 + [last - first, 0, -1]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("bits", [None, 3, 1])
-def test_which_groups_are_chosen_is_the_order_of_their_words(bits: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_groups_are_chosen_is_the_order_of_their_words(
+    bits: int | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against the definition, record by record, also where persons share parts of their hashes, and groups parts of their words."""
     state = np.random.default_rng(3)
+    monkeypatch.setattr(group_choice, "COMPILED_FROM", 0 if compiled else 2**62)
     rows = np.zeros(2000, dtype=contribution_bounding.HASHED)
     persons = state.integers(0, 2**64, (150, 2), dtype=np.uint64)
     persons[:50, 0] = persons[0, 0]  # of one half of the hash

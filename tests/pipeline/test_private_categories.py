@@ -336,7 +336,7 @@ def test_persons_in_many_parts_select_the_same_names(home: Path, monkeypatch: py
     monkeypatch.setattr("dpdist.counting.name_counts.choose_part_count", lambda *given: 9)
     monkeypatch.setattr("dpdist.counting.name_counts.pending_rows", lambda *given: 50)
     assert 10 < len(expected) < NAMES
-    with mock.patch.object(ShuffledParts, "rows_of_part", autospec=True, side_effect=ShuffledParts.rows_of_part) as read:
+    with mock.patch.object(ShuffledParts, "_index_lines", autospec=True, side_effect=ShuffledParts._index_lines) as read:
         assert selected_names(path, copy) == expected
     assert read.call_count == 6 * 18 + 2  # the last two: selected names, and their texts
     assert not [each for each in (copy / "store").rglob("scratch/*/*") if each.is_file()]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdist.counting import contribution_bounding, histogram_counting
-from dpdist.counting.contribution_bounding import HASHED, first_of_groups
+from dpdist.counting import contribution_bounding, group_choice, histogram_counting
+from dpdist.counting.contribution_bounding import HASHED, count_repetitions, first_of_groups
 from dpdist.domain import Attribute, Domain, amounts_attribute
 from dpdist.domain.numeric_columns import Amounts
 from dpdist.engine import inline
@@ -202,9 +202,13 @@ def test_levels_that_forget_something_are_found(tmp_path: Path, monkeypatch: pyt
     assert farthest_file(made, tmp_path)[0] * 2**60 > made.measurement.sensitivity_squared
 
 
-@pytest.mark.parametrize(("groups", "most"), [(1, 1), (2, 3), (5, 1)])
-def test_the_first_groups_of_each_person_are_kept(groups: int, most: int) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("groups", "most"), [(1, 1), (2, 3), (5, 1), (99, 2)])
+def test_the_first_groups_of_each_person_are_kept(
+    groups: int, most: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against a walk through the rows in their order."""
+    monkeypatch.setattr(group_choice, "COMPILED_FROM", 0 if compiled else 2**62)
     state = np.random.default_rng(groups)
     rows = np.zeros(500, dtype=HASHED)
     rows["high"], rows["low"], rows["cell"] = state.integers(0, 9, 500), state.integers(0, 2, 500), state.integers(0, 7, 500)
@@ -217,6 +221,7 @@ def test_the_first_groups_of_each_person_are_kept(groups: int, most: int) -> Non
             if mine[cell] <= most:
                 expected.append(place)
     assert sorted(first_of_groups(rows, rows["cell"], groups, most).tolist()) == expected
+    assert count_repetitions(rows, rows["cell"]) == rows.size - np.unique(rows).size
     assert first_of_groups(rows[:0], rows["cell"][:0], groups, most).size == 0
 
 
