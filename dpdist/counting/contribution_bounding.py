@@ -382,13 +382,12 @@ def first_of_steps(
 
     Whether a step counts depends on the person's own steps up to it: later records change nothing that was counted before.
     """
-    order = np.lexsort((steps, rows["low"], rows["high"]))
-    persons = find_runs(rows["high"][order], rows["low"][order])[0]
-    person = np.searchsorted(persons, np.arange(rows.size), side="right") - 1
-    span = int(steps.max(initial=0)) + 1
-    time = (
-        person * (span + participations.separation) + steps[order]
-    )  # ascending; persons are further apart than any two steps
+    places, persons, _ = order_by_person(rows)
+    person = np.repeat(np.arange(persons.size), np.diff(persons, append=rows.size))
+    # persons are further apart than any two steps
+    times = person * (int(steps.max(initial=0)) + 1 + participations.separation) + steps[places]
+    by_time = np.argsort(times, kind="stable")
+    order, time = places[by_time], times[by_time]
     is_counted = np.zeros(rows.size, dtype=bool)
     positions = persons
     for _ in range(participations.most_steps):
