@@ -1,6 +1,7 @@
 """Which groups of a person count, where they are in more than may: the first ones, or a keyed random choice.
 
-A person's records are gone through one after the other, in loops that are compiled where there are many.
+A person's records are gone through one after the other, with a list of the person's groups, in loops that are compiled where they take
+many steps.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from dpdist.engine.shuffle import Rows
 
-COMPILED_FROM = 2**16
-"""Records from which on loops are compiled: with fewer they take less time than to import the compiler."""
+COMPILED_FROM = 2**18
+"""Steps from which on loops are compiled: fewer take less time than to import the compiler."""
 
 
 def choose_groups(
@@ -33,7 +34,8 @@ def choose_groups(
         group_words: a keyed hash of every record's group.
     """
     words, ends = mix_bits(rows["high"] ^ group_words), np.append(starts, rows.size)
-    places, counts = _fastest_form(_groups_by_word, rows.size)(ends, words, np.ascontiguousarray(groups), group_bound)
+    choose = _fastest_form(_groups_by_word, ends, group_bound)
+    places, counts = choose(ends, words, np.ascontiguousarray(groups), group_bound)
     return places, counts
 
 
@@ -48,7 +50,8 @@ def are_in_first_groups(
     """
     ends = np.append(starts, groups.size)
     longest = min(group_bound, int(np.diff(ends).max(initial=0)))
-    is_counted: NDArray[np.bool_] = _fastest_form(_records_of_first_groups, groups.size)(ends, groups, longest, record_bound)
+    choose = _fastest_form(_records_of_first_groups, ends, group_bound)
+    is_counted: NDArray[np.bool_] = choose(ends, groups, longest, record_bound)
     return is_counted
 
 
@@ -110,9 +113,11 @@ def _records_of_first_groups(
     return is_counted
 
 
-def _fastest_form(loop: Callable[..., Any], records: int) -> Callable[..., Any]:
-    """A loop over some records, compiled if there are many of them."""
-    return loop if records < COMPILED_FROM else _compile(loop)
+def _fastest_form(loop: Callable[..., Any], ends: NDArray[np.int64], group_bound: int) -> Callable[..., Any]:
+    """A loop over persons' records and lists of groups, compiled if it may take many steps."""
+    record_counts = np.diff(ends)
+    is_short = int((record_counts * np.minimum(record_counts, group_bound)).sum()) < COMPILED_FROM
+    return loop if is_short else _compile(loop)
 
 
 @cache
