@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,19 @@ class Counter:
     sparse: bool
     divided: Domain | None = None
 
+    def _batches_of_kinds(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches; or all their records in one, by kind, where records are divided and have few kinds: each kind is divided once."""
+        kinds = 0 if self.divided is None else math.prod(attribute.kinds for attribute in self.divided.attributes)
+        if not 0 < kinds <= self.store.sizes.pending_pairs:
+            yield from batches
+            return
+        record_counts = np.zeros(kinds, dtype=np.int64)
+        for cells, numbers in batches:
+            is_counted = cells >= 0
+            np.add.at(record_counts, cells[is_counted], 1 if numbers is None else numbers[is_counted])
+        (present_kinds,) = np.nonzero(record_counts)
+        yield present_kinds, record_counts[present_kinds]
+
     def _positions_and_weights(self, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Which counts the records of a batch raise, and by how much each."""
         cells, numbers = batch
@@ -71,13 +85,13 @@ class Counter:
         """
         if not self.sparse:
             counts = np.zeros(self.layout.size, dtype=np.int64)
-            for batch in batches:
+            for batch in self._batches_of_kinds(batches):
                 np.add.at(counts, *self._positions_and_weights(batch))
             self.store.put(f"{self.work}/{task}", narrow(counts))
             return []
         position, number = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         dealt_objects: list[DealtObject] = []
-        for batch in batches:
+        for batch in self._batches_of_kinds(batches):
             batch_positions, added = self._positions_and_weights(batch)
             position, inverse = np.unique(np.concatenate([position, batch_positions]), return_inverse=True)
             weights = np.concatenate([number, added])

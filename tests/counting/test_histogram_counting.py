@@ -222,6 +222,30 @@ def test_counts_beyond_memory_are_the_same(tmp_path: Path, tables: tuple[tuple[i
     assert found[0][0].sum() > 0
 
 
+@pytest.mark.parametrize("memory", [2**33, 10**6])
+@pytest.mark.parametrize("squares", [False, True])
+def test_amounts_are_divided_by_kind_as_record_by_record(tmp_path: Path, memory: int, squares: bool) -> None:
+    """Few kinds of records are divided once each, many are divided as they are read; against the definition."""
+    state = np.random.default_rng(2)
+    amounts = Amounts(Fraction(0), Fraction(1), 8, squares=squares)
+    domain = Domain((DOMAIN.attributes[1], amounts_attribute("paid", amounts, "drop")))
+    sexes, paid = state.integers(0, 2, 500), state.integers(0, 9, 500)
+    records = pa.table({"sex": np.array(["f", "m"])[sexes], "paid": paid})
+    pyarrow.parquet.write_table(records, tmp_path / "records.parquet")
+    expected = np.zeros(domain.shape, dtype=np.int64)
+    for sex, steps in zip(sexes.tolist(), paid.tolist(), strict=True):
+        (first_bin,), shares = amounts.divide_records(np.array([steps]))
+        expected[sex, first_bin : first_bin + len(shares)] += shares[:, 0]
+    source = source_of(tmp_path / "records.parquet", columns={})
+    some = engine.Engine(workers=2, memory_bytes=memory, threads=1, connect=None, local=True)
+    for pending_pairs in (3, 2**22):
+        with closing(
+            Store(tmp_path / f"store-{pending_pairs}", Sizes(shard_bytes=8 * 16, pending_pairs=pending_pairs))
+        ) as store:
+            stored, _ = count(source, domain, store, some, root=ROOT)
+            np.testing.assert_array_equal(store.read_array(stored), expected.ravel())
+
+
 def test_totals_of_persons_beyond_memory_are_the_same(tmp_path: Path) -> None:
     """Pairs of all tables, dealt out by ranges of positions and by persons in several parts."""
     small_release.write(tmp_path)
