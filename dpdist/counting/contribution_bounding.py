@@ -311,7 +311,9 @@ def number_persons(rows: Rows) -> NDArray[np.int64]:
 def first_records(rows: Rows, record_bound: int) -> NDArray[np.int64]:
     """The places of the first ``record_bound`` records of each person."""
     places, starts, _ = order_by_person(rows)
-    return places[starts] if record_bound == 1 else places[_rank_in_runs(starts, rows.size) < record_bound]
+    if record_bound == 1:
+        return places[starts]
+    return places[np.arange(rows.size) - np.repeat(starts, np.diff(starts, append=rows.size)) < record_bound]
 
 
 class OrderedRecords(NamedTuple):
@@ -421,25 +423,16 @@ def scale_to_total(rows: Rows, domain: Domain) -> NDArray[np.int64]:
     width = column.amounts.width
     code = kinds % column.kinds
     steps = np.where(code <= width, code, 0)  # a record without an amount adds nothing
-    starts, _ = find_runs(rows["high"], rows["low"])
-    totals = np.repeat(np.add.reduceat(steps, starts), np.diff(np.append(starts, rows.size)))
+    starts = find_runs(rows["high"], rows["low"])
+    totals = np.repeat(np.add.reduceat(steps, starts), np.diff(starts, append=rows.size))
     total_bound = width * column.amounts.bound.times
     return np.asarray(kinds - steps + np.where(totals > total_bound, steps * total_bound // np.maximum(totals, 1), steps))
 
 
-def find_runs(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where runs of rows begin that agree in all columns, and the place of every row in its run."""
-    starts = _starts_of_runs(*columns)
-    return starts, _rank_in_runs(starts, columns[0].size)
-
-
-def _starts_of_runs(*columns: NDArray[Any]) -> NDArray[np.int64]:
+def find_runs(*columns: NDArray[Any]) -> NDArray[np.int64]:
+    """Where runs of rows begin that agree in all columns."""
     begins = np.ones(columns[0].size, dtype=bool)
     begins[1:] = False
     for column in columns:
         begins[1:] |= column[1:] != column[:-1]
     return np.flatnonzero(begins)
-
-
-def _rank_in_runs(starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    return np.arange(size) - np.repeat(starts, np.diff(np.append(starts, size)))

@@ -184,6 +184,6 @@ def count_pairs(
     """Different pairs in rising order, and how often each occurs, or the sum of its numbers."""
     order = np.lexsort((second_keys, first_keys))
     first_keys, second_keys = first_keys[order], second_keys[order]
-    starts, _ = find_runs(first_keys, second_keys)
+    starts = find_runs(first_keys, second_keys)
     counted = np.ones(first_keys.size, dtype=np.int64) if numbers is None else numbers[order]
     return first_keys[starts], second_keys[starts], np.add.reduceat(counted, starts) if starts.size else counted
