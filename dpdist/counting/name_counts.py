@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -173,7 +172,7 @@ def _reader_of(
         records.complete,
         records.store,
         attribute,
-        excluded_names,
+        frozenset(map(apparent, excluded_names)),
         weights,
         saturation,
         records.store.scratch(),
@@ -184,10 +183,12 @@ def _reader_of(
 
 
 def is_distinguishable(name: str, excluded_names: frozenset[str]) -> bool:
-    """Whether a name can stand on a page: as readers see it, printable, not too long, and none that stands for something else."""
-    if not name or len(name) > LONGEST or name != apparent(name) or name in map(apparent, excluded_names):
-        return False
-    return not any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for letter in name)
+    """Whether a name can stand on a page: as readers see it, printable, not too long, and none that stands for something else.
+
+    Args:
+        excluded_names: as readers see them.
+    """
+    return 0 < len(name) <= LONGEST and name.isprintable() and name == apparent(name) and name not in excluded_names
 
 
 @dataclass(frozen=True)
