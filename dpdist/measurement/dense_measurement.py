@@ -135,7 +135,7 @@ class DenseMeasurement(IntegerMeasurement):
     def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         """z: a reference to the counts where it is a multiple of them; B x is summed block by block where B reads single cells."""
         if self.cell_multiple is not None:
-            counts.check(work)
+            counts.check_cells(work)
             times = partial(_multiply, self.cell_multiple)
             return LazyVector(self.rows, (counts.values,), times, 16, f"{self.cell_multiple} times", np.dtype(np.int64))
         if isinstance(self.base, SubsetBasis):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -268,13 +268,38 @@ class Counts:
         counted = sum(work.fold(_sum, self.values)) if self.records is None else self.records * self.layout.shares_per_record
         self.check_limit(counted)
 
-    def check_limit(self, counted: int) -> None:
+    def check_cells(self, work: Workspace) -> None:
+        """Raises: InvalidInput for more records in a cell than z can hold, where each of its values is of one cell."""
+        try:
+            self.check(work)
+        except InvalidInput:  # in all cells together
+            self.check_limit(max(work.fold(_largest, self.values)), "records in a cell")
+
+    def check_groups(self, axes_of_terms: Iterable[tuple[int, ...]]) -> None:
+        """Raises: InvalidInput for more records in a group than z can hold, where each of its values is of one group of a table.
+
+        Args:
+            axes_of_terms: the attributes whose values make the groups of each table.
+        """
+        try:
+            self.check_limit(int(self.table(())))
+        except InvalidInput:  # in all groups together
+            if self.layout.max_abs_shares > self.layout.shares_per_record:  # shares with signs cancel in the sum of a group
+                raise
+            for axes in axes_of_terms:
+                self.check_limit(int(self.table(axes).max()), "records in a group")
+
+    def check_limit(self, counted: int, unit_name: str = "records") -> None:
         """Raises: InvalidInput for more shares of records than z can hold."""
-        check_record_limit(counted, self.layout.shares_per_record, self.layout.max_abs_shares)
+        check_record_limit(counted, self.layout.shares_per_record, self.layout.max_abs_shares, unit_name)
 
 
 def _sum(start: int, values: Matrix) -> int:
     return int(values.sum())
+
+
+def _largest(start: int, values: Matrix) -> int:
+    return int(np.abs(values).max(initial=0))
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,10 @@ class TermMeasurement(IntegerMeasurement):
     def exact_values(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None = None) -> Vector:
         if self.is_streamed:
             return self._measure_in_passes(counts, work, report_progress)
-        counts.check_limit(int(counts.table(())))
+        counts.check_groups(
+            tuple(axis for axis, factor in zip(term.axes, term.factors, strict=True) if is_identity(factor))
+            for term in self.terms
+        )
         return ArrayVector(np.concatenate([term.measure(counts.table(term.axes)) for term in self.terms]))
 
     def _measure_in_passes(self, counts: Counts, work: Workspace, report_progress: ProgressCallback | None) -> Vector:
