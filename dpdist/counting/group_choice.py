@@ -122,10 +122,9 @@ def _fastest_form(loop: Callable[..., Any], ends: NDArray[np.int64], group_bound
 
 @cache
 def _compile(loop: Callable[..., Any]) -> Callable[..., Any]:
-    import numba
+    from dpdist.privacy.kernel_files import compile_kernel  # which imports the compiler
 
-    compiled: Callable[..., Any] = numba.njit(cache=True, nogil=True)(loop)
-    return compiled
+    return compile_kernel(loop)
 
 
 def mix_bits(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

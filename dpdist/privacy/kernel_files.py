@@ -84,3 +84,10 @@ class KernelFile(NullCache):
 def keep_kernel(kernel: Callable[..., Any], name: str, source: Path, constants: tuple[Any, ...]) -> None:
     """Have a kernel read from its file, where there is one, and written there once it was compiled. Arguments: as of ``KernelFile``."""
     kernel._cache = KernelFile(name, source, constants)  # type: ignore[attr-defined]
+
+
+def compile_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays, compiled when it is first called, and kept. It names nothing outside of it but NumPy."""
+    kernel: Callable[..., Any] = numba.njit(nogil=True)(function)
+    keep_kernel(kernel, function.__name__, Path(function.__code__.co_filename), ())
+    return kernel

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from dpdist.operators import Matrix
+from dpdist.privacy.kernel_files import compile_kernel
 
 
-@numba.njit(cache=True)
+@compile_kernel
 def longest_chain(gram: Matrix, max_steps: int, separation: int) -> tuple[float, Matrix]:  # pragma: no cover - compiled
     """The largest sum of a symmetric matrix over the pairs of up to ``max_steps`` steps that are apart, and these: all of them are tried.
 
