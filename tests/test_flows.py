@@ -202,3 +202,26 @@ def test_runs_at_once_are_told_to_their_own_listeners(tmp_path: Path) -> None:
     assert heard_usual
     assert heard_tiny == sorted([*heard_usual, "warning"])
     assert returned == ["NoneType", "NoneType"]
+
+
+UNANSWERED = """
+import sys
+from pathlib import Path
+from flows.prefect import prefect_settings
+prefect_settings.configure(Path(sys.argv[1]))
+from dpdist.errors import EngineError
+from flows.prefect.release_flow import _alone
+try:
+    with _alone("visits"):
+        print("the release began")
+except EngineError as error:
+    print(error)
+"""
+
+
+def test_a_server_that_does_not_answer_is_named_before_a_release_begins(home: Path) -> None:
+    """Where it is asked for the slot of the data set: what a scheduled run says is of that, not of another library."""
+    address = "http://user:secret@127.0.0.1:1/api"
+    done = forked_programs.finished(UNANSWERED, home, folder=home.parent, PREFECT_API_URL=address)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("the Prefect server http://127.0.0.1:1/api does not answer")

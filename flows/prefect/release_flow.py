@@ -13,7 +13,7 @@ import os
 import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -314,13 +314,16 @@ def running(
 
 @contextmanager
 def _alone(dataset: str) -> Iterator[None]:
-    """One release of a data set at a time where a server keeps a limit of that name; the ledger is right without it, too."""
-    limit = (
-        concurrency(prefect_settings.limit_name(dataset), occupy=1, strict=False)
-        if prefect_settings.served()
-        else nullcontext()
-    )
-    with tags(f"dataset:{dataset}"), limit:
+    """One release of a data set at a time where a server keeps a limit of that name; the ledger is right without it, too.
+
+    Raises: EngineError where the server does not answer.
+    """
+    with tags(f"dataset:{dataset}"), ExitStack() as slot:
+        if prefect_settings.served():
+            try:
+                slot.enter_context(concurrency(prefect_settings.limit_name(dataset), occupy=1, strict=False))
+            except Exception as error:  # noqa: BLE001 - whatever Prefect and its client raise
+                _raise_without_server(error)
         yield
 
 
