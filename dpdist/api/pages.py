@@ -1,6 +1,5 @@
 """For plugins that write pages: texts in the language of the reader, numbers, charts, and the frame of a page."""
 
-from dpdist.arrays import lapack
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content.answer_tables import query_names
 from dpdist.content.feasible_intervals import CellConstraints, Ends
