@@ -37,7 +37,6 @@ from dpdist.page.domain_text import (
     edges_sentences,
     exclusion_sentences,
     selection_sentences,
-    thresholded_sentences,
 )
 from dpdist.page.edition_text import edition_sentences
 from dpdist.page.guarantee_text import guarantee_text
