@@ -34,9 +34,9 @@ from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.operators import Identity, Matrix
 from dpdist.plugins.combine.combined_editions import CombinedEdition
 from dpdist.plugins.combine.combined_releases import combine_releases, combined_bytes, write_estimates
-from dpdist.reconstruction.pooling.independent_terms import IndependentTerm
-from dpdist.reconstruction.pooling.pooled_measurement import pool
-from dpdist.reconstruction.pooling.pooled_slabs import SlabPool, StoredTable, slab_bytes
+from dpdist.plugins.combine.independent_terms import IndependentTerm
+from dpdist.plugins.combine.pooled_measurement import pool
+from dpdist.plugins.combine.pooled_slabs import SlabPool, StoredTable, slab_bytes
 from dpdist.workloads import Block
 
 SHAPE, WEEKS, HISTORIES, SEED = (12, 2, 3), 4, 500, 11

@@ -20,7 +20,7 @@ GROUP = "dpdist.plugins"
 OFFERED: Mapping[str, tuple[str, ...]] = {
     "adaptive": ("mechanism.adaptive", "mechanism.dawa"),
     "bound_tradeoffs": ("assume",),
-    "combine": ("combine",),
+    "combine": ("combine", "postprocess.consistent_with"),
     "databases": ("records.sql", "records.connection"),
     "deployment": ("doctor", "sizes"),
     "gate": ("gate",),
@@ -68,6 +68,7 @@ class Plugin:
         spaces: functions that read what was measured in rounds, by what only these facts of a strategy say: references.
         fits: references of ``AnswerFit`` objects, which make answers of workloads of one form non-negative.
         roundings: the reference of an ``AnswerRounding`` object, which makes whole numbers of answers.
+        joinings: the reference of a ``ReleaseJoining`` object, which estimates from several releases of the same records.
         efforts: what optimisers take, by their names: references of functions of a workload that return an ``Effort``.
         sources: references of ``Location`` classes, the places of records that ``records`` can name.
         warehouses: references of ``TargetKind`` classes, the tables that ``output.to`` can name.
@@ -98,6 +99,7 @@ class Plugin:
     spaces: Mapping[str, str] = field(default_factory=dict)
     fits: Sequence[str] = ()
     roundings: Sequence[str] = ()
+    joinings: Sequence[str] = ()
     sources: Sequence[str] = ()
     warehouses: Sequence[str] = ()
     charge_gates: Sequence[str] = ()

@@ -90,7 +90,6 @@ WHY_NOT = {
     "privacy.sampler.NUMERATOR_LIMIT": REFUSAL,
     "privacy.noise_distributions.BATCH": REACHED,
     "sources.formats.json_lines.LONGEST_BYTES": REFUSAL,
-    "reconstruction.pooling.pooled_measurement.DENSE_COPIES": MEMORY,
     "counting.partial_counts.DENSE_COPIES": "whether tasks write pairs: tests count both ways",
     "sources.formats.column_conversion._PLAIN_DIGITS": REACHED,
     "planner.size_estimate.ANSWERS": EXTENT,

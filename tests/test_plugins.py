@@ -133,6 +133,7 @@ MISSING_KEYS = {
     "left_out": lambda spec: f"{spec}\nleft_out: {{}}\n",
     "gate": lambda spec: f"{spec}\ngate: {{action: hold}}\n",
     "postprocess.integer": lambda spec: f"{spec}\npostprocess: {{integer: true}}\n",
+    "postprocess.consistent_with": lambda spec: f"{spec}\npostprocess: {{consistent_with: [earlier.yaml]}}\n",
 }
 """Changes of a spec that need a plugin, by what a missing plugin is said to offer."""
 COMMANDS = """

@@ -103,7 +103,6 @@ from dpdist.strategies.filter_strategies import (
     filter_strategy,
     finite_series_bound,
     has_square_root,
-    rows_over_cells,
 )
 from dpdist.strategies.lower_bounds import laplace_bound, singular_value_bound
 from dpdist.strategies.optimal import coa
@@ -128,7 +127,6 @@ from dpdist.strategies.solver_resources import (
     worst_row_bytes,
 )
 from dpdist.strategies.strategy import (
-    CLOSED_FORM,
     UNIT_VARIANCE,
     OnStep,
     Solve,

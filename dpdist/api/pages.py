@@ -1,6 +1,5 @@
 """For plugins that write pages: texts in the language of the reader, numbers, charts, and the frame of a page."""
 
-from dpdist.arrays import lapack
 from dpdist.arrays.lazy_vector import batches
 from dpdist.content.answer_tables import query_names
 from dpdist.content.feasible_intervals import CellConstraints, Ends
@@ -38,7 +37,6 @@ from dpdist.page.domain_text import (
     edges_sentences,
     exclusion_sentences,
     selection_sentences,
-    thresholded_sentences,
 )
 from dpdist.page.edition_text import edition_sentences
 from dpdist.page.guarantee_text import guarantee_text

@@ -18,5 +18,5 @@ from dpdist.privacy.ledger.charges import period_of
 from dpdist.process.resource_limits import free_bytes
 from dpdist.publish import release_folder
 from dpdist.publish.table_rows import PublishedTable
-from dpdist.storage.objects import StorageLocation, atomic_folder, parse_location
+from dpdist.storage.objects import atomic_folder, parse_location
 from dpdist.version import version

@@ -5,7 +5,7 @@ from dpdist.arrays.lazy_vector import ArrayVector, Vector, to_array
 from dpdist.digests import compute_digest
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.operators.range_operators import ListedRanges, Prefix
-from dpdist.pipeline.edition_changes import MOST_READ, read_published
+from dpdist.pipeline.published_answers import MOST_READ, read_published
 from dpdist.planner.answer_rounding import AnswerRounding, RoundAnswers
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers, RoundingRule

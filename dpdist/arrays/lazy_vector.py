@@ -219,17 +219,14 @@ class Constant:
         return np.full(stop - start, self.value, dtype=self.dtype)
 
 
-def scaled(vector: Vector, factor: float, added: float = 0.0, *, whole: bool = False) -> Vector:
-    """A vector times ``factor``, plus ``added``, float64; rounded to whole numbers if ``whole``."""
-    about = f"{factor!r} times, plus {added!r}, {'rounded' if whole else 'real'}"
-    return LazyVector(vector.size, (vector,), partial(_scaled, factor, added, whole), vector.bytes_each + 32, about)
+def scaled(vector: Vector, factor: float) -> Vector:
+    """A vector times ``factor``, float64."""
+    about = f"{factor!r} times, plus 0.0, real"  # digests of strategies that are stored have these words
+    return LazyVector(vector.size, (vector,), partial(_scaled, factor), vector.bytes_each + 32, about)
 
 
-def _scaled(factor: float, added: float, whole: bool, start: int, count: int, values: Matrix) -> Matrix:
-    result = values * factor
-    if whole:
-        result = np.rint(result)
-    return np.asarray(result + added if added else result, dtype=np.float64)
+def _scaled(factor: float, start: int, count: int, values: Matrix) -> Matrix:
+    return np.asarray(values * factor, dtype=np.float64)
 
 
 def to_array(vector: Vector) -> Matrix:

@@ -9,7 +9,7 @@ answers stay exactly unbiased.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -38,7 +38,7 @@ from dpdist.operators import Dense, Identity, Matrix, Operator, Product
 from dpdist.privacy.noise import Noise
 from dpdist.reconstruction.answer_vectors import AnswerRequest, Answers
 from dpdist.reconstruction.axis_factors import IdentityFactor
-from dpdist.reconstruction.joint_estimate import JOINT_CELLS, NoisyMeasurement
+from dpdist.reconstruction.joint_estimate import JOINT_CELLS
 from dpdist.reconstruction.least_squares import Estimate, LeastSquares, inverse_for_queries
 from dpdist.reconstruction.measured_space import MeasuredSpace
 from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
@@ -263,12 +263,9 @@ class DenseMeasurement(IntegerMeasurement):
         workload: Workload,
         measured: Vector,
         noise: Noise,
-        other_measurements: Sequence[NoisyMeasurement],
         work: Workspace,
     ) -> Estimate:
-        """Least squares over this measurement, or over it and others of the same records."""
-        if other_measurements:
-            return super().estimate(workload, measured, noise, other_measurements, work)
+        """Least squares over its rows, whose inverse the largest worker computes."""
         least_squares = work.largest(self.least_squares, workload)
         return Estimate(least_squares, least_squares.estimate(to_array(measured)), noise)
 

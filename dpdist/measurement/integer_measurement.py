@@ -126,7 +126,7 @@ class IntegerMeasurement(ABC):
 
         Raises: InvalidInput when it does not determine every answer.
         """
-        return self.estimate(workload, z, noise, (), answer_request.work).answers(answer_request)
+        return self.estimate(workload, z, noise, answer_request.work).answers(answer_request)
 
     @property
     def tables(self) -> tuple[tuple[int, ...], ...]:
@@ -192,10 +192,9 @@ class IntegerMeasurement(ABC):
         workload: Workload,
         measured: Vector,
         noise: Noise,
-        other_measurements: Sequence[NoisyMeasurement],
         work: Workspace,
     ) -> Estimate:
-        """One estimate for all queries: least squares over all rows, and over other measurements of the same records.
+        """One estimate for all queries: least squares over all rows.
 
         Raises: InvalidInput where there are no rows.
         """
@@ -203,7 +202,7 @@ class IntegerMeasurement(ABC):
             raise InvalidInput(
                 "a measurement of this kind has no common estimate of the cells; choose mechanism 'coa' or 'identity'"
             )
-        return joint_estimate(workload, (NoisyMeasurement(self, measured, noise), *other_measurements), work)
+        return joint_estimate(workload, [NoisyMeasurement(self, measured, noise)], work)
 
     @property
     def postprocessing(self) -> str | None:

@@ -17,16 +17,16 @@ from dpdist.content.release_summary import summary_line
 from dpdist.counting.record_cells import CountSummary
 from dpdist.errors import InvalidInput, ReleaseConflict
 from dpdist.operators import Matrix
-from dpdist.pipeline.edition_changes import revised_groups
 from dpdist.pipeline.histogram import check_missing, count, digested_files, materialize_table
 from dpdist.pipeline.measure import draw_once, prepare_integers, write_integers
 from dpdist.pipeline.preprocess import run_budgeted_steps
 from dpdist.pipeline.publish import publish
-from dpdist.pipeline.query_answers import answer, companions
+from dpdist.pipeline.query_answers import answer
 from dpdist.pipeline.release_charge import BoundRecords, release_charge
 from dpdist.pipeline.validation import find_refusals
 from dpdist.pipeline.warehouse_delivery import deliver
 from dpdist.planner.answer_rounding import answer_rounding
+from dpdist.planner.release_joining import release_joining
 from dpdist.planner.release_kinds import ReleasePlan
 from dpdist.planner.release_plan import check_memory, plan, plan_as_charged
 from dpdist.plugin_registry import plugin_objects
@@ -223,7 +223,8 @@ def _measure_and_answer(
         planned = _plan_with_found(context, planned, step, folder)
     for warning in planned.warnings:
         context.progress("warning", warning)
-    companion_releases = companions(context, planned)
+    joining = release_joining(planned.job)
+    companion_releases = () if joining is None else joining.companions(context, planned)
     companion_plans = [companion for companion, _ in companion_releases]
     rounding = answer_rounding(planned.job)
     round_answers = None if rounding is None else rounding.prepare(context, planned, companion_plans)
@@ -238,8 +239,7 @@ def _measure_and_answer(
     # the budget has the charges up to this one: the same whenever it is asked for
     name, budget = context.ledger.name(), context.ledger.budget_after(job.release)
     certificate = planned.certificate(budget, answers.effect, ledger=name, rounding=answers.rounding)
-    revised = revised_groups(context, planned, companion_plans, answers)
-    if revised:
+    if joining is not None and (revised := joining.revised_groups(context, planned, companion_plans, answers)):
         certificate["revises"] = revised
     location = published_at(job.release, job.outputs.output.folder)
     measurements = {

@@ -15,8 +15,6 @@ from dpdist.measurement.consistency.table_fitting import COPIES, fits_in_memory,
 from dpdist.measurement.integer_measurement import IntegerMeasurement
 from dpdist.operators import TallMatrix
 from dpdist.process.resource_limits import cores, explain_limits
-from dpdist.reconstruction.pooling.pooled_measurement import pooled_bytes
-from dpdist.reconstruction.pooling.pooled_slabs import is_read_by_slabs, slab_bytes
 from dpdist.runtime import gram_computation
 from dpdist.size_limits import SIZES
 from dpdist.strategies import lower_bounds
@@ -64,7 +62,7 @@ def memory_plan(
     *,
     fitted: bool = False,
     by_tables: bool = False,
-    pooled: bool = False,
+    joining_bytes: int = 0,
     non_negative: bool = False,
     rounding_bytes: int = 0,
     delivered: bool = False,
@@ -74,7 +72,7 @@ def memory_plan(
     Args:
         fitted: whether one estimate of the cells is fitted to known counts, other releases, or to be non-negative.
         by_tables: whether answers are fitted table by table, without an estimate of the cells.
-        pooled: whether it is joined with other releases table by table: what those measured is not known here and comes on top.
+        joining_bytes: what it takes in this process to join it with other releases table by table.
         non_negative: whether it is fitted to be non-negative: the gram of the queries is held, too.
         rounding_bytes: what it takes to make whole numbers of all answers together.
         delivered: whether the answers go into a warehouse, too.
@@ -93,14 +91,8 @@ def memory_plan(
     if delivered:
         delivering = min(workload.shape[0] * DELIVERED_ROW_BYTES, DELIVERED_BYTES)
         stages.append(StageMemory("deliver", delivering, own_bytes, False))
-    if pooled:
-        shape, answers = workload.domain.shape, workload.shape[0]
-        pooling = pooled_bytes(measurement.rows, answers)
-        if is_read_by_slabs(measurement.rows):
-            in_store = measurement.cell_multiple is not None
-            axis = 0 if in_store else shape.index(max(shape))
-            pooling = slab_bytes(shape, answers, axis=axis, held_values=0 if in_store else measurement.rows)
-        stages.insert(3, StageMemory("fit", pooling, own_bytes, False))
+    if joining_bytes:
+        stages.insert(3, StageMemory("fit", joining_bytes, own_bytes, False))
     elif fitted:
         # rows over all cells, and the inverse of those that are independent
         rows, cells = measurement.rows, workload.shape[1]

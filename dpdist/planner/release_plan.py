@@ -22,6 +22,7 @@ from dpdist.planner.derived_statistics import check_means, reason_unpublished
 from dpdist.planner.measurement_plan import IntegerPlan, adjust_table_to_persons, column_norm, skips_cell_estimate
 from dpdist.planner.noise_selection import NoiseChoice, choose_noise
 from dpdist.planner.preprocessing_steps import prepare_job
+from dpdist.planner.release_joining import release_joining
 from dpdist.planner.release_kinds import ReleasePlan, StreamPlan
 from dpdist.planner.strategy_search import MEMORY_CURE, Planning, lower_bound, lower_bound_bytes, plan_strategy
 from dpdist.privacy.noise_distributions import SCALE_LIMIT, Kind
@@ -269,7 +270,7 @@ def _persons(context: Context, job: Job, compared: Sequence[Strategy]) -> Person
 
 def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.StageMemory]:
     """What every stage of a planned release takes."""
-    outputs, rounding = planned.job.outputs, answer_rounding(planned.job)
+    outputs, rounding, joining = planned.job.outputs, answer_rounding(planned.job), release_joining(planned.job)
     skips_estimate = skips_cell_estimate(planned.measurement, planned.workload, outputs.postprocess)
     stages = memory_estimate.memory_plan(
         planned.workload,
@@ -279,7 +280,7 @@ def stage_memory(planned: ReleasePlan, engine: Engine) -> list[memory_estimate.S
         engine,
         fitted=outputs.fits_estimate and not skips_estimate,
         by_tables=skips_estimate,
-        pooled=bool(outputs.companions) and not planned.measurement.allows_estimate(planned.workload.shape[1], jointly=True),
+        joining_bytes=0 if joining is None else joining.working_bytes(planned),
         non_negative=outputs.postprocess.non_negative,
         rounding_bytes=0 if rounding is None else rounding.working_bytes(planned),
         delivered=bool(outputs.output.to),
@@ -312,7 +313,7 @@ def _check_fit(job: Job, strategy: Strategy, measurement: IntegerMeasurement) ->
     if skips_cell_estimate(measurement, queries, options) and not strategy.biased:
         return
     if options.consistent_with and cells > JOINT_CELLS and not options.known and measurement.row_blocks() is not None:
-        return  # ``dpdist.pipeline.query_answers.companions`` joins tables part by part, or refuses before the charge
+        return  # ``ReleaseJoining.companions`` joins tables part by part, or refuses before the charge
     if not measurement.allows_estimate(cells, jointly=bool(options.consistent_with)):
         limit_text = (
             f" over more than {JOINT_CELLS:,} cells" if measurement.row_blocks() is not None and cells > JOINT_CELLS else ""

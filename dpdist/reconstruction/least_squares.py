@@ -127,10 +127,10 @@ class LeastSquares:
         work = 2.0 * self.basis.rank**2 if self.basis is not None else 16.0 * self.workload.shape[1]
         return int(min(2**22, max(self.rows_a_block(), TASK_WORK // max(work, 1.0))))
 
-    def rows_a_block(self, block_bytes: int = ROW_BLOCK_BYTES) -> int:
+    def rows_a_block(self) -> int:
         """Queries whose dense rows fit in a block."""
         width = self.basis.rank if self.basis is not None else self.workload.shape[1]
-        return max(1, block_bytes // (16 * width))
+        return max(1, ROW_BLOCK_BYTES // (16 * width))
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,7 @@ KINDS: dict[str, tuple[Callable[[Store], Vector], np.ndarray]] = {
     ),
     "powers": (lambda _: PowerCoefficients(23, 0.5), np.arange(1.0, 24.0) ** -0.5),
     "truth": (lambda _: TruthTable(4, (5, 8)), np.array([x & 5 == 5 or x >= 8 for x in range(16)], dtype=float)),
-    "scaled": (lambda s: scaled(stored(s), 0.3, 0.5), VALUES * 0.3 + 0.5),
-    "rounded": (lambda s: scaled(stored(s), 0.3, whole=True), np.rint(VALUES * 0.3)),
+    "scaled": (lambda s: scaled(stored(s), 0.3), VALUES * 0.3),
 }
 
 

@@ -21,6 +21,7 @@ from dpdist.storage.array_store import Store
 from flows.prefect import release_flow as flow
 from tests.case_selection import slow_after_first
 from tests.support import small_release
+from tests.support.complete_tree import needs_plugin
 from tests.support.small_release import run
 
 WEEKLY: dict[str, Any] = {
@@ -125,6 +126,7 @@ TABLES = [{"marginals": {"ways": [1, 2]}}]
 BY_SEX = [{"cdf": {"of": "age", "by": ["sex"]}}]
 
 
+@needs_plugin("postprocess.consistent_with")
 def test_a_swapped_measurement_is_not_combined_with_others(home: Path) -> None:
     """Two releases of one spec over other records: the measurement of one in the place of the other's."""
     data = home.parent / "data"

@@ -39,7 +39,7 @@ NOT_DRAWN = {
     "domain.*.map.property": "outlines of one's own",
     "output.folder": "where the test looks",
     "output.to": "warehouses (tests/plugins/warehouses)",
-    "postprocess.consistent_with": "another release (tests/pipeline/test_release.py)",
+    "postprocess.consistent_with": "another release (tests/plugins/combine/test_consistent_releases.py)",
     "postprocess.zeros": "one value, which is the default (tests/plugins/verifier/test_whole_answers.py)",
     "records.iceberg": "a catalogue (tests/extracts/test_table_extracts.py)",
     "records.most_missing": "files read in another way than they are written (tests/pipeline/test_csv.py)",

@@ -43,6 +43,8 @@ SIMULATED_ANSWERS, FEWEST_DRAWS, DRAWS = 1e6, 4, 20
 Kind = Literal["table", "parts", "counts", "any"]
 Unbiased = Callable[[np.random.RandomState], Matrix]
 """Simulated errors of the unbiased answers, from a public seed."""
+Simulation = Callable[[Matrix, np.random.RandomState], Matrix]
+"""Unbiased answers of a simulated release, given the true ones and a public seed."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def fit_answers(
     workload: Workload,
     unbiased: Answers,
     records: float | None,
-    simulate: Callable[[Matrix, np.random.RandomState], Matrix] | None,
+    simulate: Simulation | None,
     answer_request: AnswerRequest,
     seed: int,
 ) -> Answers:

@@ -129,9 +129,9 @@ class DawaMeasurement(IntegerMeasurement):
     def answers(self, workload: Workload, z: Vector, noise: Noise, answer_request: AnswerRequest) -> Answers:
         """From the buckets' totals, each spread evenly over its cells: that error is not known, so half widths are left out."""
         workload, measurement, totals = parse_measurement(to_array(z), workload, self)
-        return replace(
-            measurement.estimate(workload, ArrayVector(totals), noise, (), answer_request.work), biased=True
-        ).answers(answer_request)
+        return replace(measurement.estimate(workload, ArrayVector(totals), noise, answer_request.work), biased=True).answers(
+            answer_request
+        )
 
 
 def dawa_measurement(workload: Workload, neighbours: Neighbours, most_records: int) -> DawaMeasurement:

@@ -2,4 +2,8 @@
 
 from dpdist.api import Plugin
 
-PLUGIN = Plugin("combine", commands={"combine": "dpdist.plugins.combine.combine_command:combine"})
+PLUGIN = Plugin(
+    "combine",
+    commands={"combine": "dpdist.plugins.combine.combine_command:combine"},
+    joinings=("dpdist.plugins.combine.consistent_releases:CONSISTENT_RELEASES",),
+)

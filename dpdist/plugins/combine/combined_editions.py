@@ -18,16 +18,15 @@ from dpdist.api.queries import (
     Attribute,
     Axes,
     Block,
-    IndependentTerm,
     Measurement,
     Noise,
     NoiseKind,
-    independent_terms,
     read_measurement,
     read_queries,
 )
 from dpdist.api.queries import arrow_compute as pc
 from dpdist.api.releases import NUMBERS, PublishedTable, release_folder
+from dpdist.plugins.combine.independent_terms import IndependentTerm, independent_terms
 
 METHOD_FACTS = ("counted", "persons", "missing_persons", "record", "sums")
 """What the certificates of releases that are combined must agree on, beside their attributes."""

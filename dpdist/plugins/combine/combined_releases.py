@@ -28,14 +28,8 @@ from dpdist.api.queries import (
     Attribute,
     Block,
     CellConstraints,
-    IndependentTerm,
     NotMeasured,
-    PooledMeasurement,
-    SlabPool,
     interval,
-    measured_parts,
-    pool,
-    pools_by_slabs,
     without_formulas,
 )
 from dpdist.api.releases import NUMBERS, Matrix, atomic_folder
@@ -46,6 +40,9 @@ from dpdist.plugins.combine.combined_editions import (
     check_comparable,
     check_same_records,
 )
+from dpdist.plugins.combine.independent_terms import IndependentTerm
+from dpdist.plugins.combine.pooled_measurement import PooledMeasurement, measured_parts, pool
+from dpdist.plugins.combine.pooled_slabs import SlabPool, pools_by_slabs
 
 ROW_BYTES = 1024
 """Of a published row while a batch is read and written, with its texts (benchmarks/combined_releases.py prints the peak beside it)."""

@@ -30,7 +30,6 @@ from dpdist.api.pages import (
     say,
     selection_sentences,
     suppression_sentence,
-    thresholded_sentences,
     translatable,
     use_language,
 )
@@ -48,6 +47,7 @@ from dpdist.plugins.page.findings import MOST_FINDINGS, finding_sentence
 from dpdist.plugins.page.listed_statistics import listed_rows, value_column, with_value_labels
 from dpdist.plugins.page.printed_summary import Sheet
 from dpdist.plugins.page.question_panel import build_page_questions, example_question
+from dpdist.plugins.page.thresholded_sentences import thresholded_sentences
 from dpdist.plugins.page.value_labels import relabel_for_tables, statistic_value_labels, with_place_names
 
 PAGE_ROWS = 100_000

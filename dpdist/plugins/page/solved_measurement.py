@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.api.measurements import (
+from dpdist.api.pages import Matrix
+from dpdist.api.queries import (
     IdentityFactor,
     MeasuredSpace,
     ProductSpace,
@@ -23,7 +24,6 @@ from dpdist.api.measurements import (
     lapack,
     unit_direction,
 )
-from dpdist.api.pages import Matrix
 
 MOST_NUMBERS = 20_000
 """Numbers of a solved measurement: 8 bytes each, and a third more where a page writes them as text."""

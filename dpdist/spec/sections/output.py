@@ -205,9 +205,11 @@ class PostprocessSpec(SpecPart):
         return value
 
     @model_validator(mode="after")
-    def _can_be_rounded(self) -> PostprocessSpec:
+    def _can_be_done(self) -> PostprocessSpec:
         if self.rounding is not None:
             require_plugin("postprocess.integer")
+        if self.consistent_with:
+            require_plugin("postprocess.consistent_with")
         fraction = next((known for known in self.known if not known.count.is_integer()), None)
         if self.rounding is not None and fraction is not None:
             raise ValueError(

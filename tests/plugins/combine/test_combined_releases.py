@@ -16,12 +16,11 @@ import pytest
 from benchmarks.combined_releases import simulate
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Matrix, linear_operator
-from dpdist.plugins.combine import combined_editions, combined_releases
+from dpdist.plugins.combine import combined_editions, combined_releases, pooled_slabs
 from dpdist.plugins.combine.combined_editions import CombinedEdition, load_edition
 from dpdist.plugins.combine.combined_releases import CombinedEstimates, combine_releases, write_estimates
 from dpdist.privacy import keys
 from dpdist.query.published_release import load_published
-from dpdist.reconstruction.pooling import pooled_slabs
 from dpdist.storage.objects import parse_location
 from tests.support import small_release
 from tests.support.command_line import CommandLine

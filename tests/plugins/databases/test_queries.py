@@ -32,7 +32,7 @@ from dpdist.storage.array_store import Store
 from tests.counting.test_histogram_counting import counted, truth
 from tests.support import small_release
 from tests.support.command_line import CommandLine
-from tests.support.complete_tree import needs_every_plugin
+from tests.support.complete_tree import needs_every_plugin, needs_plugin
 from tests.support.postgres_server import Server
 from tests.support.record_tables import MEMORY, TABLE, TYPES, extract_records
 
@@ -347,6 +347,7 @@ def test_the_command_line_publishes_a_query_and_tells_no_password(
     assert not any(PASSWORD.encode() in each for each in kept)
 
 
+@needs_plugin("postprocess.consistent_with")
 def test_releases_of_tables_are_not_combined(tmp_path: Path) -> None:
     other = small_release.write(tmp_path / "other", records={"sql": "SELECT 1"}, noise="gaussian")
     path = small_release.write(tmp_path / "one", release="one", postprocess={"consistent_with": [str(other)]})

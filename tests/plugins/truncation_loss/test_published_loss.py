@@ -27,6 +27,7 @@ from dpdist.spec import load
 from dpdist.storage.array_store import Store
 from tests.support import small_release
 from tests.support.command_line import CommandLine
+from tests.support.complete_tree import needs_plugin
 from tests.support.purchase_releases import BOUND, BUDGETS, RANGE, loss_release, purchases, purchases_with_amounts
 
 
@@ -190,6 +191,7 @@ def test_plan_says_that_it_will_be_measured_and_show_what_was(
     assert "Counts the first 3 purchases of each person; " in shown
 
 
+@needs_plugin("postprocess.consistent_with")
 def test_releases_are_combined_with_what_was_measured_beside_each(home: Path) -> None:
     data, tables = home.parent / "data", {"sums": {}, "mechanism": "auto"}
     earlier = loss_release(release="earlier", workload=[{"marginals": {"ways": [0, 1]}}], **tables)

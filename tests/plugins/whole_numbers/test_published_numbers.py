@@ -19,6 +19,7 @@ from dpdist.privacy.ledger.budget_ledger import open_ledger
 from dpdist.publish import release_folder
 from dpdist.reconstruction.answer_vectors import Answers
 from tests.support import small_release
+from tests.support.complete_tree import needs_plugin
 
 WHOLE: dict[str, Any] = {"integer": True, "non_negative": True}
 
@@ -46,6 +47,7 @@ def test_errors_and_intervals_hold_what_moved_an_answer() -> None:
     assert (values.tolist(), errors.tolist(), half.tolist()) == ([14, 7], [5, 3], [10.5, 6.5])
 
 
+@needs_plugin("postprocess.consistent_with")
 def test_the_same_number_stands_in_every_table(home: Path) -> None:
     one, _ = run(home, "one", [["sex"], ["sex", "work"]])
     two, lines = run(home, "two", [["sex"], ["age", "sex"]], "one")
@@ -60,6 +62,7 @@ def test_the_same_number_stands_in_every_table(home: Path) -> None:
     assert (again.charged, small_release.tree(Path(again.folder))) == (False, small_release.tree(Path(two.folder)))
 
 
+@needs_plugin("postprocess.consistent_with")
 def test_what_cannot_be_held_is_said_before_the_charge(home: Path) -> None:
     run(home, "one", [["sex"]])
     run(home, "two", [["sex"]])  # of the same records, with noise of its own
@@ -75,6 +78,7 @@ def test_what_cannot_be_held_is_said_before_the_charge(home: Path) -> None:
         assert ledger.receipt("four") is None
 
 
+@needs_plugin("postprocess.consistent_with")
 @pytest.mark.parametrize("held", [True, False])
 def test_a_rounding_that_fails_after_the_charge_loses_nothing(home: Path, held: bool) -> None:
     """The charge is made: the release is published with a rounding that its certificate names."""
@@ -92,6 +96,7 @@ def test_a_rounding_that_fails_after_the_charge_loses_nothing(home: Path, held: 
     assert not [line for line in small_release.verified(home, "two") if "wrong" in line]
 
 
+@needs_plugin("postprocess.consistent_with")
 def test_an_edition_says_that_it_keeps_whole_numbers(home: Path) -> None:
     whole, _ = run(home, "three", [["sex"]])
     kept, _ = run(home, "four", [["sex"], ["age"]], "three")
@@ -99,6 +104,7 @@ def test_an_edition_says_that_it_keeps_whole_numbers(home: Path) -> None:
     assert numbers(whole, "sex") == numbers(kept, "sex")
 
 
+@needs_plugin("postprocess.consistent_with")
 def test_releases_of_too_many_answers_are_not_held(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(home, "one", [["sex"]])
     monkeypatch.setattr("dpdist.plugins.whole_numbers.published_numbers.MOST_READ", 1)

@@ -17,12 +17,11 @@ from functools import cached_property
 
 import numpy as np
 
-from dpdist.arrays.lazy_vector import ArrayVector, Vector
-from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.operators import Identity, Matrix
-from dpdist.reconstruction.pooling.independent_terms import MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
-from dpdist.reconstruction.pooling.pooled_measurement import ANSWER_COPIES, PooledMeasurement, check_disagreement, pool
-from dpdist.workloads import Block
+from dpdist.api import InvalidInput
+from dpdist.api.joining import ArrayVector, Identity, Matrix, OutOfMemory, Vector
+from dpdist.api.queries import Block
+from dpdist.plugins.combine.independent_terms import MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
+from dpdist.plugins.combine.pooled_measurement import ANSWER_COPIES, PooledMeasurement, check_disagreement, pool
 
 HELD_BYTES, TABLE_BYTES = 2**30, 2**24
 """What was measured in a release is held up to so many bytes when it is joined with others, and pooled slab by slab from so many on; a

@@ -9,11 +9,11 @@ from dpdist.arrays.lazy_vector import ArrayVector
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import Groups, Identity, Matrix, Operator, Total
 from dpdist.operators.range_operators import Prefix
+from dpdist.plugins.combine import pooled_slabs
+from dpdist.plugins.combine.independent_terms import IndependentTerm
+from dpdist.plugins.combine.pooled_measurement import measured_parts, pool
+from dpdist.plugins.combine.pooled_slabs import SlabPool, StoredTable, slab_axis
 from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooling import pooled_slabs
-from dpdist.reconstruction.pooling.independent_terms import IndependentTerm
-from dpdist.reconstruction.pooling.pooled_measurement import measured_parts, pool
-from dpdist.reconstruction.pooling.pooled_slabs import SlabPool, StoredTable, slab_axis
 from dpdist.workloads import Block
 
 SHAPE = (7, 3, 4)

@@ -9,11 +9,11 @@ import pytest
 
 from dpdist.errors import InvalidInput, OutOfMemory
 from dpdist.operators import AllRanges, Dense, Identity, Matrix, Padded, Prefix, Total
+from dpdist.plugins.combine import pooled_measurement
+from dpdist.plugins.combine.independent_terms import IndependentTerm, independent_terms
+from dpdist.plugins.combine.pooled_measurement import PooledMeasurement, pool
 from dpdist.reconstruction.axis_factors import IdentityFactor
 from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooling import pooled_measurement
-from dpdist.reconstruction.pooling.independent_terms import IndependentTerm, independent_terms
-from dpdist.reconstruction.pooling.pooled_measurement import PooledMeasurement, pool
 from dpdist.reconstruction.product_space import ProductSpace, SpaceTerm
 from dpdist.workloads import Block
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpdist.pipeline.release_run import Release
+from dpdist.plugins.combine import edition_changes
 from dpdist.publish import release_folder
 from tests.support import small_release
 
@@ -52,7 +53,7 @@ def test_an_edition_says_what_it_changes(home: Path) -> None:
 
 def test_releases_of_very_many_answers_are_not_compared(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(home, "one", [["sex"]])
-    monkeypatch.setattr("dpdist.pipeline.edition_changes.MOST_READ", 1)
+    monkeypatch.setattr(edition_changes, "MOST_READ", 1)
     two, _ = run(home, "two", [["sex"], ["sex", "work"]], "one")
     assert "revises" not in json.loads((Path(two.folder) / "release.json").read_text())
 

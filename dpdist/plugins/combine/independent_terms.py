@@ -9,12 +9,9 @@ from typing import cast
 
 import numpy as np
 
-from dpdist.errors import InvalidInput
-from dpdist.operators import Matrix
-from dpdist.reconstruction.axis_factors import IdentityFactor
-from dpdist.reconstruction.measured_space import MeasuredSpace
-from dpdist.reconstruction.product_space import ProductSpace
-from dpdist.reconstruction.row_space import RowSpace, SubsetRows
+from dpdist.api import InvalidInput
+from dpdist.api.joining import Matrix
+from dpdist.api.queries import IdentityFactor, MeasuredSpace, ProductSpace, RowSpace, SubsetRows
 
 Axes = tuple[int, ...]
 Eigenvalues = tuple[float, float]

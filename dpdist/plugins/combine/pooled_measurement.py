@@ -16,11 +16,10 @@ from itertools import combinations
 
 import numpy as np
 
-from dpdist.errors import InvalidInput, OutOfMemory
-from dpdist.operators import Matrix, Operator
-from dpdist.reconstruction.measured_space import NotMeasured
-from dpdist.reconstruction.pooling.independent_terms import ISOTROPIC, MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
-from dpdist.workloads import Block
+from dpdist.api import InvalidInput
+from dpdist.api.joining import Matrix, Operator, OutOfMemory
+from dpdist.api.queries import Block, NotMeasured
+from dpdist.plugins.combine.independent_terms import ISOTROPIC, MOST_DENSE_VALUES, Axes, Eigenvalues, IndependentTerm
 
 RANK = 1e-10
 """Eigenvalues of normal equations below this share of the largest are rounding error."""
