@@ -175,7 +175,7 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     first, second = islice(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1), 2)
     ends = {first: ("caught", "tests/privacy/test_risk_in_words.py::test_a"), second: ("survived", None)}
     monkeypatch.setattr(runs, "measured", lambda file: command.Measured({f"{file}::test_a": 0.1}, {}))
-    monkeypatch.setattr(runs, "_failing_in_nearest_files", lambda mutant: None)
+    monkeypatch.setattr(runs, "_failing_in_likely_files", lambda mutant: None)
 
     def has_results(measuring: bool) -> list[bool]:
         return [runs.earlier_result(fault, measuring=measuring) is not None for fault in (first, second)]
@@ -195,11 +195,24 @@ def test_a_run_goes_on_and_tries_again_what_may_have_changed(tmp_path: Path, mon
     assert has_results(measuring=True) == [True, False]
 
 
-def test_the_nearest_files_run_as_they_are_before_any_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_with_the_function_s_words_are_likely_too() -> None:
+    """The note that a map leaves areas out is read by the tests of maps, which import nothing of that module."""
+    module = "dpdist/plugins/page/chart_choice.py"
+    source = (faults.ROOT / module).read_text(encoding="utf-8")
+    fault = next(fault for fault in faults.drawn([module], 1) if "Side by side are" in fault.function())
+    assert fault.function() in source
+    found = command.likely_tests(fault)
+    assert found[0] == command.nearest_tests(module)[0]
+    assert "tests/plugins/page/test_maps.py" in found
+    assert len(found) == command.UNMEASURED
+
+
+def test_likely_files_run_as_they_are_before_any_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that fails without a fault, too, is left out, and one that is killed is left to the run that knows what tests cost."""
     monkeypatch.setattr(command, "KEPT", tmp_path)
     monkeypatch.setattr(command, "content", lambda *names: "")
-    monkeypatch.setattr(command, "nearest_tests", lambda module: ["killed", "unsound", "passes", "fails", "later"])
+    monkeypatch.setattr(command, "nearest_tests", lambda module: [])
+    monkeypatch.setattr(command, "likely_tests", lambda mutant: ["killed", "unsound", "passes", "fails", "later"])
     fault = next(faults.drawn(["dpdist/privacy/risk_in_words.py"], 1))
     (tmp_path / fault.module).parent.mkdir(parents=True)
     (tmp_path / fault.module).write_text("without")

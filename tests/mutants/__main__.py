@@ -1,11 +1,11 @@
 """``python -m tests.mutants`` draws lines of the program with a fixed seed, plants a fault in each and runs the tests that notice it first.
 
-A fault is given to the files of tests that are nearest to its module: those of its name, those that import it, those that import what
-imports it. The nearest files run as they are, each until one of its tests fails or its CPU time is used up. Faults that survive this come
-again once all were tried: a file is run without a fault, to learn what its tests cost and execute, and then the tests run that execute the
-line, the cheapest first; after the nearest files come the others that were measured. What
-was tried is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a slice of time, and
-the next one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
+A fault is given to the files of tests that are nearest to its module, those of its name, those that import it, those that import what
+imports it, and to those that have rare words of its function. These run as they are, each until one of its tests fails or its CPU time is
+used up. Faults that survive this come again once all were tried: a file is run without a fault, to learn what its tests cost and execute,
+and then the tests run that execute the line, the cheapest first; after the nearest files come the others that were measured. What was tried
+is kept under build/mutants and is not tried again while the module and the tests are the same: a run takes a slice of time, and the next
+one, or one beside it, goes on. tests/mutants/README.md lists the survivors that change nothing that users could see, and why.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import argparse
 import ast
 import hashlib
 import json
+import math
 import os
+import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, product
+from itertools import islice, product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,31 @@ def nearest_tests(module: str) -> list[str]:
     return sorted(sorted(tests), key=order)[:LOOKED_AT]
 
 
+WORD = re.compile(r"[A-Za-z_]\w{2,}")
+
+
+@cache
+def words_of_tests() -> tuple[dict[str, set[str]], Counter[str]]:
+    """The words of each file of tests, and how many files have each word."""
+    words = {name: set(WORD.findall((ROOT / name).read_text(encoding="utf-8"))) for name in sorted(files_of_tests())}
+    return words, Counter(word for of in words.values() for word in of)
+
+
+def likely_tests(mutant: Mutant) -> list[str]:
+    """The files of tests that run before any is measured: in turn the next nearest and the next that has rare words of the function."""
+    words, counts = words_of_tests()
+    around = set(WORD.findall(mutant.function()))
+
+    def weight(name: str) -> float:
+        """Each word by its rarity, of long files less. Source: Spärck Jones 1972, squared."""
+        shared = sum(math.log(len(words) / counts[word]) ** 2 for word in around & words[name])
+        return shared / (1.0 + math.log(1 + len(words[name])))
+
+    similar = sorted(words, key=weight, reverse=True)[:LOOKED_AT]
+    either = [file for pair in zip_longest(nearest_tests(mutant.module), similar) for file in pair if file is not None]
+    return list(dict.fromkeys(either))[:UNMEASURED]
+
+
 @dataclass(frozen=True)
 class Measured:
     """The tests of a file that pass without a fault.
@@ -159,10 +187,10 @@ class Runs:
         """How the tests end with a fault: 'caught', 'hung' or 'survived', and by which test.
 
         Args:
-            measuring: give the fault to the tests that execute its line, not to the nearest files as they are.
+            measuring: give the fault to the tests that execute its line, not to the likely files as they are.
         """
         began = spent()
-        by = None if measuring else self._failing_in_nearest_files(mutant)
+        by = None if measuring else self._failing_in_likely_files(mutant)
         end = "caught" if by else "survived"
         if measuring:
             end, by = self._end_among_measured(mutant)
@@ -173,13 +201,13 @@ class Runs:
         self._result_file(mutant).with_suffix(".claim").unlink(missing_ok=True)
         return row
 
-    def _failing_in_nearest_files(self, mutant: Mutant) -> str | None:
-        """The first test that fails with a fault: the one that caught it last, the documentation's, or one of the nearest files.
+    def _failing_in_likely_files(self, mutant: Mutant) -> str | None:
+        """The first test that fails with a fault: the one that caught it last, the documentation's, or one of the likely files.
 
         Each file runs until its CPU seconds are used up. One that is killed is left to the run that knows what its tests cost.
         """
         before = self._ended(mutant)
-        near = nearest_tests(mutant.module)[:UNMEASURED]
+        near = likely_tests(mutant)
         if before is not None and before["by"]:
             near.insert(0, before["by"])
         if _is_documented(mutant):
